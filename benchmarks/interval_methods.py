@@ -46,7 +46,7 @@ from escala.analysis.statistics import (
     signed_ranks,
 )
 from escala.experiment.runs import AGAIN
-from escala.record.comparable import CONFIGURATION, paired
+from escala.record.comparable import CONFIGURATION, matched
 from escala.report.history.rows import run_files
 from escala.report.tables import runs
 from escala.report.tables.base import is_timed
@@ -268,7 +268,7 @@ def equal_ratios(found: Runs) -> Iterator[tuple[str, list[float]]]:
         for other in names[place + 1 :]:
             mine, theirs = groups[other], groups[one]
             if _equal(mine[0], theirs[0]):
-                matches = paired(mine, theirs)
+                matches = matched(mine, theirs)
                 both = zip(matches.runs, matches.references, strict=True)
                 name = " and ".join(" ".join(filter(None, each[2:])) for each in (one, other))
                 yield name, [run["seconds"] / reference["seconds"] for run, reference in both]

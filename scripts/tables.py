@@ -4,56 +4,38 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from escala import cli
 from escala.experiment.references import DEFAULT_REFERENCES
 from escala.probes import PROBES
 
-#: Arrays about the test rows; they depend on the kind of data.
-OF_TEST_ROWS = ("labels", "genomes", "similarity")
+#: Files beside the dataset.json of a split; they depend on the kind of data.
+OF_SPLIT = ("leakage.json", "test_labels.npy", "test_genomes.npy", "test_similarity.npy")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    files = partial(parser.add_argument, nargs="*", default=[], type=Path)
+    content = partial(parser.add_argument, type=cli.json_or_file, metavar="JSON")
     parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
-    parser.add_argument("--paired", nargs="*", default=[], type=Path, metavar="run.json")
-    parser.add_argument(
-        "--pairs",
-        type=cli.json_or_file,
-        default=[],
-        metavar="JSON",
-        help="the pairs of ladders whose runs are --paired",
-    )
-    parser.add_argument(
+    files("--paired", metavar="run.json", help="of duplicates of references, and of ladders")
+    content("--pairs", default=[], help="the pairs of ladders whose runs are --paired")
+    content(
         "--references",
-        type=cli.json_or_file,
         default=DEFAULT_REFERENCES,
-        metavar="JSON",
         help="the references of configurations, the main one first",
     )
-    parser.add_argument(
-        "--probe-settings",
-        type=cli.json_or_file,
-        default={},
-        metavar="JSON",
-        help="the settings of the probes, by their names",
-    )
+    content("--probe-settings", default={}, help="the settings of the probes, by their names")
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
-    parser.add_argument("--classes", nargs="*", default=[], type=Path, metavar="classes.csv")
-    parser.add_argument("--probed", nargs="*", default=[], type=Path, metavar="run.json")
+    files("--classes", metavar="classes.csv")
+    files("--probed", metavar="run.json")
     parser.add_argument("--predictions", type=Path, metavar="predictions.json")
     parser.add_argument("--pilot", type=Path, metavar="pairs.json")
+    files("--history", metavar="PARQUET", help="of one history")
     parser.add_argument(
-        "--history", nargs="*", default=[], type=Path, metavar="PARQUET", help="of one history"
-    )
-    parser.add_argument(
-        "--output",
-        required=True,
-        nargs="+",
-        type=Path,
-        metavar="CSV",
-        help="the tables to write",
+        "--output", required=True, nargs="+", type=Path, metavar="CSV", help="the tables to write"
     )
     arguments = parser.parse_args()
 
@@ -61,17 +43,17 @@ def main() -> None:
         from escala.report import tables
 
         frames = tables.tables(
-            arguments.runs,
-            arguments.datasets,
-            arguments.classes,
-            arguments.probed,
-            arguments.paired,
-            arguments.pairs,
-            arguments.references,
-            arguments.probe_settings,
-            arguments.predictions,
-            arguments.pilot,
-            arguments.history,
+            run_files=arguments.runs,
+            dataset_files=arguments.datasets,
+            class_files=arguments.classes,
+            probe_files=arguments.probed,
+            paired_files=arguments.paired,
+            pairs=arguments.pairs,
+            references=arguments.references,
+            probe_settings=arguments.probe_settings,
+            predictions_file=arguments.predictions,
+            pilot_file=arguments.pilot,
+            history_files=arguments.history,
         )
         tables.write(frames, arguments.output[0].parent)
 
@@ -92,8 +74,7 @@ def main() -> None:
 
 def _read(arguments: argparse.Namespace) -> Iterator[Path]:
     """Yield the files that the tables are made of, including those beside the named files."""
-    yield from arguments.classes
-    yield from filter(None, (arguments.predictions, arguments.pilot))
+    yield from filter(None, (*arguments.classes, arguments.predictions, arguments.pilot))
     yield from arguments.history
     for run in arguments.probed:
         yield run
@@ -105,9 +86,8 @@ def _read(arguments: argparse.Namespace) -> Iterator[Path]:
         yield from sorted(run.parent.glob("sessions/*.json"))
         yield from run.parent.glob("predictions.npy")
     for dataset in arguments.datasets:
-        beside = ("leakage.json", *(f"test_{part}.npy" for part in OF_TEST_ROWS))
         yield dataset
-        yield from filter(Path.exists, map(dataset.with_name, beside))
+        yield from filter(Path.exists, map(dataset.with_name, OF_SPLIT))
 
 
 if __name__ == "__main__":

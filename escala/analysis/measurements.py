@@ -1,4 +1,4 @@
-"""Read the measurements of runs from their files, of every format."""
+"""Read the measurements of runs, with those of older sessions and of a history."""
 
 from __future__ import annotations
 
@@ -6,40 +6,18 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from escala.record.comparable import CONFIGURATION, Verdict, comparable
-from escala.record.schema import read_result, read_session
-from escala.strategies.knobs import renamed
+from escala.record.comparable import CONFIGURATION, refusal
+from escala.record.schema import FORMAT, read_result, read_session
 
 
 def read_run(path: str | Path) -> dict:
-    """Return the content of a run.json, converted from older formats to the present one.
-
-    Format 1 had only workloads trained by steps, which were called `gradient` before format 7.
-    Before format 6 only the machine of the launching host was recorded: the other nodes count as
-    machines of its kind. Before format 8 the `validation_accuracy` of an epoch was called
-    `test_accuracy`, and its side was not recorded. Knobs get their present names.
+    """Return the content of a run.json.
 
     Raises
     ------
-    InputError : the file is incomplete.
+    InputError : the file is incomplete, or of another format.
     """
-    return converted(read_result(Path(path)))
-
-
-def converted(run: dict) -> dict:
-    """Return the content of a run.json of any format as `read_run` does."""
-    run = {"link": None} | run
-    if run["format"] == 1 or run["training"]["kind"] == "gradient":
-        run["training"]["kind"] = "steps"
-    run["knobs"] = renamed(run["knobs"])
-    if run["format"] < 8:
-        run["training"]["validated_on"] = None
-        for epoch in run["epochs"]:
-            epoch["validation_accuracy"] = epoch.pop("test_accuracy")
-    if run["format"] < 6:
-        nodes = run["ranks"].get("hosts") or [run["machine"]["hostname"]]
-        run["ranks"] |= {"hosts": nodes, "machines": [run["machine"]] * len(nodes)}
-    return run
+    return read_result(Path(path))
 
 
 def measurements(run_files: Iterable[str | Path]) -> list[dict]:
@@ -57,7 +35,7 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
         current = read_run(path)
         found.append(_marked(current, path, current))
         found += [
-            _marked(converted(run), older, current)
+            _marked(run, older, current)
             for older in sorted(path.parent.glob("sessions/*.json"))
             if older.stem != current["session"] and (run := read_session(older))
         ]
@@ -91,32 +69,24 @@ def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
             " AND list_contains(?, workload) AND pair IS NULL) USING (run_sha256)",
             [sorted({str(run[key]) for run in found}) for key in ("dataset", "workload")],
         ).fetchall()
-    runs = (
-        _marked_earlier(converted(json.loads(text)), current, history_files[0]) for (text,) in texts
-    )
-    return [run for run in runs if run["comparable"] and (*_name(run), run["session"]) not in known]
+    runs = [run for (text,) in texts if (run := json.loads(text))["format"] == FORMAT]
+    marked = (_marked(run, history_files[0], current.get(_name(run))) for run in runs)
+    return [
+        run for run in marked if run["comparable"] and (*_name(run), run["session"]) not in known
+    ]
 
 
 def _name(run: dict) -> tuple:
     return (*(run[key] for key in CONFIGURATION), run["repeat"])
 
 
-def _marked_earlier(run: dict, current: dict, path: Path) -> dict:
-    of_today = current.get(_name(run))
-    verdict = comparable(run, of_today) if of_today else Verdict(False, "not of this experiment")
-    return run | {
-        "file": str(path),
-        "current": False,
-        "comparable": verdict.ok,
-        "incomparable_because": verdict.reason,
-    }
-
-
-def _marked(run: dict, path: Path, current: dict) -> dict:
-    verdict = Verdict(True) if run is current else comparable(run, current)
+def _marked(run: dict, path: Path, current: dict | None) -> dict:
+    reason = None
+    if run is not current:
+        reason = refusal(run, current) if current else "not of this experiment"
     return run | {
         "file": str(path),
         "current": run is current,
-        "comparable": verdict.ok,
-        "incomparable_because": verdict.reason,
+        "comparable": reason is None,
+        "incomparable_because": reason,
     }

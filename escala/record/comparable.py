@@ -1,15 +1,14 @@
-"""Decide whether two measurements may be compared, and give the reason if not.
+"""Decide whether two measurements may be compared, and set runs against their references.
 
-One function decides it for whatever compares times: pooling measures of one run from several
-sessions, ratios to a reference, pairs of ladders, and parts of a step. A history, which follows a
-configuration over machines and versions, has the same conditions in columns: `series`, `machines`
-and `versions`.
+`refusal` decides it for whatever compares times: sessions of one run, ratios to a reference,
+ladders, and parts of a step. A history, which follows a configuration over machines and versions,
+has the same conditions in columns: `series`, `machines` and `versions`.
 
 Conditions of any two measurements:
 
 - the same data;
 - the same variables and files of the user that can change kernels or the exchange
-  (`escala.core.variables`); a file of before they were recorded counts as one without them;
+  (`escala.core.variables`);
 - machines of the same kind, on every node: CPU model, cores, quota of cores, GPUs, and installed
   memory (`escala.core.hardware.memory_gib`). Names of hosts may differ.
 - epochs of a program that are known in one way: by its hook, its output, or not at all;
@@ -19,14 +18,9 @@ Conditions of any two measurements:
 A run that ended before it was given its nodes has no machines and no link: these conditions do not
 apply to it.
 
-Of one configuration, measured in several sessions, also:
-
-- the same settings, knobs, ranks, cores available, versions and source;
-- of a program, the same command and files.
-
-Of two configurations, which differ in just these, also:
-
-- the same session and the same repeat, since machines drift.
+Of one configuration, measured in several sessions, also the same settings, knobs, ranks, cores
+available, versions and source; of a program, the same command and files. Of two configurations,
+which differ in just these, also the same session and repeat, since machines drift.
 """
 
 from __future__ import annotations
@@ -35,6 +29,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from escala.core.hardware import memory_gib
@@ -47,40 +42,25 @@ CONFIGURATION = ("dataset", "workload", *Configuration._fields)
 #: Packages that run around the ranks and not in them; what they prepare is compared as data.
 _AROUND = {"snakemake", "biopython", "imbalanced-learn"}
 #: Parts of `training` in run.json that are results, or outside the timed region.
-_NO_CONDITIONS = {
-    "epochs_done",
-    "stopped_early",
-    "best_epoch",
-    "resumed_after",
-    "optimizer",
-    "parameters",
-    "validated_on",
-    "dense_exchange",
-}
+_RESULTS = {
+    "epochs_done", "stopped_early", "best_epoch", "resumed_after", "optimizer", "parameters",
+    "validated_on", "dense_exchange",
+}  # fmt: skip
 
 Measurement = Mapping[str, Any]
 Machines = Sequence[Mapping[str, Any]]
 
 
-class Verdict(NamedTuple):
-    """The result of a comparison of conditions; `reason` is set where they differ."""
-
-    ok: bool
-    reason: str | None = None
-
-
-def comparable(one: Measurement, other: Measurement) -> Verdict:
-    """Decide whether the times of two measurements may be set against each other.
+def refusal(one: Measurement, other: Measurement) -> str | None:
+    """Return why the times of two measurements may not be compared; None if they may.
 
     Parameters
     ----------
-    one, other : contents of `run.json`, as `escala.analysis.measurements.read_run` returns them.
+    one, other : contents of `run.json`.
     """
     same_run = all(one[key] == other[key] for key in CONFIGURATION)
     differing = _configuration if same_run else _series
-    for reason in (*differing(one, other), *_common(one, other)):
-        return Verdict(False, reason)
-    return Verdict(True)
+    return next(chain(differing(one, other), _common(one, other)), None)
 
 
 def _series(one: Measurement, other: Measurement) -> Iterator[str]:
@@ -90,13 +70,13 @@ def _series(one: Measurement, other: Measurement) -> Iterator[str]:
 
 
 def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
-    yield from _settings(one, other)
     parts = {
+        "settings": _settings,
         "knobs": lambda run: run["knobs"],
         "ranks": lambda run: run["ranks"]["asked"],
         "versions": versions,
         "source": lambda run: run["source_sha256"],
-        "command": _command,
+        "command": lambda run: _program(run).get("command"),
     }
     for name, part in parts.items():
         if part(one) != part(other):
@@ -106,46 +86,25 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
         yield "measured with other cores available"
 
 
-def _command(run: Measurement) -> list[str] | None:
-    """Return the command of a program, None of another workload."""
-    return (run.get("program") or {}).get("command")
+def _settings(run: Measurement) -> dict[str, Any]:
+    """Return what was trained and how, without the results."""
+    return {key: value for key, value in run["training"].items() if key not in _RESULTS}
 
 
-def _settings(one: Measurement, other: Measurement) -> Iterator[str]:
-    """Compare what was trained, and the settings, which older files do not hold."""
-    if _trained(one) != _trained(other):
-        yield "measured with other settings"
-    first, second = (run["training"].get("settings") for run in (one, other))
-    if first == second:
-        return
-    if first is None or second is None:
-        yield "settings not recorded"
-    else:
-        yield "measured with other settings"
-
-
-def _links(one: Measurement, other: Measurement) -> Iterator[str]:
-    if one["link"] is None or other["link"] is None:
-        return
-    interfaces = [run["ranks"].get("interface") for run in (one, other)]
-    asked = [run["link"]["rate"] for run in (one, other)]
-    for name, (first, second) in {"interface": interfaces, "rate": asked}.items():
-        if first != second:
-            yield f"another {name} of the network {one['network']}: {first} and {second}"
-    rates = [run["link"]["mbit_per_second"] for run in (one, other)]
-    if not alike_rates(*rates):
-        first, second = (f"{rate:.0f}" for rate in rates)
-        yield f"links of unlike rates: {first} and {second} Mbit/s measured"
+def _program(run: Measurement) -> Mapping[str, Any]:
+    """Return what is known of a program; of another workload nothing."""
+    return run.get("program") or {}
 
 
 def _common(one: Measurement, other: Measurement) -> Iterator[str]:
     if one["data"]["sha256"] != other["data"]["sha256"]:
         yield "measured on other data"
-    yield from _unlike(one["ranks"]["machines"], other["ranks"]["machines"])
+    if unlike := unlike_machines(one["ranks"]["machines"], other["ranks"]["machines"]):
+        yield unlike
     differing = sorted({name for name, _ in _environment(one) ^ _environment(other)})
     if differing:
         yield f"measured with another environment: {', '.join(differing)}"
-    told = {(run.get("program") or {}).get("known_by") for run in (one, other)} - {None}
+    told = {_program(run).get("known_by") for run in (one, other)} - {None}
     if len(told) > 1:
         yield f"the program tells of its epochs in different ways: {' and '.join(sorted(told))}"
     mechanisms = {run["ranks"].get("single_copy") for run in (one, other)} - {None}
@@ -162,27 +121,35 @@ def _environment(run: Measurement) -> set[tuple[str, str]]:
     return {entry for part in recorded.values() for entry in part.items()}
 
 
-def alike(one: Measurement, other: Measurement) -> Verdict:
-    """Decide whether two measurements are from machines of one kind, whatever they measure."""
-    return alike_machines(one["ranks"]["machines"], other["ranks"]["machines"])
+def _links(one: Measurement, other: Measurement) -> Iterator[str]:
+    if one["link"] is None or other["link"] is None:
+        return
+    interfaces = [run["ranks"]["interface"] for run in (one, other)]
+    asked = [run["link"]["rate"] for run in (one, other)]
+    for name, (first, second) in {"interface": interfaces, "rate": asked}.items():
+        if first != second:
+            yield f"another {name} of the network {one['network']}: {first} and {second}"
+    rates = [run["link"]["mbit_per_second"] for run in (one, other)]
+    if not alike_rates(*rates):
+        first, second = (f"{rate:.0f}" for rate in rates)
+        yield f"links of unlike rates: {first} and {second} Mbit/s measured"
 
 
-def alike_machines(one: Machines, other: Machines) -> Verdict:
-    """Decide whether machines are of one kind, as `comparable` does."""
-    for reason in _unlike(one, other):
-        return Verdict(False, reason)
-    return Verdict(True)
+def alike_rates(one: float | None, other: float | None) -> bool:
+    """Return whether two measured rates of a link are alike; an unknown one is like any."""
+    return not (one and other) or abs(one - other) <= RATE * max(one, other)
 
 
-def _unlike(one: Machines, other: Machines) -> Iterator[str]:
-    if one and other and not _of_one_kind(one, other):
-        yield f"unlike machines: {_described(one)} and {_described(other)}"
+def unlike_machines(one: Machines, other: Machines) -> str | None:
+    """Return why machines are not of one kind; None if they are, or if some are not known.
 
-
-def _of_one_kind(one: Machines, other: Machines) -> bool:
-    """Compare how many machines of each kind there are, or only the kinds if the totals differ."""
+    Of as many machines, there are as many of each kind; of other numbers, only the kinds count.
+    """
     counts = Counter(map(_kind, one)), Counter(map(_kind, other))
-    return counts[0] == counts[1] if len(one) == len(other) else set(counts[0]) == set(counts[1])
+    same = counts[0] == counts[1] if len(one) == len(other) else set(counts[0]) == set(counts[1])
+    if same or not one or not other:
+        return None
+    return f"unlike machines: {_described(one)} and {_described(other)}"
 
 
 def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int, tuple[str, ...]]:
@@ -195,15 +162,13 @@ def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int, tuple[str, 
     return machine["cpu"], machine["cores_total"], memory_gib(machine["memory_bytes"]), further
 
 
-def alike_rates(one: float | None, other: float | None) -> bool:
-    """Return whether two measured rates of a link are alike; an unknown one is like any."""
-    return not (one and other) or abs(one - other) <= RATE * max(one, other)
-
-
-def _trained(run: Measurement) -> dict[str, Any]:
-    """Return what was trained, without the results and the settings."""
-    left_out = {*_NO_CONDITIONS, "settings"}
-    return {key: value for key, value in run["training"].items() if key not in left_out}
+def _described(machines: Machines) -> str:
+    """Name the kinds of machines by CPU, cores, memory, quota and GPUs; count those of a kind."""
+    kinds = Counter(
+        ", ".join([cpu, f"{cores} cores", f"{gib} GiB", *further])
+        for cpu, cores, gib, further in map(_kind, machines)
+    )
+    return " with ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in kinds.items())
 
 
 def _cores_available(run: Measurement) -> set[int]:
@@ -215,8 +180,7 @@ def versions(run: Measurement) -> dict[str, str]:
 
     The files of a program are its version; all packages of its interpreter may run in it.
     """
-    program = run.get("program")
-    if program:
+    if program := _program(run):
         digest = hashlib.sha256(json.dumps(program["files"], sort_keys=True).encode()).hexdigest()
         return {"program": digest[:12]} | run["versions"]
     return {name: v for name, v in run["versions"].items() if name not in _AROUND}
@@ -246,40 +210,29 @@ def series(run: Measurement) -> dict[str, Any]:
     Returns
     -------
     The configuration, environment, data, settings, knobs, ranks and the link asked for, as JSON can
-    hold them. An empty environment is left out.
+    hold them.
     """
     across = Layout.parse(run["layout"]).nodes > 1 and run["link"] is not None
-    environment, program = dict(sorted(_environment(run))), run.get("program")
     return {
         **{key: run[key] for key in CONFIGURATION},
-        **({"environment": environment} if environment else {}),
-        **({"single_copy": "none"} if run["ranks"].get("single_copy") == "none" else {}),
+        "environment": dict(sorted(_environment(run))),
+        "single_copy": run["ranks"].get("single_copy") != "none",
         "data": run["data"]["sha256"],
-        "training": _trained(run),
-        "settings": run["training"].get("settings"),
-        **({"program": [program["command"], program["known_by"]]} if program else {}),
+        "settings": _settings(run),
+        "program": [_program(run).get(key) for key in ("command", "known_by")],
         "knobs": run["knobs"],
         "ranks": run["ranks"]["asked"],
-        "link": [run["ranks"].get("interface"), run["link"]["rate"]] if across else None,
+        "link": [run["ranks"]["interface"], run["link"]["rate"]] if across else None,
     }
 
 
-def _described(machines: Machines) -> str:
-    """Name the kinds of machines by CPU, cores, memory, quota and GPUs; count those of a kind."""
-    kinds = Counter(
-        ", ".join([cpu, f"{cores} cores", f"{gib} GiB", *further])
-        for cpu, cores, gib, further in map(_kind, machines)
-    )
-    return " with ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in kinds.items())
-
-
-class Pairs(NamedTuple):
+class Matched(NamedTuple):
     """Runs set against their reference's run of the same session and repeat.
 
     Attributes
     ----------
-    runs, references : the measurements of each pair, in the same order.
-    refused : why others, which have a run of the reference beside them, are not comparable with it;
+    runs, references : the measurements of each match, in the same order.
+    refused : why others, which have a run of the reference alongside, are not comparable with it;
         one reason for each.
     """
 
@@ -288,24 +241,27 @@ class Pairs(NamedTuple):
     refused: list[str]
 
 
-def paired(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Pairs:
-    """Pair the measurements of a configuration with those of another that are comparable."""
+def matched(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Matched:
+    """Set each run against its reference's run of the same session and repeat.
+
+    Measurements of a session follow each other, so their ratio does not hold the drift of the
+    machine between sessions.
+    """
     by_series = {(run["session"], run["repeat"]): run for run in references}
-    pairs = Pairs([], [], [])
+    found = Matched([], [], [])
     for run in runs:
         reference = by_series.get((run["session"], run["repeat"]))
         if reference is None:
             continue
-        verdict = comparable(run, reference)
-        if verdict.ok:
-            pairs.runs.append(run)
-            pairs.references.append(reference)
+        if reason := refusal(run, reference):
+            found.refused.append(reason)
         else:
-            pairs.refused.append(verdict.reason)
-    return pairs
+            found.runs.append(run)
+            found.references.append(reference)
+    return found
 
 
-def newest_of_repeats(pairs: Pairs) -> Pairs:
+def newest_of_repeats(found: Matched) -> Matched:
     """Return one match of each repeat: that of the current run, else the newest.
 
     An interval is of its session, so matches of older sessions are left out. A current run that
@@ -313,20 +269,20 @@ def newest_of_repeats(pairs: Pairs) -> Pairs:
 
     Parameters
     ----------
-    pairs : of measurements as `escala.analysis.measurements` marks them, by the key `current`.
+    found : of measurements as `escala.analysis.measurements` marks them, by the key `current`.
     """
     by_age = sorted(
-        zip(pairs.runs, pairs.references, strict=True),
+        zip(found.runs, found.references, strict=True),
         key=lambda match: (match[0]["current"], match[0]["started"]),
     )
     newest = {match[0]["repeat"]: match for match in by_age}
     matches = [newest[repeat] for repeat in sorted(newest)]
-    return Pairs([run for run, _ in matches], [run for _, run in matches], pairs.refused)
+    return Matched([run for run, _ in matches], [run for _, run in matches], found.refused)
 
 
-def left_out(pairs: int, refused: Sequence[str]) -> str | None:
-    """Return how many pairs have no ratio and why, or None if all have one."""
+def left_out(matches: int, refused: Sequence[str]) -> str | None:
+    """Return how many matches have no ratio and why, or None if all have one."""
     if not refused:
         return None
     reasons = "; ".join(dict.fromkeys(refused))
-    return f"{len(refused)} of {pairs + len(refused)} pairs are left out: {reasons}"
+    return f"{len(refused)} of {matches + len(refused)} pairs are left out: {reasons}"

@@ -27,7 +27,7 @@ import shutil
 import tarfile
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -63,8 +63,6 @@ _MEASUREMENTS = (
     "WHERE status = 'ok' AND instrument IS NULL AND resumptions = 0"
 )
 _NO_NAME = "has no name of a file of a history"
-#: What every version of the files holds.
-_REQUIRED = frozenset({"run_sha256", "session", "ratio", DOCUMENT})
 #: DuckDB shall use what a person on a login node may, and load nothing from the network.
 _CONFIG = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 _THREADS = 4
@@ -150,12 +148,8 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
     OSError : the file cannot be written.
     """
     if not _SESSION.fullmatch(session):
-        raise InputError(
-            "session",
-            session,
-            "holds characters other than letters, digits and ._-",
-            "do not add the run",
-        )
+        reason = "holds characters other than letters, digits and ._-"
+        raise InputError("session", session, reason, "do not add the run")
     types, rows = columns(), list(rows)
     with tempfile.TemporaryDirectory() as temporary, _database() as database:
         written = Path(temporary, "session.parquet")
@@ -200,7 +194,7 @@ def read(
 
     Parameters
     ----------
-    where : a condition in SQL on the rows to read.
+    where : a condition in SQL on the rows to read; DuckDB takes it for nothing but that.
     warn : called with the warning, if there is one.
 
     Returns
@@ -225,70 +219,22 @@ def read(
                 found.damaged[path] = UNREADABLE
         database = _viewed(found.intact)
     if found.damaged:
-        warn(_warning(found.damaged))
+        named = "; ".join(f"{path} {reason}" for path, reason in found.damaged.items())
+        remedy = "remove it, and add its session again or import it from a copy"
+        warn(f"not read: {named}. Remedy: {remedy}.")
     try:
-        _require_condition(database, where)
-        database.execute(f"CREATE VIEW chosen AS {_selection(where)}")
+        database.view("held").filter(where).create_view("selected")
         # Some conditions are refused only where there are values, such as a text for a number.
-        database.execute("SELECT run_sha256 FROM chosen LIMIT 1").fetchall()
+        database.execute("SELECT run_sha256 FROM selected LIMIT 1").fetchall()
     except duckdb.Error as error:
         database.close()
         raise _refused("--where", where, error) from None
-    except InputError:
-        database.close()
-        raise
-    database.execute(f"CREATE VIEW runs AS SELECT * EXCLUDE ({DOCUMENT}) FROM chosen")
+    database.execute(f"CREATE VIEW runs AS SELECT * EXCLUDE ({DOCUMENT}) FROM selected")
     database.execute(
-        f"CREATE VIEW documents AS SELECT run_sha256, {DOCUMENT}::JSON AS {DOCUMENT} FROM chosen"
+        f"CREATE VIEW documents AS SELECT run_sha256, {DOCUMENT}::JSON AS {DOCUMENT} FROM selected"
     )
     database.execute(_MEASUREMENTS)
     return database
-
-
-def _selection(where: str) -> str:
-    # A comment at the end of the condition ends with its line.
-    return f"SELECT * FROM held WHERE (\n{where}\n)"
-
-
-def _require_condition(database: duckdb.DuckDBPyConnection, where: str) -> None:
-    """Refuse a text that is more than one condition on the rows of a table, before it is run.
-
-    DuckDB parses the query with the condition. But for its condition, the query must be the one
-    with the condition `true`.
-
-    Raises
-    ------
-    InputError : it is another statement, changes another part of the query, or holds a query.
-    duckdb.Error : it is no SQL.
-    """
-
-    def parsed(condition: str) -> tuple[dict, Any]:
-        call = "SELECT json_serialize_sql(?::VARCHAR)"
-        [found] = database.execute(call, [_selection(condition)]).fetchone()
-        query = json.loads(found)
-        if query["error"]:
-            raise duckdb.ParserException(query["error_message"])
-        return query, query["statements"][0]["node"].pop("where_clause", None)
-
-    plain, _ = parsed("true")
-    query, condition = parsed(where)
-    if query != plain or any(_queries(condition)):
-        raise InputError(
-            "--where",
-            where,
-            "is more than a condition on the measurements",
-            "give a condition, such as layout = '1x2', and other queries by --sql",
-        )
-
-
-def _queries(node: Any) -> Iterator[dict]:
-    """Yield the queries within an expression that DuckDB parsed."""
-    if isinstance(node, dict):
-        if node.get("class") == "SUBQUERY":
-            yield node
-        yield from (each for value in node.values() for each in _queries(value))
-    elif isinstance(node, list):
-        yield from (each for value in node for each in _queries(value))
 
 
 def _viewed(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
@@ -312,14 +258,6 @@ def _viewed(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
         "row_number() OVER (PARTITION BY run_sha256 ORDER BY ratio IS NULL) = 1"
     )
     return database
-
-
-def _warning(damaged: Mapping[Path, str]) -> str:
-    """Return one line on the files that are not read, with the remedy."""
-    named = "; ".join(f"{path} {reason}" for path, reason in damaged.items())
-    return (
-        f"not read: {named}. Remedy: remove it, and add its session again or import it from a copy."
-    )
 
 
 class Table(NamedTuple):
@@ -371,12 +309,8 @@ def export(folder: Path, target: Path, sessions: Iterable[str] = ()) -> Moved:
     found, chosen = files(folder), set(sessions)
     session_of = {path: _NAME.fullmatch(path.name)["session"] for path in found.intact}
     if unknown := chosen - set(session_of.values()):
-        raise InputError(
-            "--session",
-            ", ".join(sorted(unknown)),
-            f"is not in {folder}",
-            f"`{call('history query sessions')}` lists them",
-        )
+        remedy = f"`{call('history query sessions')}` lists them"
+        raise InputError("--session", ", ".join(sorted(unknown)), f"is not in {folder}", remedy)
     kept = [path for path, session in session_of.items() if not chosen or session in chosen]
     with atomic(target) as temporary, tarfile.open(temporary, "w") as archive:
         for path in kept:
@@ -405,14 +339,10 @@ def import_(source: Path, folder: Path) -> Moved:
     """
     moved = Moved([], [], {})
     with tempfile.TemporaryDirectory() as temporary:
-        candidates = (
-            sorted(source.glob("*.parquet"))
-            if source.is_dir()
-            else _unpacked(source, Path(temporary), moved.refused)
-        )
-        for path in candidates:
-            reason = _damage(path) or _foreign(path)
-            if reason:
+        if not source.is_dir():
+            source = _unpacked(source, Path(temporary), moved.refused)
+        for path in sorted(source.glob("*.parquet")):
+            if reason := _damage(path):
                 moved.refused[path.name] = reason
             elif (folder / path.name).exists() and _damage(folder / path.name) is None:
                 moved.present.append(path.name)
@@ -423,36 +353,19 @@ def import_(source: Path, folder: Path) -> Moved:
     return moved
 
 
-def _unpacked(archive: Path, folder: Path, refused: dict[str, str]) -> list[Path]:
+def _unpacked(archive: Path, folder: Path, refused: dict[str, str]) -> Path:
     """Unpack the files of a history from a tar file, and no other member of it."""
-    unpacked = []
     try:
         with tarfile.open(archive) as opened:
             for member in opened:
-                if not member.isreg() or not _NAME.fullmatch(member.name):
+                if member.isreg() and _NAME.fullmatch(member.name):
+                    opened.extract(member, folder, filter="data")
+                else:
                     refused[member.name] = _NO_NAME
-                    continue
-                # Only its content is taken: no path, link or mode of the archive.
-                with opened.extractfile(member) as packed, open(folder / member.name, "wb") as own:
-                    shutil.copyfileobj(packed, own)
-                unpacked.append(folder / member.name)
     except (tarfile.TarError, EOFError) as error:
-        raise InputError(
-            archive, str(error), "is no whole tar file", "export the history again"
-        ) from None
-    return unpacked
-
-
-def _foreign(path: Path) -> str | None:
-    """Return why a file whose bytes have the digest of its name holds no measurements, or None."""
-    with _database() as database:
-        try:
-            described = database.execute(f"DESCRIBE FROM read_parquet({_literal(path)})")
-            held = {name: sql for name, sql, *_ in described.fetchall()}
-        except duckdb.Error:
-            return UNREADABLE
-    as_named = _columns_digest(held) == _NAME.fullmatch(path.name)["columns"]
-    return None if held.keys() >= _REQUIRED and as_named else UNREADABLE
+        remedy = "export the history again"
+        raise InputError(archive, str(error), "is no whole tar file", remedy) from None
+    return folder
 
 
 def _database() -> duckdb.DuckDBPyConnection:

@@ -25,7 +25,7 @@ from escala.record.outcome import Outcome
 from escala.record.own_changes import changed, written
 from escala.record.place import Links, linked, placed
 from escala.record.plan import make_plan, resumption, shards, split_description
-from escala.record.schema import validate_run
+from escala.record.schema import FORMAT, validate_run
 from escala.record.supervise import supervise
 from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
@@ -33,7 +33,6 @@ from escala.training import checkpoint
 from escala.training.rank import SCRATCH
 from escala.workloads import Program, models
 
-FORMAT = 8
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"
 #: What a run may leave beside its run.json, and what it takes away from `ranks/` in the end.

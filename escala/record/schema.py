@@ -16,6 +16,8 @@ from escala.core.files import read_yaml
 from escala.probes import PROBES, with_probe_settings
 from escala.strategies.knobs import all_knobs, of_strategies
 
+#: Of a run.json. Files of others are refused.
+FORMAT = 8
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
 
 
@@ -54,7 +56,7 @@ def read_result(path: Path) -> dict:
 
     Raises
     ------
-    InputError : it is not whole, as a power loss can leave it.
+    InputError : it is not whole, as a power loss can leave it, or of another format.
     FileNotFoundError : there is none.
     """
     try:
@@ -62,14 +64,14 @@ def read_result(path: Path) -> dict:
     except ValueError:
         run = None
     if not isinstance(run, dict) or "status" not in run:
-        experiment = next((p.parent for p in path.parents if p.name == "runs"), path.parent)
-        raise InputError(
-            path,
-            f"{path.stat().st_size} bytes",
-            "is empty, cut off or no run.json",
-            f"remove it by `{call(f'retry {experiment}')}`, then the same call again",
-        )
-    return run
+        problem = f"{path.stat().st_size} bytes", "is empty, cut off or no run.json"
+    elif run.get("format", FORMAT) != FORMAT:
+        problem = f"format {run['format']}", f"is not the present one, {FORMAT}"
+    else:
+        return run
+    experiment = next((p.parent for p in path.parents if p.name == "runs"), path.parent)
+    remedy = f"remove it by `{call(f'retry {experiment}')}`, then the same call again"
+    raise InputError(path, *problem, remedy)
 
 
 def read_session(path: Path) -> dict | None:

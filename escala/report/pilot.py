@@ -1,4 +1,4 @@
-"""Compute the number of pairs that an experiment needs, from its pilot, by Stein's rule."""
+"""Compute the number of matches that an experiment needs, from its pilot, by Stein's rule."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 
 from escala.analysis.statistics import deviation
 from escala.analysis.verdicts import pairs_needed
-from escala.record.comparable import CONFIGURATION
-from escala.report.tables import runs
-from escala.report.tables.base import Evidence, reference_columns
+from escala.record.comparable import Matched
+from escala.report.tables.base import Evidence, named, ratios, reference_columns
 from escala.report.tables.speedup import Comparison, comparisons
 
 FORMAT = 1
-#: A number of pairs that no rule asks for.
+#: A number of matches that no rule asks for.
 _NO_LIMIT = 10**9
 
 
@@ -33,15 +32,15 @@ def plan(evidence: Evidence, pairs: Mapping[str, Any]) -> dict:
     Returns
     -------
     `pairs` is the number of repeats, those of the pilot included. In `comparisons`, `deviation` is
-    the standard deviation of the logarithms of a pilot's ratios, and `needed` the pairs that the
+    the standard deviation of the logarithms of a pilot's ratios, and `needed` the matches that the
     rule requires. Both are None with fewer than two ratios.
     """
-    share = float(pairs["half_width"].rstrip("% ")) / 100
-    found = [_compared(each, share) for each in comparisons(evidence)]
+    half_width = float(pairs["half_width"].rstrip("% ")) / 100
+    found = [_compared(each, half_width) for each in comparisons(evidence)]
     most = max([pairs["pilot"], *(row["needed"] for row in found if row["needed"])])
     return {
         "format": FORMAT,
-        "half_width": share,
+        "half_width": half_width,
         "pilot": pairs["pilot"],
         "at_most": pairs["at_most"],
         "pairs": min(most, pairs["at_most"]),
@@ -50,21 +49,15 @@ def plan(evidence: Evidence, pairs: Mapping[str, Any]) -> dict:
 
 
 def _compared(comparison: Comparison, half_width: float) -> dict:
-    """Return how much the ratios of a pilot differ, and how many pairs they require."""
-    ratios = [
-        _seconds(mine) / _seconds(theirs)
-        for mine, theirs in zip(comparison.pairs.runs, comparison.pairs.references, strict=True)
-        if mine["current"] and theirs["current"]
-    ]
-    enough = len(ratios) > 1
+    """Return how much the ratios of a pilot differ, and how many matches they require."""
+    both = zip(comparison.newest.runs, comparison.newest.references, strict=True)
+    current = [match for match in both if match[0]["current"] and match[1]["current"]]
+    found = ratios(Matched([run for run, _ in current], [run for _, run in current], []))
+    enough = len(found) > 1
     return {
-        **dict(zip(CONFIGURATION, comparison.names, strict=True)),
+        **named(comparison.names),
         **reference_columns(comparison.number, comparison.reference),
-        "pilot_pairs": len(ratios),
-        "deviation": deviation(np.log(ratios)),
-        "needed": pairs_needed(ratios, half_width, _NO_LIMIT) if enough else None,
+        "pilot_pairs": len(found),
+        "deviation": deviation(np.log(found)),
+        "needed": pairs_needed(found, half_width, _NO_LIMIT) if enough else None,
     }
-
-
-def _seconds(run: Mapping[str, Any]) -> float:
-    return runs.row(run)["train_seconds_per_epoch"]

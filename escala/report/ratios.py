@@ -11,7 +11,7 @@ from escala.analysis.measurements import read_run
 from escala.analysis.statistics import ratio_interval
 from escala.core.readable import counted
 from escala.experiment.references import ONE_PROCESS, Configuration
-from escala.record.comparable import paired
+from escala.record.comparable import matched
 from escala.report.tables.views import labelled, unit
 
 DATA = ["dataset", "workload"]
@@ -89,7 +89,7 @@ def _between_variants(runs: pd.DataFrame) -> Iterator[str]:
             for variant, of_variant in group.groupby("variant", sort=False)
         )
         for variant, timed in others:
-            pairs = paired(timed, references)
+            pairs = matched(timed, references)
             both = zip(pairs.runs, pairs.references, strict=True)
             ratio = ratio_interval([mine["seconds"] / theirs["seconds"] for mine, theirs in both])
             if ratio.estimate:

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from escala.analysis import changes
@@ -23,17 +23,20 @@ def noisy(*levels: tuple[float, int], seed: int = 0, noise: float = 0.02) -> lis
     return list(level * np.exp(random.normal(0, noise, len(level))))
 
 
-@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("after", [1.2, 0.8])
-def test_a_change_that_stays_is_marked_at_its_first_session(seed, after):
-    found = mark(noisy((5.0, 20), (5.0 * after, 10), seed=seed))
+def test_a_change_that_stays_is_marked_at_its_first_session(after):
+    found = mark(noisy((5.0, 20), (5.0 * after, 10)))
     [change] = found.changes
     assert (change.first, change.sessions) == (20, RECURRENCE)
     assert change.relative == pytest.approx(after - 1, abs=0.03)
     assert found.unconfirmed is None
+    assert mark([1.0] * (BEFORE - 1) + [2.0] * RECURRENCE).changes == []
+    values = noisy((5.0, 20), (5.0 * (1 + LEAST / 2), 20), noise=0.0001)
+    assert mark(values).changes == []
+    assert [change.first for change in mark(values, least=LEAST / 3).changes] == [20]
 
 
-@pytest.mark.parametrize("sessions", range(1, RECURRENCE))
+@pytest.mark.parametrize("sessions", [1, RECURRENCE - 1])
 def test_what_fewer_sessions_show_is_not_marked(sessions):
     values = noisy((5.0, 20), (7.5, sessions), (5.0, 20))
     assert mark(values) == ([], None)
@@ -53,19 +56,6 @@ def test_every_change_is_marked_and_the_way_back_is_one():
     found = mark(noisy((5.0, 15), (6.0, 12), (5.0, 12)))
     assert [change.first for change in found.changes] == [15, 27]
     assert [change.relative > 0 for change in found.changes] == [True, False]
-
-
-def test_a_change_smaller_than_the_least_is_not_marked():
-    values = noisy((5.0, 20), (5.0 * (1 + LEAST / 2), 20), noise=0.0001)
-    assert mark(values).changes == []
-    assert [change.first for change in mark(values, least=LEAST / 3).changes] == [20]
-
-
-def test_a_short_series_has_no_mark():
-    values = [1.0] * BEFORE + [2.0] * RECURRENCE
-    assert [change.first for change in mark(values).changes] == [BEFORE]
-    assert mark(values[1:]).changes == []
-    assert mark([]) == ([], None)
 
 
 @pytest.mark.parametrize("wrong", [{"recurrence": 0}, {"before": 0}])
@@ -95,23 +85,16 @@ def test_every_mark_is_what_its_definition_says(values):
         start = change.first
 
 
-@given(VALUES, st.floats(0.1, 10))
-def test_the_unit_does_not_matter(values, scale):
-    gaps = np.diff(np.unique(values))
-    assume(not len(gaps) or gaps.min() > 1e-6)
-    scaled = mark([value * scale for value in values], **SMALL)
-    assert [c.first for c in scaled.changes] == [c.first for c in mark(values, **SMALL).changes]
-
-
 def test_the_chance_of_a_mark_is_that_of_all_orders():
     """With one place for a mark, the bound is the exact share of the orders of a series."""
     orders = list(permutations([1.0, 2.0, 3.0, 4.0, 5.0]))
     marked = sum(bool(mark(order, **SMALL).changes) for order in orders)
     exact = changes.chance_of_a_mark(5, recurrence=2, before=3)
     assert marked / len(orders) == pytest.approx(exact)
+    assert changes.chance_of_a_mark(BEFORE + RECURRENCE - 1) == 0
 
 
-@pytest.mark.parametrize("draw", ["normal", "standard_cauchy", "exponential"])
+@pytest.mark.parametrize("draw", ["normal", "standard_cauchy"])
 def test_steady_series_are_marked_as_rarely_as_stated(draw):
     """Whatever the distribution; 2000 series have a share within 0.011 of its chance."""
     random = np.random.default_rng(1)
@@ -119,10 +102,3 @@ def test_steady_series_are_marked_as_rarely_as_stated(draw):
     share = np.mean([bool(mark(list(values), least=0.0).changes) for values in series])
     assert share <= changes.chance_of_a_mark(30) + 0.011
     assert changes.chance_of_a_mark(500) < 0.07
-
-
-def test_a_longer_recurrence_makes_a_mark_rarer():
-    chances = [changes.chance_of_a_mark(100, recurrence=count) for count in range(1, 8)]
-    assert chances == sorted(chances, reverse=True)
-    assert chances[0] == 1.0
-    assert changes.chance_of_a_mark(BEFORE + RECURRENCE - 1) == 0

@@ -14,7 +14,7 @@ from escala.analysis.statistics import ratio_interval
 from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
 from escala.report import tables
-from escala.report.findings import energy
+from escala.report.findings import of_section
 from tests.unit.fixtures_runs import FakeExperiment
 
 MODEL = {"power_model": {"node_watts": 40.0, "core_watts": 10.0}}
@@ -229,7 +229,7 @@ def sentences(of: FakeExperiment, files: list[Path], **settings) -> list[str]:
     found = tables.tables(
         of.runs, of.dataset_files, of.class_files, files, probe_settings={"energy": settings}
     )
-    return [each.text for each in energy.findings(found, of.name)]
+    return [each.text for each in of_section("cost", found, of.name) if each.table == "energy"]
 
 
 def test_a_sentence_compares_the_energy_with_that_of_the_reference(experiment):

@@ -187,7 +187,7 @@ def _sure(frames) -> str:
 def test_the_noise_floor_and_the_drift_are_each_one_sentence(tmp_path):
     drifting = _twice(tmp_path / "drifting", 0.01)
     text = _sure(drifting)
-    assert re.search(r"`single[^`]*` takes 1\.0\d of its own time \(.*, 7 pairs\)", text)
+    assert re.search(r"`single[^`]*` takes 1\.0\d times its own time \(.*, 7 pairs\)", text)
     assert "gets no verdict" in text and "The machine drifted in session" in text
     (row,) = drifting["drift"].itertuples()
     assert f"{1 + row.change:.2f} times as long" in text
@@ -233,7 +233,7 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
     short = alone["ladder"].iloc[:1]
     failed = short.assign(kind="unavailable", reason="no pair")
     for ladder, text in (
-        (short, "With `from slow to slower`, an epoch takes 1.25 (range 1.25–1.25) of the time."),
+        (short, "With `from slow to slower`, an epoch takes 1.25 (range 1.25–1.25) times the time."),
         (failed, "Unavailable: the ladder `way` has no ratio: `no pair`."),
     ):
         assert next(of_section("answer", alone | {"ladder": ladder}, "demo")).text == text

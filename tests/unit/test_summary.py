@@ -630,7 +630,7 @@ def test_a_second_reference_with_another_batch_gives_no_verdict(batch, words):
         reference_label="single 1x1", kind="measured", oversubscribed=True, other_hosts=False,
         sessions=1,
     )  # fmt: skip
-    answer = references._comparison(row)
+    answer = references._comparison(row, "epoch")
     assert answer.startswith(words) and "7 pairs)" in answer
     assert answer.endswith(", with different batches") == (batch == 128)
 

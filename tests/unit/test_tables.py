@@ -35,9 +35,9 @@ from escala.core.files import read_json, write_json
 from escala.record.comparable import CONFIGURATION
 from escala.record.schema import validate_run
 from escala.report import pilot, tables
-from escala.report.findings import baselines
+from escala.report.findings import of_section
 from escala.report.tables import views
-from escala.report.tables.classes import STAGES
+from escala.report.tables.data import STAGES
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -60,11 +60,6 @@ def three(tmp_path_factory):
     return experiment, _tables(experiment)
 
 
-def test_the_made_up_runs_keep_to_the_schema_of_runs(three):
-    for run in three[0].runs:
-        validate_run(read_json(run))
-
-
 def test_fits_and_classes_without_test_rows_keep_to_the_schema_too(tmp_path):
     experiment = with_fits(tmp_path)
     experiment.add("horovod-mpi", "1x4", 5.0, untested="SARS")
@@ -84,6 +79,9 @@ def test_a_fit_has_scores_and_a_time_of_its_own_and_is_compared_with_nothing(tmp
         assert set(frames[name]["workload"]) == {"virus-cnn", "kmer-logreg", "majority"}
         assert set(left[name]["workload"]) == {"virus-cnn"}
     pd.testing.assert_frame_equal(left["classes"], frames["classes"])
+    means = frames["mean_scores"].set_index("workload")
+    assert means.loc[["kmer-logreg", "majority"], "reference"].isna().all()
+    assert means.loc["virus-cnn", "reference"].notna().any()
 
 
 def test_a_class_without_test_rows_has_no_rates(tmp_path):
@@ -100,48 +98,23 @@ def test_a_class_without_test_rows_has_no_rates(tmp_path):
     assert reports.loc["SARS", ["precision", "recall", "f1"]].isna().all(axis=None)
 
 
-def test_runs_of_the_first_format_are_read(tmp_path):
-    experiment = three_configurations(tmp_path)
-    present = _tables(experiment)
-    for path in experiment.runs:
-        run = read_json(path)
-        del run["training"]["kind"], run["training"]["validated_on"]
-        for epoch in run["epochs"]:
-            epoch["test_accuracy"] = epoch.pop("validation_accuracy")
-        for file in (path, *path.parent.glob("sessions/*.json")):
-            write_json(file, run | {"format": 1})
-    former = _tables(experiment)
-    assert (former["runs"]["training_kind"] == "steps").all()
-    pd.testing.assert_frame_equal(
-        former["epochs"].drop(columns="validated_on"),
-        present["epochs"].drop(columns="validated_on"),
-    )
-    assert former["epochs"]["validated_on"].isna().all()
-    assert former["epochs"]["validation_accuracy"].notna().all()
-
-
-@pytest.mark.parametrize("name", tables.TABLES)
-def test_tables_survive_being_written_and_read(three, tmp_path, name):
+def test_tables_survive_being_written_and_read(three, tmp_path):
     frames = three[1]
     tables.write(frames, tmp_path)
-    pd.testing.assert_frame_equal(tables.read(tmp_path)[name], frames[name])
+    for name, found in tables.read(tmp_path).items():
+        pd.testing.assert_frame_equal(found, frames[name])
 
 
-@pytest.mark.parametrize("name", tables.TABLES)
-def test_every_column_is_described_and_numbers_of_things_have_units(name):
-    for column, description in tables.schema(name)["properties"].items():
-        assert description["description"].endswith(".")
-        assert not column.endswith("_seconds") or description["unit"] == "s"
-    assert not tables.schema(name)["additionalProperties"]
-    # Values are checked one by one, so nothing is asked of a whole row.
-    assert set(tables.schema(name)) <= {
-        "$schema", "title", "description", "type", "additionalProperties", "properties",
-    }  # fmt: skip
-
-
-def test_schemas_are_of_the_tables_there_are():
-    files = {path.name for path in tables.SCHEMAS.iterdir()}
-    assert files == {f"{name}.schema.yaml" for name in tables.TABLES}
+def test_columns_are_described_with_units_and_intervals_tell_what_they_cover():
+    for name in tables.TABLES:
+        schema = tables.schema(name)
+        texts = {key: each["description"] for key, each in schema["properties"].items()}
+        assert not schema["additionalProperties"]
+        assert all(text.endswith(".") for text in texts.values())
+        for column, each in schema["properties"].items():
+            assert not column.endswith("_seconds") or each["unit"] == "s"
+        has_intervals = any("Lower end" in text for text in texts.values())
+        assert (" cover" in schema["description"]) == has_intervals
 
 
 def test_a_table_that_breaks_its_schema_is_refused(three, tmp_path):
@@ -163,19 +136,6 @@ def test_a_failed_run_is_a_row_with_its_reason(three):
     assert configuration["kind"] == "measured"
 
 
-def test_scores_are_those_of_the_runs(three):
-    experiment, frames = three
-    reports, run = frames["reports"], read_json(experiment.runs[0])
-    mine = reports[(reports["strategy"] == "single") & (reports["repeat"] == 1)]
-    assert list(mine["level"]) == ["class"] * 5 + ["macro", "weighted", "accuracy"]
-    assert mine["accuracy"].iloc[-1] == run["evaluation"]["accuracy"]
-    covid = mine[mine["class"] == "COVID"].iloc[0]
-    assert (
-        covid[["precision", "recall", "f1", "support"]].to_dict()
-        == (run["evaluation"]["per_class"]["COVID"])
-    )
-
-
 def test_pooled_rates_come_from_the_confusion_table(three):
     confusion, pooled = three[1]["confusion"], three[1]["pooled"]
     mine = confusion[confusion["strategy"] == "horovod-gloo"]
@@ -188,8 +148,16 @@ def test_pooled_rates_come_from_the_confusion_table(three):
         assert (row["runs"], row["splits"]) == (2, 1)
 
 
-def test_the_classes_are_counted_at_every_stage(three):
-    covid = three[1]["classes"].set_index("class").loc["COVID"]
+def test_scores_and_classes_are_those_of_the_files(three):
+    experiment, frames = three
+    reports, evaluation = frames["reports"], read_json(experiment.runs[0])["evaluation"]
+    mine = reports[(reports["strategy"] == "single") & (reports["repeat"] == 1)]
+    assert list(mine["level"]) == ["class"] * 5 + ["macro", "weighted", "accuracy"]
+    assert mine["accuracy"].iloc[-1] == evaluation["accuracy"]
+    found = mine[mine["class"] == "COVID"].iloc[0]
+    scores = found[["precision", "recall", "f1", "support"]].to_dict()
+    assert scores == evaluation["per_class"]["COVID"]
+    covid = frames["classes"].set_index("class").loc["COVID"]
     assert covid[list(STAGES)].tolist() == [900, 900, 630, 630, 270]
     assert covid["length_median"] == 29500.5
 
@@ -244,11 +212,6 @@ def test_a_session_that_measured_something_else_is_kept_apart(tmp_path):
     assert baseline["train_seconds_per_epoch"] < 11
 
 
-def test_a_measurement_is_read_once_though_its_session_holds_a_copy(three):
-    assert (three[1]["runs"]["session"] == SESSION).all()
-    assert three[1]["runs"]["current"].all()
-
-
 @pytest.mark.parametrize(
     ("baseline", "said"),
     [(False, "no single 1x1"), ({1: ("timeout", "not finished")}, "timeout (not finished)")],
@@ -264,15 +227,6 @@ def test_without_a_baseline_the_ratio_is_unavailable(tmp_path, baseline, said):
     assert row[["ratio", "speedup", "efficiency", "verdict"]].isna().all()
 
 
-@pytest.mark.parametrize("name", tables.TABLES)
-def test_a_table_with_intervals_tells_what_they_cover(name):
-    described = tables.schema(name)
-    has_intervals = any(
-        "Lower end" in column["description"] for column in described["properties"].values()
-    )
-    assert (" cover" in described["description"]) == has_intervals
-
-
 @pytest.mark.parametrize(("batch", "decides"), [(64, "ratio"), (128, "time_to_target_ratio")])
 @pytest.mark.parametrize("seconds", [3.0, 5.0, 8.0])
 def test_the_verdict_is_on_the_time_that_decides(tmp_path, batch, decides, seconds):
@@ -284,14 +238,6 @@ def test_the_verdict_is_on_the_time_that_decides(tmp_path, batch, decides, secon
     expected = "faster" if high < 1 else "slower" if low > 1 else "not distinguishable"
     assert row["verdict"] == expected
     assert row["visible_decrease"] == pytest.approx(1 - row[decides] / row[f"{decides}_high"])
-
-
-def test_one_repeat_has_values_but_no_intervals(tmp_path):
-    frames = _tables(three_configurations(tmp_path, repeats=1))
-    row = _row(frames["configurations"], "single", "1x1")
-    assert pd.notna(row["train_seconds_per_epoch"])
-    assert pd.isna(row["train_low_seconds_per_epoch"])
-    assert pd.isna(_row(frames["speedup"], "horovod-mpi")["ratio_low"])
 
 
 def test_total_training_time_is_of_the_steps_of_all_epochs_that_were_trained(tmp_path):
@@ -452,17 +398,11 @@ def test_predictions_are_compared_row_by_row(tmp_path):
     assert (covid["precision_difference"], dengue["recall_difference"]) == (0, 0)
     assert (covid["runs"], covid["splits"]) == (2, 2)
     assert (covid["rows"], covid["genomes"]) == (540, 135)
-
-
-def test_a_row_without_a_genome_is_one_in_all_repeats_of_its_split(tmp_path):
-    experiment = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset()
-    experiment.add("single", "1x1", 10.0, repeats=4).add("horovod-mpi", "1x2", 10.0, repeats=4)
+    # A row without a genome is one in all repeats of its split.
     for file in experiment.dataset_files:
         file.with_name("test_genomes.npy").unlink()
-    table = _tables(experiment)["score_differences"].set_index("class")
-    covid = table.loc["COVID"]
-    assert (covid["runs"], covid["splits"]) == (4, 2)
-    assert (covid["rows"], covid["genomes"]) == (4 * 270, 2 * 270)
+    covid = _tables(experiment)["score_differences"].set_index("class").loc["COVID"]
+    assert covid["genomes"] == 2 * 270
 
 
 def test_an_epoch_that_was_cut_is_estimated_and_has_no_scores(tmp_path):
@@ -512,14 +452,13 @@ def test_scores_without_any_model_are_a_table_and_one_sentence_each(tmp_path, th
     frames = tables.tables([], experiment.dataset_files, [])
     found = frames["baselines"].set_index(["split_seed", "score"])["value"]
     assert [found[seed, "rmse"] for seed in (4, 5)] == [0.5, 0.7]
-    told = [finding.text for finding in baselines.findings(frames, "demo")]
-    name = experiment.dataset
-    assert told == [
-        f"On `{name}`, `rmse` of the baseline `mean` is 0.6.",
-        f"On `{name}`, `mae` of the baseline `mean` is 0.25.",
+    told = [each for each in of_section("scores", frames, "demo") if each.table == "baselines"]
+    check(told)
+    assert [each.text for each in told] == [
+        f"On `{experiment.dataset}`, `rmse` of the baseline `mean` is 0.6.",
+        f"On `{experiment.dataset}`, `mae` of the baseline `mean` is 0.25.",
     ]
-    check(baselines.findings(frames, "demo"))
-    assert three[1]["baselines"].empty and not list(baselines.findings(three[1], "demo"))
+    assert three[1]["baselines"].empty
 
 
 def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_path):
@@ -544,6 +483,7 @@ def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_
     one = three_configurations(tmp_path / "one", repeats=1)
     accuracy = _tables(one)["mean_scores"]
     assert set(accuracy["score"]) == {"accuracy"} and accuracy["mean_low"].isna().all()
+    assert accuracy["splits"].tolist() == accuracy["runs"].tolist()
 
 
 def test_mean_scores_are_compared_with_each_earlier_reference(tmp_path):
@@ -574,18 +514,6 @@ def _compared(experiment: FakeExperiment, runs: list) -> dict[tuple, tuple]:
         ): (row.pairs, row.kind)
         for row in means.itertuples()
     }
-
-
-def test_mean_scores_of_a_fit_are_compared_with_nothing(tmp_path):
-    means = _tables(with_fits(tmp_path))["mean_scores"].set_index("workload")
-    assert means.loc[["kmer-logreg", "majority"], "reference"].isna().all()
-    assert means.loc["virus-cnn", "reference"].notna().any()
-
-
-def test_mean_scores_count_runs_and_splits(tmp_path):
-    two = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset().add("single", "1x1", 5.0)
-    [row] = _tables(two)["mean_scores"].itertuples()
-    assert (row.runs, row.splits) == (3, 2)
 
 
 def test_a_score_that_a_run_leaves_out_is_the_mean_of_the_other_runs(tmp_path):
@@ -653,17 +581,12 @@ def test_an_effect_within_the_noise_floor_gets_no_verdict(tmp_path):
     assert gloo["ratio_high"] < 0.985 and gloo["ratio"] > 1 / 1.03
     assert gloo["verdict"] == "not distinguishable"
     assert gloo["visible_decrease"] == pytest.approx(1 - 1 / (1 + gloo["noise_floor"]))
+    few = _with_second_runs(tmp_path, seconds=5)
+    assert few["noise"]["pairs"].tolist() == [5] and few["noise"]["floor"].isna().all()
     without = _with_second_runs(tmp_path, seconds=0)
     gloo = _row(without["speedup"], "horovod-gloo")
     assert gloo["verdict"] == "faster" and pd.isna(gloo["noise_floor"])
     assert without["noise"].empty
-
-
-def test_few_pairs_give_no_noise_floor(tmp_path):
-    frames = _with_second_runs(tmp_path, seconds=5)
-    assert frames["noise"]["pairs"].tolist() == [5]
-    assert frames["noise"]["floor"].isna().all()
-    assert frames["speedup"]["noise_floor"].isna().all()
 
 
 def test_second_runs_that_failed_or_are_of_another_session_give_no_ratio(tmp_path):

@@ -23,7 +23,7 @@ from escala.core.files import read_json
 from escala.probes._turns import IN_TURNS, Blocks
 from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
 from escala.probes.collectives import AFTER, ALONE, COMPUTING, SHARES, Collectives
-from escala.record.comparable import alike
+from escala.record.comparable import unlike_machines
 from escala.runtime.layout import Layout
 
 #: Parts of a run before its first training step.
@@ -136,9 +136,8 @@ def _network(run: Mapping) -> str:
 
 
 def _require_alike(one: Mapping, other: Mapping) -> None:
-    verdict = alike(one, other)
-    if not verdict.ok:
-        raise InputError(other["file"], other["session"], verdict.reason, "calibrate again")
+    if reason := unlike_machines(one["ranks"]["machines"], other["ranks"]["machines"]):
+        raise InputError(other["file"], other["session"], reason, "calibrate again")
 
 
 def _networks(runs: Sequence[Mapping]) -> dict[str, dict]:

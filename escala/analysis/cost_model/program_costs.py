@@ -16,7 +16,7 @@ import numpy as np
 from escala.analysis.cost_model.bounds import skew
 from escala.analysis.measurements import read_run
 from escala.record import steps
-from escala.record.comparable import alike
+from escala.record.comparable import unlike_machines
 from escala.runtime.layout import Layout
 
 #: Bytes of the gradient of a parameter, if the program does not state them.
@@ -72,9 +72,9 @@ def _unavailable(runs: Sequence[Mapping], sums: Sequence[Sequence[Mapping]]) -> 
             return "its steps are not known: it does not call the hook, and has no step_ends"
     measured = [run for run in chain(runs, *sums) if run["status"] == "ok"]
     for run in measured:
-        verdict = alike(measured[0], run)
-        if not verdict.ok:
-            return verdict.reason
+        first = measured[0]["ranks"]["machines"]
+        if reason := unlike_machines(first, run["ranks"]["machines"]):
+            return reason
     return None
 
 

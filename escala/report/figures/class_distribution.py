@@ -20,7 +20,7 @@ from escala.report.figures.common import (
     wrap,
 )
 from escala.report.figures.looks import describe, described
-from escala.report.tables.classes import STAGES
+from escala.report.tables.data import STAGES
 
 CATEGORY = "Data"
 NEEDS = "classes"

@@ -6,7 +6,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.analysis.ladder import DIRECT, PRODUCT, RUNG
 from escala.report.figures.common import (
     MUTED,
     NOTE,
@@ -21,6 +20,7 @@ from escala.report.figures.common import (
     wrapped_names,
 )
 from escala.report.figures.looks import described
+from escala.report.tables.ladder import DIRECT, PRODUCT, RUNG
 from escala.report.tables.views import unit
 
 CATEGORY = "Time"

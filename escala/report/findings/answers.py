@@ -18,6 +18,7 @@ from escala.report.findings.programs import times_the_rows
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
     Answer,
+    Compared,
     Headline,
     answers,
     cannot_tell_best,
@@ -33,8 +34,8 @@ from escala.report.findings.verdicts import (
     take,
     when,
 )
-from escala.report.findings.words import Finding, Tables, a, in_words, quoted, sentence
-from escala.report.tables.mean_scores import ACCURACY
+from escala.report.findings.words import Finding, Tables, a, in_words, of, quoted, sentence
+from escala.report.tables.scores import ACCURACY
 from escala.report.tables.views import programs, same_batch, unit, whole_runs
 from escala.training.marks import BEST
 
@@ -49,27 +50,27 @@ SAME_ACCURACY = 0.02
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Answer for each dataset and workload, then tell what qualifies the answer."""
-    rows = compared(tables)
-    if rows.empty and not tables["ladder"].empty:
-        yield from (Finding(sentence(text), "ladder", "ladder") for text in ladders.answers(tables))
+    if compared(tables).empty and not tables["ladder"].empty:
+        for text in ladders.answers(tables):
+            yield Finding(sentence(text), "ladder", "ladder")
         return
-    if rows.empty:
-        yield _finding("Nothing was compared: no configuration was trained beside its reference")
-        return
+    for text in _texts(tables):
+        yield Finding(sentence(text), "speedup", "speedup")
+
+
+def _texts(tables: Tables) -> Iterator[str]:
     found, scores = list(answers(tables)), over_repeats(tables)
+    if not found:
+        yield "nothing was compared: no configuration was trained beside its reference"
     for answer in found:
-        yield _finding(_answer(answer, headline(answer.row), scores, tables))
+        yield _answer(answer, headline(answer.row), scores, tables)
     for answer in found:
         row = answer.row
         if headline(row).is_over_sessions:
-            yield _finding(_answer(answer, in_call(row), scores, tables))
+            yield _answer(answer, in_call(row), scores, tables)
         if headline(row).verdict != UNAVAILABLE and not same_batch(row):
-            yield _finding(_of_an_epoch(row, tables))
-        yield from map(_finding, _qualified(answer))
-
-
-def _finding(text: str) -> Finding:
-    return Finding(sentence(text), "speedup", "speedup")
+            yield _of_an_epoch(row, tables)
+        yield from _qualified(answer)
 
 
 def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Tables) -> str:
@@ -77,55 +78,51 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
 
     Where an epoch is a whole run, it is the whole program that takes a time.
     """
-    row = answer.row
-    several = len({each.reference_label for each in answer.rows}) > 1
-    subject = f"{processes(row)} ({quoted(row.label)})"
+    row, is_program = answer.row, answer.row.workload in programs(tables)
     if found.verdict == UNAVAILABLE:
         return (
             f"{UNAVAILABLE}: {quoted(row.label)} has no ratio to {quoted(row.reference_label)}: "
             f"{quoted(row.reason)}"
         )
-    reference = reference_of(row, several)
+    reference = reference_of(row, len({each.reference_label for each in answer.rows}) > 1)
     verdict = ANSWERS.get(found.verdict, in_brief(found))
-    start = f"{verdict}: {subject}"
-    ratio, bounds = found.ratio.value, interval(found.ratio)
+    subject = f"{processes(row)} ({quoted(row.label)})"
+    ratio, bounds = found.ratio.value, f"{when(found)}{interval(found.ratio)}"
+    share = "an unknown share of" if pd.isna(ratio) else f"{ratio:.2f} {of(ratio)}"
     if found.to_target:
-        share = "an unknown share" if pd.isna(ratio) else f"{ratio:.2f}"
         return (
-            f"{start} {take(row)} {share} of the time of {reference} to accuracy "
-            f"{row.target_accuracy:g} {when(found)}{bounds}"
+            f"{verdict}: {subject} {take(row)} {share} the time of {reference} to accuracy "
+            f"{row.target_accuracy:g} {bounds}"
         )
     if not same_batch(row):
         why = (
             "epochs were cut short" if row.kind == "estimated"
-            else "their updates are not known" if row.workload in programs(tables)
+            else "their updates are not known" if is_program
             else "the experiment sets no `target_accuracy`"
         )  # fmt: skip
-        return f"{start} and {reference} have different batches, and {why}"
+        return f"{verdict}: {subject} and {reference} have different batches, and {why}"
+    start = f"{subject} {take(row)}"
     if row.workload in whole_runs(tables):
-        start = f"{verdict}: as {subject} the whole program takes"
-    else:
-        start = f"{start} {take(row)}"
-    text = f"{start} {ratio:.2f} of the time of {reference} {when(found)}{bounds}"
+        start = f"as {subject} the whole program takes"
+    text = f"{verdict}: {start} {share} the time of {reference} {bounds}"
     if times := times_the_rows(row, tables):
         return f"{text}, for {float(f'{times:.3g}'):g} times the rows"
     if seen := could_have_seen(found):
         return f"{text}; {seen}"
     if found.verdict in ANSWERS:
-        is_program = row.workload in programs(tables)
         return text + (_reported if is_program else _accuracy)(row, scores)
     return text
 
 
-def _of_an_epoch(row, tables: Tables) -> str:
+def _of_an_epoch(row: Compared, tables: Tables) -> str:
     """Compare the times of epochs of different numbers of updates, if these are known."""
     ratio, updates = of_epochs(row), row.reference_global_batch / row.global_batch
     rest = f"with {float(f'{updates:.3g}'):g} times the updates"
     if row.workload in programs(tables):
         rest = f"with a batch {float(f'{1 / updates:.3g}'):g} times as large"
     return (
-        f"{a(unit(tables, row.workload))} of {quoted(row.label)} takes {ratio.value:.2f} of the "
-        f"time{interval(ratio)}, {rest}"
+        f"{a(unit(tables, row.workload))} of {quoted(row.label)} takes {ratio.value:.2f} "
+        f"{of(ratio.value)} the time{interval(ratio)}, {rest}"
     )
 
 
@@ -137,37 +134,30 @@ def _qualified(answer: Answer) -> Iterator[str]:
             f"{in_words(found.ratio.pairs)} pairs cannot tell the best of "
             f"{in_words(found.best_of)}: at least {in_words(found.needed)} are needed"
         )
-    faster = [
-        each
-        for each in answer.rows
-        if headline(each).verdict == NOT_DISTINGUISHABLE
-        and headline(each).ratio.value < min(1, found.ratio.value)
+    others = [(headline(each), each) for each in answer.rows]
+    undecided = [
+        (each.ratio, row)
+        for each, row in others
+        if each.verdict == NOT_DISTINGUISHABLE and each.ratio.value < min(1, found.ratio.value)
     ]
-    if found.verdict == SLOWER and faster:
-        least = min(faster, key=lambda each: headline(each).ratio.value)
-        yield (
-            f"undecided is {quoted(least.label)}: {headline(least).ratio.value:.2f} of the time"
-            f"{interval(headline(least).ratio)}"
-        )
-    if len(answer.rows) > 1:
-        yield from _counts(answer.rows)
-
-
-def _counts(rows: list) -> Iterator[str]:
-    """Count the compared configurations that take less time, and those that cannot be judged."""
-    verdicts = [headline(row).verdict for row in rows]
-    of_all = f"of {len(rows)} compared configurations"
-    reference = "their" if len({row.reference_label for row in rows}) > 1 else "the"
+    if found.verdict == SLOWER and undecided:
+        ratio, least = min(undecided, key=lambda each: each[0].value)
+        yield f"undecided is {quoted(least.label)}: {ratio.value:.2f} of the time{interval(ratio)}"
+    if len(others) == 1:
+        return
+    verdicts = [each.verdict for each, _ in others]
+    of_all = f"of {len(others)} compared configurations"
+    several = len({row.reference_label for row in answer.rows}) > 1
     if set(verdicts) - {NO_VERDICT, UNAVAILABLE}:
         less = verdicts.count(FASTER) or "none"
-        yield f"{of_all}, {less} took less time than {reference} main reference"
+        yield f"{of_all}, {less} took less time than {'their' if several else 'the'} main reference"
     if NO_VERDICT in verdicts:
         yield f"{of_all}, {verdicts.count(NO_VERDICT)} got no verdict"
     if UNAVAILABLE in verdicts:
         yield f"{of_all}, {verdicts.count(UNAVAILABLE)} had no ratio to the main reference"
 
 
-def _accuracy(row, scores: pd.DataFrame) -> str:
+def _accuracy(row: Compared, scores: pd.DataFrame) -> str:
     """Return a phrase that compares the mean accuracy with that of the main reference.
 
     It is empty if there is no accuracy, or if the pairs are too few. The accuracies are different
@@ -191,7 +181,7 @@ def _accuracy(row, scores: pd.DataFrame) -> str:
     return ", with slightly different accuracy"
 
 
-def _reported(row, scores: pd.DataFrame) -> str:
+def _reported(row: Compared, scores: pd.DataFrame) -> str:
     """Return a phrase that compares the scores that a program reports, as `_accuracy` does.
 
     Their units are unknown, so the same are those that are equal in every pair. The loss, which
@@ -211,7 +201,6 @@ def _reported(row, scores: pd.DataFrame) -> str:
     return ", with scores not distinguishable"
 
 
-def _of_row(row, scores: pd.DataFrame) -> pd.DataFrame:
+def _of_row(row: Compared, scores: pd.DataFrame) -> pd.DataFrame:
     """Return the differences of the scores of a row from its reference."""
-    is_own = (scores[list(COMPARED)] == [getattr(row, key) for key in COMPARED]).all(axis=1)
-    return scores[is_own]
+    return scores[(scores[list(COMPARED)] == [getattr(row, key) for key in COMPARED]).all(axis=1)]

@@ -7,28 +7,22 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.attribution import UNEXPLAINED, WHOLE
-from escala.analysis.ladder import DIRECT, PRODUCT
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
+from escala.core.readable import counted
 from escala.report.findings.steps import clocked
 from escala.report.findings.verdicts import (
+    Compared,
     answering,
+    behind,
     headline,
-    names_of_reference,
-    names_of_rows,
     own_names,
     shown,
 )
-from escala.report.findings.words import (
-    Finding,
-    Tables,
-    count,
-    in_words,
-    quoted,
-    with_labels,
-)
+from escala.report.findings.words import Finding, Tables, among, in_words, quoted, with_labels
+from escala.report.tables.ladder import DIRECT, PRODUCT
 from escala.report.tables.runs import NOTES_APART
-from escala.report.tables.views import trained_by_steps
+from escala.report.tables.views import names_of_rows, trained_by_steps
 
 POSITION = 40
 SECTION = "sure"
@@ -56,12 +50,9 @@ def runs_ok(tables: Tables) -> dict[tuple, int]:
     return dict(zip(names_of_rows(table), table["runs_ok"].astype(int), strict=True))
 
 
-def disturbed(row, tables: Tables) -> int:
+def disturbed(row: Compared, tables: Tables) -> int:
     """Return how many runs behind a comparison other work disturbed, and still did in the end."""
-    timed = _timed(tables)
-    behind = {own_names(row), names_of_reference(row)}
-    of_row = pd.Series([names in behind for names in names_of_rows(timed)], timed.index, bool)
-    return int(timed.loc[of_row, "disturbed"].fillna(False).sum())
+    return int(among(_timed(tables), behind(row))["disturbed"].fillna(False).sum())
 
 
 def _timed(tables: Tables) -> pd.DataFrame:
@@ -76,18 +67,16 @@ def _disturbances(tables: Tables) -> Iterator[str]:
     again, stay = (timed["earlier_attempts"] > 0).sum(), timed["disturbed"].fillna(False)
     unknown = timed.loc[timed["disturbed"].isna(), "disturbed_because"].dropna()
     if again:
-        yield (
-            f"Other work disturbed {count(again, 'run')}, which "
-            f"{'was' if again == 1 else 'were'} measured again."
-        )
+        were = "was" if again == 1 else "were"
+        yield f"Other work disturbed {counted(again, 'run')}, which {were} measured again."
     if stay.any():
-        because = timed.loc[stay, "disturbed_because"].iloc[0]
-        yield f"{count(stay.sum(), 'run')} stayed disturbed, for example by {quoted(because)}."
+        because = quoted(timed.loc[stay, "disturbed_because"].iloc[0])
+        yield f"{counted(stay.sum(), 'run')} stayed disturbed, for example by {because}."
     elif len(timed) and timed["disturbed"].notna().all():
         yield "No other work disturbed the runs that these times are from."
     if len(unknown):
         yield (
-            f"Whether other work disturbed {count(len(unknown), 'run')} is not known: "
+            f"Whether other work disturbed {counted(len(unknown), 'run')} is not known: "
             f"{quoted(unknown.iloc[0])}."
         )
 
@@ -98,27 +87,32 @@ def _notes(tables: Tables) -> Iterator[str]:
     for workload, of_program in noted.groupby("workload", sort=False):
         several = of_program["program_notes"].str.split(NOTES_APART).explode()
         for note, number in several.value_counts(sort=False).items():
-            yield f"{quoted(workload)}, {count(number, 'run')}: {quoted(note, _NOTE_LETTERS)}."
+            yield f"{quoted(workload)}, {counted(number, 'run')}: {quoted(note, _NOTE_LETTERS)}."
 
 
-def _limits(row, runs: int) -> Iterator[str]:
+def _limits(row: Compared, runs: int) -> Iterator[str]:
     """Yield a sentence on each condition that limits a comparison.
 
     Parameters
     ----------
     runs : of the configuration that ended ok.
     """
-    label = quoted(row.label)
+    label, found = quoted(row.label), headline(row)
     if row.pairs < VALUES_FOR_INTERVAL:
         yield f"A verdict needs {VALUES_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
-    elif row.sessions == 1 and not headline(row).is_over_sessions:
-        yield f"{_confidence(row)} was seen in one session only."
+    elif row.sessions == 1 and not found.is_over_sessions:
+        what = f"What {label} shows"
+        if more_or_less := {FASTER: "less", SLOWER: "more"}.get(found.verdict):
+            what = (
+                f"That {label} takes {more_or_less} time than {quoted(row.reference_label)} has "
+                "95 % confidence, and"
+            )
+        yield f"{what} was seen in one session only."
     if row.pairs < runs:
         yield (
             f"Of {runs} runs of {label}, {runs - row.pairs} had no run of the reference in the "
             "same session and repeat."
         )
-    found = headline(row)
     if found.verdict == NOT_DISTINGUISHABLE and found.ratio.low < 1:
         yield (
             f"The interval does not exclude that {label} saves "
@@ -137,10 +131,8 @@ def _limits(row, runs: int) -> Iterator[str]:
 def _ladders(tables: Tables) -> Iterator[str]:
     """Yield sentences on ladders that disagree, and on the pairs of all their changes."""
     rows = tables["ladder"]
-    pairs = rows.loc[(rows["kind"] == "measured") & (rows["part"] != PRODUCT), "pairs"]
-    if pairs.empty:
-        return
-    whole = rows[(rows["kind"] == "measured") & (rows["part"] == DIRECT)]
+    rows = rows[(rows["kind"] == "measured") & (rows["part"] != PRODUCT)]
+    whole = rows[rows["part"] == DIRECT]
     for _, same in whole.groupby(["dataset", "workload", "before", "after"], sort=False):
         low, high = same.loc[same["ratio"].idxmin()], same.loc[same["ratio"].idxmax()]
         if low["ratio_high"] < high["ratio_low"]:
@@ -148,23 +140,14 @@ def _ladders(tables: Tables) -> Iterator[str]:
                 f"{quoted(low['ladder'])} and {quoted(high['ladder'])} have the same ends, but the "
                 f"ranges of their ratios {low['ratio']:.2f} and {high['ratio']:.2f} do not overlap."
             )
-    fewest, most = pairs.min(), pairs.max()
+    if rows.empty:
+        return
+    fewest, most = rows["pairs"].min(), rows["pairs"].max()
     number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
     text = f"Each change of a ladder is measured in {number} pair{'' if most == 1 else 's'} of runs"
     if fewest < VALUES_FOR_INTERVAL:
         text += f"; its interval needs {in_words(VALUES_FOR_INTERVAL)}"
     yield f"{text}."
-
-
-def _confidence(row) -> str:
-    """Return the subject of a sentence: what the verdict on a configuration asserts."""
-    more_or_less = {FASTER: "less", SLOWER: "more"}.get(headline(row).verdict)
-    if more_or_less is None:
-        return f"What {quoted(row.label)} shows"
-    return (
-        f"That {quoted(row.label)} takes {more_or_less} time than {quoted(row.reference_label)} "
-        "has 95 % confidence, and"
-    )
 
 
 def _spread(tables: Tables) -> Iterator[str]:
@@ -173,14 +156,9 @@ def _spread(tables: Tables) -> Iterator[str]:
     timed = with_labels(_timed(tables), tables)
     if timed.empty:
         return
-    sessions = timed["session"].nunique()
-    yield (
-        f"The times are from {count(sessions, 'session')} (a session is one call), and pairs never "
-        "mix sessions."
-    )
-    chosen = shown(tables)
-    is_shown = pd.Series([each in chosen for each in names_of_rows(timed)], timed.index, bool)
-    for label, group in timed[is_shown].groupby("label", sort=False):
+    sessions = counted(timed["session"].nunique(), "session")
+    yield f"The times are from {sessions} (a session is one call), and pairs never mix sessions."
+    for label, group in among(timed, shown(tables)).groupby("label", sort=False):
         seconds = group["train_seconds_per_epoch"]
         if len(seconds) > 1:
             yield (

@@ -1,4 +1,4 @@
-"""Describe what the answer costs in core time."""
+"""Describe what the answer costs, in core time and in energy."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.report.findings.verdicts import (
+    Compared,
     Ratio,
     answering,
     interval,
     names_of_reference,
-    names_of_rows,
     own_names,
 )
 from escala.report.findings.words import Finding, Tables, a, quoted, sentence
-from escala.report.tables.views import unit
+from escala.report.tables.energy import MODEL
+from escala.report.tables.views import names_of_rows, unit
 
 POSITION = 50
 SECTION = "cost"
@@ -23,34 +24,58 @@ _SECONDS_PER_HOUR = 3600
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
+    """Compare the core time, then the energy, with those of the reference."""
+    rows = answering(tables)
+    for row in rows:
+        if row.kind != "unavailable" and not pd.isna(row.efficiency):
+            yield from _core_time(row, tables)
+    table = tables["energy"]
+    whole = table[table["basis"] == "all devices"]
+    energies = dict(zip(names_of_rows(whole), whole.itertuples(), strict=True))
+    for row in rows:
+        if own_names(row) in energies and (text := _energy(row, energies[own_names(row)], tables)):
+            yield Finding(text, "energy")
+
+
+def _core_time(row: Compared, tables: Tables) -> Iterator[Finding]:
     """Compare the core time of an epoch and of a whole run with those of the reference."""
+    label, reference = quoted(row.label), quoted(row.reference_label)
+    cores = Ratio(1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low, row.pairs)
+    text = (
+        f"{a(unit(tables, row.workload))} of {label} takes {cores.value:.2f} times the core time "
+        f"of one of {reference}{interval(cores)}"
+    )
+    yield Finding(sentence(text), "speedup", "speedup")
     table = tables["configurations"]
-    wall = dict(zip(names_of_rows(table), table["wall_seconds"], strict=True))
-    for row in answering(tables):
-        if row.kind == "unavailable" or pd.isna(row.efficiency):
-            continue
-        label, reference = quoted(row.label), quoted(row.reference_label)
-        cores = Ratio(
-            1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low, row.pairs
-        )
+    wall = dict(zip(names_of_rows(table), table["wall_seconds"] / _SECONDS_PER_HOUR, strict=True))
+    mine = row.cores * wall[own_names(row)]
+    theirs = row.reference_cores * wall[names_of_reference(row)]
+    if not pd.isna(mine + theirs):
         yield Finding(
-            sentence(
-                f"{a(unit(tables, row.workload))} of {label} takes {cores.value:.2f} times the "
-                f"core time of one of {reference}{interval(cores)}"
-            ),
-            "speedup",
-            "speedup",
+            f"A whole run of {label} takes {mine:.2g} core-hours, and one of {reference} "
+            f"{theirs:.2g}.",
+            "configurations",
         )
-        mine, theirs = (
-            cores * wall[names] / _SECONDS_PER_HOUR
-            for cores, names in (
-                (row.cores, own_names(row)),
-                (row.reference_cores, names_of_reference(row)),
-            )
-        )
-        if not pd.isna(mine + theirs):
-            yield Finding(
-                f"A whole run of {label} takes {mine:.2g} core-hours, and one of {reference} "
-                f"{theirs:.2g}.",
-                "configurations",
-            )
+
+
+def _energy(row: Compared, energy, tables: Tables) -> str:
+    """Compare the energy of an epoch with that of the reference, or say why it is unavailable.
+
+    Parameters
+    ----------
+    energy : the row of the table `energy` of all devices.
+    """
+    label = quoted(row.label)
+    if energy.kind == "unavailable":
+        return f"The energy of {label} is unavailable: {quoted(energy.reason)}."
+    if not energy.pairs or names_of_reference(energy) != names_of_reference(row):
+        return ""
+    ratio = Ratio(
+        energy.energy_ratio, energy.energy_ratio_low, energy.energy_ratio_high, energy.pairs
+    )
+    verb = "takes" if energy.kind == "measured" else "is estimated to take"
+    model = " by the stated power model" if energy.source == MODEL else ""
+    return sentence(
+        f"{a(unit(tables, row.workload))} of {label} {verb} {ratio.value:.2f} times the energy of "
+        f"one of {quoted(row.reference_label)}{model}{interval(ratio)}"
+    )

@@ -1,4 +1,4 @@
-"""Choose the intervals by which scores are compared with those of references.
+"""Select the intervals by which scores are compared with those of references.
 
 Where a configuration has enough pairs of runs with a reference, the intervals are over repeats, of
 which each has seeds of its own. With fewer pairs they are over the test rows, of the models as
@@ -15,7 +15,7 @@ import pandas as pd
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Tables, quoted, with_labels
-from escala.report.tables.views import named_by, programs
+from escala.report.tables.views import named_by, names_of_rows, programs
 
 #: The columns that name a configuration and a reference.
 COMPARED = (*CONFIGURATION, "reference")
@@ -47,27 +47,22 @@ class Differences(NamedTuple):
 def differences(tables: Tables) -> Iterator[Differences]:
     """Yield the differences from references, in groups that cover the same and are not empty."""
     repeats = over_repeats(tables)
-    unseeded = repeats["workload"].isin(_unseeded(tables))
-    for varied, of_varied in (
-        ("seeds only", repeats[(repeats["splits"] == 1) & ~unseeded]),
-        ("seeds and splits", repeats[(repeats["splits"] > 1) & ~unseeded]),
-        ("repeats", repeats[unseeded]),
+    runs = dict(list(tables["runs"].groupby("workload")))
+    unseeded = [name for name in programs(tables) if "seed" not in named_by(runs[name])]
+    is_seeded, is_one = ~repeats["workload"].isin(unseeded), repeats["splits"] == 1
+    bounded = "no mean score differs from that of {references} by more than {bound}"
+    for varied, rows in (
+        ("seeds only", repeats[is_one & is_seeded]),
+        ("seeds and splits", repeats[~is_one & is_seeded]),
+        ("repeats", repeats[~is_seeded]),
     ):
-        if len(of_varied):
-            bounded = "no mean score differs from that of {references} by more than {bound}"
-            yield Differences(varied, bounded, "score", "mean_scores", "mean_scores", of_varied)
-    rest = _over_rows(tables, set(_names(repeats)))
+        if len(rows):
+            yield Differences(varied, bounded, "score", "mean_scores", "mean_scores", rows)
+    rest = _over_rows(tables, set(names_of_rows(repeats, COMPARED)))
     if len(rest):
         bounded = "no class differs from {references} by more than {bound} in precision or recall"
-        yield Differences(
-            TEST_ROWS, bounded, "rate", "score_differences", "classification_reports", rest
-        )
-
-
-def _unseeded(tables: Tables) -> list[str]:
-    """Return the names of the programs whose command names no seed."""
-    of_workload = dict(list(tables["runs"].groupby("workload")))
-    return [name for name in programs(tables) if "seed" not in named_by(of_workload[name])]
+        evidence = "score_differences", "classification_reports"
+        yield Differences(TEST_ROWS, bounded, "rate", *evidence, rest)
 
 
 def over(varied: str, clause: str) -> str:
@@ -94,8 +89,8 @@ def _over_rows(tables: Tables, others: set[tuple]) -> pd.DataFrame:
     others : the comparisons that are left out, by the values of `COMPARED`.
     """
     scores = with_labels(tables["score_differences"], tables)
-    is_left = pd.Series([names not in others for names in _names(scores)], scores.index, bool)
-    scores = scores[is_left]
+    is_left = [names not in others for names in names_of_rows(scores, COMPARED)]
+    scores = scores[pd.Series(is_left, scores.index, bool)]
     rates = [
         scores.assign(
             what=[f"{rate} of {quoted(name)}" for name in scores["class"]],
@@ -105,7 +100,3 @@ def _over_rows(tables: Tables, others: set[tuple]) -> pd.DataFrame:
         for rate in ("precision", "recall")
     ]
     return pd.concat(rates, ignore_index=True).dropna(subset=["low", "high"])
-
-
-def _names(frame: pd.DataFrame) -> Iterator[tuple]:
-    return frame[list(COMPARED)].itertuples(index=False, name=None)

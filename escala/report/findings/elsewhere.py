@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from escala.report.findings.verdicts import names_of_rows, shown
-from escala.report.findings.words import Finding, Tables, quoted, with_labels
+from escala.report.findings.verdicts import shown
+from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import any_ok, trained_by_steps, whole_runs
 
 POSITION = 30
@@ -25,31 +25,37 @@ _TASKS = {
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe the time outside the steps, of what answers and of its reference."""
-    tables = trained_by_steps(tables)
+    yield from (Finding(text, "configurations") for text in _texts(trained_by_steps(tables)))
+
+
+def _texts(tables: Tables) -> Iterator[str]:
     if tables["runs"].empty:
-        yield _finding("No workload was trained over epochs.")
+        yield "No workload was trained over epochs."
         return
     timed = with_labels(tables["configurations"], tables)
     timed = timed[timed["kind"] != "unavailable"]
     if timed.empty:
         why = "no run ended ok" + " at one sitting" * any_ok(tables)
-        yield _finding(f"The time outside the training steps is unavailable: {why}.")
-        return
-    chosen = shown(tables)
-    is_shown = pd.Series([each in chosen for each in names_of_rows(timed)], timed.index, bool)
-    whole = whole_runs(tables)
-    for _, row in (timed[is_shown] if is_shown.any() else timed).iterrows():
-        if row["training_kind"] == "command":
-            # Outside a whole run there is nothing.
-            text = None if row["workload"] in whole else _beside_epochs(row)
-        else:
-            text = _outside(row)
-        if text:
-            yield _finding(text)
+        yield f"The time outside the training steps is unavailable: {why}."
+    selected, whole = among(timed, shown(tables)), whole_runs(tables)
+    for _, row in (timed if selected.empty else selected).iterrows():
+        if row["training_kind"] != "command":
+            spent = {
+                task: row[[f"{part}_seconds" for part in parts]].sum()
+                for task, parts in _TASKS.items()
+            }
+            yield _most(row, spent, row["wall_seconds"], "the training steps")
+        # Outside a whole run there is nothing.
+        elif row["workload"] not in whole:
+            yield _beside_epochs(row)
 
 
-def _finding(text: str) -> Finding:
-    return Finding(text, "configurations")
+def _most(row: pd.Series, spent: Mapping[str, float], whole: float, what: str) -> str:
+    most = max(spent, key=spent.__getitem__)
+    return (
+        f"{quoted(row['label'])} spends {sum(spent.values()):.1f} of {whole:.1f} s outside {what}, "
+        f"most of it {most}."
+    )
 
 
 def _beside_epochs(row: pd.Series) -> str:
@@ -63,17 +69,4 @@ def _beside_epochs(row: pd.Series) -> str:
     spent = {task: seconds for task, seconds in known.items() if not pd.isna(seconds)}
     outside = row["program_seconds"] - row["total_train_seconds"]
     spent["between and after the epochs"] = outside - sum(spent.values())
-    return (
-        f"{quoted(row['label'])} spends {outside:.1f} of {row['program_seconds']:.1f} s outside "
-        f"the epochs that count, most of it {max(spent, key=spent.__getitem__)}."
-    )
-
-
-def _outside(row: pd.Series) -> str:
-    spent = {
-        task: row[[f"{part}_seconds" for part in parts]].sum() for task, parts in _TASKS.items()
-    }
-    return (
-        f"{quoted(row['label'])} spends {sum(spent.values()):.1f} of {row['wall_seconds']:.1f} s "
-        f"outside the training steps, most of it {max(spent, key=spent.__getitem__)}."
-    )
+    return _most(row, spent, row["program_seconds"], "the epochs that count")

@@ -8,8 +8,10 @@ import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.environment import call
-from escala.report.findings.verdicts import names_of_reference, names_of_rows, own_names
-from escala.report.findings.words import Finding, Tables, count, with_labels
+from escala.core.readable import counted
+from escala.report.findings.verdicts import Compared, behind
+from escala.report.findings.words import Finding, Tables, with_labels
+from escala.report.tables.views import names_of_rows
 
 POSITION = 90
 SECTION = "failures"
@@ -17,25 +19,21 @@ SECTION = "failures"
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe what failed, and what to do about it."""
+    yield from (Finding(text, "runs", "seconds_per_epoch") for text in _texts(tables, name))
+
+
+def _texts(tables: Tables, name: str) -> Iterator[str]:
     current = tables["runs"][tables["runs"]["current"]]
     number = len(failed(tables))
     if not number:
         runs = f"All {len(current)} timing runs" if len(current) > 1 else "The only timing run"
-        yield _finding(f"{runs} ended ok.")
+        yield f"{runs} ended ok."
     else:
-        yield _finding(f"Of {count(len(current), 'timing run')}, {number} did not end ok.")
-        yield _finding(
-            f"To repeat these, and the runs that they are compared with, {to_retry(name)}."
-        )
+        yield f"Of {counted(len(current), 'timing run')}, {number} did not end ok."
+        yield f"To repeat these, and the runs that they are compared with, {to_retry(name)}."
     if current["repeat"].nunique() == 1:
-        yield _finding(
-            f"With one repeat there are no intervals: set `repeats` to {VALUES_FOR_INTERVAL} or "
-            "more."
-        )
-
-
-def _finding(text: str) -> Finding:
-    return Finding(text, "runs", "seconds_per_epoch")
+        least = f"set `repeats` to {VALUES_FOR_INTERVAL} or more"
+        yield f"With one repeat there are no intervals: {least}."
 
 
 def failed(tables: Tables) -> pd.DataFrame:
@@ -44,10 +42,9 @@ def failed(tables: Tables) -> pd.DataFrame:
     return runs[runs["current"] & (runs["status"] != "ok")]
 
 
-def has_failed(row, tables: Tables) -> bool:
-    """Return whether runs of a row of `speedup`, or of its reference, did not end ok."""
-    behind = {own_names(row), names_of_reference(row)}
-    return not behind.isdisjoint(names_of_rows(failed(tables)))
+def has_failed(row: Compared, tables: Tables) -> bool:
+    """Return whether runs of a comparison, or of its reference, did not end ok."""
+    return not behind(row).isdisjoint(names_of_rows(failed(tables)))
 
 
 def to_retry(name: str) -> str:
@@ -57,8 +54,6 @@ def to_retry(name: str) -> str:
 
 def failures(tables: Tables) -> Iterator[tuple[str, str, str, str]]:
     """Yield the runs that failed alike: label, repeats, status, and the whole reason."""
-    groups = (
-        failed(tables).fillna({"reason": ""}).groupby(["label", "status", "reason"], sort=False)
-    )
-    for (label, status, reason), group in groups:
+    alike = failed(tables).fillna({"reason": ""}).groupby(["label", "status", "reason"], sort=False)
+    for (label, status, reason), group in alike:
         yield label, ", ".join(map(str, group["repeat"])), status, reason

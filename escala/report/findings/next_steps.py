@@ -15,6 +15,8 @@ from escala.report.findings.gaps import has_failed, to_retry
 from escala.report.findings.steps import without_clocks
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
+    Answer,
+    Compared,
     against_main,
     answers,
     cannot_tell_best,
@@ -22,10 +24,11 @@ from escala.report.findings.verdicts import (
     headline,
     names_of_reference,
     own_names,
+    rows_of,
     seconds_per_epoch,
     time_of,
 )
-from escala.report.findings.words import Finding, Tables, in_words, quoted
+from escala.report.findings.words import Finding, Tables, in_words, of, quoted
 from escala.report.tables.views import programs, same_batch, unit
 
 POSITION = 55
@@ -36,14 +39,10 @@ _CLOCKS, _PREDICTIONS = "docs/how-to/attribution.md", "docs/how-to/predict-times
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Advise on each dataset and workload, then name what was not measured or predicted."""
-    against, seconds = against_main(tables), seconds_per_epoch(tables)
+    against, seconds = rows_of(against_main(tables)), seconds_per_epoch(tables)
     found = list(answers(tables))
     for answer in found:
-        row = answer.row
-        same = (against["dataset"] == row.dataset) & (against["workload"] == row.workload)
-        rows = list(against[same].itertuples())
-        advice = _use(row, answer.best, rows, seconds, unit(tables, row.workload))
-        texts = advice, _decide(row, tables, name)
+        texts = _use(answer, against, seconds, tables), _decide(answer.row, tables, name)
         yield from (Finding(text, "speedup", "speedup") for text in texts if text)
     for row in without_clocks(tables):
         yield Finding(
@@ -60,27 +59,31 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         )
 
 
-def _use(row, best, rows: list, seconds: Mapping[tuple, float], unit: str) -> str:
+def _use(
+    answer: Answer, against: list[Compared], seconds: Mapping[tuple, float], tables: Tables
+) -> str:
     """Name what to train with, by the verdicts on all configurations of a dataset and workload.
 
     Parameters
     ----------
-    row, best : of the answer.
-    rows : those of `speedup` against the main references, with labels.
+    against : the rows of `speedup` against the main references.
     seconds : of an epoch, by the values of `CONFIGURATION`.
-    unit : the word for what these seconds are of.
     """
-    if headline(row).verdict == UNAVAILABLE:
+    row, verdict = answer.row, headline(answer.row).verdict
+    if verdict == UNAVAILABLE:
         return ""
     # Epochs of other batches have other numbers of updates.
-    of_batch = [
-        each for each in rows
-        if each.kind != "unavailable" and same_batch(row, each)
-    ]  # fmt: skip
-    if best is not None:
-        return _train_with(row, best, of_batch, seconds, unit)
-    reference = min(of_batch, key=lambda each: seconds.get(names_of_reference(each), math.inf))
-    verdict, label = headline(row).verdict, quoted(reference.reference_label)
+    alike = [
+        each
+        for each in against
+        if (each.dataset, each.workload) == (row.dataset, row.workload)
+        and each.kind != "unavailable"
+        and same_batch(row, each)
+    ]
+    if answer.best is not None:
+        return _train_with(row, answer.best, alike, seconds, unit(tables, row.workload))
+    reference = min(alike, key=lambda each: seconds.get(names_of_reference(each), math.inf))
+    label = quoted(reference.reference_label)
     if verdict == SLOWER:
         return f"Train with {label}: no other configuration was found to take less time."
     if verdict == NOT_DISTINGUISHABLE and row.cores > row.reference_cores:
@@ -88,20 +91,27 @@ def _use(row, best, rows: list, seconds: Mapping[tuple, float], unit: str) -> st
     return ""
 
 
-def _train_with(row, best, of_batch: list, seconds: Mapping[tuple, float], unit: str) -> str:
+def _train_with(
+    row: Compared,
+    best: Compared,
+    alike: list[Compared],
+    seconds: Mapping[tuple, float],
+    unit: str,
+) -> str:
     """Name the configuration of the least time, and that of the fewest core-hours.
 
     Parameters
     ----------
     row : the row that answers.
     best : the fastest of those that take less time than their reference.
-    of_batch : the rows whose references have the batch of that of `row`.
+    alike : the rows whose references have the batch of that of `row`.
+    unit : the word for what `seconds` are of.
     """
 
-    def of_reference(each) -> float:
+    def of_reference(each: Compared) -> float:
         return seconds.get(names_of_reference(each), math.inf)
 
-    rival, needed = min(of_batch, key=of_reference), time_of(best, seconds)
+    rival, needed = min(alike, key=of_reference), time_of(best, seconds)
     if same_batch(best) and of_reference(rival) < needed:
         return (
             f"To save time, train with {quoted(rival.reference_label)}: its {unit} takes "
@@ -110,32 +120,31 @@ def _train_with(row, best, of_batch: list, seconds: Mapping[tuple, float], unit:
         )
     text = f"To save time, train with {quoted(best.label)}"
     if own_names(best) != own_names(row):
-        share, reference = headline(best).ratio.value, quoted(best.reference_label)
-        text += f", which takes {share:.2f} of the time of {reference}"
+        ratio, reference = headline(best).ratio.value, quoted(best.reference_label)
+        text += f", which takes {ratio:.2f} {of(ratio)} the time of {reference}"
     if best.efficiency_high >= 1 or headline(best).to_target:
         return f"{text}."
-    cheapest = min(of_batch, key=lambda each: of_reference(each) * each.reference_cores)
+    cheapest = min(alike, key=lambda each: of_reference(each) * each.reference_cores)
     return f"{text}; to save core-hours, train with {quoted(cheapest.reference_label)}."
 
 
-def _decide(row, tables: Tables, name: str) -> str:
+def _decide(row: Compared, tables: Tables, name: str) -> str:
     """Tell what would give a verdict on the configuration that answers, if it has none."""
-    found, label = headline(row), quoted(row.label)
+    found, label, reference = headline(row), quoted(row.label), quoted(row.reference_label)
     retry = to_retry(name) if has_failed(row, tables) else ""
-    without = found.verdict in (NO_VERDICT, NOT_DISTINGUISHABLE)
-    if without and found.ratio.pairs >= VALUES_FOR_INTERVAL and disturbed(row, tables):
+    is_open = found.verdict == NOT_DISTINGUISHABLE
+    enough = found.ratio.pairs >= VALUES_FOR_INTERVAL
+    if (is_open or found.verdict == NO_VERDICT) and enough and disturbed(row, tables):
         return (
             f"Leave the machine idle and measure {label} again: put `ESCALA_MEASURE_AGAIN=1` "
             "before the call of Snakemake, and `--forcerun train` at its end."
         )
     if found.verdict == UNAVAILABLE:
-        return (
-            f"To compare {label} with {quoted(row.reference_label)}, remove what prevented it, and "
-            f"{retry or 'repeat the call'}."
-        )
-    if found.verdict == NOT_DISTINGUISHABLE and found.is_over_sessions:
+        remedy = f"remove what prevented it, and {retry or 'repeat the call'}"
+        return f"To compare {label} with {reference}, {remedy}."
+    if is_open and found.is_over_sessions:
         return f"For a narrower interval of {label} over sessions, measure more sessions."
-    if found.verdict == NOT_DISTINGUISHABLE:
+    if is_open:
         return (
             f"To see savings half as large, {label} needs about four times its {found.ratio.pairs} "
             "pairs: raise `repeats`."
@@ -149,10 +158,8 @@ def _decide(row, tables: Tables, name: str) -> str:
         return ""
     if pd.isna(found.ratio.value) and not same_batch(row):
         target = "" if row.workload in programs(tables) else "set `target_accuracy`, or "
-        return (
-            f"To judge {label}, {target}give {quoted(row.reference_label)} the same global batch."
-        )
-    if found.ratio.pairs < VALUES_FOR_INTERVAL:
+        return f"To judge {label}, {target}give {reference} the same global batch."
+    if not enough:
         # Runs that were resumed stay without a match.
         unmatched = max(0, runs_ok(tables).get(own_names(row), 0) - found.ratio.pairs)
         needed = VALUES_FOR_INTERVAL + unmatched

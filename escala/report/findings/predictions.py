@@ -1,4 +1,4 @@
-"""Describe how well the cost model predicts what was measured."""
+"""Describe how well the cost model predicts what was measured, and what laws extrapolate."""
 
 from __future__ import annotations
 
@@ -6,56 +6,75 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.report.findings.words import Finding, Tables, count, quoted, with_labels
+from escala.core.readable import counted
+from escala.report.findings.verdicts import answering, own_names
+from escala.report.findings.words import Finding, Tables, among, of, quoted, with_labels
+from escala.runtime.layout import Layout
 
 POSITION = 45
 SECTION = "sure"
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
-    """Describe the errors of the predictions, where there are both, and bounds of programs."""
+    """Describe the errors of the predictions, bounds of programs, and laws of scaling."""
     table = with_labels(tables["predictions"], tables)
-    yield from _errors(table)
-    yield from _bounds(table)
+    for text in (*_errors(table), *_bounds(table)):
+        yield Finding(text, "predictions", "seconds_per_epoch")
+    for row in table[
+        (table["basis"] == "bounds") & (table["runs"] == 0) & (table["ranks"] > 1)
+    ].itertuples():
+        yield Finding(
+            f"A step of {quoted(row.label)}, not measured, is estimated to take between "
+            f"{row.ratio_low:.2f} and {row.ratio_high:.2f} {of(row.ratio_high)} that of one "
+            "process.",
+            "predictions",
+        )
+    yield from (Finding(text, "amdahl") for text in _extrapolated(tables))
 
 
-def _errors(table: pd.DataFrame) -> Iterator[Finding]:
+def _errors(table: pd.DataFrame) -> Iterator[str]:
+    """Describe the errors of the predictions of what was measured too."""
     both = table[table["error"].notna()]
     if both.empty:
         return
-    runs, covered = int(both["runs"].sum()), int(both["covered"].sum())
-    for text in (
-        f"Of {count(runs, 'run')} that the cost model did not see, {covered} took a time within "
-        "its intervals.",
-        _largest(both),
-    ):
-        yield Finding(text, "predictions", "seconds_per_epoch")
-
-
-def _bounds(table: pd.DataFrame) -> Iterator[Finding]:
-    """Describe the bounds of programs: those that were measured, and those that were not."""
-    bounded = table[table["basis"] == "bounds"]
-    measured = bounded[bounded["runs"] > 0]
-    if not measured.empty:
-        yield Finding(
-            f"Of {count(int(measured['runs'].sum()), 'run')} of programs, "
-            f"{int(measured['covered'].sum())} took a time within the bounds that were estimated "
-            "without them.",
-            "predictions",
-            "seconds_per_epoch",
-        )
-    for row in bounded[(bounded["runs"] == 0) & (bounded["ranks"] > 1)].itertuples():
-        yield Finding(
-            f"A step of {quoted(row.label)}, not measured, is estimated to take between "
-            f"{row.ratio_low:.2f} and {row.ratio_high:.2f} of that of one process.",
-            "predictions",
-        )
-
-
-def _largest(both: pd.DataFrame) -> str:
+    runs, covered = counted(int(both["runs"].sum()), "run"), int(both["covered"].sum())
+    yield f"Of {runs} that the cost model did not see, {covered} took a time within its intervals."
     worst = both.loc[both["error"].abs().idxmax()]
-    direction = "above" if worst["error"] > 0 else "below"
-    return (
+    yield (
         f"The largest error of the cost model is that of {quoted(worst['label'])}: the predicted "
-        f"time is {100 * abs(worst['error']):.0f} % {direction} the measured one."
+        f"time is {100 * abs(worst['error']):.0f} % {'above' if worst['error'] > 0 else 'below'} "
+        "the measured one."
     )
+
+
+def _bounds(table: pd.DataFrame) -> Iterator[str]:
+    """Describe the bounds of programs that were measured too."""
+    measured = table[(table["basis"] == "bounds") & (table["runs"] > 0)]
+    if not measured.empty:
+        yield (
+            f"Of {counted(int(measured['runs'].sum()), 'run')} of programs, "
+            f"{int(measured['covered'].sum())} took a time within the bounds that were estimated "
+            "without them."
+        )
+
+
+def _extrapolated(tables: Tables) -> Iterator[str]:
+    """Describe twice the most ranks or threads of each series that has an answer.
+
+    A fitted fraction above 1, where more ranks took longer than one, is outside of Amdahl's law.
+    """
+    table = tables["amdahl"]
+    table = table[(table["law_kind"] == "estimated") & (table["reference"] == 1)]
+    table = table[~(table["contention"].isna() & (table["amdahl_fraction"] > 1))]
+    for row in among(table, set(map(own_names, answering(tables)))).itertuples():
+        number = row.extrapolated_times * Layout.parse(row.reference_layout).ranks
+        if row.law_over == "threads":
+            number = row.extrapolated_times * row.reference_cores
+        law = "Amdahl's law" if pd.isna(row.contention) else "the universal scalability law"
+        found = f"{row.extrapolated_speedup:.2f}"
+        if not pd.isna(row.extrapolated_speedup_low):
+            found += f" ({row.extrapolated_speedup_low:.2f}–{row.extrapolated_speedup_high:.2f})"
+        yield (
+            f"With {number:.0f} {row.law_over}, {quoted(f'{row.strategy} {row.variant}')} would be "
+            f"{found} times as fast as its reference, extrapolated by {law}."
+        )

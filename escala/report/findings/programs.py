@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.verdicts import names_of_reference, own_names
+from escala.report.findings.verdicts import Compared, names_of_reference, own_names
 from escala.report.findings.words import Finding, Tables, joined, quoted, sentence, with_labels
 from escala.report.tables.views import named_by, programs
 from escala.training.marks import HOOK, OUTPUT, WHOLE
@@ -21,11 +21,7 @@ _KNOWN = {
     WHOLE: "it tells of no epochs, so its times are of whole runs, start-up included",
 }
 #: What a program takes from its command, with the placeholders of which it needs one.
-_VARIED = {
-    "batch": ("rows", "rows_of_rank"),
-    "epochs": ("epochs",),
-    "seed": ("seed",),
-}
+_VARIED = {"batch": ("rows", "rows_of_rank"), "epochs": ("epochs",), "seed": ("seed",)}
 #: Epochs whose rows differ by more than this share are not the same work.
 _SAME_ROWS = 0.05
 
@@ -38,25 +34,38 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         ok = of_program[of_program["status"] == "ok"]
         if ok.empty:
             continue
-        for text in (
-            _how_known(quoted(workload), ok),
-            _unavailable(quoted(workload), ok, tables),
-            _fixed(quoted(workload), of_program),
-        ):
-            if text:
-                yield Finding(sentence(text), "runs")
+        for text in _known(workload, ok, tables):
+            yield Finding(sentence(text), "runs")
         if ok["ranks"].max() > 1:
             yield Finding(sentence(_divided(workload, tables)), "epochs")
 
 
-def times_the_rows(row, tables: Tables) -> float | None:
+def _known(workload: str, ok: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    """Tell what is known of a program by its runs, and what of a training by steps is not."""
+    ways = [_KNOWN[way] for way in _KNOWN if (ok["known_by"] == way).any()]
+    first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
+    yield f"{quoted(workload)} is a program, run as it is: {joined(ways)}{first}"
+    scored = (tables["scores"]["workload"] == workload).any()
+    unknown = [
+        "equal updates",
+        "equal weights",
+        *["rows of an epoch"] * bool(ok["samples_per_second"].isna().any()),
+        *["the time of a step"] * bool(ok["step_median_seconds"].isna().any()),
+        "parts of a step",
+        *["scores"] * (not scored),
+    ]
+    yield f"unavailable of {quoted(workload)}: {joined(unknown)}"
+    own = [what for what, names in _VARIED.items() if named_by(ok).isdisjoint(names)]
+    if own:
+        missing = joined([f"`{{{_VARIED[what][0]}}}`" for what in own])
+        names = "names none of" if len(own) > 1 else "does not name"
+        yield f"{quoted(workload)} decides on its {joined(own)}: its command {names} {missing}"
+
+
+def times_the_rows(row: Compared, tables: Tables) -> float | None:
     """Return the rows of an epoch over those of the reference, None if alike or not known.
 
     Ranks of a program may each take all of the rows, and it alone knows.
-
-    Parameters
-    ----------
-    row : of the table `speedup`.
     """
     if row.workload not in programs(tables):
         return None
@@ -75,38 +84,6 @@ def _rows_of_epochs(epochs: pd.DataFrame, keys: list[str]) -> pd.Series:
 
 def _are_alike(one: float, other: float) -> bool:
     return max(one, other) <= (1 + _SAME_ROWS) * min(one, other)
-
-
-def _how_known(workload: str, ok: pd.DataFrame) -> str:
-    """Tell how the epochs of a program are known, in its words where runs differ in it."""
-    ways = [_KNOWN[way] for way in _KNOWN if (ok["known_by"] == way).any()]
-    first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
-    return f"{workload} is a program, run as it is: {joined(ways)}{first}"
-
-
-def _unavailable(workload: str, ok: pd.DataFrame, tables: Tables) -> str:
-    """Name what is known of a training by steps, and not of the program."""
-    scored = tables["scores"]["workload"].map(quoted).eq(workload).any()
-    unknown = [
-        "equal updates",
-        "equal weights",
-        *["rows of an epoch"] * bool(ok["samples_per_second"].isna().any()),
-        *["the time of a step"] * bool(ok["step_median_seconds"].isna().any()),
-        "parts of a step",
-        *["scores"] * (not scored),
-    ]
-    return f"unavailable of {workload}: {joined(unknown)}"
-
-
-def _fixed(workload: str, runs: pd.DataFrame) -> str:
-    """Name what the program decides on, because its command does not name it."""
-    named = named_by(runs)
-    own = [what for what, names in _VARIED.items() if named.isdisjoint(names)]
-    if not own:
-        return ""
-    missing = joined([f"`{{{_VARIED[what][0]}}}`" for what in own])
-    names = "names none of" if len(own) > 1 else "does not name"
-    return f"{workload} decides on its {joined(own)}: its command {names} {missing}"
 
 
 def _divided(workload: str, tables: Tables) -> str:

@@ -1,4 +1,4 @@
-"""Describe how good the models are."""
+"""Describe how good the models are, and what their scores depend on."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from escala.core.readable import counted
+from escala.record.comparable import CONFIGURATION
 from escala.report.findings.differences import TEST_ROWS, differences, over
 from escala.report.findings.words import (
     Finding,
     Tables,
-    count,
+    joined,
     listed,
     quoted,
     significant,
+    span,
     with_labels,
 )
 from escala.report.tables.views import (
@@ -28,6 +31,7 @@ from escala.training.marks import BEST
 
 POSITION = 60
 SECTION = "scores"
+_RATES = ("precision", "recall")
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
@@ -40,20 +44,28 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         elif any_ok(tables):
             why = "no run that ended ok trained over whole epochs"
         yield Finding(f"The scores are unavailable: {why}.", "runs", "mean_scores")
-        return
-    for dataset in sorted(scored.loc[scored["leaky"].astype(bool), "dataset"].unique()):
-        text = f"Scores on {quoted(dataset)} are too good, because its split is leaky."
-        yield Finding(text, "runs", "mean_scores")
-    yield from _accuracies(tables)
-    yield from _of_classes(trained_by_steps(tables))
-    yield from _of_pairs(trained_by_steps(tables))
-    yield from _of_own_scores(tables)
-    if unscored := untested(tables["pooled"]):
-        text = f"There are no test rows, and hence no scores, of {listed(unscored)}."
-        yield Finding(text, "pooled", "classification_reports")
+    else:
+        for dataset in sorted(scored.loc[scored["leaky"].astype(bool), "dataset"].unique()):
+            text = f"Scores on {quoted(dataset)} are too good, because its split is leaky."
+            yield Finding(text, "runs", "mean_scores")
+        for text in _accuracies(tables):
+            yield Finding(text, "configurations", "mean_scores")
+        of_steps = trained_by_steps(tables)
+        for text in _of_classes(with_labels(of_steps["pooled"], of_steps)):
+            yield Finding(text, "pooled", "classification_reports")
+        yield from _of_matches(of_steps)
+        for text in _of_own_scores(tables):
+            yield Finding(text, "scores", "mean_scores")
+        if unscored := untested(tables["pooled"]):
+            text = f"There are no test rows, and hence no scores, of {listed(unscored)}."
+            yield Finding(text, "pooled", "classification_reports")
+    yield from (Finding(text, "baselines") for text in _baselines(tables))
+    for text in _largest_of_epochs(tables):
+        yield Finding(text, "epoch_scores", "accuracy_per_epoch")
+    yield from (Finding(text, "leakage", "splits") for text in _leakage(tables))
 
 
-def _accuracies(tables: Tables) -> Iterator[Finding]:
+def _accuracies(tables: Tables) -> Iterator[str]:
     """Describe the accuracy of each workload on each dataset."""
     scored = labelled(tables["configurations"], tables["runs"]).dropna(subset=["accuracy"])
     for (dataset, workload), group in scored.groupby(["dataset", "workload"], sort=False):
@@ -62,29 +74,41 @@ def _accuracies(tables: Tables) -> Iterator[Finding]:
         values = low
         if low != high:
             values = f"{low} ({quoted(worst.label)}) to {high} ({quoted(best.label)})"
-        text = f"The median accuracy of {quoted(workload)} on {quoted(dataset)} is {values}."
-        yield Finding(text, "configurations", "mean_scores")
+        yield f"The median accuracy of {quoted(workload)} on {quoted(dataset)} is {values}."
 
 
-def _of_classes(tables: Tables) -> Iterator[Finding]:
+def _of_classes(pooled: pd.DataFrame) -> Iterator[str]:
     """Describe the worst class, and where the intervals of configurations do not overlap."""
-    pooled = with_labels(tables["pooled"], tables)
     if pooled.empty:
         return
-    for rate in ("precision", "recall"):
-        yield Finding(_lowest(pooled, rate), "pooled", "classification_reports")
-    several = pooled.groupby(["dataset", "workload", "class"]).size().max() > 1
-    if several:
-        apart = _apart(pooled)
-        clause = (
-            "the intervals of all configurations overlap for every class" if not apart
-            else f"the intervals of configurations do not all overlap for {apart[0]}"
-            + f" and {count(len(apart) - 1, 'further rate')}" * (len(apart) > 1)
-        )  # fmt: skip
-        yield Finding(over(TEST_ROWS, clause), "pooled", "classification_reports")
+    for rate in _RATES:
+        known = pooled.dropna(subset=[rate])
+        if known.empty:
+            yield f"The lowest {rate} of a class is unavailable."
+            continue
+        row = known.loc[known[rate].idxmin()]
+        yield (
+            f"The lowest {rate} of a class is {row[rate]:.3f} "
+            f"({row[f'{rate}_low']:.3f}–{row[f'{rate}_high']:.3f}), that of {quoted(row['class'])} "
+            f"under {quoted(row['label'])}."
+        )
+    groups = list(pooled.groupby(["dataset", "workload", "class"], sort=False))
+    if max(len(group) for _, group in groups) == 1:
+        return
+    apart = [
+        f"the {rate} of {quoted(name)} ({quoted(dataset)})"
+        for (dataset, _, name), group in groups
+        for rate in _RATES
+        if group[f"{rate}_low"].max() > group[f"{rate}_high"].min()
+    ]
+    clause = "the intervals of all configurations overlap for every class"
+    if apart:
+        more = f" and {counted(len(apart) - 1, 'further rate')}" * (len(apart) > 1)
+        clause = f"the intervals of configurations do not all overlap for {apart[0]}{more}"
+    yield over(TEST_ROWS, clause)
 
 
-def _of_pairs(tables: Tables) -> Iterator[Finding]:
+def _of_matches(tables: Tables) -> Iterator[Finding]:
     """Describe how scores differ from those of the main reference."""
     for found in differences(tables):
         known = found.rows[found.rows["reference"] == 1].reset_index(drop=True)
@@ -95,22 +119,18 @@ def _of_pairs(tables: Tables) -> Iterator[Finding]:
         clauses = [found.bounded.format(references=references, bound=significant(bounds.max()))]
         excluded = bounds[(known["low"] > 0) | (known["high"] < 0)]
         if len(excluded):
-            others = f", like {count(len(excluded) - 1, f'further {found.one}')}"
-            clauses.append(_differs(known.loc[excluded.idxmax()]) + others * (len(excluded) > 1))
+            row = known.loc[excluded.idxmax()]
+            low, high = (significant(row[end], signed=True) for end in ("low", "high"))
+            others = f", like {counted(len(excluded) - 1, f'further {found.one}')}"
+            clauses.append(
+                f"the {row['what']} under {quoted(row['label'])} differs from that under "
+                f"{quoted(row['reference_label'])} ({low} to {high})" + others * (len(excluded) > 1)
+            )
         for clause in clauses:
             yield Finding(over(found.varied, clause), found.table, found.figure)
 
 
-def _differs(row: pd.Series) -> str:
-    """Return a clause on a difference whose interval excludes zero."""
-    low, high = (significant(row[end], signed=True) for end in ("low", "high"))
-    return (
-        f"the {row['what']} under {quoted(row['label'])} differs from that under "
-        f"{quoted(row['reference_label'])} ({low} to {high})"
-    )
-
-
-def _of_own_scores(tables: Tables) -> Iterator[Finding]:
+def _of_own_scores(tables: Tables) -> Iterator[str]:
     """Describe each score of workloads that bring their own, by its medians."""
     scores = with_labels(tables["scores"], tables)
     found = {
@@ -122,35 +142,67 @@ def _of_own_scores(tables: Tables) -> Iterator[Finding]:
         if name.startswith(BEST) and medians.equals(found.get(name.removeprefix(BEST))):
             continue
         low, high = medians.idxmin(), medians.idxmax()
+        values = f"{medians[low]:.4g} for {quoted(low)}"
         if len(medians) > 1 and medians[low] == medians[high]:
             values = f"{medians[low]:.4g} for every configuration"
-        else:
-            values = (
-                f"{medians[low]:.4g} for {quoted(low)}"
-                + f" and {medians[high]:.4g} for {quoted(high)}" * (low != high)
-            )
-        yield Finding(f"The median of {quoted(name)} is {values}.", "scores", "mean_scores")
+        elif low != high:
+            values += f" and {medians[high]:.4g} for {quoted(high)}"
+        yield f"The median of {quoted(name)} is {values}."
 
 
-def _lowest(pooled: pd.DataFrame, rate: str) -> str:
-    known = pooled.dropna(subset=[rate])
-    if known.empty:
-        return f"The lowest {rate} of a class is unavailable."
-    row = known.loc[known[rate].idxmin()]
-    return (
-        f"The lowest {rate} of a class is {row[rate]:.3f} "
-        f"({row[f'{rate}_low']:.3f}–{row[f'{rate}_high']:.3f}), that of {quoted(row['class'])} "
-        f"under {quoted(row['label'])}."
-    )
-
-
-def _apart(pooled: pd.DataFrame) -> list[str]:
-    """Name the rates whose intervals do not overlap between all configurations of a dataset."""
-    return [
-        f"the {rate} of {quoted(name)} ({quoted(dataset)})"
-        for (dataset, _, name), group in pooled.groupby(
-            ["dataset", "workload", "class"], sort=False
+def _baselines(tables: Tables) -> Iterator[str]:
+    """Describe the median over splits of each score that is reached without any model."""
+    of_baselines = tables["baselines"].groupby(["dataset", "baseline", "score"], sort=False)
+    for (dataset, baseline, score), values in of_baselines["value"]:
+        yield (
+            f"On {quoted(dataset)}, {quoted(score)} of the baseline {quoted(baseline)} is "
+            f"{values.median():.4g}."
         )
-        for rate in ("precision", "recall")
-        if group[f"{rate}_low"].max() > group[f"{rate}_high"].min()
-    ]
+
+
+def _largest_of_epochs(tables: Tables) -> Iterator[str]:
+    """Describe the largest value of each score over the epochs of a run, and its epoch.
+
+    Of each score, only the configuration with the largest median over runs is named.
+    """
+    scores = with_labels(tables["epoch_scores"], tables)
+    if scores.empty:
+        return
+    runs = [*CONFIGURATION, "repeat", "session"]
+    largest = scores.loc[scores.groupby([*runs, "score"], sort=False)["value"].idxmax()]
+    sides = joined(sorted(scores["validated_on"].unique()))
+    for score, of_score in largest.groupby("score", sort=False):
+        of_label = of_score.groupby("label", sort=False)
+        medians = of_label["value"].median()
+        label = medians.idxmax()
+        yield (
+            f"By the {sides} rows, {quoted(score)} is largest for {quoted(label)}: a median of "
+            f"{medians[label]:.4g}, after epoch {span(of_label.get_group(label)['epoch'])}."
+        )
+
+
+def _leakage(tables: Tables) -> Iterator[str]:
+    """Describe, for each split, how scores depend on similar genomes in training."""
+    leakage = tables["leakage"]
+    if leakage.empty and not any_ok(tables) and not all_programs(tables):
+        yield "What near-duplicates in training add to the scores is unavailable: no run ended ok."
+    for name, group in leakage.groupby("dataset", sort=False):
+        dataset, split_by = quoted(name), quoted(group["split_by"].iloc[0])
+        share = 100 * group["similar_share"].median()
+        # A share below 1 % is not shown as 0 %.
+        number = f"{share:.0f} %" if share == 0 or share >= 1 else f"{share:.1g} %"
+        yield (
+            f"On {dataset}, split by {split_by}, {number} of the test rows have a near-duplicate "
+            "in training."
+        )
+        for workload, runs in group.groupby("workload", sort=False):
+            rest = runs["rest_accuracy"].dropna()
+            found = "and unavailable on rows without near-duplicate, as there are none"
+            if len(rest):
+                found = f"and {rest.median():.3f} on rows without near-duplicate"
+            accuracy = f"{runs['accuracy'].median():.3f} on all test rows"
+            yield f"On {dataset}, the accuracy of {quoted(workload)} is {accuracy}, {found}."
+        whole = sorted(set(";".join(group["not_separable"].dropna()).split(";")) - {""})
+        if whole:
+            classes = quoted(", ".join(whole))
+            yield f"On {dataset}, {classes} cannot be separated and has no score."

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER
 from escala.report.findings.verdicts import (
+    Compared,
     answering,
     in_brief,
     interval,
@@ -16,9 +17,10 @@ from escala.report.findings.verdicts import (
     own_names,
     processes,
     reference_of,
+    rows_of,
     take,
 )
-from escala.report.findings.words import Finding, Tables, quoted, sentence, with_labels
+from escala.report.findings.words import Finding, Tables, of, quoted, sentence, with_labels
 from escala.report.tables.views import same_batch, trained_by_steps, unit
 
 POSITION = 12
@@ -29,9 +31,8 @@ LESS_OR_MORE = {FASTER: "less", SLOWER: "more"}
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Compare with each further reference, and this reference with the main one."""
     of_steps = trained_by_steps(tables)
-    speedup = with_labels(of_steps["speedup"], of_steps)
-    rows = defaultdict(list)
-    for row in speedup.itertuples():
+    rows: defaultdict[tuple, list[Compared]] = defaultdict(list)
+    for row in rows_of(with_labels(of_steps["speedup"], of_steps)):
         rows[own_names(row)].append(row)
     for answer in answering(tables):
         for row in rows[own_names(answer)]:
@@ -47,7 +48,7 @@ def _finding(text: str) -> Finding:
     return Finding(sentence(text), "speedup", "speedup")
 
 
-def _comparison(row, unit: str = "epoch") -> str:
+def _comparison(row: Compared, unit: str) -> str:
     """Compare a configuration with a reference other than the main one.
 
     Parameters
@@ -58,27 +59,26 @@ def _comparison(row, unit: str = "epoch") -> str:
     if row.kind == "unavailable":
         return f"{quoted(row.label)} has no ratio to {label}: {quoted(row.reason)}"
     ratio, subject = of_epochs(row), processes(row)
-    share, bounds = f"{ratio.value:.2f}", interval(ratio)
+    share, bounds = f"{ratio.value:.2f} {of(ratio.value)}", interval(ratio)
     other = f"{processes(row, 'reference_')} ({label})"
     if not same_batch(row):
         return (
-            f"{subject} {take(row)} {share} of the time per {unit} of {other}{bounds}, with "
+            f"{subject} {take(row)} {share} the time per {unit} of {other}{bounds}, with "
             "different batches"
         )
     found = on_its_own(row)
     if found.verdict == NO_VERDICT:
-        why = in_brief(found)
-        return f"{why}: {subject} {take(row)} {share} of the time of {other}{bounds}"
+        return f"{in_brief(found)}: {subject} {take(row)} {share} the time of {other}{bounds}"
     if found.verdict in LESS_OR_MORE:
         less = LESS_OR_MORE[found.verdict]
-        return f"{subject} {take(row)} {less} time than {other}: {share} of it{bounds}"
-    return f"{subject} and {other} are {found.verdict}: {share} of the time{bounds}"
+        return f"{subject} {take(row)} {less} time than {other}: {share} it{bounds}"
+    return f"{subject} and {other} are {found.verdict}: {share} the time{bounds}"
 
 
-def _of_reference(row) -> str:
+def _of_reference(row: Compared) -> str:
     """Compare a reference with the main one."""
     ratio = of_epochs(row)
     return (
-        f"{processes(row)} ({quoted(row.label)}) {take(row)} {ratio.value:.2f} of the time of "
-        f"{reference_of(row)}{interval(ratio)}"
+        f"{processes(row)} ({quoted(row.label)}) {take(row)} {ratio.value:.2f} {of(ratio.value)} "
+        f"the time of {reference_of(row)}{interval(ratio)}"
     )

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from escala.analysis.attribution import OVERLAP, PARTS, WHOLE
-from escala.report.findings.verdicts import answering, names_of_rows, own_names, shown
-from escala.report.findings.words import Finding, Tables, quoted, with_labels
-from escala.report.tables.views import programs, trained_by_steps
+from escala.report.findings.verdicts import Compared, answering, own_names, shown
+from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
+from escala.report.tables.views import names_of_rows, programs, trained_by_steps
 
 POSITION = 20
 SECTION = "why"
@@ -40,12 +40,11 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     steps = clocked(tables)
     slowdowns = {label: parts.loc[WHOLE, "slowdown"] for label, parts in steps}
     for label, parts in steps:
-        for text in (_more(label, parts, slowdowns), _most(label, parts), _beside(label, parts)):
-            if text:
-                yield Finding(text, "attribution", "attribution")
+        for text in _texts(label, parts, slowdowns):
+            yield Finding(text, "attribution", "attribution")
 
 
-def without_clocks(tables: Tables) -> list:
+def without_clocks(tables: Tables) -> list[Compared]:
     """Return the rows that answer whose configuration was timed, but has no parts of a step.
 
     Those of programs, inside which no clock can be read, are left out.
@@ -68,62 +67,58 @@ def clocked(tables: Tables) -> list[tuple[str, pd.DataFrame]]:
     tables = trained_by_steps(tables)
     table = with_labels(tables["attribution"].dropna(subset=["part"]), tables)
     table = table[table["rank"] == 0]
-    names = pd.Series(list(names_of_rows(table)), table.index, object)
-    if names.isin(set(map(own_names, answering(tables)))).any():
-        table = table[names.isin(shown(tables))]
+    if not among(table, set(map(own_names, answering(tables)))).empty:
+        table = among(table, shown(tables))
     groups = table.groupby("label", sort=False)
     return [(quoted(label), parts.set_index("part")) for label, parts in groups]
 
 
-def _most(label: str, parts: pd.DataFrame) -> str:
-    """Name the largest part of a step."""
-    shares = parts["share"].reindex(PARTS).dropna()
-    if shares.empty:
-        return ""
-    part = shares.idxmax()
-    return (
-        f"A step of {label} takes {1000 * parts.loc[WHOLE, 'median_seconds']:.1f} ms, "
-        f"{100 * shares[part]:.0f} % of it {_PART_NAMES[part]}."
-    )
-
-
-def _more(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> str:
-    """Compare a step with one of the main reference, if that was measured.
-
-    The largest part that changed in the same direction is named. Both steps are of a single run
-    with clocks. If one of these runs was slowed and the other was not, they are not compared.
+def _texts(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> Iterator[str]:
+    """Compare a step with one of the main reference, and name its largest part and its overlap.
 
     Parameters
     ----------
     slowdowns : a step with clocks over one of the timing runs, by label; NaN if unknown.
     """
+    yield from _more(label, parts, slowdowns)
+    shares = parts["share"].reindex(PARTS).dropna()
+    if not shares.empty:
+        part = shares.idxmax()
+        yield (
+            f"A step of {label} takes {1000 * parts.loc[WHOLE, 'median_seconds']:.1f} ms, "
+            f"{100 * shares[part]:.0f} % of it {_PART_NAMES[part]}."
+        )
+    overlap = 1000 * parts["median_seconds"].get(OVERLAP, 0.0)
+    if overlap > 0:
+        yield f"In a step of {label}, {overlap:.1f} ms of exchange go on beside other parts."
+
+
+def _more(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> Iterator[str]:
+    """Compare a step with one of the main reference, if that was measured.
+
+    The largest part that changed in the same direction is named. Both steps are of a single run
+    with clocks. If one of these runs was slowed and the other was not, they are not compared.
+    """
     more = 1000 * (parts["median_seconds"] - parts["reference_median_seconds"])
     of_parts = more.reindex(PARTS).dropna()
     if pd.isna(more[WHOLE]) or of_parts.empty:
-        return ""
+        return
     reference = quoted(parts["reference_label"].iloc[0])
     factors = [slowdowns[label], slowdowns.get(reference, math.nan)]
     if max(factors) > UNLIKE * min(factors):
-        return (
+        yield (
             f"Steps of {label} and {reference} are not compared: something slowed one of their "
             "runs with clocks."
         )
+        return
     sign = 1 if more[WHOLE] >= 0 else -1
     part = (sign * of_parts).idxmax()
     text = f"A step of {label} takes {_difference(more[WHOLE])} than one of {reference}"
-    if sign * of_parts[part] <= 0:
-        return f"{text}."
-    return f"{text}: {_difference(of_parts[part])} {_PART_NAMES[part]}."
+    if sign * of_parts[part] > 0:
+        text += f": {_difference(of_parts[part])} {_PART_NAMES[part]}"
+    yield f"{text}."
 
 
 def _difference(milliseconds: float) -> str:
     """Describe how much more or less time something takes."""
     return f"{abs(milliseconds):.1f} ms {'more' if milliseconds >= 0 else 'less'}"
-
-
-def _beside(label: str, parts: pd.DataFrame) -> str:
-    """Describe the exchange that goes on beside other parts."""
-    overlap = 1000 * parts["median_seconds"].get(OVERLAP, 0.0)
-    if not overlap > 0:
-        return ""
-    return f"In a step of {label}, {overlap:.1f} ms of exchange go on beside other parts."

@@ -1,14 +1,15 @@
 """Choose the comparison that decides on a configuration and the one that answers, and word both.
 
-`answers` is the only choice: the first line of the page and of the summary, MultiQC's and the
-report's, and what to do next all word its result.
+`answers` is the only choice: the first line of the page and of the summary, the report's, and what
+to do next all word its result.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -18,11 +19,68 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, simultaneous_level
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Tables, in_words, quoted, with_labels
-from escala.report.tables.views import same_batch, trained_by_steps
+from escala.report.tables.views import is_among, names_of_rows, same_batch, trained_by_steps
 from escala.runtime.layout import Layout
 
 #: In place of a verdict, where there is no ratio.
 UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row of the table `speedup`, with labels; numbers are NaN or NA where they are unknown."""
+
+    dataset: str
+    workload: str
+    strategy: str
+    layout: str
+    variant: str
+    network: str
+    reference: int
+    reference_strategy: str
+    reference_layout: str
+    reference_variant: str
+    reference_network: str
+    label: str
+    reference_label: str
+    kind: str
+    reason: str
+    ranks: int
+    cores: int
+    reference_cores: int
+    global_batch: int
+    reference_global_batch: int
+    oversubscribed: bool
+    other_hosts: bool
+    pairs: int
+    sessions: int
+    verdict: str
+    visible_decrease: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    efficiency: float
+    efficiency_low: float
+    efficiency_high: float
+    target_accuracy: float
+    time_to_target_kind: str
+    time_to_target_pairs: int
+    time_to_target_ratio: float
+    time_to_target_ratio_low: float
+    time_to_target_ratio_high: float
+    best_of: int
+    best_verdict: str
+    best_low: float
+    best_high: float
+    sessions_judged: int
+    sessions_pairs: int
+    sessions_verdict: str
+    sessions_ratio: float
+    sessions_ratio_low: float
+    sessions_ratio_high: float
+    best_sessions_verdict: str
+    best_sessions_low: float
+    best_sessions_high: float
 
 
 class Headline(NamedTuple):
@@ -37,7 +95,7 @@ class Headline(NamedTuple):
     sessions : of these runs.
     is_over_sessions : whether the interval covers how sessions differ. If not, it is of these
         sessions only, mostly of one.
-    best_of : configurations from which the best is chosen.
+    best_of : configurations from which the best is selected.
     """
 
     verdict: str
@@ -65,18 +123,24 @@ class Answer(NamedTuple):
         references; None if none does.
     """
 
-    row: Any
-    rows: list
-    best: Any
+    row: Compared
+    rows: list[Compared]
+    best: Compared | None
 
 
-def headline(row) -> Headline:
-    """Return the comparison that decides on a row of the table `speedup`, as the best of several.
+def rows_of(frame: pd.DataFrame) -> list[Compared]:
+    """Return the rows of `speedup` with labels."""
+    columns = [each.name for each in fields(Compared)]
+    return [Compared(*row) for row in frame[columns].itertuples(index=False, name=None)]
+
+
+def headline(row: Compared) -> Headline:
+    """Return the comparison that decides on a row, as the best of several.
 
     It is that over sessions, or with too few sessions that of the current runs.
     """
     found = in_call(row)
-    judged = None if found.verdict == UNAVAILABLE else decisive.over_sessions(row._asdict())
+    judged = None if found.verdict == UNAVAILABLE else decisive.over_sessions(vars(row))
     if judged is None:
         return found
     verdict, ratio, sessions = judged
@@ -85,17 +149,17 @@ def headline(row) -> Headline:
     )
 
 
-def in_call(row) -> Headline:
-    """Return the comparison of the current runs, as the best of those it is chosen from."""
+def in_call(row: Compared) -> Headline:
+    """Return the comparison of the current runs, as the best of those it is selected from."""
     found = on_its_own(row)
     if found.verdict == UNAVAILABLE:
         return found
-    verdict, ratio = decisive.as_best(found.verdict, found.ratio, row._asdict())
+    verdict, ratio = decisive.as_best(found.verdict, found.ratio, vars(row))
     best_of = 1 if pd.isna(row.best_of) else int(row.best_of)
     return found._replace(verdict=verdict, ratio=ratio, best_of=best_of)
 
 
-def on_its_own(row) -> Headline:
+def on_its_own(row: Compared) -> Headline:
     """Return the comparison of the current runs with its own 95 % interval, as tables show it.
 
     With equal batches it is that of an epoch. With different batches, epochs have different numbers
@@ -117,7 +181,7 @@ def on_its_own(row) -> Headline:
     return Headline(row.verdict, row.visible_decrease, to_target, True, row.sessions)
 
 
-def of_epochs(row) -> Ratio:
+def of_epochs(row: Compared) -> Ratio:
     """Return the ratio of the times of an epoch."""
     return Ratio(row.ratio, row.ratio_low, row.ratio_high, row.pairs)
 
@@ -158,12 +222,11 @@ def compared(tables: Tables) -> pd.DataFrame:
     Configurations that are references themselves are left out, unless there are no others. So are
     workloads that are trained by a fit.
     """
-    tables = trained_by_steps(tables)
-    rows = with_labels(tables["speedup"], tables)
-    references = set(names_of_rows(tables["configurations"].dropna(subset=["reference"])))
-    is_other = pd.Series([each not in references for each in names_of_rows(rows)], rows.index)
-    rows = rows[is_other] if is_other.any() else rows
-    return rows[rows["reference"] == 1]
+    rows = against_main(tables)
+    configurations = trained_by_steps(tables)["configurations"]
+    references = set(names_of_rows(configurations.dropna(subset=["reference"])))
+    is_other = ~is_among(rows, references)
+    return rows[is_other] if is_other.any() else rows
 
 
 def against_main(tables: Tables) -> pd.DataFrame:
@@ -180,37 +243,34 @@ def answers(tables: Tables) -> Iterator[Answer]:
     rows that could not be compared last; of equal ones the `fastest` answers. A configuration of
     one rank answers only if there is no other: the question is whether several pay.
     """
-    seconds, against = seconds_per_epoch(tables), against_main(tables)
-    for names, group in compared(tables).groupby(["dataset", "workload"], sort=False):
-        rows = list(group.itertuples())
+    seconds, against = seconds_per_epoch(tables), rows_of(against_main(tables))
+    for task, group in compared(tables).groupby(["dataset", "workload"], sort=False):
+        rows = rows_of(group)
         first = min(map(_certainty, rows))
         row = fastest([row for row in rows if _certainty(row) == first], seconds)
-        same = against[(against[["dataset", "workload"]] == list(names)).all(axis=1)]
         faster = [
             each
-            for each in same.itertuples()
-            if headline(each).verdict == FASTER
+            for each in against
+            if (each.dataset, each.workload) == task
+            and headline(each).verdict == FASTER
             # Epochs of other batches have other numbers of updates.
             and same_batch(row, each)
         ]
         yield Answer(row, rows, fastest(faster, seconds) if faster else None)
 
 
-def answering(tables: Tables) -> Iterator:
-    """Yield the row of each of `answers`."""
-    yield from (answer.row for answer in answers(tables))
+def answering(tables: Tables) -> list[Compared]:
+    """Return the row of each of `answers`."""
+    return [answer.row for answer in answers(tables)]
 
 
-_UNCERTAIN = (UNAVAILABLE, NO_VERDICT, NOT_DISTINGUISHABLE)
-
-
-def _certainty(row) -> tuple:
-    found = headline(row)
+def _certainty(row: Compared) -> tuple:
+    found, uncertain = headline(row), (UNAVAILABLE, NO_VERDICT, NOT_DISTINGUISHABLE)
     unknown = bool(pd.isna(found.ratio.value))
-    return row.ranks == 1, *(found.verdict == each for each in _UNCERTAIN), unknown
+    return row.ranks == 1, *(found.verdict == each for each in uncertain), unknown
 
 
-def fastest(rows: Sequence, seconds: Mapping[tuple, float]):
+def fastest(rows: Sequence[Compared], seconds: Mapping[tuple, float]) -> Compared:
     """Return the row of the least time: its ratio multiplied by the time of its reference.
 
     Each variant may have a reference of its own, and a slow variant can have the smallest ratio.
@@ -226,7 +286,7 @@ def fastest(rows: Sequence, seconds: Mapping[tuple, float]):
     return min(zip(rows, times, strict=True), key=lambda each: each[1])[0]
 
 
-def time_of(row, seconds: Mapping[tuple, float]) -> float:
+def time_of(row: Compared, seconds: Mapping[tuple, float]) -> float:
     """Return the seconds of an epoch of a row, by its ratio; NaN if unknown or of no meaning."""
     found = headline(row)
     reference = seconds.get(names_of_reference(row), math.nan)
@@ -242,12 +302,16 @@ def seconds_per_epoch(tables: Tables) -> dict[tuple, float]:
 
 def shown(tables: Tables) -> set[tuple]:
     """Return the configurations that findings describe: those that answer, and their references."""
-    rows = list(answering(tables))
-    return {of(row) for row in rows for of in (own_names, names_of_reference)}
+    return set().union(*map(behind, answering(tables)))
+
+
+def behind(row: Compared) -> set[tuple]:
+    """Return the names of a row's configuration and of its reference."""
+    return {own_names(row), names_of_reference(row)}
 
 
 def own_names(row) -> tuple:
-    """Return the values of `CONFIGURATION` of a row."""
+    """Return the values of `CONFIGURATION` of a row of any table."""
     return tuple(getattr(row, part) for part in CONFIGURATION)
 
 
@@ -256,12 +320,7 @@ def names_of_reference(row) -> tuple:
     return (*own_names(row)[:2], *(getattr(row, f"reference_{part}") for part in CONFIGURATION[2:]))
 
 
-def names_of_rows(frame: pd.DataFrame) -> Iterator[tuple]:
-    """Yield the values of `CONFIGURATION` of each row of a table."""
-    return frame[list(CONFIGURATION)].itertuples(index=False, name=None)
-
-
-def processes(row, prefix: str = "") -> str:
+def processes(row: Compared, prefix: str = "") -> str:
     """Describe a row's configuration by its processes, and a single one also by its cores.
 
     With the prefix `reference_`, describe the reference of the row.
@@ -273,7 +332,7 @@ def processes(row, prefix: str = "") -> str:
     return f"one process{several}"
 
 
-def reference_of(row, several: bool = False) -> str:
+def reference_of(row: Compared, several: bool = False) -> str:
     """Describe the reference of a row by its processes, and if needed by its label.
 
     That is the case if its variant is another, or if `several` main references are compared with.
@@ -284,7 +343,7 @@ def reference_of(row, several: bool = False) -> str:
     return f"{name} ({quoted(row.reference_label)})"
 
 
-def take(row) -> str:
+def take(row: Compared) -> str:
     """Return the verb of a row's processes."""
     return "takes" if row.ranks == 1 else "take"
 

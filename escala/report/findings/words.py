@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from escala.record.comparable import CONFIGURATION
-from escala.report.tables.views import labelled
+from escala.report.tables.views import is_among, labelled
 
 #: Letters of a reason in a sentence.
 REASON_LETTERS = 120
@@ -33,14 +32,14 @@ class Finding(NamedTuple):
     figure: str | None = None
 
 
-def configurations_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the names of the configurations in a table, each once."""
-    return frame[list(CONFIGURATION)].drop_duplicates()
-
-
 def with_labels(frame: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Add the column `label`, which names each row's configuration as far as names differ."""
     return labelled(frame, tables["runs"], ("dataset", "workload", "variant", "network"))
+
+
+def among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.DataFrame:
+    """Return the rows of a table whose configuration is among some."""
+    return frame[is_among(frame, names)]
 
 
 def quoted(text: str, letters: int = REASON_LETTERS) -> str:
@@ -66,14 +65,14 @@ def span(numbers: pd.Series) -> str:
     return "–".join(f"{number:.0f}" for number in sorted({numbers.min(), numbers.max()}))
 
 
-def count(number: int, thing: str) -> str:
-    """Return a number of things, in the plural but for one."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
 def a(thing: str) -> str:
     """Return a thing with its indefinite article."""
     return f"an {thing}" if thing[0] in "aeiou" else f"a {thing}"
+
+
+def of(ratio: float) -> str:
+    """Return the word after a ratio: 0.7 *of* the time, and 5.9 *times* the time."""
+    return "times" if round(ratio, 2) > 1 else "of"
 
 
 def significant(number: float, signed: bool = False) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from escala.analysis.measurements import read_run
 from escala.core.errors import InputError
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, compared_with
 from escala.record import comparable, history
@@ -103,7 +102,7 @@ def run_files(experiment: Path) -> list[Path]:
 
 
 def rows(files: Iterable[Path]) -> Found:
-    """Return the rows of measurements, by their session, from run.json files of every format.
+    """Return the rows of measurements, by their session, from run.json files.
 
     A measurement that several files hold, such as the newest one of a run, has one row.
     """
@@ -111,9 +110,10 @@ def rows(files: Iterable[Path]) -> Found:
     unreadable: dict[Path, InputError] = {}
     for path in files:
         try:
-            text = history.document(read_result(path))
+            run = read_result(path)
+            text = history.document(run)
             digest = hashlib.sha256(text.encode()).hexdigest()
-            runs.setdefault(digest, read_run(path) | {history.DOCUMENT: text})
+            runs.setdefault(digest, run | {history.DOCUMENT: text})
         except InputError as error:
             unreadable[path] = error
     sessions: dict[str, list[dict]] = defaultdict(list)
@@ -178,7 +178,7 @@ def _add_ratios(measured: Sequence[tuple[dict, Row]]) -> None:
         )
     for run, own in timed:
         for reference in _references(run):
-            pairs = comparable.paired([run], by_configuration[(*_of(run), *reference)])
+            pairs = comparable.matched([run], by_configuration[(*_of(run), *reference)])
             own["ratio_refused"] = next(iter(pairs.refused), None)
             for against in pairs.references:
                 own["ratio"] = own["train_seconds_per_epoch"] / against["seconds"]

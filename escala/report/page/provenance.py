@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from escala.report.findings.words import Tables, count, span
+from escala.core.readable import counted
+from escala.report.findings.words import Tables, span
 
 
 def provenance(tables: Tables, name: str) -> Iterator[tuple[str, str]]:
     """Yield names and values: experiment, runs, sessions, hosts, systems, splits and code."""
     runs = tables["runs"]
     yield "experiment", name
-    yield "measurements", count(len(runs), "measurement")
+    yield "measurements", counted(len(runs), "measurement")
     yield "sessions", ", ".join(sorted(runs["session"].unique()))
     yield "started", " to ".join(sorted({runs["started"].min(), runs["started"].max()}))
     hosts = {host for names in runs["hosts"].dropna() for host in names.split(";") if host}

@@ -1,14 +1,17 @@
 """Build the result tables of an experiment from its runs.
 
 Times pool every session in which a run was measured, as far as the measurements are comparable.
-Ratios use pairs of one session. Scores count each run once, by its current measurement.
-`schemas/tables/` describes the columns of each table, with their units. To add a table, add a
-module here and a schema there.
+Ratios use matches of one session. Scores count each run once, by its current measurement.
+
+A table is a function `NAME(evidence, tables)` of a module of this package, with the name of its
+schema in `schemas/tables/`, which describes its columns and units. It yields a dict for each row,
+from `base.Evidence` and from other tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,11 +27,36 @@ __all__ = ["TABLES", "Evidence", "read", "schema", "tables", "validate", "write"
 TABLES = tuple(sorted(path.name.split(".")[0] for path in SCHEMAS.iterdir()))
 
 
+@cache
+def _builders() -> dict[str, Callable]:
+    """Return the function of each table."""
+    modules = [
+        import_module(f"escala.report.tables.{path.stem}")
+        for path in sorted(Path(__file__).parent.glob("[!_]*.py"))
+    ]
+    return {
+        name: function
+        for module in modules
+        for name, function in vars(module).items()
+        if name in TABLES and getattr(function, "__module__", "") == module.__name__
+    }
+
+
+class _Tables(dict):
+    """Tables by their name; each is built when it is first read, so others may read it."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+
+    def __missing__(self, name: str) -> pd.DataFrame:
+        self[name] = frame(name, _builders()[name](self._evidence, self))
+        return self[name]
+
+
 def tables(*files: Any, **more: Any) -> dict[str, pd.DataFrame]:
     """Build every table of `TABLES` from the arguments of `Evidence`."""
-    evidence = Evidence(*files, **more)
-    rows = {name: import_module(f"escala.report.tables.{name}").rows for name in TABLES}
-    return {name: frame(name, rows[name](evidence)) for name in TABLES}
+    found = _Tables(Evidence(*files, **more))
+    return {name: found[name] for name in TABLES}
 
 
 def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
@@ -60,12 +88,11 @@ def validate(name: str, table: pd.DataFrame) -> None:
     ------
     jsonschema.ValidationError : a column does not agree with the schema.
     """
-    of_rows = schema(name)
-    of_columns = {
-        column: {"type": "array", "items": of_values}
-        for column, of_values in of_rows["properties"].items()
+    rows = schema(name)
+    columns = {
+        column: {"type": "array", "items": value} for column, value in rows["properties"].items()
     }
     values = table.astype(object).where(table.notna(), None)
-    Draft202012Validator(of_rows | {"properties": of_columns}).validate(
+    Draft202012Validator(rows | {"properties": columns}).validate(
         {column: values[column].drop_duplicates().to_list() for column in values}
     )

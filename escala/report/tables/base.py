@@ -1,12 +1,8 @@
-"""Define the contract of a table, and helpers of several tables.
-
-A table is a module of this package with the name of its schema in `schemas/tables/`, and a function
-`rows(evidence)` that yields a dict for each row.
-"""
+"""What tables are made of, and what several of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -21,7 +17,7 @@ from escala.analysis.verdicts import stein_interval
 from escala.core.files import read_json, read_yaml
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
 from escala.experiment.runs import AGAIN
-from escala.record.comparable import CONFIGURATION, Measurement, Pairs
+from escala.record.comparable import CONFIGURATION, Matched, Measurement
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
 #: Parts of a run outside the training steps, in the order they happen.
@@ -29,7 +25,10 @@ PARTS = (
     "startup", "loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint",
     "averaging", "evaluation", "save",
 )  # fmt: skip
+ABOUT = ("provenance", "leaky")
 _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
+
+Tables = Mapping[str, pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Evidence:
     dataset_files : dataset.json files of the splits.
     class_files : classes.csv files of their datasets.
     probe_files : run.json files of probe runs.
-    paired_files : run.json files of second runs of references, and of the pairs of ladders.
+    paired_files : run.json files of duplicates of references, and of the pairs of ladders.
     pairs : the `escala.experiment.Pair`s of ladders.
     references : the references of configurations, the main one first; see
         `escala.experiment.references`.
@@ -65,26 +64,31 @@ class Evidence:
     history_files: Sequence[Path] = ()
 
     @cached_property
-    def found(self) -> list[Measurement]:
+    def runs(self) -> list[Measurement]:
         """Every measurement of the timing runs, including older sessions."""
         return measurements(self.run_files)
 
     @cached_property
     def earlier(self) -> list[Measurement]:
         """The measurements of further sessions in the history."""
-        return earlier(self.history_files, self.found)
+        return earlier(self.history_files, self.runs)
 
     @cached_property
-    def again(self) -> list[Measurement]:
-        """Every measurement of the second runs of references, including older sessions."""
-        return [run for run in measurements(self.paired_files) if run["pair"] == AGAIN]
+    def paired(self) -> list[Measurement]:
+        """Every measurement of duplicates and of ladders, including older sessions."""
+        return measurements(self.paired_files)
+
+    @property
+    def duplicates(self) -> list[Measurement]:
+        """Every measurement of the duplicates of references."""
+        return [run for run in self.paired if run["pair"] == AGAIN]
 
     @cached_property
     def pilot(self) -> dict | None:
         """The result of `escala.report.pilot.plan`, or None without a pilot."""
         return read_json(self.pilot_file) if self.pilot_file else None
 
-    def of_probe(self, name: str) -> list[dict]:
+    def probe_runs(self, name: str) -> list[dict]:
         """Return the runs of a probe, each with the path of its run.json as `file`."""
         runs = (read_run(path) | {"file": str(path)} for path in self.probe_files)
         return [run for run in runs if run["instrument"] == name]
@@ -93,28 +97,28 @@ class Evidence:
     def evaluated(self) -> list[Measurement]:
         """The current runs after whole epochs that ended ok: those whose scores count."""
         return [
-            run
-            for run in self.found
+            run for run in self.runs
             if run["current"] and run["status"] == "ok" and not is_cut(run)
-        ]
+        ]  # fmt: skip
 
     @property
-    def scored(self) -> list[Measurement]:
+    def classified(self) -> list[Measurement]:
         """The evaluated runs that are scored as classifications."""
         return [run for run in self.evaluated if "classes" in (run["evaluation"] or {})]
-
-    @cached_property
-    def runs(self) -> pd.DataFrame:
-        """The table of runs."""
-        from escala.report.tables import runs
-
-        return frame("runs", runs.rows(self))
 
 
 @cache
 def schema(name: str) -> dict:
     """Return the JSON schema of a table's rows; its properties have the order of the columns."""
     return read_yaml(SCHEMAS / f"{name}.schema.yaml")
+
+
+def dtypes(name: str) -> dict[str, str]:
+    """Return pandas' type of every column; all types can hold missing values."""
+    return {
+        key: _PANDAS[np.atleast_1d(column["type"])[0]]
+        for key, column in schema(name)["properties"].items()
+    }
 
 
 def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
@@ -126,12 +130,9 @@ def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
     )
 
 
-def dtypes(name: str) -> dict[str, str]:
-    """Return pandas' type of every column; all types can hold missing values."""
-    return {
-        key: _PANDAS[np.atleast_1d(column["type"])[0]]
-        for key, column in schema(name)["properties"].items()
-    }
+def named(names: Iterable[str]) -> dict[str, str]:
+    """Return the columns that name a configuration, from the values of `CONFIGURATION`."""
+    return dict(zip(CONFIGURATION, names, strict=True))
 
 
 def names_of(run: Measurement) -> dict:
@@ -139,45 +140,86 @@ def names_of(run: Measurement) -> dict:
     return {key: run[key] for key in (*CONFIGURATION, "repeat", "session")}
 
 
-def data_of(run: Measurement) -> dict:
+def data_of(run: Measurement, keys: Collection[str] = (*ABOUT, "split_seed")) -> dict:
     """Return the columns on the data of a measurement."""
-    return {key: run["data"][key] for key in ("provenance", "leaky", "split_seed")}
+    return {key: run["data"][key] for key in keys}
 
 
-def is_cut(run: Measurement) -> bool:
-    """Return whether an epoch was cut to some of its steps; epochs of older runs never were."""
-    whole = run["training"].get("steps_per_epoch")
-    return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
+def reference_columns(number: int, reference: Configuration) -> dict:
+    """Return the columns that name a reference."""
+    parts = reference._asdict().items()
+    return {"reference": number} | {f"reference_{part}": name for part, name in parts}
 
 
-def epochs_to_target(run: Measurement) -> int | None:
-    """Return after how many epochs a run reached its target accuracy; None if it did not."""
-    target = run["training"].get("target_accuracy")
-    if target is None:
-        return None
-    for number, epoch in enumerate(run["epochs"], start=1):
-        accuracy = epoch["validation_accuracy"]
-        if accuracy is not None and accuracy >= target:
-            return number
-    return None
-
-
-def is_timed(run: Measurement) -> bool:
-    """Return whether the time of a measurement counts: ok, not resumed, and comparable today."""
-    resumed = run["training"].get("resumed_after", [])
-    return run["status"] == "ok" and not resumed and run["comparable"]
-
-
-def by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measurement]]:
+def by_configuration(runs: Iterable[Measurement]) -> dict[tuple, list[Measurement]]:
     """Return measurements by their configuration: the values of `CONFIGURATION`."""
     groups: dict[tuple, list[Measurement]] = {}
-    for run in found:
+    for run in runs:
         groups.setdefault(tuple(run[key] for key in CONFIGURATION), []).append(run)
     return groups
 
 
+def is_cut(run: Measurement) -> bool:
+    """Return whether an epoch was cut to some of its steps; those of programs never are."""
+    whole = run["training"]["steps_per_epoch"]
+    return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
+
+
+def is_timed(run: Measurement) -> bool:
+    """Return whether the time of a measurement counts: ok, not resumed, and comparable today."""
+    return run["status"] == "ok" and not run["training"]["resumed_after"] and run["comparable"]
+
+
+def timed(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the table `runs` whose times count, as `is_timed` decides."""
+    is_ok = (runs["status"] == "ok") & (runs["resumptions"] == 0)
+    return runs[is_ok & runs["comparable"]]
+
+
+def kind(run: Measurement) -> str:
+    """Return how the time of a run is known: it is estimated if an epoch was cut."""
+    if run["status"] != "ok":
+        return "unavailable"
+    return "estimated" if is_cut(run) else "measured"
+
+
+def seconds_per_epoch(run: Measurement) -> float:
+    """Return the training seconds of an epoch, extrapolated if it was cut to some of its steps."""
+    spent, epochs = run["seconds"]["train"], run["epochs"]
+    if not is_cut(run):
+        return spent / len(epochs)
+    return spent / sum(e["steps"] for e in epochs) * run["training"]["steps_per_epoch"]
+
+
+def wall_per_epoch(run: Measurement) -> float | None:
+    """Return the mean seconds of a whole epoch; None if epochs were cut, or the run failed."""
+    walls = [epoch["epoch_wall_seconds"] for epoch in run["epochs"]]
+    return float(np.mean(walls)) if kind(run) == "measured" else None
+
+
+def epochs_to_target(run: Measurement) -> int | None:
+    """Return after how many epochs a run reached its target accuracy; None if it did not."""
+    target = run["training"]["target_accuracy"]
+    reached = (
+        number for number, epoch in enumerate(run["epochs"], start=1)
+        if (epoch["validation_accuracy"] or 0) >= target
+    )  # fmt: skip
+    return None if target is None else next(reached, None)
+
+
+def cores_of(run: Measurement) -> int:
+    """Return the cores that a run requests, over all its ranks."""
+    return run["ranks"]["asked"] * run["knobs"]["cores_per_process"]
+
+
+def ratios(found: Matched) -> np.ndarray:
+    """Return the ratio of the seconds per epoch of each match."""
+    sides = ([*map(seconds_per_epoch, side)] for side in (found.runs, found.references))
+    return np.divide(*map(np.array, sides))
+
+
 def interval_of_matches(
-    ratios: np.ndarray, pairs: Pairs, evidence: Evidence, level: float = LEVEL
+    ratios: np.ndarray, found: Matched, evidence: Evidence, level: float = LEVEL
 ) -> Interval:
     """Return the ratio of some matches with its interval.
 
@@ -187,43 +229,21 @@ def interval_of_matches(
 
     Parameters
     ----------
-    ratios : of `pairs`, one match of each repeat.
+    ratios : of `found`, one match of each repeat.
     """
-    if by_stein(pairs, evidence):
-        return stein_interval(ratios, _of_first_stage(pairs, evidence), level)
+    if by_stein(found, evidence):
+        return stein_interval(ratios, _matches_of_pilot(found, evidence), level)
     return ratio_interval(ratios, level=level)
 
 
-def by_stein(pairs: Pairs, evidence: Evidence) -> bool:
+def by_stein(found: Matched, evidence: Evidence) -> bool:
     """Return whether the interval of some matches is that of Stein's second stage."""
-    return _of_first_stage(pairs, evidence) >= 2
+    return _matches_of_pilot(found, evidence) >= 2
 
 
-def _of_first_stage(pairs: Pairs, evidence: Evidence) -> int:
+def _matches_of_pilot(found: Matched, evidence: Evidence) -> int:
     last = evidence.pilot["pilot"] if evidence.pilot else 0
-    return sum(run["repeat"] <= last for run in pairs.runs)
-
-
-def on_same_rows(
-    runs: Iterable[Measurement], references: Iterable[Measurement]
-) -> list[tuple[Measurement, Measurement]]:
-    """Return pairs of a reference's run and a run, which had the same rows and seeds.
-
-    Scores do not depend on time or machine, so the runs may be of different sessions.
-    """
-    by_rows = {_rows_and_seeds(run): run for run in references}
-    return [(by_rows[_rows_and_seeds(run)], run) for run in runs if _rows_and_seeds(run) in by_rows]
-
-
-def _rows_and_seeds(run: Measurement) -> tuple:
-    """Return the properties that are equal if two runs had the same rows and seeds."""
-    return run["repeat"], *sorted(run["data"]["sha256"].items())
-
-
-def reference_columns(number: int, reference: Configuration) -> dict:
-    """Return the columns that name a reference."""
-    parts = reference._asdict().items()
-    return {"reference": number} | {f"reference_{part}": name for part, name in parts}
+    return sum(run["repeat"] <= last for run in found.runs)
 
 
 def over(runs: pd.DataFrame, column: str) -> Interval:
@@ -236,8 +256,8 @@ def kind_of(interval: Interval) -> str:
     return "unavailable" if interval.estimate is None else "measured"
 
 
-def poorest(kinds: pd.Series) -> str:
-    """Return the kind of a quantity made of several: the least certain kind."""
+def least_certain(kinds: Iterable[str]) -> str:
+    """Return the kind of a quantity made of several."""
     known = set(kinds)
     return "unavailable" if not known else "estimated" if "estimated" in known else "measured"
 
@@ -250,3 +270,8 @@ def reasons(failed: pd.DataFrame) -> str:
         + ("" if pd.isna(reason) else f" ({reason})")
         for (status, reason), repeats in by_reason
     )
+
+
+def failures(runs: Iterable[Measurement]) -> str:
+    """Return `reasons` of the current runs that did not end ok."""
+    return reasons(pd.DataFrame([r for r in runs if r["current"] and r["status"] != "ok"]))

@@ -1,19 +1,158 @@
-"""Build the table of ladders: the ratios of all pairs, and the product of the rungs."""
+"""The table of ladders: the ratio of each change from one configuration to another.
+
+Each pair of neighbouring rungs is a series of its own, in which the two take turns. So are the two
+ends. The ratios of the rungs were measured at different times, with different runs. So their
+product equals the ratio of the ends only if the rungs explain the whole difference.
+
+A time is that of a whole epoch, `epoch_wall_seconds`, because checkpoints are not written within
+the training steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
-from escala.analysis import ladder
-from escala.analysis.measurements import measurements
-from escala.report.tables import runs
-from escala.report.tables.base import Evidence, frame
+import numpy as np
+
+from escala.analysis.statistics import (
+    combined_interval,
+    difference_interval,
+    geometric_pseudo_median,
+    pseudo_median,
+    ratio_interval,
+)
+from escala.experiment.references import Configuration
+from escala.record.comparable import (
+    CONFIGURATION,
+    Measurement,
+    left_out,
+    matched,
+    newest_of_repeats,
+)
+from escala.report.tables.base import (
+    ABOUT,
+    Evidence,
+    Tables,
+    data_of,
+    is_timed,
+    wall_per_epoch,
+)
+
+RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
+#: Largest difference of the product of the ratios from the ratio of the ends, as a share of it.
+TOLERANCE = 0.1
 
 
-def rows(evidence: Evidence) -> Iterator[dict]:
+class _Series(NamedTuple):
+    """The matches of two configurations: an `escala.experiment.Pair`, and seconds by repeat.
+
+    Attributes
+    ----------
+    runs : all of the series.
+    before, after : seconds of an epoch in each match, shape (matches,).
+    refused : why other matches have no ratio.
+    """
+
+    pair: Mapping
+    runs: list[Measurement]
+    before: np.ndarray
+    after: np.ndarray
+    refused: list[str]
+
+
+def ladder(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each rung, and for the product and the ends of each ladder."""
-    found = measurements(evidence.paired_files)
-    table = frame("runs", map(runs.row, found)).assign(
-        pair=[run["pair"] for run in found], measurement=found
+    by_task: dict[tuple, list[Measurement]] = {}
+    for run in evidence.paired:
+        by_task.setdefault((run["dataset"], run["workload"]), []).append(run)
+    for (dataset, workload), runs in by_task.items():
+        task = {"dataset": dataset, "workload": workload}
+        for name, pairs in groupby(evidence.pairs, key=lambda pair: pair["ladder"]):
+            for row in _rows([_series(runs, pair) for pair in pairs]):
+                yield task | {"ladder": name} | row | data_of(runs[0], ABOUT)
+
+
+def _rows(series: list[_Series]) -> Iterator[dict]:
+    compared = list(map(_compared, series))
+    if len(series) == 1:
+        yield compared[0]
+    else:
+        *rungs, direct = compared
+        yield from (*rungs, _product(rungs, direct, series), direct)
+
+
+def _series(runs: Sequence[Measurement], pair: Mapping) -> _Series:
+    """Set the two sides of a pair against each other, in the newest match of each repeat."""
+    runs = [run for run in runs if run["pair"] == pair["name"]]
+    before, after = (
+        [
+            r
+            for r in filter(is_timed, runs)
+            if [r[key] for key in CONFIGURATION[2:]] == [*pair[side]]
+        ]
+        for side in ("before", "after")
     )
-    return ladder.rows(table, evidence.pairs)
+    found = newest_of_repeats(matched(after, before))
+    seconds = [
+        [*map(wall_per_epoch, match)] for match in zip(found.references, found.runs, strict=True)
+    ]
+    known = np.array([each for each in seconds if None not in each], float).reshape(-1, 2)
+    return _Series(pair, runs, *known.T, found.refused)
+
+
+def _compared(series: _Series) -> dict:
+    pair, before, after = series.pair, series.before, series.after
+    number = len(before)
+    return {
+        "part": RUNG if pair["rung"] else DIRECT,
+        "rung": pair["rung"],
+        "change": pair["change"],
+        **{side: str(Configuration(*pair[side])) for side in ("before", "after")},
+        "oversubscribed": any(run["ranks"]["oversubscribed"] for run in series.runs),
+        "pairs": number,
+        "kind": "measured" if number else "unavailable",
+        "reason": left_out(number, series.refused) if number else _reason(series),
+        **ratio_interval(after / before).columns("ratio"),
+        "before_seconds": float(np.median(before)) if number else None,
+        "after_seconds": float(np.median(after)) if number else None,
+        **difference_interval(before - after).columns("cost", "_seconds"),
+    }
+
+
+def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
+    """Return the product of the rungs, and its comparison with the ends, the last of `series`."""
+    missing = [str(row["rung"]) for row in rungs if not row["pairs"]]
+    ratios = [each.after / each.before for each in series]
+    ratio = combined_interval(ratios[:-1], np.prod, centre=geometric_pseudo_median)
+    cost = combined_interval(
+        [each.before - each.after for each in series[:-1]], np.sum, centre=pseudo_median
+    )
+    of_direct = combined_interval(
+        ratios,
+        lambda centres, axis: np.prod(centres[:-1], axis=axis) / centres[-1],
+        centre=geometric_pseudo_median,
+    )
+    return {
+        "before": direct["before"],
+        "after": direct["after"],
+        "part": PRODUCT,
+        "oversubscribed": any(row["oversubscribed"] for row in rungs),
+        "pairs": min(row["pairs"] for row in rungs),
+        "kind": "unavailable" if missing else "measured",
+        "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
+        **ratio.columns("ratio"),
+        **cost.columns("cost", "_seconds"),
+        **of_direct.columns("of_direct"),
+    }
+
+
+def _reason(series: _Series) -> str:
+    """Return why a pair has no ratio."""
+    failed = (run for run in series.runs if run["current"] and run["status"] != "ok")
+    if first := next(failed, None):
+        why = f": {first['reason']}" if first["reason"] else ""
+        return f"{first['variant']} rep {first['repeat']}: {first['status']}{why}"
+    none = "no two runs that ended ok and were not resumed share session and repeat"
+    return "; ".join(dict.fromkeys(series.refused)) or none

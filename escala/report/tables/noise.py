@@ -1,51 +1,90 @@
-"""Build the table of references against themselves, which gives the noise floor."""
+"""The tables of references against themselves, of drift, and of what a pilot asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.analysis.verdicts import noise_floor
-from escala.record.comparable import CONFIGURATION, left_out, newest_of_repeats, paired
-from escala.report.tables import runs
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, Interval
+from escala.analysis.verdicts import MIN_MEASUREMENTS, noise_floor
+from escala.analysis.verdicts import drift as drift_of
+from escala.record.comparable import left_out, matched, newest_of_repeats
 from escala.report.tables.base import (
+    ABOUT,
     Evidence,
+    Tables,
     by_configuration,
-    frame,
+    data_of,
+    failures,
     interval_of_matches,
     is_timed,
-    poorest,
-    reasons,
+    kind,
+    least_certain,
+    named,
+    ratios,
+    seconds_per_epoch,
 )
 
 
-def rows(evidence: Evidence) -> Iterator[dict]:
+def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each reference that the experiment runs twice in each repeat."""
-    first = by_configuration(filter(is_timed, evidence.found))
-    for names, second in by_configuration(evidence.again).items():
-        pairs = newest_of_repeats(paired(filter(is_timed, second), first.get(names, ())))
-        twice, once = (
-            frame("runs", map(runs.row, side)) for side in (pairs.runs, pairs.references)
-        )
-        seconds = "train_seconds_per_epoch"
-        quotients = twice[seconds].to_numpy() / once[seconds].to_numpy()
-        ratio = interval_of_matches(quotients, pairs, evidence)
+    first = by_configuration(filter(is_timed, evidence.runs))
+    for names, duplicates in by_configuration(evidence.duplicates).items():
+        found = newest_of_repeats(matched(filter(is_timed, duplicates), first.get(names, ())))
+        number, ratio = len(found.runs), interval_of_matches(ratios(found), found, evidence)
         yield {
-            **dict(zip(CONFIGURATION, names, strict=True)),
-            "pairs": len(twice),
-            "sessions": twice["session"].nunique(),
-            "kind": poorest([*twice["kind"], *once["kind"]]),
-            "reason": left_out(len(twice), pairs.refused) if len(twice) else _unpaired(second),
+            **named(names),
+            "pairs": number,
+            "sessions": len({run["session"] for run in found.runs}),
+            "kind": least_certain(map(kind, (*found.runs, *found.references))),
+            "reason": left_out(number, found.refused) if number else _unmatched(duplicates),
             **ratio.columns("ratio"),
-            "floor": noise_floor(ratio) if len(twice) >= VALUES_FOR_INTERVAL else None,
-            "provenance": second[0]["data"]["provenance"],
-            "leaky": second[0]["data"]["leaky"],
+            "floor": noise_floor(ratio) if number >= VALUES_FOR_INTERVAL else None,
+            **data_of(duplicates[0], ABOUT),
         }
 
 
-def _unpaired(second: list) -> str:
+def _unmatched(duplicates: list) -> str:
     """Return why a reference has no ratio to itself."""
-    failed = [run for run in second if run["current"] and run["status"] != "ok"]
-    if failed:
-        return f"second runs failed: {reasons(frame('runs', map(runs.row, failed)))}"
+    if any(run["current"] and run["status"] != "ok" for run in duplicates):
+        return f"second runs failed: {failures(duplicates)}"
     return "no second run that ended ok, not resumed, shares session and repeat with a first one"
+
+
+def drift(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each session, with how its times changed."""
+    sessions: dict[str, list] = {}
+    for run in filter(is_timed, (*evidence.runs, *evidence.duplicates)):
+        if run["training"]["kind"] != "fit":
+            sessions.setdefault(run["session"], []).append(run)
+    for session, runs in sorted(sessions.items()):
+        by_name = by_configuration(runs)
+        moments = {
+            names: [datetime.fromisoformat(run["started"]).timestamp() for run in each]
+            for names, each in by_name.items()
+        }
+        found = drift_of(moments, {n: [*map(seconds_per_epoch, e)] for n, e in by_name.items()})
+        every = [moment for each in moments.values() for moment in each]
+        change = found.change if found else Interval(None, None, None)
+        reason = "all runs began at the same moment"
+        if len(runs) < MIN_MEASUREMENTS:
+            reason = f"{len(runs)} runs, and a drift is judged by at least {MIN_MEASUREMENTS}"
+        yield {
+            "session": session,
+            "runs": len(runs),
+            "configurations": len(by_name),
+            "seconds": max(every) - min(every),
+            "kind": "measured" if found else "unavailable",
+            "reason": None if found else reason,
+            **change.columns("change"),
+            "p_value": found.p_value if found else None,
+            "detected": found.detected if found else None,
+        }
+
+
+def pairs(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield how many matches each comparison needs by the pilot, if there is one."""
+    plan = evidence.pilot
+    for row in plan["comparisons"] if plan else ():
+        cut = None if row["needed"] is None else row["needed"] > plan["at_most"]
+        yield row | {key: plan[key] for key in ("half_width", "pairs")} | {"cut": cut}

@@ -1,4 +1,4 @@
-"""Build the table of predicted times beside measured ones.
+"""The tables of predicted times beside measured ones, of a whole epoch and by term of a step.
 
 The cost model's calibration holds none of the runs that it is compared with.
 """
@@ -8,56 +8,71 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 
+from escala.analysis.attribution import WHOLE
 from escala.core.files import read_json
-from escala.record.comparable import CONFIGURATION, Measurement, alike_machines
-from escala.report.tables.base import Evidence, by_configuration, epochs_to_target, over
-from escala.report.tables.configurations import to_target
+from escala.record.comparable import CONFIGURATION, Measurement, unlike_machines
+from escala.report.tables.base import (
+    Evidence,
+    Tables,
+    by_configuration,
+    epochs_to_target,
+    over,
+    timed,
+)
+from escala.report.tables.runs import median_to_target
+
+#: By term of the model: columns of `predictions`, and parts of a step that clocks measure
+#: (`escala.analysis.attribution`). A term may stand for several parts.
+TERMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "computing": (
+        ("fixed_seconds", "compute_seconds", "contention_seconds"),
+        ("input", "dispatch", "compute"),
+    ),
+    "skew": (("skew_seconds",), ("skew",)),
+    "exchange": (("exchange_seconds",), ("transfer", "copies", "negotiation")),
+    "update": (("update_seconds",), ("optimiser",)),
+    "step": (("step_seconds",), (WHOLE,)),
+}
 
 
-def rows(evidence: Evidence) -> Iterator[dict]:
+def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration of the predictions; none without predictions."""
     if evidence.predictions_file is None:
         return
     content = read_json(evidence.predictions_file)
-    found = by_configuration(evidence.found)
+    by_name = by_configuration(evidence.runs)
     for row in content["configurations"]:
-        measured = found.get(tuple(row[name] for name in CONFIGURATION), [])
-        yield (
-            row
-            | _measured(evidence, row, measured, content["machine"])
-            | _predicted_to_target(evidence, row)
-        )
+        runs = by_name.get(tuple(row[name] for name in CONFIGURATION), [])
+        found = _measured(row, runs, content["machine"], tables["runs"])
+        yield row | found | _predicted_to_target(evidence, row)
 
 
 def _measured(
-    evidence: Evidence, row: Mapping, measured: Sequence[Measurement], machine: Mapping
+    row: Mapping, runs: Sequence[Measurement], machine: Mapping, table: pd.DataFrame
 ) -> dict:
     """Return the measured times on machines like the calibrated one, and the error."""
-    verdicts = [
-        (run["file"], alike_machines([machine], run["ranks"]["machines"][:1])) for run in measured
-    ]
-    files = [file for file, verdict in verdicts if verdict.ok]
-    table = evidence.runs
-    is_timed = (table["status"] == "ok") & table["comparable"] & (table["resumptions"] == 0)
-    timed = table[is_timed & table["file"].isin(files)]
-    seconds = over(timed, "train_seconds_per_epoch")
-    reasons = [verdict.reason for _, verdict in verdicts if not verdict.ok]
-    target = to_target(timed)
-    reached = target["time_to_target_kind"] == "measured"
+    unlike = {run["file"]: unlike_machines([machine], run["ranks"]["machines"][:1]) for run in runs}
+    alike = [file for file, reason in unlike.items() if reason is None]
+    usable = timed(table)[lambda frame: frame["file"].isin(alike)]
+    seconds, target = over(usable, "train_seconds_per_epoch"), median_to_target(usable)
     found = {
-        "runs": len(timed),
-        "measured_seconds_to_target": target["time_to_target_seconds"] if reached else None,
+        "runs": len(usable),
+        "measured_seconds_to_target": target["time_to_target_seconds"]
+        if target["time_to_target_kind"] == "measured"
+        else None,
         **seconds.columns("measured", "_seconds_per_epoch"),
-        "uncompared": "; ".join(dict.fromkeys(reasons)) or None,
+        "uncompared": "; ".join(dict.fromkeys(filter(None, unlike.values()))) or None,
     }
-    predicted = row.get("predicted_seconds_per_epoch")
-    low, high = (row.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high"))
+    predicted, low, high = (
+        row.get(f"predicted{end}_seconds_per_epoch") for end in ("", "_low", "_high")
+    )
     if low is None or seconds.estimate is None:
         return found
     return found | {
         "error": None if predicted is None else predicted / seconds.estimate - 1,
-        "covered": int(timed["train_seconds_per_epoch"].between(low, high).sum()),
+        "covered": int(usable["train_seconds_per_epoch"].between(low, high).sum()),
     }
 
 
@@ -68,23 +83,19 @@ def _predicted_to_target(evidence: Evidence, row: Mapping) -> dict:
     updates, several ranks need as many. With dropout, with normalisation of each rank's rows or
     with fp16, they make other ones.
     """
-    if row["ranks"] == 1:
-        return {}
+    seconds = row.get("predicted_seconds_per_epoch")
     epochs = [
         epochs_to_target(run) or np.inf for run in evidence.evaluated if _has_same_steps(run, row)
     ]
     needed = float(np.median(epochs)) if epochs else np.inf
-    if row.get("predicted_seconds_per_epoch") is None or np.isinf(needed):
+    if row["ranks"] == 1 or seconds is None or np.isinf(needed):
         return {}
+    most = max(epochs) * row["predicted_high_seconds_per_epoch"]
     return {
         "epochs_to_target": needed,
-        "predicted_seconds_to_target": needed * row["predicted_seconds_per_epoch"],
+        "predicted_seconds_to_target": needed * seconds,
         "predicted_low_seconds_to_target": min(epochs) * row["predicted_low_seconds_per_epoch"],
-        "predicted_high_seconds_to_target": (
-            max(epochs) * row["predicted_high_seconds_per_epoch"]
-            if np.isfinite(max(epochs))
-            else None
-        ),
+        "predicted_high_seconds_to_target": most if np.isfinite(most) else None,
     }
 
 
@@ -93,7 +104,28 @@ def _has_same_steps(run: Measurement, row: Mapping) -> bool:
     training = run["training"]
     return (
         run["ranks"]["asked"] == 1
-        and training.get("target_accuracy") is not None
+        and training["target_accuracy"] is not None
         and training["global_batch"] == row.get("global_batch")
         and all(run[name] == row[name] for name in ("dataset", "workload", "variant"))
     )
+
+
+def prediction_terms(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each term of each configuration that has a prediction and clocks."""
+    predicted = tables["predictions"]
+    predicted = predicted[predicted["step_seconds"].notna() & predicted["uncompared"].isna()]
+    parts = tables["attribution"]
+    known = set(parts[list(CONFIGURATION)].itertuples(index=False, name=None))
+    of_part = parts.groupby([*CONFIGURATION, "part"], sort=False)["median_seconds"]
+    measured = of_part.mean().to_dict()
+    for row in predicted.to_dict("records"):
+        names = tuple(row[name] for name in CONFIGURATION)
+        for term, (columns, of_step) in TERMS.items() if names in known else ():
+            seconds = sum(row[column] for column in columns)
+            found = sum(measured.get((*names, part), np.nan) for part in of_step)
+            yield {name: row[name] for name in CONFIGURATION} | {
+                "term": term,
+                "predicted_seconds": seconds,
+                "measured_seconds": None if np.isnan(found) else found,
+                "error_seconds": None if np.isnan(found) else seconds - found,
+            }

@@ -1,4 +1,4 @@
-"""Build the table of every measurement of every timing run."""
+"""The tables of every measurement of every timing run, of its epochs, and of configurations."""
 
 from __future__ import annotations
 
@@ -7,10 +7,29 @@ import shlex
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 
-from escala.record.comparable import Measurement
+from escala.analysis.statistics import Interval, median_interval
+from escala.experiment.references import Configuration, reference_number
+from escala.record.comparable import CONFIGURATION, Measurement
 from escala.record.disturbance import earlier
-from escala.report.tables.base import PARTS, Evidence, data_of, epochs_to_target, is_cut, names_of
+from escala.report.tables.base import (
+    PARTS,
+    Evidence,
+    Tables,
+    data_of,
+    epochs_to_target,
+    is_cut,
+    kind,
+    least_certain,
+    named,
+    names_of,
+    over,
+    reasons,
+    seconds_per_epoch,
+    timed,
+    wall_per_epoch,
+)
 
 _TRAINING = (
     "global_batch", "rows_per_rank", "learning_rate", "optimizer", "epochs_asked", "epochs_done",
@@ -19,62 +38,56 @@ _TRAINING = (
 
 #: Between the notes on a program.
 NOTES_APART = "; "
-_OF_PROGRAMS = (
-    "command", "known_by", "named", "first_epoch_seconds", "program_seconds", "program_notes",
-)  # fmt: skip
 
 
-def rows(evidence: Evidence) -> Iterator[dict]:
+def runs(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each measurement."""
-    return map(row, evidence.found)
+    return map(row, evidence.runs)
 
 
 def row(run: Measurement) -> dict:
     """Return the row of a measurement."""
     ranks, training, machine = run["ranks"], run["training"], run["machine"]
     seconds, steps = run["seconds"] or {}, run["step_seconds"] or {}
-    evaluation, epochs = run["evaluation"] or {}, run["epochs"]
     ok, cut = run["status"] == "ok", is_cut(run)
-    if cut:
-        evaluation = {}
+    evaluation = {} if cut else run["evaluation"] or {}
+    disturbance, link = run.get("disturbance") or {}, run["link"] or {}
     return {
         **names_of(run),
         **{key: run[key] for key in ("current", "comparable", "incomparable_because")},
         **{key: run[key] for key in ("status", "reason", "started")},
-        "kind": "unavailable" if not ok else "estimated" if cut else "measured",
+        "kind": kind(run),
         "training_kind": training["kind"],
         "ranks": ranks["asked"],
         "ranks_obtained": ranks["obtained"],
         "oversubscribed": ranks["oversubscribed"],
-        **{key: (run["link"] or {}).get(key) for key in ("mbit_per_second", "latency_ms")},
-        "launcher": ranks.get("launcher"),
+        **{key: link.get(key) for key in ("mbit_per_second", "latency_ms")},
+        "launcher": ranks["launcher"],
         "cores": ";".join(",".join(map(str, cores)) for cores in ranks["cores"]),
         "intra_op_threads": ranks["threads"]["intra_op"],
         "inter_op_threads": ranks["threads"]["inter_op"],
         **{key: training[key] for key in _TRAINING},
-        "resumptions": len(training.get("resumed_after", [])),
+        "resumptions": len(training["resumed_after"]),
         "train_seconds": seconds.get("train"),
-        "train_seconds_per_epoch": _seconds_per_epoch(run) if ok else None,
-        "epoch_wall_seconds_per_epoch": (
-            float(np.mean([epoch["epoch_wall_seconds"] for epoch in epochs]))
-            if ok and not cut
-            else None
-        ),
+        "train_seconds_per_epoch": seconds_per_epoch(run) if ok else None,
+        "epoch_wall_seconds_per_epoch": wall_per_epoch(run),
         "step_median_seconds": steps.get("median"),
         "step_p90_seconds": steps.get("p90"),
         "samples_per_second": run["samples_per_second"],
         **{f"{part}_seconds": seconds.get(part) for part in PARTS},
         "wall_seconds": run["wall_seconds"],
         **_program(run),
-        **_disturbance(run),
+        "disturbed": disturbance.get("disturbed"),
+        "disturbed_because": disturbance.get("reason"),
+        "earlier_attempts": len(earlier(run)),
         "accuracy": evaluation.get("accuracy"),
-        "macro_f1": evaluation["macro"]["f1"] if "macro" in evaluation else None,
-        **_time_to_target(run),
+        "macro_f1": evaluation.get("macro", {}).get("f1"),
+        **time_to_target(run),
         **data_of(run),
         **{key: machine[key] for key in ("cpu", "cores_available", "memory_bytes", "kernel")},
         "gpus": "; ".join(machine.get("gpus", [])) or None,
         "hostname": machine["hostname"],
-        "hosts": ";".join(run["ranks"]["hosts"]),
+        "hosts": ";".join(ranks["hosts"]),
         "weights_sha256": run["weights_sha256"],
         "source_sha256": run["source_sha256"],
         "file": run["file"],
@@ -82,10 +95,10 @@ def row(run: Measurement) -> dict:
 
 
 def _program(run: Measurement) -> dict:
-    """Return what a program tells of itself; all of it is empty for other workloads."""
+    """Return what a program tells of itself; nothing for other workloads."""
     told = run.get("program")
     if not told:
-        return dict.fromkeys(_OF_PROGRAMS)
+        return {}
     return {
         "command": " ".join(map(_quoted, told["command"])),
         "known_by": told["known_by"],
@@ -102,32 +115,81 @@ def _quoted(word: str) -> str:
     return word if shlex.quote(plain) == plain else shlex.quote(word)
 
 
-def _disturbance(run: Measurement) -> dict:
-    """Return whether other work disturbed a run, and how often it was measured before."""
-    found = run.get("disturbance") or {}
-    return {
-        "disturbed": found.get("disturbed"),
-        "disturbed_because": found.get("reason"),
-        "earlier_attempts": len(earlier(run)),
+def time_to_target(run: Measurement) -> dict:
+    """Return the training seconds until the target accuracy, censored if it was not reached."""
+    target = run["training"]["target_accuracy"]
+    found = {"target_accuracy": target, "time_to_target_seconds": None}
+    if run["status"] != "ok" or target is None:
+        return found | {"time_to_target_kind": "unavailable"}
+    needed = epochs_to_target(run)
+    return found | {
+        "time_to_target_seconds": sum(epoch["train_seconds"] for epoch in run["epochs"][:needed]),
+        "time_to_target_kind": "censored" if needed is None else "measured",
     }
 
 
-def _seconds_per_epoch(run: Measurement) -> float:
-    """Return the training seconds of an epoch, extrapolated if it was cut to some of its steps."""
-    spent, epochs = run["seconds"]["train"], run["epochs"]
-    if not is_cut(run):
-        return spent / len(epochs)
-    return spent / sum(e["steps"] for e in epochs) * run["training"]["steps_per_epoch"]
+def epochs(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each epoch of every measurement."""
+    for run in evidence.runs:
+        about = {"validated_on": run["training"]["validated_on"], **data_of(run)}
+        for epoch in run["epochs"]:
+            yield names_of(run) | {key: run[key] for key in ("current", "status")} | epoch | about
 
 
-def _time_to_target(run: Measurement) -> dict:
-    """Return the training seconds until the target accuracy, censored if it was not reached."""
-    target = run["training"].get("target_accuracy")
-    row = {"target_accuracy": target, "time_to_target_seconds": None}
-    if run["status"] != "ok" or target is None:
-        return row | {"time_to_target_kind": "unavailable"}
-    needed = epochs_to_target(run)
-    return row | {
-        "time_to_target_seconds": sum(epoch["train_seconds"] for epoch in run["epochs"][:needed]),
-        "time_to_target_kind": "censored" if needed is None else "measured",
+def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each configuration, with the medians over its measurements."""
+    for names, group in tables["runs"].groupby(list(CONFIGURATION), sort=False):
+        current, usable = group[group["current"]], timed(group)
+        scored, failed = (current[(current["status"] == "ok") == ok] for ok in (True, False))
+        whole = usable[usable["kind"] == "measured"]
+        yield {
+            **named(names),
+            "reference": reference_number(Configuration(*names[2:]), evidence.references),
+            "training_kind": group["training_kind"].iloc[0],
+            "ranks": group["ranks"].iloc[0],
+            "oversubscribed": bool(group["oversubscribed"].any()),
+            "runs_ok": len(scored),
+            "runs_failed": len(failed),
+            "measurements": len(usable),
+            "sessions": usable["session"].nunique(),
+            "hosts": ";".join(sorted(set(";".join(usable["hosts"]).split(";")) - {""})),
+            "kind": least_certain(usable["kind"]),
+            "reason": None if len(usable) else reasons(failed),
+            **over(usable, "train_seconds_per_epoch").columns("train", "_seconds_per_epoch"),
+            **over(whole, "train_seconds").columns("total_train", "_seconds"),
+            **over(usable, "step_median_seconds").columns("step", "_seconds"),
+            **over(usable, "samples_per_second").columns("samples_per_second"),
+            **over(scored, "accuracy").columns("accuracy"),
+            **median_to_target(usable),
+            **{key: over(usable, key).estimate for key in _WITHOUT_INTERVAL},
+            **{key: group[key].iloc[0] for key in ("provenance", "leaky")},
+        }
+
+
+_WITHOUT_INTERVAL = (
+    "epoch_wall_seconds_per_epoch", *(f"{part}_seconds" for part in PARTS),
+    "first_epoch_seconds", "program_seconds", "wall_seconds",
+)  # fmt: skip
+
+
+def median_to_target(usable: pd.DataFrame) -> dict:
+    """Return the median time to the target accuracy of the runs of a configuration.
+
+    Runs that did not reach it would have taken longer than they ran. If the median is then
+    unknown, the value is a lower bound and the kind `censored`.
+    """
+    known = usable[usable["time_to_target_kind"] != "unavailable"]
+    reached = known["time_to_target_kind"] == "measured"
+    found = {"target_reached_runs": int(reached.sum()), "time_to_target_kind": "unavailable"}
+    if known.empty:
+        return found
+    seconds = known["time_to_target_seconds"]
+    is_open = np.isinf(np.median(seconds.where(reached, np.inf)))
+    interval = median_interval(seconds) if reached.all() else Interval(None, None, None)
+    return found | {
+        "target_accuracy": known["target_accuracy"].iloc[0],
+        "time_to_target_seconds": float(seconds.median()),
+        "time_to_target_low_seconds": interval.low,
+        "time_to_target_high_seconds": interval.high,
+        "time_to_target_kind": "censored" if is_open else "measured",
     }

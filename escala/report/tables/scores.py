@@ -1,14 +1,246 @@
-"""The scores of workloads that bring scores of their own."""
+"""The tables of scores: of each run, over runs, and as differences from the references."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-from escala.report.tables.base import Evidence, data_of, names_of
+import numpy as np
+
+from escala.analysis.statistics import (
+    Interval,
+    deviation,
+    mean_interval,
+    pooled_rates,
+    rate_differences,
+)
+from escala.core.files import read_json
+from escala.experiment.references import Configuration, compared_with
+from escala.record.comparable import Measurement
+from escala.report.tables.base import (
+    ABOUT,
+    Evidence,
+    Tables,
+    by_configuration,
+    data_of,
+    kind_of,
+    named,
+    names_of,
+    reference_columns,
+)
+
+#: The score of every classification. A workload with scores of its own has those in its place.
+ACCURACY = "accuracy"
+
+Matches = Sequence[tuple[Measurement, Measurement]]
 
 
-def rows(evidence: Evidence) -> Iterator[dict]:
-    """Yield a row for each score of every run whose scores count."""
+def scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield each score of a workload with scores of its own, of every run whose scores count."""
     for run in evidence.evaluated:
         for name, value in (run["evaluation"] or {}).get("scores", {}).items():
-            yield {**names_of(run), "score": name, "value": value, **data_of(run)}
+            yield names_of(run) | {"score": name, "value": value} | data_of(run)
+
+
+def epoch_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield each score that a workload gives after an epoch, of the runs whose scores count."""
+    for run in evidence.evaluated:
+        about = {"validated_on": run["training"]["validated_on"], **data_of(run)}
+        for epoch in run["epochs"]:
+            for name, value in epoch.get("scores", {}).items():
+                row = {"epoch": epoch["epoch"], "score": name, "value": value}
+                yield names_of(run) | row | about
+
+
+def confusion(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each cell of the matrix of every run whose scores count."""
+    for run in evidence.classified:
+        evaluation, about = run["evaluation"], names_of(run) | data_of(run)
+        for true, row in zip(evaluation["classes"], evaluation["confusion_matrix"], strict=True):
+            for predicted, count in zip(evaluation["classes"], row, strict=True):
+                yield about | {"true_class": true, "predicted_class": predicted, "rows": count}
+
+
+def reports(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield scores by class, their averages, and the accuracy of every run whose scores count."""
+    for run in evidence.classified:
+        found, about = run["evaluation"], names_of(run) | data_of(run)
+        for label, of_class in found["per_class"].items():
+            yield about | {"level": "class", "class": label} | of_class
+        for level in ("macro", "weighted"):
+            yield about | {"level": level} | found[level] | {"support": found["rows"]}
+        whole = {"accuracy": found["accuracy"], "support": found["rows"]}
+        yield about | {"level": "accuracy"} | whole
+
+
+def pooled(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield precision, recall and F1 of each class of each configuration, pooled over runs."""
+    for names, runs in by_configuration(evidence.classified).items():
+        splits = [run["data"]["split_seed"] for run in runs]
+        matrices = [np.array(run["evaluation"]["confusion_matrix"]) for run in runs]
+        rates = pooled_rates(matrices, splits)
+        for label, rate in zip(runs[0]["evaluation"]["classes"], rates, strict=True):
+            # Rows predicted as a class that is not tested are errors only of the other classes.
+            unknown = Interval(None, None, None)
+            precision, recall = (rate.precision, rate.recall) if rate.actual else (unknown, unknown)
+            rows = rate.predicted + rate.actual
+            yield {
+                **named(names),
+                "class": label,
+                "runs": len(runs),
+                "splits": len(set(splits)),
+                **precision.columns("precision"),
+                "precision_kind": kind_of(precision),
+                **recall.columns("recall"),
+                "recall_kind": kind_of(recall),
+                "f1": 2 * rate.true_positives / rows if rate.actual else None,
+                "true_positives": rate.true_positives,
+                "predicted": rate.predicted,
+                "actual": rate.actual,
+                **data_of(runs[0], ABOUT),
+            }
+
+
+def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield the mean of each score of a configuration, and its difference from each reference.
+
+    A repeat has one split and one seed of weights and order, so that the runs of a repeat differ by
+    their configuration only. The intervals are Student's (1908, *The probable error of a mean*,
+    Biometrika 6), over repeats. If all repeats have one split, they do not include the effect of
+    the test rows or of the training rows. Several splits share rows, so the intervals are then
+    rather too narrow.
+    """
+    groups = by_configuration(evidence.evaluated)
+    for names, runs in groups.items():
+        is_fit = runs[0]["training"]["kind"] == "fit"
+        # All runs of a fit are in one process.
+        compared = [] if is_fit else list(_references(names, runs, groups, evidence))
+        for reference, matches in compared or [({}, [])]:
+            for score in dict.fromkeys(score for run in runs for score in scores_of(run)):
+                own = [run for run in runs if score in scores_of(run)]
+                values = [scores_of(run)[score] for run in own]
+                yield {
+                    **named(names),
+                    **reference,
+                    "score": score,
+                    "runs": len(own),
+                    "splits": len({run["data"]["split_seed"] for run in own}),
+                    **mean_interval(values).columns("mean"),
+                    "standard_deviation": deviation(values),
+                    **_difference(score, matches),
+                    **data_of(runs[0], ABOUT),
+                }
+
+
+def scores_of(run: Measurement) -> dict[str, float]:
+    """Return the scores of a run on all test rows, by name; a program may report none."""
+    evaluation: Mapping = run["evaluation"] or {}
+    own = {ACCURACY: evaluation[ACCURACY]} if ACCURACY in evaluation else {}
+    return own | evaluation.get("scores", {})
+
+
+def _references(
+    names: tuple, runs: Sequence[Measurement], groups: Mapping[tuple, list], evidence: Evidence
+) -> Iterator[tuple[dict, Matches]]:
+    """Yield the columns that name each reference of a configuration, and runs on the same rows."""
+    for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
+        matches = on_same_rows(runs, groups.get((*names[:2], *reference), []))
+        yield reference_columns(number, reference), matches
+
+
+def on_same_rows(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Matches:
+    """Return a reference's run and a run, wherever both had the same rows and seeds.
+
+    Scores do not depend on time or machine, so the runs may be of different sessions.
+    """
+
+    def rows_and_seeds(run: Measurement) -> tuple:
+        return run["repeat"], *sorted(run["data"]["sha256"].items())
+
+    by_rows = {rows_and_seeds(run): run for run in references}
+    matches = ((by_rows.get(rows_and_seeds(run)), run) for run in runs)
+    return [match for match in matches if match[0]]
+
+
+def _difference(score: str, matches: Matches) -> dict:
+    both = [(scores_of(theirs), scores_of(mine)) for theirs, mine in matches]
+    values = [
+        mine[score] - theirs[score] for theirs, mine in both if score in theirs and score in mine
+    ]
+    found = mean_interval(values)
+    return {
+        "pairs": len(values),
+        **found.columns("difference"),
+        "difference_standard_deviation": deviation(values),
+        "kind": kind_of(found),
+    }
+
+
+def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield differences of precision and recall from a reference's on the same rows, by class."""
+    groups = by_configuration(evidence.classified)
+    splits = {Path(path).parent: read_json(Path(path)) for path in evidence.dataset_files}
+    folders = {(each["dataset"], each["split_seed"]): folder for folder, each in splits.items()}
+    for names, runs in groups.items():
+        for reference, matches in _references(names, runs, groups, evidence):
+            if not matches:
+                continue
+            tested, classes = _predicted(matches, folders), runs[0]["evaluation"]["classes"]
+            for label, differs in enumerate(rate_differences(*tested, len(classes))):
+                of_class = tested.labels == label
+                yield {
+                    **named(names),
+                    **reference,
+                    "class": classes[label],
+                    "runs": len(matches),
+                    "splits": len({run["data"]["split_seed"] for _, run in matches}),
+                    "rows": int(of_class.sum()),
+                    "genomes": len(np.unique(tested.genomes[of_class])),
+                    **differs.precision.columns("precision_difference"),
+                    "precision_kind": kind_of(differs.precision),
+                    **differs.recall.columns("recall_difference"),
+                    "recall_kind": kind_of(differs.recall),
+                    **data_of(runs[0], ABOUT),
+                }
+
+
+class _Predicted(NamedTuple):
+    """Test rows of several repeats, one after the other; int arrays of shape (rows,).
+
+    Attributes
+    ----------
+    labels : the true class.
+    baseline, other : the predicted classes.
+    genomes : the number of a row's genome, the same in every split. Rows that SMOTEN made, or that
+        are not from a genome, each have a negative number of their own, the same in every repeat
+        of a split.
+    """
+
+    labels: np.ndarray
+    baseline: np.ndarray
+    other: np.ndarray
+    genomes: np.ndarray
+
+
+def _predicted(matches: Matches, folders: Mapping[tuple[str, int], Path]) -> _Predicted:
+    """Return the test rows of matches of runs; a row occurs once for each match that tested it.
+
+    Parameters
+    ----------
+    folders : of the splits, by dataset and seed.
+    """
+    tested, known, numbered = [], {}, 0
+    for runs in matches:
+        folder = folders[runs[1]["dataset"], runs[1]["data"]["split_seed"]]
+        files = [folder / "test_labels.npy"]
+        files += [Path(run["file"]).with_name("predictions.npy") for run in runs]
+        labels, *predicted = (np.load(file, allow_pickle=False) for file in files)
+        if folder not in known:
+            file, genomes = folder / "test_genomes.npy", np.full(len(labels), -1)
+            if file.is_file():
+                genomes = np.load(file, allow_pickle=False)
+            known[folder] = np.where(genomes < 0, -1 - numbered - np.arange(len(labels)), genomes)
+            numbered += len(labels)
+        tested.append(np.stack([labels, *predicted, known[folder]]))
+    return _Predicted(*np.concatenate(tested, axis=1))

@@ -1,18 +1,18 @@
-"""Build the table of ratios of each configuration to each reference, in matches of runs.
+"""The table of ratios of each configuration to each reference, in matches of runs.
 
 `ratio` is of the newest match of each repeat, mostly of one session, and has its own 95 % interval.
 Beside it are the ends and the verdict at the simultaneous level of all configurations from which
-the best is chosen, and the ratio over all sessions.
+the best is selected, and the ratio over all sessions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from escala.analysis.statistics import (
     LEVEL,
@@ -27,25 +27,30 @@ from escala.analysis.verdicts import Verdict, over_sessions, simultaneous_level,
 from escala.experiment.references import Configuration, compared_with, reference_number
 from escala.record.comparable import (
     CONFIGURATION,
+    Matched,
     Measurement,
-    Pairs,
     left_out,
+    matched,
     newest_of_repeats,
-    paired,
 )
-from escala.report.tables import noise
-from escala.report.tables import runs as table_of_runs
 from escala.report.tables.base import (
+    ABOUT,
     Evidence,
+    Tables,
     by_configuration,
     by_stein,
-    frame,
+    cores_of,
+    data_of,
+    failures,
     interval_of_matches,
     is_timed,
-    poorest,
-    reasons,
+    kind,
+    least_certain,
+    named,
+    ratios,
     reference_columns,
 )
+from escala.report.tables.runs import time_to_target
 from escala.runtime.layout import Layout
 
 #: Decimals of a ratio in sentences and in the table of configurations.
@@ -55,123 +60,138 @@ DECIMALS = 2
 MATCHES_OF_SESSION = 3
 
 
-class Comparison(NamedTuple):
+@dataclass(frozen=True)
+class Comparison:
     """A configuration and a reference, with the matches of their runs.
 
     Attributes
     ----------
-    names : values of `CONFIGURATION`; `of_reference` are those of the reference.
+    names : values of `CONFIGURATION`.
     number : of the reference, 1 the main one.
-    pairs : the newest of each repeat, of runs whose times count.
-    all_pairs : those of all sessions, also of the history.
+    newest : the match of each repeat, of runs whose times count.
+    every : the matches of all sessions, also of the history.
     """
 
     names: tuple
     number: int
-    of_reference: tuple
-    pairs: Pairs
-    all_pairs: Pairs
+    reference: Configuration
+    newest: Matched
+    every: Matched
 
     @property
-    def reference(self) -> Configuration:
-        return Configuration(*self.of_reference[2:])
+    def configuration(self) -> Configuration:
+        return Configuration(*self.names[2:])
+
+    @property
+    def reference_names(self) -> tuple:
+        return (*self.names[:2], *self.reference)
+
+    @cached_property
+    def ratios(self) -> np.ndarray:
+        return ratios(self.newest)
 
 
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
-    """Yield each configuration that is trained by steps with each reference of it."""
-    usable = by_configuration(filter(is_timed, (*evidence.found, *evidence.earlier)))
-    for names, group in evidence.runs.groupby(list(CONFIGURATION), sort=False):
-        if group["training_kind"].iloc[0] == "fit":
+    """Yield each configuration that is trained over epochs with each reference of it."""
+    usable = by_configuration(filter(is_timed, (*evidence.runs, *evidence.earlier)))
+    for names, runs in by_configuration(evidence.runs).items():
+        if runs[0]["training"]["kind"] == "fit":
             continue
         for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
-            of_reference = (*names[:2], *reference)
-            pairs = paired(usable.get(names, ()), usable.get(of_reference, ()))
-            yield Comparison(names, number, of_reference, newest_of_repeats(pairs), pairs)
+            theirs = usable.get((*names[:2], *reference), ())
+            every = matched(usable.get(names, ()), theirs)
+            yield Comparison(names, number, reference, newest_of_repeats(every), every)
 
 
-def rows(evidence: Evidence) -> Iterator[dict]:
+def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
     every = list(comparisons(evidence))
-    # The best is chosen from one group, so all of it counts, whether it is shown or not.
-    sizes = Counter(_chosen_from(each, evidence) for each in every if each.pairs.runs)
-    by_name = by_configuration(evidence.found)
+    # The best is selected from one group, so all of it counts, whether it is shown or not.
+    sizes = Counter(_group(each, evidence) for each in every if each.newest.runs)
+    by_name = by_configuration(evidence.runs)
     floors = {
-        tuple(row[key] for key in CONFIGURATION): row["floor"] for row in noise.rows(evidence)
+        tuple(row[key] for key in CONFIGURATION): row["floor"]
+        for row in tables["noise"].dropna(subset=["floor"]).to_dict("records")
     }
-    groups = dict(iter(evidence.runs.groupby(list(CONFIGURATION), sort=False)))
     for each in every:
-        names, of_reference, pairs = each.names, each.of_reference, each.pairs
-        group = groups[names]
-        mine, theirs = _sides(pairs)
-        cores, baseline = (_setting(by_name.get(one), _cores) for one in (names, of_reference))
-        share = baseline / cores if baseline else None
-        batch, other_batch = (
-            _setting(by_name.get(one), _global_batch) for one in (names, of_reference)
-        )
-        compared = sizes[_chosen_from(each, evidence)]
-        judged = _Judged(each, batch != other_batch, floors.get(of_reference), evidence)
-        ratio = judged.of_epochs(LEVEL)
-        speedup, found = inverse(ratio), judged.verdict(LEVEL)
-        yield {
-            **dict(zip(CONFIGURATION, names, strict=True)),
-            **reference_columns(each.number, each.reference),
-            "ranks": Layout.parse(Configuration(*names[2:]).layout).ranks,
-            "cores": cores,
-            "reference_cores": baseline,
-            "global_batch": batch,
-            "reference_global_batch": other_batch,
-            "oversubscribed": bool(group["oversubscribed"].any()),
-            "other_hosts": any(map(_on_other_hosts, mine["hosts"], theirs["hosts"])),
-            "pairs": len(mine),
-            "kind": poorest(pd.concat([mine["kind"], theirs["kind"]])),
-            "reason": left_out(len(mine), pairs.refused)
-            if len(mine)
-            else _unpaired(by_name[names], by_name.get(of_reference, ()), each.reference, pairs),
-            "sessions": mine["session"].nunique(),
-            "noise_floor": judged.floor,
-            "verdict": found and found.kind,
-            "visible_decrease": found and found.visible,
-            **ratio.columns("ratio"),
-            **speedup.columns("speedup"),
-            **Interval(*(s and share and s * share for s in speedup)).columns("efficiency"),
-            **_target_ratio(mine, theirs),
-            **_of_best(judged, compared),
-            **_over_sessions(judged, compared),
-            "provenance": group["provenance"].iloc[0],
-            "leaky": group["leaky"].iloc[0],
-        }
+        floor, compared = floors.get(each.reference_names), sizes[_group(each, evidence)]
+        yield _row(each, by_name, _Judged(each, by_name, floor, evidence), compared)
+
+
+def _row(
+    each: Comparison, by_name: Mapping[tuple, Sequence[Measurement]], judged: _Judged, compared: int
+) -> dict:
+    runs, newest = by_name[each.names], each.newest
+    sides = list(zip(newest.runs, newest.references, strict=True))
+    cores, baseline = judged.settings(cores_of)
+    share = baseline / cores if baseline else None
+    ratio, found = judged.of_epochs(LEVEL), judged.verdict(LEVEL)
+    faster = inverse(ratio)
+    batch, other_batch = judged.batches
+    return {
+        **named(each.names),
+        **reference_columns(each.number, each.reference),
+        "ranks": Layout.parse(each.configuration.layout).ranks,
+        "cores": cores,
+        "reference_cores": baseline,
+        "global_batch": batch,
+        "reference_global_batch": other_batch,
+        "oversubscribed": any(run["ranks"]["oversubscribed"] for run in runs),
+        "other_hosts": any(_on_other_hosts(*(run["ranks"]["hosts"] for run in side))
+                           for side in sides),
+        "pairs": len(sides),
+        "kind": least_certain(kind(run) for side in sides for run in side),
+        "reason": left_out(len(sides), newest.refused) if sides else _unmatched(each, by_name),
+        "sessions": len({run["session"] for run in newest.runs}),
+        "noise_floor": judged.floor,
+        "verdict": found and found.kind,
+        "visible_decrease": found and found.visible,
+        **ratio.columns("ratio"),
+        **faster.columns("speedup"),
+        **Interval(*(s and share and s * share for s in faster)).columns("efficiency"),
+        **_target_ratio(newest),
+        **_as_best(judged, compared),
+        **_over_sessions(judged, compared),
+        **data_of(runs[0], ABOUT),
+    }  # fmt: skip
 
 
 class _Judged:
     """The ratio by which a comparison is judged: of epochs, or with other batches to the target."""
 
     def __init__(
-        self, comparison: Comparison, to_target: bool, floor: float | None, evidence: Evidence
+        self, comparison: Comparison, by_name: Mapping, floor: float | None, evidence: Evidence
     ) -> None:
         self.comparison, self.floor, self.evidence = comparison, floor, evidence
-        self.mine, self.theirs = _sides(comparison.pairs)
-        self.to_target = to_target
+        names = comparison.names, comparison.reference_names
+        self._current = [[run for run in by_name.get(one, ()) if run["current"]] for one in names]
+        self.batches = self.settings(lambda run: run["training"]["global_batch"])
+        self.to_target = self.batches[0] != self.batches[1]
+
+    def settings(self, setting: Callable[[Measurement], int | None]) -> list[int | None]:
+        """Return a setting of both configurations, from their current runs."""
+        return [next(map(setting, runs), None) for runs in self._current]
 
     def of_epochs(self, level: float) -> Interval:
-        quotients = _quotients(self.mine, self.theirs, "train_seconds_per_epoch")
-        return interval_of_matches(quotients, self.comparison.pairs, self.evidence, level)
+        comparison = self.comparison
+        return interval_of_matches(comparison.ratios, comparison.newest, self.evidence, level)
 
     def interval(self, level: float) -> tuple[Interval, int, bool]:
         """Return the ratio, the matches behind it, and whether so many can reach the level."""
         if self.to_target:
-            ratio, pairs = _of_target(self.mine, self.theirs, level)
-            return ratio, pairs, pairs >= matches_needed(level)
-        pairs = len(self.mine)
-        stein = by_stein(self.comparison.pairs, self.evidence)
-        return self.of_epochs(level), pairs, stein or pairs >= matches_needed(level)
+            ratio, matches = _of_target(self.comparison.newest, level)
+            return ratio, matches, matches >= matches_needed(level)
+        matches = len(self.comparison.newest.runs)
+        reached = by_stein(self.comparison.newest, self.evidence)
+        return self.of_epochs(level), matches, reached or matches >= matches_needed(level)
 
     def verdict(self, level: float) -> Verdict | None:
         """Return the verdict at a level; None without a match."""
-        if not len(self.mine):
+        if not self.comparison.newest.runs:
             return None
-        ratio, pairs, reached = self.interval(level)
-        needed = VALUES_FOR_INTERVAL if reached else pairs + 1
-        return verdict(ratio, pairs, self.floor, DECIMALS, needed)
+        ratio, matches, reached = self.interval(level)
+        needed = VALUES_FOR_INTERVAL if reached else matches + 1
+        return verdict(ratio, matches, self.floor, DECIMALS, needed)
 
     def of_sessions(self) -> tuple[list[float], int]:
         """Return the ratio of each session that counts, and their matches; none if one is unknown.
@@ -179,41 +199,40 @@ class _Judged:
         A session whose ratio is unknown is one of many runs that did not reach the target: what is
         left would be a choice of the fast sessions.
         """
-        mine, theirs = _sides(self.comparison.all_pairs)
-        estimates, matches = [], 0
-        for places in mine.groupby("session", sort=False).indices.values():
-            sides = mine.iloc[places], theirs.iloc[places]
+        every, estimates, matches = self.comparison.every, [], 0
+        by_session: dict[str, Matched] = {}
+        for run, reference in zip(every.runs, every.references, strict=True):
+            of_session = by_session.setdefault(run["session"], Matched([], [], []))
+            of_session.runs.append(run)
+            of_session.references.append(reference)
+        for found in by_session.values():
+            ratio, number = ratio_interval(ratios(found)), len(found.runs)
             if self.to_target:
-                ratio, number = _of_target(*sides, LEVEL)
-            else:
-                ratio = ratio_interval(_quotients(*sides, "train_seconds_per_epoch"))
-                number = len(places)
+                ratio, number = _of_target(found, LEVEL)
             if number >= MATCHES_OF_SESSION:
                 estimates.append(ratio.estimate)
                 matches += number
         return ([], 0) if None in estimates else (estimates, matches)
 
 
-def _chosen_from(comparison: Comparison, evidence: Evidence) -> tuple:
-    """Return what configurations have in common of which the best is chosen.
+def _group(comparison: Comparison, evidence: Evidence) -> tuple:
+    """Return what configurations have in common of which the best is selected.
 
     They are compared with the main reference. Those that are references themselves are alternatives
     that the experiment names, and a group of their own.
     """
-    own = Configuration(*comparison.names[2:])
-    is_reference = reference_number(own, evidence.references) is not None
-    return (*comparison.names[:2], comparison.number, is_reference)
+    number = reference_number(comparison.configuration, evidence.references)
+    return (*comparison.names[:2], comparison.number, number is not None)
 
 
-def _of_best(judged: _Judged, compared: int) -> dict:
+def _as_best(judged: _Judged, compared: int) -> dict:
     """Return the columns by which a configuration is judged as the best of several."""
     level = simultaneous_level(compared)
     found = judged.verdict(level)
     if judged.comparison.number != 1 or found is None:
         return {}
     ratio, _, reached = judged.interval(level)
-    is_own = compared == 1
-    low, high = (ratio.low, ratio.high) if reached or is_own else (None, None)
+    low, high = (ratio.low, ratio.high) if reached or compared == 1 else (None, None)
     return {
         "best_of": compared, "best_low": low, "best_high": high, "best_verdict": found.kind
     }  # fmt: skip
@@ -225,12 +244,12 @@ def _over_sessions(judged: _Judged, compared: int) -> dict:
     number = len(estimates)
     if number < SESSIONS_FOR_INTERVAL:
         return {}
-    own = sessions_interval(estimates)
+    ratio = sessions_interval(estimates)
     found = {
         "sessions_judged": number,
         "sessions_pairs": matches,
-        **own.columns("sessions_ratio"),
-        "sessions_verdict": over_sessions(own, number, DECIMALS),
+        **ratio.columns("sessions_ratio"),
+        "sessions_verdict": over_sessions(ratio, number, DECIMALS),
     }
     if judged.comparison.number == 1 and compared:
         best = sessions_interval(estimates, simultaneous_level(compared))
@@ -242,99 +261,64 @@ def _over_sessions(judged: _Judged, compared: int) -> dict:
     return found
 
 
-def _sides(pairs: Pairs) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows of `runs` of both sides of some matches."""
-    mine, theirs = (
-        frame("runs", map(table_of_runs.row, side)) for side in (pairs.runs, pairs.references)
-    )
-    return mine, theirs
-
-
-def epoch_ratios(pairs: Pairs) -> dict[int, float]:
-    """Return the ratio of the seconds per epoch of each match, by its repeat."""
-    mine, theirs = _sides(pairs)
-    ratios = _quotients(mine, theirs, "train_seconds_per_epoch")
-    return dict(zip(map(int, mine["repeat"]), map(float, ratios), strict=True))
-
-
 def inverse(ratio: Interval) -> Interval:
     """Return the speed-up of a ratio of times, with its interval."""
     return Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
 
 
-def _on_other_hosts(mine: str, theirs: str) -> bool:
-    """Return whether neither run's hosts, joined by `;`, are among the other's."""
-    one, other = set(mine.split(";")), set(theirs.split(";"))
+def _on_other_hosts(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Return whether neither run's hosts are among the other's."""
+    one, other = set(mine), set(theirs)
     return not (one <= other or other <= one)
 
 
-def _setting(runs: Sequence[Measurement] | None, of: Callable[[Measurement], int]) -> int | None:
-    """Return a setting of a configuration from its current runs."""
-    return next((of(run) for run in runs or () if run["current"]), None)
-
-
-def _cores(run: Measurement) -> int:
-    """Return the cores that a run requests, over all its ranks."""
-    return run["ranks"]["asked"] * run["knobs"]["cores_per_process"]
-
-
-def _global_batch(run: Measurement) -> int | None:
-    return run["training"]["global_batch"]
-
-
-def _quotients(mine: pd.DataFrame, theirs: pd.DataFrame, column: str) -> np.ndarray:
-    return mine[column].to_numpy() / theirs[column].to_numpy()
-
-
-def _target_ratio(mine: pd.DataFrame, theirs: pd.DataFrame) -> dict:
-    """Return the columns on the times to the target accuracy of matches of runs."""
-    ratio, pairs = _of_target(mine, theirs, LEVEL)
-    kind = "censored" if ratio.estimate is None else "measured"
-    target = mine["target_accuracy"].dropna()
+def _target_ratio(found: Matched) -> dict:
+    """Return the columns on the times to the target accuracy of matches."""
+    ratio, matches = _of_target(found, LEVEL)
+    known = "censored" if ratio.estimate is None else "measured"
+    targets = (run["training"]["target_accuracy"] for run in found.runs)
     return {
-        "target_accuracy": target.iloc[0] if pairs else None,
-        "time_to_target_pairs": pairs,
-        "time_to_target_kind": kind if pairs else "unavailable",
+        "target_accuracy": next(filter(None, targets)) if matches else None,
+        "time_to_target_pairs": matches,
+        "time_to_target_kind": known if matches else "unavailable",
         **ratio.columns("time_to_target_ratio"),
     }
 
 
-def _of_target(mine: pd.DataFrame, theirs: pd.DataFrame, level: float) -> tuple[Interval, int]:
+def _of_target(found: Matched, level: float) -> tuple[Interval, int]:
     """Return the ratio of the times to the target accuracy, and of how many matches it is.
 
     A run that did not reach it would have taken longer than it ran: the ratio of such a match has
     only an upper or a lower bound.
     """
-    spent = [side["time_to_target_seconds"].to_numpy(float) for side in (mine, theirs)]
-    known = ~np.isnan(spent).any(axis=0)
-    least = [seconds[known] for seconds in spent]
-    reached = [(side["time_to_target_kind"] == "measured")[known] for side in (mine, theirs)]
-    most = [np.where(done, spent, np.inf) for done, spent in zip(reached, least, strict=True)]
-    ratio = ratio_interval(least[0] / most[1], most[0] / least[1], level)
-    return ratio, int(known.sum())
+    bounds = []
+    for side in zip(found.runs, found.references, strict=True):
+        times = [time_to_target(run) for run in side]
+        if all(each["time_to_target_kind"] != "unavailable" for each in times):
+            least = [each["time_to_target_seconds"] for each in times]
+            most = [
+                seconds if each["time_to_target_kind"] == "measured" else np.inf
+                for seconds, each in zip(least, times, strict=True)
+            ]
+            bounds.append((least[0] / most[1], most[0] / least[1]))
+    low, high = np.array(bounds, float).reshape(-1, 2).T
+    return ratio_interval(low, high, level), len(bounds)
 
 
-def _unpaired(
-    runs: Sequence[Measurement],
-    references: Sequence[Measurement],
-    reference: Configuration,
-    pairs: Pairs,
-) -> str:
+def _unmatched(each: Comparison, by_name: Mapping[tuple, Sequence[Measurement]]) -> str:
     """Return why a configuration has no ratio to a reference."""
+    runs, reference = by_name[each.names], each.reference
+    references = by_name.get(each.reference_names, ())
     if not any(run["status"] == "ok" for run in runs):
-        return f"no run ended ok: {_failures(runs)}"
+        return f"no run ended ok: {failures(runs)}"
     if not references:
         return f"the experiment has no {reference} beside it"
     if not any(run["status"] == "ok" for run in references):
-        return f"no run of {reference} ended ok: {_failures(references)}"
-    if pairs.refused:
-        return "; ".join(dict.fromkeys(pairs.refused))
+        return f"no run of {reference} ended ok: {failures(references)}"
+    if each.newest.refused:
+        return "; ".join(dict.fromkeys(each.newest.refused))
     older = {run["incomparable_because"] for run in (*runs, *references) if not run["comparable"]}
     return (
         f"no run that ended ok, not resumed, shares session and repeat with one of {reference}"
         + (f"; older sessions do not count: {'; '.join(sorted(older))}" if older else "")
     )
-
-
-def _failures(runs: Sequence[Measurement]) -> str:
-    return reasons(pd.DataFrame([run for run in runs if run["current"]]))

@@ -95,10 +95,9 @@ def same_batch(row, other=None) -> bool:
 
 def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.Series:
     """Return for each row whether it is of a main reference, or of a workload trained by a fit."""
-    main = configurations[
-        (configurations["reference"] == 1) | (configurations["training_kind"] == "fit")
-    ]
-    return _is_among(frame, set(_names(main)))
+    is_main = configurations["reference"] == 1
+    main = configurations[is_main | (configurations["training_kind"] == "fit")]
+    return is_among(frame, set(names_of_rows(main)))
 
 
 def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, pd.DataFrame]:
@@ -113,54 +112,48 @@ def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, p
     most : configurations of a dataset and workload, references included; at least one is shown
         with its reference.
     """
-    speedup = frames["speedup"]
+    configurations, speedup = frames["configurations"], frames["speedup"]
     against_main = speedup[speedup["reference"] == 1]
     references = [*CONFIGURATION[:2], *(f"reference_{part}" for part in Configuration._fields)]
-    configurations = frames["configurations"]
-    known = set(_names(configurations))
-    compared = zip(_names(against_main), _names(against_main, references), strict=True)
-    reference_of = {names: reference for names, reference in compared if reference in known}
+    reference_of = dict(
+        zip(names_of_rows(against_main), names_of_rows(against_main, references), strict=True)
+    )
+    known, shown = set(names_of_rows(configurations)), set()
     by_time = configurations.sort_values(
         "train_seconds_per_epoch", kind="stable", na_position="last"
     )
-    shown: set[tuple] = set()
     for _, group in by_time.groupby(["dataset", "workload"], sort=False):
-        shown |= _first(_names(group), reference_of, most)
+        selected: set[tuple] = set()
+        for names in names_of_rows(group):
+            wider = selected | ({names, reference_of.get(names, names)} & known)
+            if selected and len(wider) > most:
+                break
+            selected = wider
+        shown |= selected
     if shown == known:
         return dict(frames)
     return {
-        name: frame[_is_among(frame, shown)]
+        name: frame[is_among(frame, shown)]
         if name != "runs" and set(CONFIGURATION) <= set(frame)
         else frame
         for name, frame in frames.items()
     }
 
 
-def _first(ordered: Iterable[tuple], reference_of: Mapping[tuple, tuple], most: int) -> set[tuple]:
-    """Return the first of some configurations with their references, at most so many in all."""
-    chosen: set[tuple] = set()
-    for names in ordered:
-        wider = chosen | {names, reference_of.get(names, names)}
-        if chosen and len(wider) > most:
-            break
-        chosen = wider
-    return chosen
-
-
-def _is_among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.Series:
+def is_among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.Series:
     """Return for each row of a table whether its configuration is among some."""
-    return pd.Series([row in names for row in _names(frame)], index=frame.index, dtype=bool)
+    return pd.Series([row in names for row in names_of_rows(frame)], index=frame.index, dtype=bool)
 
 
-def _names(frame: pd.DataFrame, columns: Sequence[str] = CONFIGURATION) -> Iterator[tuple]:
-    """Yield the configuration of each row, as a tuple of its parts."""
+def names_of_rows(frame: pd.DataFrame, columns: Sequence[str] = CONFIGURATION) -> Iterator[tuple]:
+    """Yield the configuration of each row of a table: the values of `CONFIGURATION`."""
     return frame[list(columns)].itertuples(index=False, name=None)
 
 
 def untested(pooled: pd.DataFrame) -> list[str]:
     """Return the classes that have no test rows in any split, as `class (dataset)`."""
-    without = pooled[pooled["actual"] == 0][["class", "dataset"]].drop_duplicates()
-    return [f"{row['class']} ({row['dataset']})" for _, row in without.iterrows()]
+    without = pooled.loc[pooled["actual"] == 0, ["class", "dataset"]].drop_duplicates()
+    return [f"{label} ({dataset})" for label, dataset in without.itertuples(index=False)]
 
 
 def labelled(
@@ -174,11 +167,11 @@ def labelled(
     keys = ["strategy", "layout", *(key for key in varying if runs[key].nunique() > 1)]
     labels = {"label": keys}
     if "reference_strategy" in frame:
-        of_configuration = [key for key in keys if key in Configuration._fields]
-        labels["reference_label"] = [f"reference_{key}" for key in of_configuration]
-    return frame.assign(**{name: _joined(frame[parts]) for name, parts in labels.items()})
-
-
-def _joined(names: pd.DataFrame) -> pd.Series:
-    words = [" ".join(row) for row in names.fillna("").itertuples(index=False)]
-    return pd.Series(words, index=names.index, dtype=object)
+        labels["reference_label"] = [f"reference_{k}" for k in keys if k in Configuration._fields]
+    joined = {
+        name: [" ".join(row) for row in frame[columns].fillna("").itertuples(index=False)]
+        for name, columns in labels.items()
+    }
+    return frame.assign(
+        **{name: pd.Series(words, frame.index, object) for name, words in joined.items()}
+    )
