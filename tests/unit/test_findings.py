@@ -233,7 +233,10 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
     short = alone["ladder"].iloc[:1]
     failed = short.assign(kind="unavailable", reason="no pair")
     for ladder, text in (
-        (short, "With `from slow to slower`, an epoch takes 1.25 (range 1.25–1.25) times the time."),
+        (
+            short,
+            "With `from slow to slower`, an epoch takes 1.25 (range 1.25–1.25) times the time.",
+        ),
         (failed, "Unavailable: the ladder `way` has no ratio: `no pair`."),
     ):
         assert next(of_section("answer", alone | {"ladder": ladder}, "demo")).text == text

@@ -133,7 +133,9 @@ def test_the_summary_says_what_most_is_due_to(three):
         "Of the changes of `way`, the largest is `from slower to fast`: 0.40 of the time, saving "
         "3.60 s an epoch."
     ) in text
-    assert "number two is `from slow to slower`: 1.25 times the time, adding 1.50 s an epoch." in text
+    assert (
+        "number two is `from slow to slower`: 1.25 times the time, adding 1.50 s an epoch." in text
+    )
 
 
 def test_most_of_a_slow_down_is_due_to_what_slows_most(three):

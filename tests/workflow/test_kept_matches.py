@@ -14,7 +14,7 @@ import pytest
 
 from escala.analysis.measurements import measurements
 from escala.experiment import Experiment, Run
-from escala.record.comparable import paired
+from escala.record.comparable import matched
 from tests.workflow.conftest import experiment_of
 from tests.workflow.measured import FAKE
 
@@ -64,7 +64,7 @@ class Called:
         }
         ok = {name: [r for r in runs if r["status"] == "ok"] for name, runs in measured.items()}
         return {
-            name: len({run["repeat"] for run in paired(ok[name], ok["single"]).runs})
+            name: len({run["repeat"] for run in matched(ok[name], ok["single"]).runs})
             for name in ("horovod-mpi", "horovod-gloo")
         }
 
