@@ -60,11 +60,6 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument(
             "--where", default="true", metavar="SQL", help="a condition on the measurements to read"
         )
-    export = command("export", _export, "write the history into one tar file")
-    export.add_argument("output", type=Path, metavar="FILE")
-    export.add_argument("--session", nargs="+", default=[], help="only these sessions")
-    importer = command("import", _import, "add the sessions of another history")
-    importer.add_argument("source", type=Path, help="a tar file of `export`, or a folder")
     return parser
 
 
@@ -161,29 +156,6 @@ def _limits(arguments: argparse.Namespace) -> dict:
     """Return the limits of a change that are given."""
     given = {name: getattr(arguments, name) for name in ("recurrence", "before", "least")}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _export(folder: Path, arguments: argparse.Namespace) -> int:
-    _read(folder, "true")[0].close()
-    moved = history.export(folder, arguments.output, arguments.session)
-    print(f"{arguments.output}: {counted(len(moved.copied), 'file')} exported")
-    return 1 if moved.refused else 0
-
-
-def _import(folder: Path, arguments: argparse.Namespace) -> int:
-    moved = history.import_(arguments.source, folder)
-    for name, reason in moved.refused.items():
-        _warn(f"{arguments.source}: {name} {reason}: not imported")
-    if not any(moved):
-        raise InputError(
-            "import",
-            str(arguments.source),
-            "holds no file of a history",
-            "name a tar file of `export`, or the folder of a history",
-        )
-    copied = counted(len(moved.copied), "file")
-    print(f"{folder}: {copied} imported, {len(moved.present)} already there")
-    return 1 if moved.refused else 0
 
 
 if __name__ == "__main__":

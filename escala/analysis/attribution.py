@@ -73,37 +73,23 @@ def of_run(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFrame:
     A process that holds several ranks has one record for all of them, under its own number.
     """
     clocks, phases = moments(run_file, one_clock)
-    steps = per_step(clocks, phases)
     sources = {CLOCKS, *[ALL_CLOCKS] * one_clock, *[TIMELINE, BOTH] * (phases is not None)}
-    return summary(steps, alone, sources)
+    return summary(per_step(clocks, phases), alone, sources)
 
 
 def moments(run_file: Path, one_clock: bool) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Return the clocks and the phases of a run that ended ok, as `per_step` takes them."""
-    return _clocks(run_file), (_phases(run_file.with_name("timeline.json")) if one_clock else None)
-
-
-def _clocks(run_file: Path) -> pd.DataFrame:
     # The moments of a whole step have no tensor; no variable's name is missing.
-    return pd.concat(
-        [
-            pd.read_csv(path, keep_default_na=False).assign(
-                rank=int(re.search(r"\d+", path.name)[0])
-            )
-            for path in sorted(run_file.parent.glob("ranks/rank*.clocks.csv"))
-        ],
-        ignore_index=True,
-    )
-
-
-def _phases(path: Path) -> pd.DataFrame | None:
-    """Return the intervals of a timeline in seconds since the epoch, or None if there is none."""
-    if not path.exists():
-        return None
-    events = timeline.repair(path)
-    phases = timeline.intervals(events)
-    phases[["start_seconds", "end_seconds"]] += timeline.started(events)
-    return phases
+    clocks = [
+        pd.read_csv(path, keep_default_na=False).assign(rank=int(re.search(r"\d+", path.name)[0]))
+        for path in sorted(run_file.parent.glob("ranks/rank*.clocks.csv"))
+    ]
+    phases, path = None, run_file.with_name("timeline.json")
+    if one_clock and path.exists():
+        events = timeline.repair(path)
+        phases = timeline.intervals(events)
+        phases[["start_seconds", "end_seconds"]] += timeline.started(events)
+    return pd.concat(clocks, ignore_index=True), phases
 
 
 def covered(parts: Mapping[str, Intervals], begins: float, ends: float) -> dict[str, float]:
@@ -161,13 +147,10 @@ def _cut(
     """
     cuts = np.unique(np.clip(np.concatenate([*parts.values(), [[begins, ends]]]), begins, ends))
     middles = (cuts[1:] + cuts[:-1]) / 2
-    return cuts, np.array([_contains(intervals, middles) for intervals in parts.values()])
-
-
-def _contains(intervals: Intervals, moments: np.ndarray) -> np.ndarray:
-    """Return for each moment whether any interval contains it."""
-    starts, ends = intervals[:, :1], intervals[:, 1:]
-    return ((starts <= moments) & (moments < ends)).any(axis=0)
+    covers = [
+        ((each[:, :1] <= middles) & (middles < each[:, 1:])).any(axis=0) for each in parts.values()
+    ]
+    return cuts, np.array(covers)
 
 
 def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
@@ -216,12 +199,12 @@ def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFr
     begins, ends = of_all["gather_begins"].min(), of_all["returned"].max()
     ordered = (ends - begins).sort_values(kind="stable").index
     epoch, step = ordered[(len(ordered) - 1) // 2]
-    chosen = whole.xs((epoch, step), level=["epoch", "step"], drop_level=False)
+    first = begins[epoch, step]
+    typical = whole.xs((epoch, step), level=["epoch", "step"], drop_level=False)
+    divided = zip(typical.index, _parts(clocks, phases, typical), strict=True)
     rows = [
-        (epoch, step, rank, part, start - begins[epoch, step], end - begins[epoch, step])
-        for (rank, *_), (parts, window) in zip(
-            chosen.index, _parts(clocks, phases, chosen), strict=True
-        )
+        (epoch, step, rank, part, start - first, end - first)
+        for (rank, *_), (parts, window) in divided
         for part, start, end in segments(parts, *window)
     ]
     return pd.DataFrame(rows, columns=columns)
@@ -243,26 +226,20 @@ def _parts(
     tensors = tensors.join(slowest)
     exchanges = _exchanges(slowest, phases)
     for step, moments in whole.iterrows():
-        parts = _of_rank(moments, tensors.loc[step]) | exchanges
-        parts["transfer"] = np.concatenate(
-            [parts["transfer"], _without_library(tensors.loc[step], phases)]
-        )
-        window = tuple(moments[["gather_begins", "returned"]])
-        yield {name: parts[name] for name in PARTS}, window
-
-
-def _of_rank(moments: pd.Series, tensors: pd.DataFrame) -> dict[str, Intervals]:
-    """Return the parts of a step that the clocks of the ranks give."""
-    computed, updated = tensors["gradient_ready"].max(), tensors["updated"].max()
-    return {
-        "input": moments[["gather_begins", "gather_ends"]].to_numpy()[None],
-        "dispatch": np.array(
-            [[moments["gather_ends"], moments["step_begins"]], [updated, moments["returned"]]]
-        ),
-        "compute": np.array([[moments["step_begins"], computed]]),
-        "optimiser": tensors[["exchanged", "updated"]].to_numpy(),
-        "skew": tensors[["gradient_ready", "all_ready"]].to_numpy(),
-    }
+        of_step = tensors.loc[step]
+        begins, ends = moments["step_begins"], moments["returned"]
+        computed, updated = of_step["gradient_ready"].max(), of_step["updated"].max()
+        others = _without_library(of_step, phases)
+        parts = {
+            "input": moments[["gather_begins", "gather_ends"]].to_numpy()[None],
+            "dispatch": np.array([[moments["gather_ends"], begins], [updated, ends]]),
+            "compute": np.array([[begins, computed]]),
+            "optimiser": of_step[["exchanged", "updated"]].to_numpy(),
+            "skew": of_step[["gradient_ready", "all_ready"]].to_numpy(),
+            **exchanges,
+            "transfer": np.concatenate([exchanges["transfer"], others]),
+        }
+        yield {name: parts[name] for name in PARTS}, (moments["gather_begins"], ends)
 
 
 def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, Intervals]:
@@ -318,9 +295,9 @@ def summary(steps: pd.DataFrame, alone: bool, sources: Collection[str]) -> pd.Da
     rows = []
     for rank, group in steps.groupby(level="rank"):
         for part in (*PARTS, OVERLAP, UNEXPLAINED, WHOLE):
-            row = {"rank": rank, "part": part, "steps": len(group), "source": SOURCES[part]}
+            row = {"rank": rank, "part": part, "steps": len(group), "source": None}
             if part not in group or not (alone or SOURCES[part] in sources):
-                rows.append(row | {"source": None, "kind": "unavailable"})
+                rows.append(row | {"kind": "unavailable"})
                 continue
             low, median, high = group[part].quantile([0.25, 0.5, 0.75])
             estimated = SOURCES[part] in (TIMELINE, BOTH) and rank != 0
@@ -329,6 +306,6 @@ def summary(steps: pd.DataFrame, alone: bool, sources: Collection[str]) -> pd.Da
                 | {"median_seconds": median, "low_seconds": low, "high_seconds": high}
                 | {"share": median / group[WHOLE].median()}
                 | {"kind": "estimated" if estimated else "measured"}
-                | ({"source": CLOCKS} if alone else {})
+                | {"source": CLOCKS if alone else SOURCES[part]}
             )
     return pd.DataFrame(rows)

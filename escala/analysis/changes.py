@@ -98,19 +98,10 @@ def mark(
         else:
             changes.append(change)
             start, first = first, first + before
-    return Marks(changes, _unconfirmed(values, start, recurrence, before, least))
-
-
-def _unconfirmed(
-    values: Sequence[float], start: int, recurrence: int, before: int, least: float
-) -> Change | None:
-    """Return the change that most of the last sessions show, of fewer than `recurrence`."""
-    for sessions in range(min(recurrence - 1, len(values) - start - before), 0, -1):
-        first = len(values) - sessions
-        change = _change(values[start:first], values[first:], first, least)
-        if change is not None:
-            return change
-    return None
+    # A change that the last sessions show, most of them first.
+    places = range(max(start + before, len(values) - recurrence + 1), len(values))
+    shown = (_change(values[start:at], values[at:], at, least) for at in places)
+    return Marks(changes, next(filter(None, shown), None))
 
 
 def _change(

@@ -221,27 +221,20 @@ def drift(
     -------
     None for fewer than `MIN_MEASUREMENTS`, or if all began at the same moment.
     """
-    names = [name for name in seconds if len(seconds[name])]
-    if sum(len(seconds[name]) for name in names) < MIN_MEASUREMENTS:
+    if sum(map(len, seconds.values())) < MIN_MEASUREMENTS:
         return None
-    when = np.concatenate([np.asarray(moments[name], float) for name in names])
+    when = np.concatenate([np.asarray(moments[name], float) for name in seconds])
+    logs = [np.log(each) for each in seconds.values()]
     order = np.argsort(when, kind="stable")
     when = when[order]
+    relative = np.concatenate([each - np.median(each) for each in logs])[order]
     if when[0] == when[-1]:
         return None
-    relative = np.concatenate(
-        [np.log(seconds[name]) - np.median(np.log(seconds[name])) for name in names]
-    )[order]
     found = scipy.stats.theilslopes(relative, when, level)
     slopes = np.array([found.slope, found.low_slope, found.high_slope])
     change = Interval(*map(float, np.expm1(slopes * (when[-1] - when[0]))))
     random = np.random.default_rng(seed)
     ranks = scipy.stats.rankdata(relative)
     permuted = random.permuted(np.tile(ranks, (RESAMPLES, 1)), axis=1)
-    as_close = int((_successive(permuted) <= _successive(ranks)).sum())
-    return Drift(change, (as_close + 1) / (RESAMPLES + 1))
-
-
-def _successive(ranks: np.ndarray) -> np.ndarray:
-    """Return the sum of squared differences of successive ranks, along the last axis."""
-    return np.square(np.diff(ranks)).sum(axis=-1)
+    found, drawn = (np.square(np.diff(each)).sum(axis=-1) for each in (ranks, permuted))
+    return Drift(change, (int((drawn <= found).sum()) + 1) / (RESAMPLES + 1))

@@ -24,7 +24,6 @@ import json
 import os
 import re
 import shutil
-import tarfile
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +34,6 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_yaml, sha256_file
 from escala.core.hardware import available_cores
@@ -81,14 +79,6 @@ class Files(NamedTuple):
 
     intact: list[Path]
     damaged: dict[Path, str]
-
-
-class Moved(NamedTuple):
-    """Result of an import or an export: files copied, files already there, and files refused."""
-
-    copied: list[str]
-    present: list[str]
-    refused: dict[str, str]
 
 
 def location() -> Path:
@@ -140,7 +130,7 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
 
     Parameters
     ----------
-    rows : measurements with a value for each of `columns`, at least one.
+    rows : measurements, at least one, with values of `columns`; what a row lacks is NULL.
 
     Raises
     ------
@@ -157,7 +147,7 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
         # One statement for all rows: a statement for each takes some milliseconds to plan.
         values = ", ".join(f"unnest(?::{sql}[])" for sql in types.values())
         database.execute(
-            f"INSERT INTO runs SELECT {values}", [[row[name] for row in rows] for name in types]
+            f"INSERT INTO runs SELECT {values}", [[row.get(name) for row in rows] for name in types]
         )
         try:
             # Snappy, the default, is read faster than zstd.
@@ -220,7 +210,7 @@ def read(
         database = _viewed(found.intact)
     if found.damaged:
         named = "; ".join(f"{path} {reason}" for path, reason in found.damaged.items())
-        remedy = "remove it, and add its session again or import it from a copy"
+        remedy = "remove it, and add its session again or copy it anew"
         warn(f"not read: {named}. Remedy: {remedy}.")
     try:
         database.view("held").filter(where).create_view("selected")
@@ -293,79 +283,6 @@ def describe_query(name: str) -> str:
     lines = named_query(name).splitlines()
     comment = takewhile(lambda line: line.startswith("--"), lines)
     return " ".join(line.removeprefix("--").strip() for line in comment)
-
-
-def export(folder: Path, target: Path, sessions: Iterable[str] = ()) -> Moved:
-    """Write the intact files of a history into one tar file.
-
-    Parameters
-    ----------
-    sessions : the sessions to write; default: all.
-
-    Raises
-    ------
-    InputError : a session is not in the history.
-    """
-    found, chosen = files(folder), set(sessions)
-    session_of = {path: _NAME.fullmatch(path.name)["session"] for path in found.intact}
-    if unknown := chosen - set(session_of.values()):
-        remedy = f"`{call('history query sessions')}` lists them"
-        raise InputError("--session", ", ".join(sorted(unknown)), f"is not in {folder}", remedy)
-    kept = [path for path, session in session_of.items() if not chosen or session in chosen]
-    with atomic(target) as temporary, tarfile.open(temporary, "w") as archive:
-        for path in kept:
-            archive.add(path, path.name, filter=_without_owner)
-    refused = {path.name: reason for path, reason in found.damaged.items()}
-    return Moved([path.name for path in kept], [], refused)
-
-
-def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave out who exports: the same files give the same archive."""
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    member.mode, member.mtime = 0o644, 0
-    return member
-
-
-def import_(source: Path, folder: Path) -> Moved:
-    """Copy the files of another history into a history: from a tar file of `export`, or a folder.
-
-    Files that are there are not copied again. A file that is damaged, or that is no file of a
-    history, is refused; the others are copied.
-
-    Raises
-    ------
-    InputError : the source is neither a folder nor a tar file.
-    """
-    moved = Moved([], [], {})
-    with tempfile.TemporaryDirectory() as temporary:
-        if not source.is_dir():
-            source = _unpacked(source, Path(temporary), moved.refused)
-        for path in sorted(source.glob("*.parquet")):
-            if reason := _damage(path):
-                moved.refused[path.name] = reason
-            elif (folder / path.name).exists() and _damage(folder / path.name) is None:
-                moved.present.append(path.name)
-            else:
-                with atomic(folder / path.name) as incoming:
-                    shutil.copyfile(path, incoming)
-                moved.copied.append(path.name)
-    return moved
-
-
-def _unpacked(archive: Path, folder: Path, refused: dict[str, str]) -> Path:
-    """Unpack the files of a history from a tar file, and no other member of it."""
-    try:
-        with tarfile.open(archive) as opened:
-            for member in opened:
-                if member.isreg() and _NAME.fullmatch(member.name):
-                    opened.extract(member, folder, filter="data")
-                else:
-                    refused[member.name] = _NO_NAME
-    except (tarfile.TarError, EOFError) as error:
-        remedy = "export the history again"
-        raise InputError(archive, str(error), "is no whole tar file", remedy) from None
-    return folder
 
 
 def _database() -> duckdb.DuckDBPyConnection:

@@ -87,7 +87,7 @@ def test_where_no_run_ends_the_repeat_a_disturbed_run_is_measured_again_at_once(
     )
 
 
-def test_at_most_twice(output, capsys):
+def test_a_run_is_measured_again_at_most_twice(output):
     assert settle(output, run(1, True), run(2, True), run(3, True))
     found = read_json(output)["disturbance"]
     assert found["disturbed"] and len(found["earlier"]) == 2
@@ -133,16 +133,12 @@ def test_an_interrupted_measurement_leaves_the_disturbed_one(output):
     assert read_json(output)["started"] == "attempt 1" and not (output.parent / "again").exists()
 
 
-def test_where_the_end_of_the_repeat_is_known_a_run_waits_for_it(output, capsys):
+def test_where_the_end_of_the_repeat_is_known_a_run_waits_for_it(output, capsys, monkeypatch):
     # What other work disturbed is not stored before.
     assert not settle(output, run(1, True), repeat=[])
     assert read_json(output)["started"] == "attempt 1"
     assert "at the end of repeat 3" in capsys.readouterr().err
     assert again.request_of(output)["data"] == "data"
-
-
-def test_what_another_session_left_is_not_measured_again(output, monkeypatch):
-    settle(output, run(1, True), repeat=[])
     monkeypatch.setenv(SESSION_VARIABLE, "other")
     assert again.request_of(output) is None
 

@@ -102,27 +102,6 @@ def test_what_a_record_lacks_is_missing_and_not_0(experiment):
     assert of_four["fitted_layouts"] == 1
 
 
-def test_a_reason_names_the_pairs_without_a_speed_up_too(tmp_path):
-    """The second pair was measured on unlike machines, and the first has unlike epochs."""
-    found = FakeExperiment(tmp_path).add_dataset()
-    found.add("single", "1x1", 12.0, repeats=2, rows=128)
-    found.add("horovod-mpi", "1x2", 7.0, repeats=2, rows=128)
-    rewritten(found.runs[2:3], lambda run: run["epochs"].pop())
-    rewritten(found.runs[3:], lambda run: run["ranks"]["machines"][0].update(cpu="Another CPU"))
-    reason = table(found).loc["1x2", "reason"]
-    assert "2 of 2 pairs are left out" in reason
-    assert "Another CPU" in reason and "different numbers of epochs" in reason
-
-
-def test_a_reference_of_several_ranks_counts_only_with_the_same_undivided_parts(experiment):
-    """The reference divides its evaluation in one case, and one process evaluates in the other."""
-    two, four = map(read_json, experiment.runs[1:])
-    assert amdahl.undivided_of(four, two) == amdahl.undivided_parts(four)
-    two["ranks"]["evaluating"] = 2
-    assert amdahl.undivided_of(four, two) is None
-    assert amdahl.undivided_of(four, read_json(experiment.runs[0])) is not None
-
-
 def scaled(tmp_path: Path, law: Callable[[int], float], ranks=(1, 2, 4)) -> FakeExperiment:
     """Return an experiment of some numbers of ranks, and of one rank with two and four cores."""
     found = FakeExperiment(tmp_path).add_dataset()

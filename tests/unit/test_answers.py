@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from fixtures_runs import REFERENCES, SESSION, FakeExperiment, changed
@@ -122,16 +121,6 @@ def test_the_best_of_several_is_judged_at_a_simultaneous_level(tmp_path):
     headings, rows = overview(frames)
     [cells] = [row for row in rows if row[0].startswith("horovod-mpi")]
     assert f"({own.ratio.low:.2f}–{own.ratio.high:.2f})" in cells[headings.index("ratio")]
-
-
-def test_an_only_configuration_has_the_level_of_one(tmp_path):
-    frames = _tables(_measured(tmp_path, {"horovod-mpi": FASTER}))
-    first, *_ = _texts(frames, "answer")
-    assert "best of" not in first and "(0.54–0.57, 7 pairs)" in first
-    # One disturbed match of seven leaves the verdict.
-    frames = _tables(_measured(tmp_path / "disturbed", {"horovod-mpi": [*FASTER[:6], 1.06]}))
-    first, *_ = _texts(frames, "answer")
-    assert first.startswith("Yes: two processes")
 
 
 def test_too_few_matches_cannot_tell_the_best_of_many(tmp_path):
@@ -251,13 +240,3 @@ def test_sessions_of_the_history_count_and_each_counts_once(tmp_path):
     # Another code is another measurement.
     changed(experiment.runs, source_sha256="1" * 64)
     assert _tables(experiment, history_files=files)["speedup"]["sessions_judged"].isna().all()
-
-
-def test_sessions_of_many_configurations_have_the_simultaneous_level(tmp_path):
-    experiment = _measured(tmp_path, {"horovod-mpi": FASTER, "horovod-gloo": EQUAL})
-    _with_earlier(experiment, EARLIER)
-    row = _tables(experiment)["speedup"].set_index("strategy").loc["horovod-mpi"]
-    of_sessions = [ratio_interval(FASTER).estimate, *EARLIER.values()]
-    expected = sessions_interval(of_sessions, 0.975)
-    assert [row["best_sessions_low"], row["best_sessions_high"]] == pytest.approx(expected[1:])
-    assert np.isclose(row["sessions_ratio_low"], sessions_interval(of_sessions).low)

@@ -105,20 +105,6 @@ def test_the_segments_of_a_step_follow_each_other_on_one_axis_for_all_ranks(two_
     assert of_rank_0["compute"] == pytest.approx(two_ranks.loc[0]["compute"].mean(), abs=1e-3)
 
 
-def test_a_step_of_even_many_is_one_that_was_measured():
-    clocks = clocks_of_rank(0, steps=4).assign(rank=0)
-    longer = (clocks["step"] == 3) & (clocks["moment"] == "returned")
-    clocks.loc[longer, "seconds"] += 0.01
-    found = attribution.typical_step(clocks, None)
-    assert found["end_seconds"].max() == pytest.approx(0.109, abs=1e-6)
-
-
-def test_without_moments_inside_there_is_no_step():
-    clocks = clocks_of_rank(0).assign(rank=0)
-    outside = clocks[clocks["moment"].isin(["gather_begins", "gather_ends", "returned"])]
-    assert attribution.typical_step(outside, None).empty
-
-
 def test_ranks_with_clocks_of_their_own_share_no_axis(tmp_path):
     experiment, runs = clocked(tmp_path)
     for path in runs:
@@ -145,19 +131,6 @@ def test_the_table_of_a_step_tells_what_is_estimated(tmp_path):
     assert kinds[1, "transfer"] == ["estimated"]
     assert (known[known["strategy"] == "single"]["kind"] == "measured").all()
     assert table[table["part"].isna()]["strategy"].tolist() == ["horovod-gloo"]
-
-
-def test_what_has_no_source_is_unavailable():
-    clocks = pd.concat([clocks_of_rank(rank).assign(rank=rank) for rank in (0, 1)])
-    steps = attribution.per_step(clocks, None)
-    sources = {attribution.CLOCKS, attribution.ALL_CLOCKS}
-    found = attribution.summary(steps, alone=False, sources=sources).set_index(["rank", "part"])
-    for rank in (0, 1):
-        kinds = found["kind"][rank]
-        assert (kinds[["input", "compute", "skew", WHOLE]] == "measured").all()
-        unknown = found.loc[rank].loc[["transfer", "copies", "negotiation", OVERLAP, UNEXPLAINED]]
-        assert (unknown["kind"] == "unavailable").all()
-        assert unknown["median_seconds"].isna().all() and unknown["source"].isna().all()
 
 
 def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estimated(tmp_path):

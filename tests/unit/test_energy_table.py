@@ -65,10 +65,6 @@ def experiment(tmp_path) -> FakeExperiment:
     return made.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 6.0)
 
 
-def test_nothing_is_said_of_energy_where_nobody_asked(experiment):
-    assert table(experiment, []).empty
-
-
 def test_the_table_has_the_form_of_the_published_one(tmp_path):
     """Cruz Varona 2021: MJ and energy × time relative to one GPU, without and with idle devices.
 
@@ -141,11 +137,6 @@ def test_medians_ratios_and_intervals_are_those_of_plain_loops(experiment):
     assert row["core_hours_per_epoch"] == pytest.approx(np.median(hours))
 
 
-def test_without_an_intensity_there_are_no_grams(experiment):
-    files = add_energy(experiment, "single", "1x1", 10.0, [device("package-0", 100.0)])
-    assert table(experiment, files)["grams_co2_per_epoch"].isna().all()
-
-
 def test_energy_that_was_not_measured_is_unavailable_and_not_zero(experiment):
     """Its core-hours are known."""
     files = add_energy(experiment, "single", "1x1", 10.0, *["this node has no energy counters"] * 2)
@@ -192,17 +183,6 @@ def test_a_basis_whose_quantity_is_not_known_is_unavailable_with_the_reason(expe
     assert (used["kind"], above["kind"]) == ("unavailable", "unavailable")
     assert used["reason"] == "node/accel0: it is not known whether it computed"
     assert above["reason"].startswith("the idle power was not measured: no time")
-
-
-def test_some_steps_of_an_epoch_make_an_estimate(experiment):
-    files = add_energy(experiment, "single", "1x1", 10.0, [device("package-0", 100.0)])
-    run = read_json(files[0])
-    steps = run["training"]["steps_per_epoch"]
-    run["training"]["steps_per_epoch"] = 4 * steps
-    write_json(files[0], run)
-    row = table(experiment, files).loc[("single", "1x1", "all devices")]
-    assert (row["kind"], row["joules_per_epoch"]) == ("estimated", 400)
-    assert (row["seconds_per_epoch"], row["watts"]) == (40, 10)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from sentences import check, problems
 
 from escala.core.files import write_json
 from escala.report import pilot, tables
-from escala.report.findings import FINDINGS, SECTIONS, Finding, of_section
+from escala.report.findings import SECTIONS, Finding, of_section
 from escala.report.findings.words import listed, quoted, significant
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -150,11 +150,6 @@ def test_the_rules_find_what_breaks_them(text, problem):
     assert list(problems(text)) == ([problem] if problem else [])
 
 
-def test_every_finding_has_a_section_that_exists():
-    assert {module.SECTION for module in FINDINGS} == set(SECTIONS)
-    assert len({module.POSITION for module in FINDINGS}) == len(FINDINGS)
-
-
 @given(st.text(min_size=1), st.integers(2, 60))
 def test_a_quotation_ends_where_it_ends(text, letters):
     shown = quoted(text, letters)
@@ -184,34 +179,25 @@ def _sure(frames) -> str:
     return " ".join(each.text for each in of_section("sure", frames, "demo"))
 
 
-def test_the_noise_floor_and_the_drift_are_each_one_sentence(tmp_path):
-    drifting = _twice(tmp_path / "drifting", 0.01)
-    text = _sure(drifting)
+def test_noise_drift_and_what_one_session_shows_are_told(tmp_path):
+    frames = _twice(tmp_path, 0.01)
+    text = _sure(frames)
     assert re.search(r"`single[^`]*` takes 1\.0\d times its own time \(.*, 7 pairs\)", text)
-    assert "gets no verdict" in text and "The machine drifted in session" in text
-    (row,) = drifting["drift"].itertuples()
-    assert f"{1 + row.change:.2f} times as long" in text
-    steady = _sure(_twice(tmp_path / "steady", 0.0, 5))
-    assert "A noise floor needs six pairs of runs, and `single 1x1` has five with itself" in steady
-    assert "The machine drifted" not in steady
-    changed = drifting["drift"].assign(change_low=-0.1, change_high=0.3)
-    unclear = _sure(drifting | {"drift": changed})
-    assert "changed within session" in unclear and "The machine drifted" not in unclear
-    several = pd.concat([drifting["drift"]] * 3, ignore_index=True)
-    assert "drifted in 3 of 3 sessions" in _sure(drifting | {"drift": several})
-    assert "No drift of the machine was detected in 1 session" in _sure(
-        drifting | {"drift": drifting["drift"].assign(detected=False)}
+    (row,) = frames["drift"].itertuples()
+    assert (
+        "The machine drifted in session" in text and f"{1 + row.change:.2f} times as long" in text
     )
-
-
-def test_what_one_session_shows_is_marked(tmp_path):
-    frames = _twice(tmp_path, 0.0)
-    mark = "was seen in one session only"
-    assert mark in _sure(frames)
-    assert mark not in _sure(frames | {"speedup": frames["speedup"].assign(sessions=2)})
+    mark = "time than `single 1x1` has 95 % confidence, and was seen in one session only"
     for verdict, words in (("faster", "less"), ("slower", "more")):
-        text = _sure(frames | {"speedup": frames["speedup"].assign(best_verdict=verdict)})
-        assert f"takes {words} time than `single 1x1` has 95 % confidence, and {mark}" in text
+        speedup = frames["speedup"].assign(best_verdict=verdict)
+        assert f"takes {words} {mark}" in _sure(frames | {"speedup": speedup})
+    changed = frames["drift"].assign(change_low=-0.1, change_high=0.3)
+    assert "changed within session" in _sure(frames | {"drift": changed})
+    steady = frames["drift"].assign(detected=False)
+    assert "No drift of the machine was detected in 1 session" in _sure(frames | {"drift": steady})
+    assert "seen in one session" not in _sure(
+        frames | {"speedup": frames["speedup"].assign(sessions=2)}
+    )
 
 
 def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
@@ -242,39 +228,7 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
         assert next(of_section("answer", alone | {"ladder": ladder}, "demo")).text == text
 
 
-@pytest.mark.parametrize(
-    ("pairs", "text"),
-    [
-        ([1, 1, 1], "1 pair of runs; its interval needs six."),
-        ([2, 2, 2], "2 pairs of runs; its interval needs six."),
-        ([4, 5, 4], "4 to 5 pairs of runs; its interval needs six."),
-        ([6, 7, 7], "6 to 7 pairs of runs."),
-        ([0, 7, 7], "7 pairs of runs."),
-    ],
-)
-def test_a_ladder_says_how_many_pairs_each_change_was_measured_in(tmp_path, pairs, text):
-    frames = _laddered(tmp_path)
-    ladder = frames["ladder"]
-    first, second, _, direct = ladder.index
-    assert list(ladder["part"]) == ["rung", "rung", "product", "direct"]
-    changed = ladder.assign(pairs=0)
-    changed.loc[[first, second, direct], "pairs"] = pairs
-    changed.loc[changed["pairs"] == 0, "kind"] = "unavailable"
-    found = [
-        each
-        for each in of_section("sure", frames | {"ladder": changed}, "demo")
-        if each.figure == "ladder"
-    ]
-    check(found)
-    assert [each.text for each in found] == [f"Each change of a ladder is measured in {text}"]
-    none = ladder.assign(kind="unavailable", pairs=0)
-    found = of_section("sure", frames | {"ladder": none}, "demo")
-    assert not [each for each in found if each.figure == "ladder"]
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "differ"), [(0.26, 0.28, True), (0.19, 0.35, False), (0.10, 0.15, True)]
-)
+@pytest.mark.parametrize(("low", "high", "differ"), [(0.26, 0.28, True), (0.19, 0.35, False)])
 def test_ladders_with_the_same_ends_that_disagree_are_named(tmp_path, low, high, differ):
     frames = _laddered(tmp_path)
     ladder = frames["ladder"].copy()
@@ -290,22 +244,6 @@ def test_ladders_with_the_same_ends_that_disagree_are_named(tmp_path, low, high,
         ends = sorted([(0.17, "`way`"), ((low + high) / 2, "`back`")])
         assert found[0].text.startswith(f"{ends[0][1]} and {ends[1][1]} have the same ends, but ")
         assert f"ratios {ends[0][0]:.2f} and {ends[1][0]:.2f} do not overlap." in found[0].text
-
-
-@pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.0032, "0.3 %"), (0.52, "52 %")])
-def test_a_few_rows_with_near_duplicates_are_not_none(tmp_path, share, text):
-    frames = _twice(tmp_path, 0.0)
-    leakage = frames["leakage"].assign(similar_share=share)
-    found = [each.text for each in of_section("scores", frames | {"leakage": leakage}, "demo")]
-    assert any(f", {text} of the test rows have a near-duplicate in training." in t for t in found)
-
-
-def test_what_was_not_measured_is_the_first_reason(tmp_path):
-    frames = _twice(tmp_path, 0.0)
-    first = next(of_section("why", frames, "demo")).text
-    assert re.fullmatch(
-        "Where the time of a step of `horovod-[a-z]+ 1x2` goes was not measured.", first
-    )
 
 
 def test_a_pilot_tells_what_it_asked_for_and_whether_it_was_cut(tmp_path):

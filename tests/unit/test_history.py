@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -260,16 +258,6 @@ def test_the_columns_agree_with_what_may_be_compared(tmp_path, path, value):
     assert agree == (comparable.refusal(one, other) is None)
 
 
-def test_a_setting_written_as_another_type_of_number_is_the_same(folder):
-    made = experiment(folder.parent)
-    for path, rate in zip(made.runs, (1, 1.0, 2, 2.5), strict=True):
-        changed([path], training={"learning_rate": rate})
-    [measured] = rows.rows(made.runs).sessions.values()
-    digests = [each["series_sha256"] for each in measured]
-    assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
-
-
 def test_a_measurement_gets_its_ratio_when_its_reference_is_added(folder):
     made = experiment(folder.parent)
     single = made.folder / "runs" / made.dataset / "virus-cnn" / "single"
@@ -283,18 +271,6 @@ def test_a_measurement_gets_its_ratio_when_its_reference_is_added(folder):
         assert len(history.query(database, query("ratios")).rows) == 1
         assert len(history.query(database, "SELECT * FROM runs").rows) == 4
     assert rows.add(folder, [made.folder]).measurements == 0
-
-
-def test_a_ratio_that_is_refused_has_its_reason(folder):
-    made = experiment(folder.parent)
-    for path in made.runs[:2]:
-        ranks = read_json(path)["ranks"] | {"machines": [MACHINE | {"cpu": "Other"}]}
-        changed([path], ranks=ranks)
-    rows.add(folder, [made.folder])
-    with history.read(folder, "strategy = 'horovod-mpi'") as database:
-        found = history.query(database, "SELECT ratio, ratio_refused FROM runs").rows
-    assert {ratio for ratio, _ in found} == {None}
-    assert all(reason.startswith("unlike machines") for _, reason in found)
 
 
 def test_a_run_that_cannot_be_read_is_named_and_the_others_are_added(folder):
@@ -412,31 +388,6 @@ def test_several_writers_and_readers_at_once(folder):
     assert len(measured(folder)) == 12
 
 
-# Export and import
-
-
-def test_a_history_is_exported_and_imported(folder, tmp_path):
-    filled(folder)
-    everything = measured(folder)
-    moved = history.export(folder, tmp_path / "one.tar")
-    assert history.export(folder, tmp_path / "two.tar").copied == moved.copied
-    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
-    other = tmp_path / "other"
-    assert len(history.import_(tmp_path / "one.tar", other).copied) == 3
-    assert measured(other) == everything
-    again = history.import_(folder, other)
-    assert (again.copied, len(again.present), again.refused) == ([], 3, {})
-    FAULTS["cut off"](history.files(other).intact[0])
-    assert len(history.import_(tmp_path / "one.tar", other).copied) == 1
-    assert measured(other) == everything
-    with pytest.raises(InputError, match=r"--session: 'typo'.*query sessions"):
-        history.export(folder, tmp_path / "none.tar", ["20260102T000000Z-1", "typo"])
-    assert not (tmp_path / "none.tar").exists()
-    history.export(folder, tmp_path / "few.tar", ["20260102T000000Z-1"])
-    history.import_(tmp_path / "few.tar", tmp_path / "few")
-    assert len(measured(tmp_path / "few")) == 4
-
-
 def _documented() -> list[tuple[str, ...]]:
     """Return the arguments of each command that reads a history in its how-to."""
     page = ROOT / "docs" / "how-to" / "history.md"
@@ -487,33 +438,6 @@ def test_a_condition_selects_measurements_in_every_view(folder):
             database, "SELECT count(*) FROM documents WHERE run->>'strategy' <> 'single'"
         ).rows
     assert numbers == [6, 6, 6] and of_others == [(0,)]
-
-
-def test_what_is_damaged_or_foreign_is_not_imported(folder, tmp_path):
-    filled(folder)
-    FAULTS["a value"](damaged := history.files(folder).intact[0])
-    archive = tmp_path / "mixed.tar"
-    with tarfile.open(archive, "w") as opened:
-        for path in folder.glob("*.parquet"):
-            opened.add(path, path.name)
-        for name in ("../outside.01234567.0123456789abcdef.parquet", "/etc/x", "notes.txt"):
-            member = tarfile.TarInfo(name)
-            member.size = 3
-            opened.addfile(member, io.BytesIO(b"abc"))
-        link = tarfile.TarInfo("link.01234567.0123456789abcdef.parquet")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        opened.addfile(link)
-    moved = history.import_(archive, tmp_path / "inner" / "other")
-    assert len(moved.copied) == 2
-    assert damaged.name in moved.refused and len(moved.refused) == 5
-    assert not list(tmp_path.rglob("outside*"))
-    done = run_process("import", archive)
-    assert done.returncode == 1
-    assert f"{damaged.name} is not as it was written" in done.stderr
-    whole = archive.read_bytes()
-    archive.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="no whole tar file"):
-        history.import_(archive, tmp_path / "inner" / "other")
 
 
 # Changes and the figure
@@ -636,23 +560,15 @@ def test_the_command_adds_queries_and_draws(folder, tmp_path, run_command):
         ["query", "sessions", "--sql", "SELECT 1"],
         ["query", "sessions", "--where", "nothing = 1"],
         ["query", "sessions", "--where", "layout = 5"],
-        ["import", tmp_path],
         ["plot", "history.xyz"],
         ["plot", tmp_path / "none" / "history.svg"],
     ):
         done = run_command(*wrong)
         assert done.returncode == 2, wrong
-        assert done.stderr.startswith(("escala: --", "escala: import", "escala: FILE")), done.stderr
+        assert done.stderr.startswith(("escala: --", "escala: FILE")), done.stderr
         assert "Traceback" not in done.stderr
     assert not (tmp_path / "none").exists()
     drawing = tmp_path / "history.svg"
     done = run_command("plot", drawing, "--where", "strategy = 'single'")
     assert done.returncode == 0, done.stderr
     assert "single 1x1 tuned" in drawing.read_text()
-    done = run_command("export", tmp_path / "history.tar")
-    assert "1 file exported" in done.stdout
-    other = {history.LOCATION: str(tmp_path / "other")}
-    assert (
-        "1 file imported, 0 already there"
-        in run_process("import", tmp_path / "history.tar", **other).stdout
-    )

@@ -22,22 +22,6 @@ def test_parameters_of_the_universal_law_are_recovered(contention, coherency, ti
     assert found.speedup(32).low is None
 
 
-def test_the_fastest_number_is_where_the_law_has_its_least_time():
-    found = laws.fitted((2, 4, 8), [[laws.ratio(n, 0.1, 0.01) for n in (2, 4, 8)]])
-    by_trial = min(np.arange(1, 40, 0.01), key=lambda n: laws.ratio(n, 0.1, 0.01))
-    assert found.fastest.estimate == pytest.approx(by_trial, abs=0.02)
-    without = laws.fitted((2, 4), [[laws.ratio(n, 0.1) for n in (2, 4)]])
-    assert without.fastest.estimate is None or without.fastest.estimate > 1e3
-
-
-def test_one_number_above_one_has_amdahls_law_alone():
-    found = laws.fitted((2,), [[0.6], [0.6], [0.6]])
-    assert found.universal is None
-    assert found.contention.estimate is None and found.fastest.estimate is None
-    assert laws.interval(found.serial).estimate == pytest.approx(0.2)
-    assert found.speedup(4).estimate == pytest.approx(1 / laws.ratio(4, 0.2))
-
-
 def test_a_law_never_promises_more_than_as_many_times_the_speed():
     """A speed-up above n is fitted by nothing undivided, not by less than nothing."""
     found = laws.fitted((2, 4), [[0.45, 0.2], [0.46, 0.22], [0.44, 0.21]])

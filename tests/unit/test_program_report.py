@@ -171,19 +171,6 @@ def test_scores_that_a_program_reports_are_compared_over_repeats(tmp_path, more,
     assert len(told) == 3 and not any("`best_f1`" in text for text in told)
 
 
-def test_seeds_that_a_command_does_not_name_are_not_what_scores_vary_by(tmp_path):
-    found = {}
-    for named in (("seed",), ()):
-        root = tmp_path / str(len(named))
-        frames = frames_of(program(root, named=named, scores={"f1": 0.9}), root / "tables")
-        found[named] = [
-            each.text for each in of_section("scores", frames, "demo")
-            if each.table == "mean_scores"
-        ]  # fmt: skip
-    assert all(text.startswith("Over seeds only, ") for text in found[("seed",)])
-    assert found[()] and all(text.startswith("Over repeats, ") for text in found[()])
-
-
 @pytest.mark.parametrize(("told", "unit"), [({}, "an epoch"), (NOTHING, "a run")])
 def test_ladders_second_runs_and_pilots_are_of_what_is_known(tmp_path, told, unit):
     experiment, paired, pairs = laddered(tmp_path)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from escala.analysis.rates import pooled_rates, rate_differences, rate_interval
 from escala.analysis.statistics import (
     combined_interval,
     difference_interval,
@@ -17,9 +18,6 @@ from escala.analysis.statistics import (
     matches_needed,
     mean_interval,
     median_interval,
-    pooled_rates,
-    rate_differences,
-    rate_interval,
     ratio_interval,
     sessions_interval,
 )
@@ -27,54 +25,29 @@ from escala.analysis.statistics import (
 SECONDS = st.floats(0.01, 1e4)
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.lists(SECONDS, min_size=2, max_size=12))
-def test_the_interval_lies_within_the_values_and_around_their_median(values):
-    estimate, low, high = median_interval(values)
-    assert estimate == pytest.approx(np.median(values))
-    rounding = 1 + 1e-12
-    assert min(values) <= low * rounding and low <= high and high <= max(values) * rounding
-    assert low <= estimate * rounding
-    assert high * rounding >= estimate
-
-
-def test_one_value_has_no_interval_and_none_no_estimate():
-    assert median_interval([3.0]) == (3.0, None, None)
-    assert median_interval([]) == (None, None, None)
-    assert mean_interval([3.0]) == (3.0, None, None)
-    assert mean_interval([]) == (None, None, None)
-
-
-def test_equal_values_have_an_interval_of_no_width_and_zero_is_a_value():
-    assert median_interval([2.0] * 5) == (2.0, 2.0, 2.0)
+def test_few_and_equal_values_are_told_as_what_they_are():
+    assert median_interval([3.0]) == mean_interval([3.0]) == (3.0, None, None)
+    assert median_interval([]) == mean_interval([]) == (None, None, None)
     assert median_interval([0.0, 0.0, 1.0]) == (0.0, 0.0, 1.0)
+    assert median_interval([3.0, 1, 2]) == (2, 1, 3)
+    assert median_interval([3.0, 9, 1, 5, 4, 8, 2, 6, 7]) == (5, 2, 8), "the extremes are left out"
     assert mean_interval([0.2] * 3) == pytest.approx((0.2, 0.2, 0.2))
 
 
 def test_samples_that_are_combined_are_resampled_each_by_itself():
     """Were they resampled together, the product of these medians would never leave 2 to 2.25."""
     assert combined_interval([[1.0, 2.0], [2.0, 1.0]], np.prod) == (2.25, 1.0, 4.0)
-    assert combined_interval([[3.0, 3.0], [2.0, 2.0, 2.0]], np.sum) == (5.0, 5.0, 5.0)
-
-
-def test_a_sample_of_one_leaves_no_interval_and_an_empty_one_no_estimate():
     assert combined_interval([[3.0, 5.0], [2.0]], np.prod) == (8.0, None, None)
     assert combined_interval([[3.0, 5.0], []], np.prod) == (None, None, None)
-    assert combined_interval([], np.prod) == (None, None, None)
 
 
-@pytest.mark.parametrize("pairs", [6, 7, 8, 9, 12, 15])
+@pytest.mark.parametrize("pairs", [6, 9, 15])
 def test_the_interval_covers_the_median_as_often_as_stated(pairs):
     random, covered = np.random.default_rng(2), 0
     for _ in range(500):
         _, low, high = median_interval(random.lognormal(size=pairs))
         covered += low <= 1 <= high
     assert covered / 500 >= 0.94
-
-
-def test_the_interval_of_many_values_leaves_out_the_extremes():
-    assert median_interval([3.0, 9, 1, 5, 4, 8, 2, 6, 7]) == (5, 2, 8)
-    assert median_interval([3.0, 1, 2]) == (2, 1, 3)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +84,7 @@ def test_the_interval_of_six_is_their_range_and_of_few_no_interval():
     assert ratio_interval([2.0] * 7) == pytest.approx((2.0, 2.0, 2.0))
 
 
-@pytest.mark.parametrize(("number", "level"), [*product((7, 8, 9, 12, 15), (0.95, 0.975))])
+@pytest.mark.parametrize(("number", "level"), [*product((7, 9, 15), (0.95, 0.975))])
 def test_the_interval_holds_what_wilcoxons_exact_test_does_not_reject(number, level):
     """SciPy's test on both sides of each end, at values without ties."""
     values = np.random.default_rng(number).normal(0.1, 1, number)
@@ -163,41 +136,16 @@ def test_sessions_are_the_unit_of_an_interval_over_sessions():
     assert sessions_interval(ratios[:2]) == (pytest.approx(np.exp(-0.45)), None, None)
 
 
-@settings(deadline=None, max_examples=50)
-@given(st.integers(0, 500), st.integers(1, 500))
-def test_wilson_intervals_hold_the_rate(successes, trials):
-    successes = min(successes, trials)
-    rate, low, high = rate_interval(successes, trials)
-    assert rate == successes / trials
-    assert 0 <= low <= rate + 1e-12
-    assert rate - 1e-12 <= high <= 1
-
-
-def test_wilson_agrees_with_its_published_formula():
-    # Wilson, J. Am. Stat. Assoc. 22 (1927), 209-212, with z = 1.959964.
-    k, n, z = 87, 90, 1.959963984540054
-    centre = (k + z**2 / 2) / (n + z**2)
-    half = z / (n + z**2) * np.sqrt(k * (n - k) / n + z**2 / 4)
-    np.testing.assert_allclose(rate_interval(k, n), [k / n, centre - half, centre + half])
-
-
 def test_rates_are_pooled_over_splits():
     first, second = np.array([[9, 1], [2, 8]]), np.array([[10, 0], [0, 10]])
     covid, dengue = pooled_rates([first, second], [1, 2])
     assert covid.precision.estimate == 19 / 21
     assert covid.recall.estimate == 19 / 20
     assert (dengue.true_positives, dengue.predicted, dengue.actual) == (18, 19, 20)
-
-
-def test_repeats_of_a_split_count_it_once():
-    matrix = np.array([[9, 1], [2, 8]])
-    assert pooled_rates([matrix] * 5, [4] * 5) == pooled_rates([matrix], [4])
-
-
-def test_a_class_never_predicted_has_no_precision():
+    assert pooled_rates([first] * 5, [4] * 5) == pooled_rates([first], [4]), "a split counts once"
+    assert covid.precision[1:] == rate_interval(19, 21)[1:]
     _, never = pooled_rates([np.array([[10, 0], [3, 0]])], [4])
-    assert never.precision == (None, None, None)
-    assert never.recall.estimate == 0
+    assert never.precision == (None, None, None) and never.recall.estimate == 0
 
 
 def _predicted(genomes: int, rows: int, seed: int) -> list[np.ndarray]:
@@ -249,12 +197,6 @@ def test_rows_of_a_genome_are_no_evidence_of_their_own():
         np.testing.assert_allclose(few, many)
 
 
-def test_mistakes_that_both_make_are_no_difference():
-    labels, before, *_ = _predicted(genomes=60, rows=1, seed=5)
-    for precision, recall in rate_differences(labels, before, before, np.arange(60), 2):
-        assert precision == recall == (0, 0, 0)
-
-
 def test_rates_that_one_of_two_lacks_have_no_difference():
     labels, before = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])
     after = np.zeros(4, int)
@@ -262,5 +204,7 @@ def test_rates_that_one_of_two_lacks_have_no_difference():
     assert lost.precision == (None, None, None)
     assert lost.recall.estimate == -1
     assert untested == ((None, None, None), (None, None, None))
+    for precision, recall in rate_differences(labels, before, before, np.arange(4), 2):
+        assert precision == recall == (0, 0, 0)
     alone, *_ = rate_differences(labels, before, after, np.zeros(4, int), 3)
     assert alone.precision == (-0.5, None, None)

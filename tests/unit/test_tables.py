@@ -10,11 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from fixtures_runs import (
-    CLASSES,
     EPOCH_SCORES,
     ERRORS,
     OF_ITSELF,
-    REFERENCES,
     SESSION,
     FakeExperiment,
     changed,
@@ -134,18 +132,6 @@ def test_a_failed_run_is_a_row_with_its_reason(three):
     configuration = _row(three[1]["configurations"], "horovod-gloo")
     assert (configuration["runs_ok"], configuration["runs_failed"]) == (2, 1)
     assert configuration["kind"] == "measured"
-
-
-def test_pooled_rates_come_from_the_confusion_table(three):
-    confusion, pooled = three[1]["confusion"], three[1]["pooled"]
-    mine = confusion[confusion["strategy"] == "horovod-gloo"]
-    for label in CLASSES:
-        row = pooled[(pooled["strategy"] == "horovod-gloo") & (pooled["class"] == label)].iloc[0]
-        predicted = mine[mine["predicted_class"] == label]
-        right = predicted.loc[predicted["true_class"] == label, "rows"].sum()
-        assert row["precision"] == pytest.approx(right / predicted["rows"].sum())
-        assert row["precision_low"] <= row["precision"] <= row["precision_high"]
-        assert (row["runs"], row["splits"]) == (2, 1)
 
 
 def test_scores_and_classes_are_those_of_the_files(three):
@@ -486,36 +472,6 @@ def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_
     assert accuracy["splits"].tolist() == accuracy["runs"].tolist()
 
 
-def test_mean_scores_are_compared_with_each_earlier_reference(tmp_path):
-    """One process is the first reference; one with two cores is the second."""
-    experiment = fair(tmp_path, 5.0, 4.0, 3.0, repeats=2)
-    compared = {
-        ("tuned", None): (0, "unavailable"),
-        ("threads", 1): (2, "measured"),
-        ("horovod", 1): (2, "measured"),
-        ("horovod", 2): (2, "measured"),
-    }
-    assert _compared(experiment, experiment.runs) == compared
-    # The second reference is measured without the first.
-    del compared["tuned", None]
-    without = dict.fromkeys([("threads", 1), ("horovod", 1)], (0, "unavailable"))
-    assert _compared(experiment, experiment.runs[2:]) == compared | without
-
-
-def _compared(experiment: FakeExperiment, runs: list) -> dict[tuple, tuple]:
-    """Return the pairs and the kind of each row of mean scores, by configuration and reference."""
-    datasets, classes = experiment.dataset_files, experiment.class_files
-    means = tables.tables(runs, datasets, classes, references=REFERENCES)["mean_scores"]
-    assert (means["difference"].notna() == (means["pairs"] > 0)).all()
-    return {
-        (
-            "horovod" if row.strategy == "horovod-mpi" else row.variant,
-            None if pd.isna(row.reference) else row.reference,
-        ): (row.pairs, row.kind)
-        for row in means.itertuples()
-    }
-
-
 def test_a_score_that_a_run_leaves_out_is_the_mean_of_the_other_runs(tmp_path):
     experiment = regression(tmp_path)
     changed(experiment.runs[:1], evaluation={"rows": 705, "scores": {"bias": 0.3}})
@@ -664,11 +620,6 @@ def test_a_pilot_asks_for_as_many_pairs_as_its_most_varied_ratio(tmp_path):
     table = frames["pairs"].set_index("strategy")
     assert table["needed"].to_dict() == {r["strategy"]: r["needed"] for r in plan["comparisons"]}
     assert not table["cut"].any()
-
-
-def test_a_pilot_that_asks_for_too_much_is_cut(tmp_path):
-    plan, frames = _piloted(tmp_path, half_width="0.01 %")
-    assert plan["pairs"] == 7 and frames["pairs"]["cut"].all()
 
 
 def test_after_a_pilot_ratios_have_the_interval_of_its_second_stage(tmp_path):

@@ -50,17 +50,8 @@ def test_the_number_of_pairs_is_that_of_the_rule():
     assert pairs_needed(pilot, 10.0, 20) == PILOT
     assert pairs_needed([1.0] * 6, HALF, 20) == PILOT
     assert pairs_needed(pilot, HALF, 3) == PILOT
-
-
-@given(st.lists(st.floats(0.5, 2), min_size=2, max_size=8), st.floats(0.01, 0.5))
-def test_a_narrower_interval_needs_no_fewer_pairs(pilot, half_width):
-    assert pairs_needed(pilot, half_width / 2, 999) >= pairs_needed(pilot, half_width, 999)
-
-
-@pytest.mark.parametrize(("pilot", "half_width"), [([1.0], 0.05), ([], 0.05), ([1.0, 2.0], 0)])
-def test_a_pilot_of_one_pair_or_no_width_is_refused(pilot, half_width):
     with pytest.raises(ValueError, match="pilot"):
-        pairs_needed(pilot, half_width, AT_MOST)
+        pairs_needed([1.0], HALF, 20)
 
 
 @pytest.mark.parametrize(
@@ -88,12 +79,7 @@ def test_a_pilot_of_one_pair_or_no_width_is_refused(pilot, half_width):
 )
 def test_verdicts_by_interval_and_floor(ratio, floor, kind):
     assert verdict(ratio, VALUES_FOR_INTERVAL, floor).kind == kind
-
-
-@pytest.mark.parametrize("ratio", [Interval(0.5, 0.4, 0.6), Interval(1.0, 0.9, 1.1)])
-def test_there_is_no_verdict_from_few_pairs(ratio):
-    assert verdict(ratio, VALUES_FOR_INTERVAL - 1) == (NO_VERDICT, None)
-    assert verdict(ratio, VALUES_FOR_INTERVAL).kind != NO_VERDICT
+    assert verdict(ratio, VALUES_FOR_INTERVAL - 1, floor) == (NO_VERDICT, None)
 
 
 @pytest.mark.parametrize(
@@ -119,20 +105,6 @@ def test_what_could_have_been_seen_is_where_the_interval_or_the_floor_ends():
     assert verdict(Interval(None, 0.9, 1.1), PILOT).visible is None
     assert noise_floor(Interval(1.01, 0.96, 1.03)) == pytest.approx(0.01)
     assert noise_floor(Interval(0.8, 0.7, 0.9)) == pytest.approx(0.25)
-
-
-@settings(deadline=None)
-@given(st.floats(0.2, 5), st.floats(1.001, 4), st.floats(0, 0.3), st.floats(0.01, 0.99))
-def test_a_smaller_decrease_than_the_visible_one_is_not_seen(ratio, width, floor, part):
-    """Scaled to a smaller ratio, an interval keeps its relative width."""
-
-    def scaled(value: float) -> Interval:
-        return Interval(value, value / width, value * width)
-
-    seen = verdict(scaled(ratio), PILOT, floor).visible
-    assert verdict(scaled(1 - seen * part), PILOT, floor).kind == NOT_DISTINGUISHABLE
-    larger = seen + (1 - seen) * 0.01
-    assert verdict(scaled(1 - larger), PILOT, floor).kind == FASTER
 
 
 @settings(deadline=None)
@@ -171,23 +143,7 @@ def test_a_configuration_that_does_not_differ_rarely_gets_a_verdict():
     """An interval alone is allowed 5 %; the floor leaves fewer."""
     kinds = verdicts(1.0, 1000)
     assert np.mean([kind != NOT_DISTINGUISHABLE for kind in kinds]) <= 0.05
-
-
-def test_a_large_effect_gets_its_verdict():
     assert np.mean([kind == FASTER for kind in verdicts(0.7, 200)]) > 0.95
-    assert np.mean([kind == SLOWER for kind in verdicts(1.4, 200)]) > 0.95
-
-
-def test_an_effect_of_twice_what_is_visible_is_seen_mostly():
-    random = np.random.default_rng(7)
-    seen = []
-    for _ in range(300):
-        at_rest = ratios(random, 0.05)
-        visible = verdict(stein_interval(at_rest, PILOT), len(at_rest)).visible
-        with_effect = at_rest * (1 - visible) ** 2
-        found = verdict(stein_interval(with_effect, PILOT), len(with_effect))
-        seen.append(found.kind == FASTER)
-    assert np.mean(seen) > 0.9
 
 
 def times_of(random, change, noise: float = 0.03, each: int = 8):
@@ -220,10 +176,6 @@ def test_the_change_is_that_from_the_first_measurement_to_the_last():
     found = drift(*times_of(np.random.default_rng(0), lambda t: 1.3**t, noise=0))
     # Each configuration is divided by its own median, and the two began one moment apart.
     assert found.change.estimate == pytest.approx(0.3, abs=0.03)
+    assert drift({"one": [0, 1, 2]}, {"one": [1.0, 2.0, 3.0]}) is drift({}, {}) is None
     noisy = drift(*times_of(np.random.default_rng(0), lambda t: 1.3**t))
     assert noisy.change.low < noisy.change.estimate < noisy.change.high
-
-
-def test_few_measurements_are_not_judged():
-    assert drift({"one": [0, 1, 2]}, {"one": [1.0, 2.0, 3.0]}) is None
-    assert drift({}, {}) is None

@@ -11,11 +11,11 @@ from pages import TITLE, Parsed, failed
 from sentences import check
 
 from escala.analysis.attribution import WHOLE
-from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE
+from escala.analysis.verdicts import NOT_DISTINGUISHABLE
 from escala.record.comparable import CONFIGURATION
 from escala.report import tables
 from escala.report.findings import of_section
-from escala.report.findings.verdicts import Headline, Ratio, answering, could_have_seen
+from escala.report.findings.verdicts import answering
 from escala.report.findings.words import Finding, quoted
 from escala.report.overview import overview
 from escala.report.page import brief, page
@@ -79,45 +79,12 @@ def test_the_largest_error_of_predictions_has_a_direction(frames, error, directi
     )
 
 
-def test_accuracies_beside_near_duplicates_are_medians(frames):
-    frames["leakage"] = pd.DataFrame(
-        {
-            "dataset": "d", "workload": "w", "split_by": "genome", "not_separable": None,
-            "similar_share": [0.1, 0.2, 0.6], "accuracy": [0.5, 0.625, 0.875],
-            "rest_accuracy": [0.25, 0.375, 0.75],
-        }
-    )  # fmt: skip
-    text = _texts(frames, "scores")
-    assert "20 % of the test rows have a near-duplicate" in text
-    assert "is 0.625 on all test rows, and 0.375 on rows without near-duplicate" in text
-
-
 def test_only_the_current_runs_count_as_failed(tmp_path):
     frames = failed(tmp_path)
     assert "Of 2 timing runs, 2 did not end ok." in _texts(frames, "failures")
     earlier = frames["runs"].iloc[:1].assign(current=False, repeat=9)
     frames["runs"] = pd.concat([frames["runs"], earlier], ignore_index=True)
     assert "Of 2 timing runs, 2 did not end ok." in _texts(frames, "failures")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "visible", "expected"),
-    [
-        (NOT_DISTINGUISHABLE, 0.101, "could have seen 11 %"),
-        (NOT_DISTINGUISHABLE, 0.10, "could have seen 10 %"),
-        (NOT_DISTINGUISHABLE, math.nan, ""),
-        (FASTER, 0.1, ""),
-    ],
-)
-def test_what_could_have_been_seen_is_rounded_up(verdict, visible, expected):
-    nothing = Ratio(1.0, 0.9, 1.1, 7)
-    assert could_have_seen(Headline(verdict, visible, nothing, False)) == expected
-
-
-@pytest.mark.parametrize("other", [True, False])
-def test_runs_on_other_hosts_are_told(frames, other):
-    frames["speedup"]["other_hosts"] = other
-    assert ("ran on different hosts of one kind" in _texts(frames, "sure")) == other
 
 
 def test_runs_that_are_not_comparable_are_no_points(frames):
@@ -216,13 +183,6 @@ def test_a_slow_run_is_not_called_disturbed(frames):
     assert "about four times its 7 pairs" in _texts(frames, "next")
 
 
-def test_what_is_not_known_of_other_work_is_said(frames):
-    _without_verdict(frames, disturbed_because="node: /proc/stat cannot be read")
-    sure = _texts(frames, "sure")
-    assert "Whether other work disturbed 1 run is not known" in sure
-    assert "No other work" not in sure
-
-
 def test_runs_without_a_partner_are_told_and_counted_in_the_advice(frames):
     assert "no run of the reference" not in _texts(frames, "sure")
     speedup = frames["speedup"]
@@ -234,20 +194,3 @@ def test_runs_without_a_partner_are_told_and_counted_in_the_advice(frames):
     assert "For a verdict on `horovod-mpi 1x2 tuned`, set `repeats` to 8 or more" in _texts(
         frames, "next"
     )
-
-
-@pytest.mark.parametrize(("change", "harmless"), [(0.1, True), (-0.1, True), (0.6, False)])
-def test_only_a_small_drift_is_called_harmless(frames, change, harmless):
-    frames["drift"] = pd.DataFrame(
-        {
-            "session": ["one"], "kind": ["measured"], "detected": [True], "change": [change],
-            "change_low": [change - 0.05], "change_high": [change + 0.05],
-        }
-    )  # fmt: skip
-    assert ("hardly notice" in _texts(frames, "sure")) == harmless
-
-
-def test_the_gpus_of_a_machine_are_named(frames):
-    assert "GPU" not in _texts(frames, "data")
-    frames["runs"]["gpus"] = "Model A; Model A"
-    assert "It has the GPU `Model A; Model A`." in _texts(frames, "data")

@@ -10,7 +10,8 @@ import pandas as pd
 
 from escala.core.files import read_json
 from escala.data import LEAKAGE, kind_of
-from escala.report.tables.base import ABOUT, Evidence, Tables, data_of, names_of
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
 
 STAGES = ("records", "kept", "train", "balanced", "test")
 _OF_RECORDS = (
@@ -32,7 +33,7 @@ def classes(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         for label, counts in split.get("counts", {}).items():
             row = {} if report is None else report.loc[label]
             yield {
-                **{key: split[key] for key in ("dataset", "split_seed", *ABOUT)},
+                **{key: split[key] for key in ("dataset", "split_seed", *base.ABOUT)},
                 "class": label,
                 **{stage: counts.get(stage) for stage in STAGES},
                 **{key: row.get(key) for key in _OF_RECORDS},
@@ -43,7 +44,7 @@ def baselines(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield each score that a dataset declares to be reached without any model."""
     for path in map(Path, evidence.dataset_files):
         split = read_json(path)
-        about = {key: split[key] for key in ("dataset", "split_seed", *ABOUT)}
+        about = {key: split[key] for key in ("dataset", "split_seed", *base.ABOUT)}
         for baseline, scores in split.get("baselines", {}).items():
             for score, value in scores.items():
                 yield about | {"baseline": baseline, "score": score, "value": value}
@@ -78,7 +79,7 @@ def leakage(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         limit = read_json(folder / "leakage.json")["similarity"]
         rest, right = similarity < np.float32(limit), predictions == labels
         yield {
-            **names_of(run),
+            **base.names_of(run),
             "split_by": split["split"]["by"],
             "not_separable": ";".join(split["not_separable"]) or None,
             "similarity": limit,
@@ -90,5 +91,5 @@ def leakage(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "rest_rows": int(rest.sum()),
             "rest_accuracy": float(right[rest].mean()) if rest.any() else None,
             "rest_kind": "measured" if rest.any() else "unavailable",
-            **data_of(run),
+            **base.data_of(run),
         }

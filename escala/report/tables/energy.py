@@ -11,23 +11,8 @@ import pandas as pd
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.experiment.references import Configuration, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement, left_out, matched
-from escala.report.tables.base import (
-    ABOUT,
-    Evidence,
-    Tables,
-    by_configuration,
-    cores_of,
-    data_of,
-    epochs_to_target,
-    is_cut,
-    is_timed,
-    named,
-    over,
-    reasons,
-    reference_columns,
-    seconds_per_epoch,
-    timed,
-)
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
 from escala.runtime.layout import Layout
 
 JOULES_PER_KWH = 3.6e6
@@ -56,9 +41,9 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration and each basis on which devices are counted."""
     settings = evidence.probe_settings.get("energy", {})
     model, grams = settings.get("power_model"), settings.get("grams_co2_per_kwh")
-    captured = by_configuration(evidence.probe_runs("energy"))
-    usable = by_configuration(filter(is_timed, evidence.runs))
-    trained = by_configuration(r for r in evidence.runs if r["training"]["kind"] != "fit")
+    captured = base.by_configuration(evidence.probe_runs("energy"))
+    usable = base.by_configuration(filter(base.is_timed, evidence.runs))
+    trained = base.by_configuration(r for r in evidence.runs if r["training"]["kind"] != "fit")
     known = {
         names: found
         for names in {**trained, **captured}
@@ -72,15 +57,15 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             compared_with(configuration, evidence.references), (1, configuration)
         )
         common = {
-            **named(names),
-            **reference_columns(number, reference),
+            **base.named(names),
+            **base.reference_columns(number, reference),
             "nodes": Layout.parse(any_run["layout"]).nodes,
-            "cores": cores_of(any_run),
+            "cores": base.cores_of(any_run),
             **_core_hours(names, any_run, tables["runs"]),
-            **data_of(any_run, ABOUT),
+            **base.data_of(any_run, base.ABOUT),
         }
         failed = [run for run in captured.get(names, ()) if run["status"] != "ok"]
-        why = reasons(pd.DataFrame(failed)) if failed else None
+        why = base.reasons(pd.DataFrame(failed)) if failed else None
         mine, theirs = known.get(names), known.get((*names[:2], *reference))
         for basis in BASES:
             row = common | {"basis": basis, "kind": "unavailable", "runs": 0, "pairs": 0}
@@ -108,7 +93,7 @@ def _energies(
         source, names = (
             ";".join(dict.fromkeys(each[key] for each in devices)) for key in ("source", "device")
         )
-        kind = "estimated" if any(map(is_cut, ok)) else "measured"
+        kind = "estimated" if any(map(base.is_cut, ok)) else "measured"
         return _Energies(ok, kind, source, names)
     return _Energies(list(usable), "estimated", MODEL, None) if model and usable else None
 
@@ -149,12 +134,12 @@ def _joules(run: Measurement, source: str, basis: str, model: Mapping | None) ->
     """Return the joules of an epoch of a run, or why they are not known."""
     if source != MODEL:
         found = BASES[basis](run)
-        to_epoch = seconds_per_epoch(run) / run["seconds"]["train"]
+        to_epoch = base.seconds_per_epoch(run) / run["seconds"]["train"]
         return found if isinstance(found, str) else found * to_epoch
-    watts = cores_of(run) * model["core_watts"]
+    watts = base.cores_of(run) * model["core_watts"]
     if basis != "above idle":
         watts += Layout.parse(run["layout"]).nodes * model["node_watts"]
-    return watts * seconds_per_epoch(run)
+    return watts * base.seconds_per_epoch(run)
 
 
 def _of_basis(mine: _Energies, basis: str, model: Mapping | None) -> dict:
@@ -163,7 +148,7 @@ def _of_basis(mine: _Energies, basis: str, model: Mapping | None) -> dict:
     about = {"source": mine.source, "devices": mine.devices, "runs": len(mine.runs)}
     if unknown := next((each for each in found if isinstance(each, str)), None):
         return about | {"kind": "unavailable", "reason": unknown}
-    seconds, joules = np.array([*map(seconds_per_epoch, mine.runs)]), np.array(found)
+    seconds, joules = np.array([*map(base.seconds_per_epoch, mine.runs)]), np.array(found)
     return about | {
         "kind": mine.kind,
         "reason": None,
@@ -192,7 +177,7 @@ def _ratios(
         why = "; ".join(dict.fromkeys(found.refused)) or "no two runs share session and repeat"
         return {"reason": f"no ratio: {why}"}
     ratios = np.divide(*map(np.array, joules))
-    seconds = np.divide(*(np.array([*map(seconds_per_epoch, side)]) for side in sides))
+    seconds = np.divide(*(np.array([*map(base.seconds_per_epoch, side)]) for side in sides))
     return {
         "pairs": len(found.runs),
         "reason": left_out(len(found.runs), found.refused),
@@ -207,8 +192,8 @@ def _to_target(joules_per_epoch: float, usable: Sequence[Measurement]) -> dict[s
     A run that did not reach it counts as one that never does.
     """
     target = next((run["training"]["target_accuracy"] for run in usable), None)
-    whole = [run for run in usable if not is_cut(run)] if target else []
-    epochs = [epochs_to_target(run) or np.inf for run in whole]
+    whole = [run for run in usable if not base.is_cut(run)] if target else []
+    epochs = [base.epochs_to_target(run) or np.inf for run in whole]
     needed = float(np.median(epochs)) if epochs else np.inf
     if np.isinf(needed):
         return {"target_accuracy": target}
@@ -221,7 +206,7 @@ def _to_target(joules_per_epoch: float, usable: Sequence[Measurement]) -> dict[s
 
 def _core_hours(names: tuple, run: Measurement, runs: pd.DataFrame) -> dict:
     """Return the core-hours of an epoch, by the timing runs."""
-    usable = timed(runs[(runs[list(CONFIGURATION)] == list(names)).all(axis=1)])
-    factor = cores_of(run) / _SECONDS_PER_HOUR
-    seconds = over(usable, "train_seconds_per_epoch")
+    usable = base.timed(runs[(runs[list(CONFIGURATION)] == list(names)).all(axis=1)])
+    factor = base.cores_of(run) / _SECONDS_PER_HOUR
+    seconds = base.over(usable, "train_seconds_per_epoch")
     return Interval(*(each and each * factor for each in seconds)).columns("core_hours_per_epoch")

@@ -31,14 +31,8 @@ from escala.record.comparable import (
     matched,
     newest_of_repeats,
 )
-from escala.report.tables.base import (
-    ABOUT,
-    Evidence,
-    Tables,
-    data_of,
-    is_timed,
-    wall_per_epoch,
-)
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
 
 RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
 #: Largest difference of the product of the ratios from the ratio of the ends, as a share of it.
@@ -71,7 +65,7 @@ def ladder(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         task = {"dataset": dataset, "workload": workload}
         for name, pairs in groupby(evidence.pairs, key=lambda pair: pair["ladder"]):
             for row in _rows([_series(runs, pair) for pair in pairs]):
-                yield task | {"ladder": name} | row | data_of(runs[0], ABOUT)
+                yield task | {"ladder": name} | row | base.data_of(runs[0], base.ABOUT)
 
 
 def _rows(series: list[_Series]) -> Iterator[dict]:
@@ -89,14 +83,15 @@ def _series(runs: Sequence[Measurement], pair: Mapping) -> _Series:
     before, after = (
         [
             r
-            for r in filter(is_timed, runs)
+            for r in filter(base.is_timed, runs)
             if [r[key] for key in CONFIGURATION[2:]] == [*pair[side]]
         ]
         for side in ("before", "after")
     )
     found = newest_of_repeats(matched(after, before))
     seconds = [
-        [*map(wall_per_epoch, match)] for match in zip(found.references, found.runs, strict=True)
+        [*map(base.wall_per_epoch, match)]
+        for match in zip(found.references, found.runs, strict=True)
     ]
     known = np.array([each for each in seconds if None not in each], float).reshape(-1, 2)
     return _Series(pair, runs, *known.T, found.refused)

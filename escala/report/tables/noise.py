@@ -9,61 +9,53 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL, Interval
 from escala.analysis.verdicts import MIN_MEASUREMENTS, noise_floor
 from escala.analysis.verdicts import drift as drift_of
 from escala.record.comparable import left_out, matched, newest_of_repeats
-from escala.report.tables.base import (
-    ABOUT,
-    Evidence,
-    Tables,
-    by_configuration,
-    data_of,
-    failures,
-    interval_of_matches,
-    is_timed,
-    kind,
-    least_certain,
-    named,
-    ratios,
-    seconds_per_epoch,
-)
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
 
 
 def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each reference that the experiment runs twice in each repeat."""
-    first = by_configuration(filter(is_timed, evidence.runs))
-    for names, duplicates in by_configuration(evidence.duplicates).items():
-        found = newest_of_repeats(matched(filter(is_timed, duplicates), first.get(names, ())))
-        number, ratio = len(found.runs), interval_of_matches(ratios(found), found, evidence)
+    first = base.by_configuration(filter(base.is_timed, evidence.runs))
+    for names, duplicates in base.by_configuration(evidence.duplicates).items():
+        found = newest_of_repeats(matched(filter(base.is_timed, duplicates), first.get(names, ())))
+        number, ratio = (
+            len(found.runs),
+            base.interval_of_matches(base.ratios(found), found, evidence),
+        )
         yield {
-            **named(names),
+            **base.named(names),
             "pairs": number,
             "sessions": len({run["session"] for run in found.runs}),
-            "kind": least_certain(map(kind, (*found.runs, *found.references))),
+            "kind": base.least_certain(map(base.kind, (*found.runs, *found.references))),
             "reason": left_out(number, found.refused) if number else _unmatched(duplicates),
             **ratio.columns("ratio"),
             "floor": noise_floor(ratio) if number >= VALUES_FOR_INTERVAL else None,
-            **data_of(duplicates[0], ABOUT),
+            **base.data_of(duplicates[0], base.ABOUT),
         }
 
 
 def _unmatched(duplicates: list) -> str:
     """Return why a reference has no ratio to itself."""
     if any(run["current"] and run["status"] != "ok" for run in duplicates):
-        return f"second runs failed: {failures(duplicates)}"
+        return f"second runs failed: {base.failures(duplicates)}"
     return "no second run that ended ok, not resumed, shares session and repeat with a first one"
 
 
 def drift(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each session, with how its times changed."""
     sessions: dict[str, list] = {}
-    for run in filter(is_timed, (*evidence.runs, *evidence.duplicates)):
+    for run in filter(base.is_timed, (*evidence.runs, *evidence.duplicates)):
         if run["training"]["kind"] != "fit":
             sessions.setdefault(run["session"], []).append(run)
     for session, runs in sorted(sessions.items()):
-        by_name = by_configuration(runs)
+        by_name = base.by_configuration(runs)
         moments = {
             names: [datetime.fromisoformat(run["started"]).timestamp() for run in each]
             for names, each in by_name.items()
         }
-        found = drift_of(moments, {n: [*map(seconds_per_epoch, e)] for n, e in by_name.items()})
+        found = drift_of(
+            moments, {n: [*map(base.seconds_per_epoch, e)] for n, e in by_name.items()}
+        )
         every = [moment for each in moments.values() for moment in each]
         change = found.change if found else Interval(None, None, None)
         reason = "all runs began at the same moment"

@@ -13,14 +13,8 @@ import pandas as pd
 from escala.analysis.attribution import WHOLE
 from escala.core.files import read_json
 from escala.record.comparable import CONFIGURATION, Measurement, unlike_machines
-from escala.report.tables.base import (
-    Evidence,
-    Tables,
-    by_configuration,
-    epochs_to_target,
-    over,
-    timed,
-)
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.runs import median_to_target
 
 #: By term of the model: columns of `predictions`, and parts of a step that clocks measure
@@ -42,7 +36,7 @@ def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     if evidence.predictions_file is None:
         return
     content = read_json(evidence.predictions_file)
-    by_name = by_configuration(evidence.runs)
+    by_name = base.by_configuration(evidence.runs)
     for row in content["configurations"]:
         runs = by_name.get(tuple(row[name] for name in CONFIGURATION), [])
         found = _measured(row, runs, content["machine"], tables["runs"])
@@ -55,8 +49,8 @@ def _measured(
     """Return the measured times on machines like the calibrated one, and the error."""
     unlike = {run["file"]: unlike_machines([machine], run["ranks"]["machines"][:1]) for run in runs}
     alike = [file for file, reason in unlike.items() if reason is None]
-    usable = timed(table)[lambda frame: frame["file"].isin(alike)]
-    seconds, target = over(usable, "train_seconds_per_epoch"), median_to_target(usable)
+    usable = base.timed(table)[lambda frame: frame["file"].isin(alike)]
+    seconds, target = base.over(usable, "train_seconds_per_epoch"), median_to_target(usable)
     found = {
         "runs": len(usable),
         "measured_seconds_to_target": target["time_to_target_seconds"]
@@ -85,7 +79,9 @@ def _predicted_to_target(evidence: Evidence, row: Mapping) -> dict:
     """
     seconds = row.get("predicted_seconds_per_epoch")
     epochs = [
-        epochs_to_target(run) or np.inf for run in evidence.evaluated if _has_same_steps(run, row)
+        base.epochs_to_target(run) or np.inf
+        for run in evidence.evaluated
+        if _has_same_steps(run, row)
     ]
     needed = float(np.median(epochs)) if epochs else np.inf
     if row["ranks"] == 1 or seconds is None or np.isinf(needed):

@@ -10,13 +10,8 @@ import pandas as pd
 from escala.analysis.attribution import SOURCES, TIMELINE, moments, of_run, typical_step
 from escala.experiment.references import ONE_PROCESS, Configuration, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement, matched
-from escala.report.tables.base import (
-    Evidence,
-    Tables,
-    by_configuration,
-    data_of,
-    reference_columns,
-)
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
 
 _NO_CLOCK = "the ranks ran on several machines, whose clocks differ"
 _NOT_INSIDE = "the strategy has no moments inside the step"
@@ -26,7 +21,7 @@ def _about(run: Measurement) -> dict:
     """Return the columns on a probe run, which is unavailable until more is known."""
     names = {key: run[key] for key in (*CONFIGURATION, "session", "status", "reason")}
     oversubscribed = run["ranks"]["oversubscribed"]
-    return data_of(run) | names | {"oversubscribed": oversubscribed, "kind": "unavailable"}
+    return base.data_of(run) | names | {"oversubscribed": oversubscribed, "kind": "unavailable"}
 
 
 def _is_alone(run: Measurement) -> bool:
@@ -36,7 +31,7 @@ def _is_alone(run: Measurement) -> bool:
 def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each part of a step of each rank, and one for each run that failed."""
     runs = evidence.probe_runs("clocks")
-    ok = by_configuration(run for run in runs if run["status"] == "ok")
+    ok = base.by_configuration(run for run in runs if run["status"] == "ok")
     parts = {
         run["file"]: of_run(Path(run["file"]), _is_alone(run), run["ranks"]["one_clock"])
         for each in ok.values()
@@ -64,7 +59,7 @@ def _main_reference(
     for number, reference in compared_with(configuration, evidence.references):
         candidates = ok.get((run["dataset"], run["workload"], *reference), ())
         found = matched([run], candidates).references
-        return reference_columns(number, reference), next(iter(found), None)
+        return base.reference_columns(number, reference), next(iter(found), None)
     return {}, None
 
 

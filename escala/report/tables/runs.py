@@ -13,23 +13,8 @@ from escala.analysis.statistics import Interval, median_interval
 from escala.experiment.references import Configuration, reference_number
 from escala.record.comparable import CONFIGURATION, Measurement
 from escala.record.disturbance import earlier
-from escala.report.tables.base import (
-    PARTS,
-    Evidence,
-    Tables,
-    data_of,
-    epochs_to_target,
-    is_cut,
-    kind,
-    least_certain,
-    named,
-    names_of,
-    over,
-    reasons,
-    seconds_per_epoch,
-    timed,
-    wall_per_epoch,
-)
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
 
 _TRAINING = (
     "global_batch", "rows_per_rank", "learning_rate", "optimizer", "epochs_asked", "epochs_done",
@@ -49,14 +34,14 @@ def row(run: Measurement) -> dict:
     """Return the row of a measurement."""
     ranks, training, machine = run["ranks"], run["training"], run["machine"]
     seconds, steps = run["seconds"] or {}, run["step_seconds"] or {}
-    ok, cut = run["status"] == "ok", is_cut(run)
+    ok, cut = run["status"] == "ok", base.is_cut(run)
     evaluation = {} if cut else run["evaluation"] or {}
     disturbance, link = run.get("disturbance") or {}, run["link"] or {}
     return {
-        **names_of(run),
+        **base.names_of(run),
         **{key: run[key] for key in ("current", "comparable", "incomparable_because")},
         **{key: run[key] for key in ("status", "reason", "started")},
-        "kind": kind(run),
+        "kind": base.kind(run),
         "training_kind": training["kind"],
         "ranks": ranks["asked"],
         "ranks_obtained": ranks["obtained"],
@@ -69,12 +54,12 @@ def row(run: Measurement) -> dict:
         **{key: training[key] for key in _TRAINING},
         "resumptions": len(training["resumed_after"]),
         "train_seconds": seconds.get("train"),
-        "train_seconds_per_epoch": seconds_per_epoch(run) if ok else None,
-        "epoch_wall_seconds_per_epoch": wall_per_epoch(run),
+        "train_seconds_per_epoch": base.seconds_per_epoch(run) if ok else None,
+        "epoch_wall_seconds_per_epoch": base.wall_per_epoch(run),
         "step_median_seconds": steps.get("median"),
         "step_p90_seconds": steps.get("p90"),
         "samples_per_second": run["samples_per_second"],
-        **{f"{part}_seconds": seconds.get(part) for part in PARTS},
+        **{f"{part}_seconds": seconds.get(part) for part in base.PARTS},
         "wall_seconds": run["wall_seconds"],
         **_program(run),
         "disturbed": disturbance.get("disturbed"),
@@ -83,7 +68,7 @@ def row(run: Measurement) -> dict:
         "accuracy": evaluation.get("accuracy"),
         "macro_f1": evaluation.get("macro", {}).get("f1"),
         **time_to_target(run),
-        **data_of(run),
+        **base.data_of(run),
         **{key: machine[key] for key in ("cpu", "cores_available", "memory_bytes", "kernel")},
         "gpus": "; ".join(machine.get("gpus", [])) or None,
         "hostname": machine["hostname"],
@@ -121,7 +106,7 @@ def time_to_target(run: Measurement) -> dict:
     found = {"target_accuracy": target, "time_to_target_seconds": None}
     if run["status"] != "ok" or target is None:
         return found | {"time_to_target_kind": "unavailable"}
-    needed = epochs_to_target(run)
+    needed = base.epochs_to_target(run)
     return found | {
         "time_to_target_seconds": sum(epoch["train_seconds"] for epoch in run["epochs"][:needed]),
         "time_to_target_kind": "censored" if needed is None else "measured",
@@ -131,19 +116,24 @@ def time_to_target(run: Measurement) -> dict:
 def epochs(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each epoch of every measurement."""
     for run in evidence.runs:
-        about = {"validated_on": run["training"]["validated_on"], **data_of(run)}
+        about = {"validated_on": run["training"]["validated_on"], **base.data_of(run)}
         for epoch in run["epochs"]:
-            yield names_of(run) | {key: run[key] for key in ("current", "status")} | epoch | about
+            yield (
+                base.names_of(run)
+                | {key: run[key] for key in ("current", "status")}
+                | epoch
+                | about
+            )
 
 
 def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration, with the medians over its measurements."""
     for names, group in tables["runs"].groupby(list(CONFIGURATION), sort=False):
-        current, usable = group[group["current"]], timed(group)
+        current, usable = group[group["current"]], base.timed(group)
         scored, failed = (current[(current["status"] == "ok") == ok] for ok in (True, False))
         whole = usable[usable["kind"] == "measured"]
         yield {
-            **named(names),
+            **base.named(names),
             "reference": reference_number(Configuration(*names[2:]), evidence.references),
             "training_kind": group["training_kind"].iloc[0],
             "ranks": group["ranks"].iloc[0],
@@ -153,21 +143,21 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "measurements": len(usable),
             "sessions": usable["session"].nunique(),
             "hosts": ";".join(sorted(set(";".join(usable["hosts"]).split(";")) - {""})),
-            "kind": least_certain(usable["kind"]),
-            "reason": None if len(usable) else reasons(failed),
-            **over(usable, "train_seconds_per_epoch").columns("train", "_seconds_per_epoch"),
-            **over(whole, "train_seconds").columns("total_train", "_seconds"),
-            **over(usable, "step_median_seconds").columns("step", "_seconds"),
-            **over(usable, "samples_per_second").columns("samples_per_second"),
-            **over(scored, "accuracy").columns("accuracy"),
+            "kind": base.least_certain(usable["kind"]),
+            "reason": None if len(usable) else base.reasons(failed),
+            **base.over(usable, "train_seconds_per_epoch").columns("train", "_seconds_per_epoch"),
+            **base.over(whole, "train_seconds").columns("total_train", "_seconds"),
+            **base.over(usable, "step_median_seconds").columns("step", "_seconds"),
+            **base.over(usable, "samples_per_second").columns("samples_per_second"),
+            **base.over(scored, "accuracy").columns("accuracy"),
             **median_to_target(usable),
-            **{key: over(usable, key).estimate for key in _WITHOUT_INTERVAL},
+            **{key: base.over(usable, key).estimate for key in _WITHOUT_INTERVAL},
             **{key: group[key].iloc[0] for key in ("provenance", "leaky")},
         }
 
 
 _WITHOUT_INTERVAL = (
-    "epoch_wall_seconds_per_epoch", *(f"{part}_seconds" for part in PARTS),
+    "epoch_wall_seconds_per_epoch", *(f"{part}_seconds" for part in base.PARTS),
     "first_epoch_seconds", "program_seconds", "wall_seconds",
 )  # fmt: skip
 

@@ -8,27 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from escala.analysis.statistics import (
-    Interval,
-    deviation,
-    mean_interval,
-    pooled_rates,
-    rate_differences,
-)
+from escala.analysis.rates import pooled_rates, rate_differences
+from escala.analysis.statistics import Interval, deviation, mean_interval
 from escala.core.files import read_json
 from escala.experiment.references import Configuration, compared_with
 from escala.record.comparable import Measurement
-from escala.report.tables.base import (
-    ABOUT,
-    Evidence,
-    Tables,
-    by_configuration,
-    data_of,
-    kind_of,
-    named,
-    names_of,
-    reference_columns,
-)
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
 
 #: The score of every classification. A workload with scores of its own has those in its place.
 ACCURACY = "accuracy"
@@ -40,23 +26,23 @@ def scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield each score of a workload with scores of its own, of every run whose scores count."""
     for run in evidence.evaluated:
         for name, value in (run["evaluation"] or {}).get("scores", {}).items():
-            yield names_of(run) | {"score": name, "value": value} | data_of(run)
+            yield base.names_of(run) | {"score": name, "value": value} | base.data_of(run)
 
 
 def epoch_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield each score that a workload gives after an epoch, of the runs whose scores count."""
     for run in evidence.evaluated:
-        about = {"validated_on": run["training"]["validated_on"], **data_of(run)}
+        about = {"validated_on": run["training"]["validated_on"], **base.data_of(run)}
         for epoch in run["epochs"]:
             for name, value in epoch.get("scores", {}).items():
                 row = {"epoch": epoch["epoch"], "score": name, "value": value}
-                yield names_of(run) | row | about
+                yield base.names_of(run) | row | about
 
 
 def confusion(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each cell of the matrix of every run whose scores count."""
     for run in evidence.classified:
-        evaluation, about = run["evaluation"], names_of(run) | data_of(run)
+        evaluation, about = run["evaluation"], base.names_of(run) | base.data_of(run)
         for true, row in zip(evaluation["classes"], evaluation["confusion_matrix"], strict=True):
             for predicted, count in zip(evaluation["classes"], row, strict=True):
                 yield about | {"true_class": true, "predicted_class": predicted, "rows": count}
@@ -65,7 +51,7 @@ def confusion(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def reports(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield scores by class, their averages, and the accuracy of every run whose scores count."""
     for run in evidence.classified:
-        found, about = run["evaluation"], names_of(run) | data_of(run)
+        found, about = run["evaluation"], base.names_of(run) | base.data_of(run)
         for label, of_class in found["per_class"].items():
             yield about | {"level": "class", "class": label} | of_class
         for level in ("macro", "weighted"):
@@ -76,7 +62,7 @@ def reports(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 def pooled(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield precision, recall and F1 of each class of each configuration, pooled over runs."""
-    for names, runs in by_configuration(evidence.classified).items():
+    for names, runs in base.by_configuration(evidence.classified).items():
         splits = [run["data"]["split_seed"] for run in runs]
         matrices = [np.array(run["evaluation"]["confusion_matrix"]) for run in runs]
         rates = pooled_rates(matrices, splits)
@@ -86,19 +72,19 @@ def pooled(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             precision, recall = (rate.precision, rate.recall) if rate.actual else (unknown, unknown)
             rows = rate.predicted + rate.actual
             yield {
-                **named(names),
+                **base.named(names),
                 "class": label,
                 "runs": len(runs),
                 "splits": len(set(splits)),
                 **precision.columns("precision"),
-                "precision_kind": kind_of(precision),
+                "precision_kind": base.kind_of(precision),
                 **recall.columns("recall"),
-                "recall_kind": kind_of(recall),
+                "recall_kind": base.kind_of(recall),
                 "f1": 2 * rate.true_positives / rows if rate.actual else None,
                 "true_positives": rate.true_positives,
                 "predicted": rate.predicted,
                 "actual": rate.actual,
-                **data_of(runs[0], ABOUT),
+                **base.data_of(runs[0], base.ABOUT),
             }
 
 
@@ -111,7 +97,7 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     the test rows or of the training rows. Several splits share rows, so the intervals are then
     rather too narrow.
     """
-    groups = by_configuration(evidence.evaluated)
+    groups = base.by_configuration(evidence.evaluated)
     for names, runs in groups.items():
         is_fit = runs[0]["training"]["kind"] == "fit"
         # All runs of a fit are in one process.
@@ -121,7 +107,7 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 own = [run for run in runs if score in scores_of(run)]
                 values = [scores_of(run)[score] for run in own]
                 yield {
-                    **named(names),
+                    **base.named(names),
                     **reference,
                     "score": score,
                     "runs": len(own),
@@ -129,7 +115,7 @@ def mean_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                     **mean_interval(values).columns("mean"),
                     "standard_deviation": deviation(values),
                     **_difference(score, matches),
-                    **data_of(runs[0], ABOUT),
+                    **base.data_of(runs[0], base.ABOUT),
                 }
 
 
@@ -146,7 +132,7 @@ def _references(
     """Yield the columns that name each reference of a configuration, and runs on the same rows."""
     for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
         matches = on_same_rows(runs, groups.get((*names[:2], *reference), []))
-        yield reference_columns(number, reference), matches
+        yield base.reference_columns(number, reference), matches
 
 
 def on_same_rows(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Matches:
@@ -173,13 +159,13 @@ def _difference(score: str, matches: Matches) -> dict:
         "pairs": len(values),
         **found.columns("difference"),
         "difference_standard_deviation": deviation(values),
-        "kind": kind_of(found),
+        "kind": base.kind_of(found),
     }
 
 
 def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield differences of precision and recall from a reference's on the same rows, by class."""
-    groups = by_configuration(evidence.classified)
+    groups = base.by_configuration(evidence.classified)
     splits = {Path(path).parent: read_json(Path(path)) for path in evidence.dataset_files}
     folders = {(each["dataset"], each["split_seed"]): folder for folder, each in splits.items()}
     for names, runs in groups.items():
@@ -190,7 +176,7 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             for label, differs in enumerate(rate_differences(*tested, len(classes))):
                 of_class = tested.labels == label
                 yield {
-                    **named(names),
+                    **base.named(names),
                     **reference,
                     "class": classes[label],
                     "runs": len(matches),
@@ -198,10 +184,10 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                     "rows": int(of_class.sum()),
                     "genomes": len(np.unique(tested.genomes[of_class])),
                     **differs.precision.columns("precision_difference"),
-                    "precision_kind": kind_of(differs.precision),
+                    "precision_kind": base.kind_of(differs.precision),
                     **differs.recall.columns("recall_difference"),
-                    "recall_kind": kind_of(differs.recall),
-                    **data_of(runs[0], ABOUT),
+                    "recall_kind": base.kind_of(differs.recall),
+                    **base.data_of(runs[0], base.ABOUT),
                 }
 
 

@@ -33,23 +33,8 @@ from escala.record.comparable import (
     matched,
     newest_of_repeats,
 )
-from escala.report.tables.base import (
-    ABOUT,
-    Evidence,
-    Tables,
-    by_configuration,
-    by_stein,
-    cores_of,
-    data_of,
-    failures,
-    interval_of_matches,
-    is_timed,
-    kind,
-    least_certain,
-    named,
-    ratios,
-    reference_columns,
-)
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.runs import time_to_target
 from escala.runtime.layout import Layout
 
@@ -88,13 +73,13 @@ class Comparison:
 
     @cached_property
     def ratios(self) -> np.ndarray:
-        return ratios(self.newest)
+        return base.ratios(self.newest)
 
 
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
     """Yield each configuration that is trained over epochs with each reference of it."""
-    usable = by_configuration(filter(is_timed, (*evidence.runs, *evidence.earlier)))
-    for names, runs in by_configuration(evidence.runs).items():
+    usable = base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.earlier)))
+    for names, runs in base.by_configuration(evidence.runs).items():
         if runs[0]["training"]["kind"] == "fit":
             continue
         for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
@@ -108,7 +93,7 @@ def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     every = list(comparisons(evidence))
     # The best is selected from one group, so all of it counts, whether it is shown or not.
     sizes = Counter(_group(each, evidence) for each in every if each.newest.runs)
-    by_name = by_configuration(evidence.runs)
+    by_name = base.by_configuration(evidence.runs)
     floors = {
         tuple(row[key] for key in CONFIGURATION): row["floor"]
         for row in tables["noise"].dropna(subset=["floor"]).to_dict("records")
@@ -123,14 +108,14 @@ def _row(
 ) -> dict:
     runs, newest = by_name[each.names], each.newest
     sides = list(zip(newest.runs, newest.references, strict=True))
-    cores, baseline = judged.settings(cores_of)
+    cores, baseline = judged.settings(base.cores_of)
     share = baseline / cores if baseline else None
     ratio, found = judged.of_epochs(LEVEL), judged.verdict(LEVEL)
     faster = inverse(ratio)
     batch, other_batch = judged.batches
     return {
-        **named(each.names),
-        **reference_columns(each.number, each.reference),
+        **base.named(each.names),
+        **base.reference_columns(each.number, each.reference),
         "ranks": Layout.parse(each.configuration.layout).ranks,
         "cores": cores,
         "reference_cores": baseline,
@@ -140,7 +125,7 @@ def _row(
         "other_hosts": any(_on_other_hosts(*(run["ranks"]["hosts"] for run in side))
                            for side in sides),
         "pairs": len(sides),
-        "kind": least_certain(kind(run) for side in sides for run in side),
+        "kind": base.least_certain(base.kind(run) for side in sides for run in side),
         "reason": left_out(len(sides), newest.refused) if sides else _unmatched(each, by_name),
         "sessions": len({run["session"] for run in newest.runs}),
         "noise_floor": judged.floor,
@@ -152,7 +137,7 @@ def _row(
         **_target_ratio(newest),
         **_as_best(judged, compared),
         **_over_sessions(judged, compared),
-        **data_of(runs[0], ABOUT),
+        **base.data_of(runs[0], base.ABOUT),
     }  # fmt: skip
 
 
@@ -174,7 +159,7 @@ class _Judged:
 
     def of_epochs(self, level: float) -> Interval:
         comparison = self.comparison
-        return interval_of_matches(comparison.ratios, comparison.newest, self.evidence, level)
+        return base.interval_of_matches(comparison.ratios, comparison.newest, self.evidence, level)
 
     def interval(self, level: float) -> tuple[Interval, int, bool]:
         """Return the ratio, the matches behind it, and whether so many can reach the level."""
@@ -182,7 +167,7 @@ class _Judged:
             ratio, matches = _of_target(self.comparison.newest, level)
             return ratio, matches, matches >= matches_needed(level)
         matches = len(self.comparison.newest.runs)
-        reached = by_stein(self.comparison.newest, self.evidence)
+        reached = base.by_stein(self.comparison.newest, self.evidence)
         return self.of_epochs(level), matches, reached or matches >= matches_needed(level)
 
     def verdict(self, level: float) -> Verdict | None:
@@ -206,7 +191,7 @@ class _Judged:
             of_session.runs.append(run)
             of_session.references.append(reference)
         for found in by_session.values():
-            ratio, number = ratio_interval(ratios(found)), len(found.runs)
+            ratio, number = ratio_interval(base.ratios(found)), len(found.runs)
             if self.to_target:
                 ratio, number = _of_target(found, LEVEL)
             if number >= MATCHES_OF_SESSION:
@@ -310,11 +295,11 @@ def _unmatched(each: Comparison, by_name: Mapping[tuple, Sequence[Measurement]])
     runs, reference = by_name[each.names], each.reference
     references = by_name.get(each.reference_names, ())
     if not any(run["status"] == "ok" for run in runs):
-        return f"no run ended ok: {failures(runs)}"
+        return f"no run ended ok: {base.failures(runs)}"
     if not references:
         return f"the experiment has no {reference} beside it"
     if not any(run["status"] == "ok" for run in references):
-        return f"no run of {reference} ended ok: {failures(references)}"
+        return f"no run of {reference} ended ok: {base.failures(references)}"
     if each.newest.refused:
         return "; ".join(dict.fromkeys(each.newest.refused))
     older = {run["incomparable_because"] for run in (*runs, *references) if not run["comparable"]}

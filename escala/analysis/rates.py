@@ -1,0 +1,144 @@
+"""Compute precision and recall of each class, pooled over runs or compared on the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from escala.analysis import statistics
+from escala.analysis.statistics import LEVEL, Interval
+
+
+class Rates(NamedTuple):
+    """Precision and recall of one class, and their counts of test rows."""
+
+    precision: Interval
+    recall: Interval
+    true_positives: float
+    predicted: float
+    actual: float
+
+
+class Differences(NamedTuple):
+    """The differences of the precision and of the recall of one class."""
+
+    precision: Interval
+    recall: Interval
+
+
+def rate_interval(successes: float, trials: float, level: float = LEVEL) -> Interval:
+    """Return a proportion with its Wilson score interval, or none without trials."""
+    if round(trials) < 1:
+        return Interval(None, None, None)
+    test = scipy.stats.binomtest(round(successes), round(trials))
+    return Interval(successes / trials, *map(float, test.proportion_ci(level, method="wilson")))
+
+
+def pooled_rates(
+    matrices: Iterable[np.ndarray], splits: Iterable[int], level: float = LEVEL
+) -> list[Rates]:
+    """Return precision and recall of every class, pooled over runs.
+
+    Runs of one split test the same rows: their matrices are averaged, so that a split counts
+    once, and then the splits are added up. Different splits share genomes, and genomes of one
+    outbreak resemble each other. So rows are not independent, and the intervals are approximate and
+    rather too narrow.
+
+    Parameters
+    ----------
+    matrices : confusion matrices of shape (classes, classes), true classes in rows, one per run.
+    splits : the seed of each run's split.
+    """
+    by_split: dict[int, list[np.ndarray]] = {}
+    for matrix, split in zip(matrices, splits, strict=True):
+        by_split.setdefault(split, []).append(np.asarray(matrix))
+    pooled = sum(np.mean(group, axis=0) for group in by_split.values())
+    counts = np.stack([np.diag(pooled), pooled.sum(axis=0), pooled.sum(axis=1)], axis=1).tolist()
+    return [
+        Rates(rate_interval(right, predicted, level), rate_interval(right, actual, level), *each)
+        for each in counts
+        for right, predicted, actual in [each]
+    ]
+
+
+def rate_differences(
+    labels: np.ndarray,
+    baseline: np.ndarray,
+    other: np.ndarray,
+    clusters: np.ndarray,
+    classes: int,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> list[Differences]:
+    """Return the differences of precision and recall between two predictions of each row.
+
+    Clusters are drawn with replacement, each with all its rows and both predictions of them: a
+    difficult row is difficult for both models, and rows of one genome are not independent. The
+    models themselves are not resampled. If both predictions of all rows are equal, the interval has
+    no width, which means less with fewer rows.
+
+    Parameters
+    ----------
+    labels, baseline, other : the true class of each row and the two predicted ones, int arrays of
+        shape (rows,).
+    clusters : the number of each row's cluster, int array of shape (rows,).
+    classes : the number of classes.
+    seed : seed of the resampling; the same rows give the same intervals.
+
+    Returns
+    -------
+    The rates of `other` minus those of `baseline`, one entry per class. A class without rows has
+    none. There is no precision if one of the two never predicts the class, and no interval of a
+    single cluster.
+    """
+    truth, before, after = np.eye(classes)[np.stack([labels, baseline, other])]
+    counts = np.stack([truth, before, before * truth, after, after * truth], axis=1)
+    numbers, places = np.unique(clusters, return_inverse=True)
+    by_cluster = np.zeros((len(numbers), *counts.shape[1:]))
+    np.add.at(by_cluster, places, counts)
+    # Clusters of equal counts are drawn together: their number has the same distribution.
+    kinds, times = np.unique(by_cluster, axis=0, return_counts=True)
+    resamples = statistics.RESAMPLES if len(numbers) > 1 else 0
+    random = np.random.default_rng(seed)
+    drawn = random.multinomial(len(numbers), times / len(numbers), resamples)
+    found, resampled = _differences(times[None], kinds)[0], _differences(drawn, kinds)
+    intervals = (
+        [
+            _between_quantiles(found[rate, label], resampled[:, rate, label], level)
+            for rate in (0, 1)
+        ]
+        for label in range(classes)
+    )
+    return [Differences(*each) for each in intervals]
+
+
+def _differences(drawn: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    """Return the differences of `rate_differences`, of shape (draws, 2, classes); NaN is none.
+
+    Parameters
+    ----------
+    drawn : the number of clusters of each kind that are drawn, of shape (draws, kinds).
+    kinds : counts of a cluster of each kind, of shape (kinds, 5, classes): rows of each class; rows
+        that the baseline predicts as the class, and those of them that are correct; the same two
+        of the other.
+    """
+    sums = np.tensordot(drawn, kinds, 1)
+    actual, called, right, other_called, other_right = np.moveaxis(sums, 1, 0)
+    with np.errstate(invalid="ignore"):
+        recall = (other_right - right) / actual
+        precision = other_right / other_called - right / called
+    return np.stack([np.where(actual, precision, np.nan), recall], axis=1)
+
+
+def _between_quantiles(estimate: float, resampled: np.ndarray, level: float) -> Interval:
+    """Return an estimate with the percentile interval of its resamples, without NaN."""
+    if np.isnan(estimate):
+        return Interval(None, None, None)
+    known = resampled[~np.isnan(resampled)]
+    if not len(known):
+        return Interval(float(estimate), None, None)
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(estimate), float(low), float(high))
