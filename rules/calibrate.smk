@@ -94,7 +94,7 @@ rule calibrate:
         "../envs/report.yaml"
     params:
         code=code("scripts.calibrate"),
-        sources=lambda wildcards: json.dumps(calibrating(wildcards).sources(has_links())),
+        sources=lambda wildcards: json.dumps(CALIBRATIONS.sources(wildcards)),
     message:
         "Make the calibration for {wildcards.experiment}"
     shell:

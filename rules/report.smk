@@ -181,7 +181,7 @@ rule page:
         tables=lambda wildcards: table_files(experiment(wildcards)),
         figures=lambda wildcards: experiment_figures(experiment(wildcards)),
         of_runs=lambda wildcards: figures_of_runs(experiment(wildcards)),
-        captions=lambda wildcards: captions_of(experiment(wildcards)),
+        captions=captions_of,
         traced=lambda wildcards: traced_files(experiment(wildcards)),
     output:
         "results/{experiment}/index.html",

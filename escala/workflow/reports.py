@@ -79,48 +79,71 @@ def traced_files(e: Experiment) -> list[str]:
     return [run.file for name in traced for run in e.probed(name)]
 
 
-def predictions_if_any(e: Experiment) -> list[str]:
-    """Return the predictions of an experiment, if they were ever requested."""
-    file = f"results/{e.name}/predictions.json"
-    return [file] if Path(file).exists() else []
-
-
 def history_files() -> list[str]:
     """Return the files of the history: it may hold further sessions of an experiment's runs."""
     return sorted(map(os.path.relpath, history.location().glob("*.parquet")))
 
 
-def shown_run(wildcards: Wildcards, configuration: str) -> str:
-    """Return the run that a figure shows; refuse one that does not leave what it shows."""
-    measurement, wanted = wildcards.measurement, DECLARED[wildcards.of_run].measurement
-    if wanted != (measurement if measurement in PROBES else REPEAT):
-        drawn_from = "a timing run" if wanted == REPEAT else f"a run of the probe {wanted}"
-        raise WorkflowError(
-            f"{wildcards.of_run} is drawn from {drawn_from}, and not from {measurement}"
-        )
-    return f"{configuration}/{measurement}/run.json".format(**wildcards)
+class Reports:
+    """Inputs and parameters of the rules for reports, by their wildcards.
 
+    Parameters
+    ----------
+    configuration : the folder of the runs of a configuration, with wildcards.
+    captions : the folder of the figures' captions.
+    """
 
-def tested_split(study: Study, wildcards: Wildcards) -> str | list[str]:
-    """Return the description of the split that a run was tested on, if a figure shows its rows."""
-    e, kind = study.experiment(wildcards), DECLARED[wildcards.of_run].kind
-    if kind is None:
-        return []
-    if study.dataset(wildcards)["kind"] != kind:
-        raise WorkflowError(
-            f"datasets.{wildcards.dataset}: {wildcards.of_run} shows rows of the kind {kind}"
-        )
-    number = wildcards.measurement.rpartition("rep")[2]
-    seed = e.split_seed(wildcards.dataset, int(number) if number.isdigit() else None)
-    return f"{e.split_folder(wildcards.dataset, seed)}/dataset.json"
+    def __init__(self, study: Study, configuration: str, captions: Path):
+        self._study, self._configuration, self._captions = study, configuration, captions
 
+    def predictions(self, wildcards: Wildcards) -> list[str]:
+        """Return the predictions of an experiment, if they were ever requested."""
+        file = f"results/{wildcards.experiment}/predictions.json"
+        return [file] if Path(file).exists() else []
 
-def rows_options(study: Study, wildcards: Wildcards, split: Any) -> list[str]:
-    """Return the options that name a run's split and its photographs, for figures of its rows."""
-    if not split:
-        return []
-    options = ["--split", str(Path(split).parent)]
-    if not kind_of(study.dataset(wildcards)).has("examples"):
-        return options
-    folder = study.settings_result(wildcards, "pictures", module="examples")
-    return [*options, "--pictures", str(folder)] if folder else options
+    def pilot(self, wildcards: Wildcards) -> list[str]:
+        """Return the number of pairs of an experiment with its pilot, if it has one."""
+        has = "pairs" in self._study.experiment(wildcards).settings
+        return [f"results/{wildcards.experiment}/pairs.json"] if has else []
+
+    def caption(self, figure: str) -> str:
+        """Return the text below a figure in the report."""
+        return (self._captions / f"{figure}.rst").read_text()
+
+    def captions(self, wildcards: Wildcards) -> list[str]:
+        """Return the files of the captions of the figures of an experiment."""
+        names = figure_names(self._study.experiment(wildcards))
+        return [str(self._captions / f"{figure}.rst") for figure in names]
+
+    def shown_run(self, wildcards: Wildcards) -> str:
+        """Return the run that a figure shows; refuse one that does not leave what it shows."""
+        measurement, wanted = wildcards.measurement, DECLARED[wildcards.of_run].measurement
+        if wanted != (measurement if measurement in PROBES else REPEAT):
+            drawn_from = "a timing run" if wanted == REPEAT else f"a run of the probe {wanted}"
+            raise WorkflowError(
+                f"{wildcards.of_run} is drawn from {drawn_from}, and not from {measurement}"
+            )
+        return f"{self._configuration}/{measurement}/run.json".format(**wildcards)
+
+    def tested_split(self, wildcards: Wildcards) -> str | list[str]:
+        """Return the description of the split that a run was tested on, if a figure shows rows."""
+        e, kind = self._study.experiment(wildcards), DECLARED[wildcards.of_run].kind
+        if kind is None:
+            return []
+        if self._study.dataset(wildcards)["kind"] != kind:
+            raise WorkflowError(
+                f"datasets.{wildcards.dataset}: {wildcards.of_run} shows rows of the kind {kind}"
+            )
+        number = wildcards.measurement.rpartition("rep")[2]
+        seed = e.split_seed(wildcards.dataset, int(number) if number.isdigit() else None)
+        return f"{e.split_folder(wildcards.dataset, seed)}/dataset.json"
+
+    def rows_options(self, wildcards: Wildcards, input: Any) -> list[str]:
+        """Return the options that name a run's split and photographs, for figures of its rows."""
+        if not input.dataset:
+            return []
+        options = ["--split", str(Path(input.dataset).parent)]
+        if not kind_of(self._study.dataset(wildcards)).has("examples"):
+            return options
+        folder = self._study.settings_result(wildcards, "pictures", module="examples")
+        return [*options, "--pictures", str(folder)] if folder else options

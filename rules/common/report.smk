@@ -1,50 +1,25 @@
-# Inputs of the rules for reports.
+# Inputs of the rules for reports. What these names do is in escala/workflow/reports.py.
 
 from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
 from escala.workflow import reports
-from escala.workflow.reports import OF_RUN, OF_RUN_NAME, TABLES
+from escala.workflow.reports import OF_RUN, OF_RUN_NAME, TABLES, history_files
 
 CAPTIONS = ROOT / "report" / "figures"
+REPORTS = reports.Reports(STUDY, CONFIGURATION, CAPTIONS)
 experiment_figures, figures_of_runs = reports.figures, reports.figures_of_runs
 report_files, table_files, traced_files = reports.files, reports.tables, reports.traced_files
-history_files = reports.history_files
+shown_run, tested_split, rows_options = (
+    REPORTS.shown_run,
+    REPORTS.tested_split,
+    REPORTS.rows_options,
+)
+predictions_if_any, pilot_if_any = REPORTS.predictions, REPORTS.pilot
+caption, captions_of = REPORTS.caption, REPORTS.captions
 
 
 def drawn_files(e):
     """Return all figures of an experiment's report, as SVG."""
     return experiment_figures(e) + figures_of_runs(e)
-
-
-def shown_run(wildcards):
-    return reports.shown_run(wildcards, CONFIGURATION)
-
-
-def tested_split(wildcards):
-    return reports.tested_split(STUDY, wildcards)
-
-
-def rows_options(wildcards, input):
-    return reports.rows_options(STUDY, wildcards, input.dataset)
-
-
-def predictions_if_any(wildcards):
-    return reports.predictions_if_any(experiment(wildcards))
-
-
-def pilot_if_any(wildcards):
-    """Return the number of pairs of an experiment with its pilot, if it has one."""
-    e = experiment(wildcards)
-    return [f"results/{e.name}/pairs.json"] if "pairs" in e.settings else []
-
-
-def caption(figure):
-    """Return the text below a figure in the report."""
-    return (CAPTIONS / f"{figure}.rst").read_text()
-
-
-def captions_of(e):
-    """Return the files of the captions of the figures of an experiment."""
-    return [str(CAPTIONS / f"{figure}.rst") for figure in reports.figure_names(e)]
 
 
 def options(name, files):

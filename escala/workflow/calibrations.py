@@ -1,0 +1,70 @@
+"""Inputs and parameters of the rules that calibrate the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from escala.data import KINDS
+from escala.experiment import Run
+from escala.experiment.calibration import SUFFIX, Calibration
+from escala.experiment.references import NATIVE, ONE_PROCESS
+from escala.workflow.study import Study, Wildcards, shown
+from escala.workloads import WORKLOADS
+
+
+class Calibrations:
+    """Functions of the wildcards of a job.
+
+    Parameters
+    ----------
+    has_links : returns whether there are several nodes, whose links can be calibrated.
+    """
+
+    def __init__(self, study: Study, has_links: Callable[[], bool]):
+        self._study, self._has_links = study, has_links
+
+    def experiment(self, wildcards: Wildcards) -> Calibration:
+        """Return the experiment whose runs calibrate the model for an experiment."""
+        return self._study.named(f"{wildcards.experiment}{SUFFIX}")
+
+    def files(self, wildcards: Wildcards) -> list[str]:
+        """Return the files that a calibration is made of."""
+        found = self.experiment(wildcards)
+        runs = [run.file for run in found.runs_needed(self._has_links())]
+        return [*runs, *map(found.gradients_file, found.different_works)]
+
+    def sources(self, wildcards: Wildcards) -> dict:
+        """Return what each of these files tells."""
+        return self.experiment(wildcards).sources(self._has_links())
+
+    def model_code(self, wildcards: Wildcards) -> tuple[str, ...]:
+        """Return the modules that determine the gradients of a model."""
+        declared = WORKLOADS[wildcards.workload]
+        return declared.package, KINDS[declared.data_kind].reader, "escala.strategies.single"
+
+    def _run(self, wildcards: Wildcards) -> Run:
+        """Return the first run of one process of a model."""
+        with shown():
+            return self._study.experiment(wildcards).run(
+                wildcards.dataset, wildcards.workload, *ONE_PROCESS, wildcards.variant, NATIVE, 1
+            )
+
+    def model_settings(self, wildcards: Wildcards) -> dict:
+        """Return the settings that a model is built with: those of a run of one process."""
+        return self._study.experiment(wildcards).settings_of(self._run(wildcards))
+
+    def split(self, wildcards: Wildcards) -> str:
+        """Return the description of a split, which gives the form of a model's rows."""
+        e, run = self._study.experiment(wildcards), self._run(wildcards)
+        return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
+
+
+def measured_so_far(wildcards: Wildcards) -> list[str]:
+    """Return what was measured of an experiment so far that an advice reads, with its times.
+
+    These files are no inputs: an advice must not cause runs of the experiment.
+    """
+    folder = Path(f"results/{wildcards.experiment}")
+    files = [*folder.glob("runs/*/*/*/*/*/*/resources/run.json"), folder / "tables/speedup.csv"]
+    return sorted(f"{file} {file.stat().st_mtime_ns}" for file in files if file.exists())
