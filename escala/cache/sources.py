@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import platform
 import sys
 from collections.abc import Collection, Iterator
@@ -257,14 +258,16 @@ def _joined(node: ast.expr) -> tuple[list[str], set[ast.expr]]:
 def _file(root: Path, name: str) -> Path | None:
     """Return the file of a module, if there is one."""
     base = _base(root, name)
-    found = (base.with_name(base.name + ".py"), base / "__init__.py")
-    return next((path for path in found if path.is_file()), None)
+    found = filter(
+        os.path.isfile, (f"{base}.py", f"{base}/__init__.py")
+    )  # Ten times as fast as Path.
+    return next(map(Path, found), None)
 
 
-def _base(root: Path, name: str) -> Path:
+def _base(root: Path, name: str) -> str:
     """Return the path of a package's folder, or of a module's file without its suffix."""
     top, *inner = name.split(".")
-    return (plugins.folder_of(top) or root / top).joinpath(*inner)
+    return "/".join((str(plugins.folder_of(top) or root / top), *inner))
 
 
 def _named(root: Path, text: str) -> Iterator[str]:
@@ -282,7 +285,7 @@ def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str
 
     Hidden files and caches of bytecode are left out. A module that is not a package adds nothing.
     """
-    folder = _base(root, name)
+    folder = Path(_base(root, name))
     for path in sorted(filter(Path.is_file, folder.rglob("*"))):
         parts = path.relative_to(folder).parts
         if any(part.startswith(".") or part == "__pycache__" for part in parts):

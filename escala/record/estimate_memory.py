@@ -10,10 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from escala.cache import store
 from escala.core import children, user_code
+from escala.core.files import write_json
 from escala.core.readable import counted, size
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import takes_steps
@@ -23,9 +26,12 @@ from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, of_model
 from escala.training.memory import Footprint, node_bytes, rows_of_ranks, shortage
+from escala.workloads import WORKLOADS
 
 #: Builds the models in a process of its own: this one must not wait for TensorFlow.
 COMMAND = [sys.executable, "-m", "scripts.estimate"]
+#: What determines a footprint, besides its model.
+_CODE = {"code": "escala.record.estimate_memory", "inputs": {}, "measurement": {}}
 #: A model whose code takes longer has no estimate.
 LIMIT_SECONDS = 120.0
 _POLL_SECONDS = 0.05
@@ -50,7 +56,8 @@ class Memory:
 def memory(runs: list[Run], experiment: Experiments, project: Path) -> Memory:
     """Build the model of each run, and return what it takes; fits are left out.
 
-    Each different model is built once, in one process, which takes a few seconds.
+    Each different model is built once, in one process, which takes a few seconds. The store keeps
+    what it takes.
 
     Parameters
     ----------
@@ -64,7 +71,9 @@ def memory(runs: list[Run], experiment: Experiments, project: Path) -> Memory:
             unknown[f"the form of {run.dataset} is not known before its data are"] += 1
         else:
             models[run] = json.dumps(found, sort_keys=True)
-    built = _built(list(dict.fromkeys(models.values())), project)
+    different = list(dict.fromkeys(models.values()))
+    built = _stored(different)
+    built |= _store(_built([model for model in different if model not in built], project))
     unknown.update(built[model] for model in models.values() if isinstance(built[model], str))
     footprints = {
         run: built[model] for run, model in models.items() if not isinstance(built[model], str)
@@ -101,6 +110,37 @@ def footprint_of(model: Mapping[str, Any]) -> dict[str, Any]:
     # The code of a user's workload may raise anything.
     except (Exception, SystemExit) as error:
         return {"error": f"{model['workload']}: {user_code.message(error)}"}
+
+
+def _step(model: str) -> store.Work:
+    settings = json.loads(model)
+    return store.Work(settings, [WORKLOADS[settings["workload"]].package])
+
+
+def _stored(models: list[str]) -> dict[str, Footprint]:
+    """Return the footprints that an earlier call has found."""
+    found = store.kept("footprint", [_step(model) for model in models], "footprint", **_CODE)
+    return {
+        model: Footprint(**json.loads(kept[-1]))
+        for model, kept in zip(models, found, strict=True)
+        if kept
+    }
+
+
+def _store(built: dict[str, Footprint | str]) -> dict[str, Footprint | str]:
+    """Keep footprints for later calls, and return them."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for model, footprint in built.items():
+            if isinstance(footprint, Footprint):
+                file = Path(scratch, "footprint")
+                store.get_or_compute(
+                    "footprint",
+                    **_CODE,
+                    **_step(model)._asdict(),
+                    outputs={"footprint": file},
+                    make=partial(write_json, file, asdict(footprint), durable=False),
+                )
+    return built
 
 
 def _built(models: list[str], project: Path) -> dict[str, Footprint | str]:

@@ -341,7 +341,10 @@ def test_the_memory_of_the_run_nearest_to_its_limit_is_named(experiment):
     assert estimate_memory.sentence(estimate_memory.Memory({}, {}), named, 1.0) is None
 
 
-def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(experiment, monkeypatch):
+def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(
+    experiment, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
     settings = demo()
     settings["workloads"] |= {"majority": {}, "mlp": TRAINING, "cifar-cnn": TRAINING}
     settings["datasets"]["table"] = {
@@ -366,6 +369,10 @@ def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(experiment,
     reasons = "; ".join(found.unknown)
     assert "the form of table is not known before its data are" in reasons
     assert "cifar-cnn: InputError: size: (8, 10): is less than 22 × 22" in reasons
+    again = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
+    assert again.footprints.items() <= found.footprints.items(), "the store has what was built"
+    assert len(asked) == 1
+    monkeypatch.setenv("ESCALA_STORE", "off")
     monkeypatch.setattr(estimate_memory, "COMMAND", [*estimate_memory.COMMAND, "--wrong"])
     found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
     assert "no model could be built: " in next(iter(found.unknown))
