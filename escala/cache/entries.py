@@ -252,10 +252,13 @@ def _fetch(stored: Path, target: Path) -> None:
     """Copy a blob, and compare the digest of the copy."""
     try:
         open(stored, "rb").close()
+    except OSError as error:
+        raise Damaged(f"{stored}: {error.strerror}") from None
+    try:
         _copy(stored, target)
     except OSError as error:
         # Other errors are of the file that is written.
-        if error.filename == str(stored) or error.errno in (errno.EIO, errno.ESTALE):
+        if error.errno in (errno.EIO, errno.ESTALE):
             raise Damaged(f"{stored}: {error.strerror}") from None
         raise OSError(error.errno, error.strerror, str(target)) from None
     if sha256_file(target) != stored.name:
