@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from escala.lab import daemons, location, measure, network, shape
+from escala.lab import daemons, location, network
+from escala.lab.network import measure, shape
 from escala.lab.state import FOLDER
 from tests.cluster.conftest import eventually, output, run_lab
 
@@ -89,7 +90,7 @@ def test_what_tcp_learnt_of_the_links_is_forgotten_when_their_rate_is_set(lab):
 @pytest.mark.alone
 def test_a_job_gives_the_links_a_rate_that_is_measured(lab_alone):
     program = (
-        "import sys, json; from escala import lab; lab.shape(sys.argv[1]);"
+        "import sys, json; from escala.lab import network as lab; lab.shape(sys.argv[1]);"
         "print(json.dumps([lab.measure('n1', 'n2', 1), lab.measure('n2', 'n1', 1)]))"
     )
     try:
