@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,20 +93,28 @@ def tried(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> Trial
     """
     run = experiment.runs[0]
     request = experiment.request(run)
-    settings = experiment.settings["workloads"][run.workload]
-    request["training"] = request["training"] | {"epochs": min(EPOCHS, settings["epochs"])}
+    program = Program.from_plan(request["start"]["program"])
+    epochs = min(EPOCHS, experiment.settings["workloads"][run.workload]["epochs"])
+    request["training"] = request["training"] | {"epochs": epochs}
     with TemporaryDirectory(prefix="escala-try-") as temporary:
         data, output = Path(temporary, "data"), Path(temporary, "run", "run.json")
+        ranks = output.parent / "ranks"
         _describe(experiment, run, data)
         outcome = measure(request, data, output, limit_seconds)
-        last = _last(output.parent / "ranks")
+        _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
+        lines = (each for each in said.split(" | ") if " escala: " not in each)
+        last = " | ".join(lines) or "nothing"
         if outcome.status == "timeout":
-            found = _told_so_far(experiment, run, output.parent / "ranks", limit_seconds, last)
-        elif outcome.status == "ok":
-            found = _told(read_json(output), request["training"]["epochs"], last)
-        else:
-            raise _failed(experiment, run, outcome.reason or outcome.status)
-    return found
+            known_by = _known_so_far(program, ranks)
+            return Trial(limit_seconds, False, known_by, None, EPOCHS, last)
+        if outcome.status != "ok":
+            raise _failed(program, run.strategy, outcome.reason or outcome.status)
+        result = read_json(output)
+    told = result["program"]
+    whole = told["known_by"] == marks.WHOLE
+    epoch = None if whole else result["epochs"][-1]["train_seconds"]
+    notes = tuple(told["notes"])
+    return Trial(told["whole_seconds"], True, told["known_by"], epoch, epochs, last, notes)
 
 
 def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
@@ -120,27 +128,18 @@ def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
 
 
-def _told(result: Mapping, epochs: int, last: str) -> Trial:
-    program, known_by = result["program"], result["program"]["known_by"]
-    epoch = None if known_by == marks.WHOLE else result["epochs"][-1]["train_seconds"]
-    seconds, notes = program["whole_seconds"], tuple(program["notes"])
-    return Trial(seconds, True, known_by, epoch, epochs, last, notes)
-
-
-def _told_so_far(experiment: Experiment, run: Run, ranks: Path, seconds: float, last: str) -> Trial:
-    """Return what a program told until it was ended."""
-    by_hook = (ranks / "marks0").is_dir() and any(marks.read_files(ranks / "marks0")[0])
-    program = Program.from_plan(experiment.request(run)["start"]["program"])
+def _known_so_far(program: Program, ranks: Path) -> str:
+    """Return how the steps of a program are known that was ended."""
+    if (ranks / "marks0").is_dir() and any(marks.read_files(ranks / "marks0")[0]):
+        return marks.HOOK
     searched = marks.Searched(program.epoch_ends, program.step_ends)
     log = ranks / "rank0.log"
     searched.feed(log.read_text(errors="replace") if log.exists() else "", 0.0)
-    known_by = marks.HOOK if by_hook else marks.OUTPUT if searched.marks else marks.WHOLE
-    return Trial(seconds, False, known_by, None, EPOCHS, last)
+    return marks.OUTPUT if searched.marks else marks.WHOLE
 
 
-def _failed(experiment: Experiment, run: Run, reason: str) -> InputError:
+def _failed(program: Program, strategy: str, reason: str) -> InputError:
     """Return the error of a program that failed: how it ended, its last lines, and a remedy."""
-    program = _program(experiment, run)
     ended, lines, said = reason.removeprefix("rank 0: ").partition(_LAST)
     ended, _, remedy = ended.partition(" Remedy: ")
     if match := re.search(r"No module named '?([\w.]+)", said):
@@ -150,11 +149,9 @@ def _failed(experiment: Experiment, run: Run, reason: str) -> InputError:
         )
     elif (match := re.search(r"KeyError: '(\w+)'", said)) and match[1] in os.environ:
         remedy = f"if it reads the variable {match[1]}, pass it on: --variable {match[1]}"
-    elif run.strategy == ONE:
-        for pattern, option in _MISSING.items():
-            if match := re.search(pattern, said):
-                remedy = f"if it reads {match[0]}, {option} sets it"
-                break
+    elif strategy == ONE:
+        found = ((re.search(pattern, said), option) for pattern, option in _MISSING.items())
+        remedy = next((f"if it reads {m[0]}, {option} sets it" for m, option in found if m), remedy)
     remedy = _as_options(remedy) or "mend what its last lines name, or the words of the command"
     words = shlex.join(program.command)
     return InputError("the command", words, f"{ended.rstrip('.')}{lines}{said}", remedy)
@@ -167,32 +164,41 @@ def _as_options(text: str) -> str:
     return text
 
 
-def _last(ranks: Path) -> str:
-    """Return the last lines of the program's own output."""
-    _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
-    return " | ".join(each for each in said.split(" | ") if " escala: " not in each) or "nothing"
-
-
-def _program(experiment: Experiment, run: Run) -> Program:
-    return Program.from_plan(experiment.request(run)["start"]["program"])
-
-
 def report(found: Trial, experiment: Experiment) -> Iterator[str]:
     """Yield sentences on what a trial told, what is measured, and how long that takes."""
-    run = experiment.runs[0]
-    runs = len(experiment.timed)
+    run, runs = experiment.runs[0], len(experiment.timed)
     if found.ended:
         yield f"One process ended well after {_short(found.seconds)}."
     else:
-        same = [each for each in experiment.timed if each.configuration == run.configuration]
+        same = sum(each.configuration == run.configuration for each in experiment.timed)
         yield (
             f"One process did not end within {duration(found.seconds)}, and was ended. That is no "
-            f"error: {len(same)} of {runs} runs are like it, so the study takes at least "
-            f"{duration(len(same) * found.seconds)}. A run ends after "
+            f"error: {same} of {runs} runs are like it, so the study takes at least "
+            f"{duration(same * found.seconds)}. A run ends after "
             f"{experiment.settings['time_limit_minutes']} minutes (time_limit_minutes)."
         )
-    yield from _on_steps(found)
-    yield from _on_short_times(found)
+    if found.known_by != marks.WHOLE:
+        how = "its hook" if found.known_by == marks.HOOK else "lines of its output"
+        took = f"; the last one took {_short(found.epoch_seconds)}" if found.epoch_seconds else ""
+        yield f"Its epochs are known by {how}{took}."
+    else:
+        yield (
+            f"It told of no steps{'' if found.ended else ' so far'}, so whole runs are compared, "
+            "start-up included. For the time of its epochs use --epoch-ends REGEX for the line "
+            "that it prints after each, or in the script: `from escala_steps import steps, epoch`, "
+            "`for batch in steps(loader):`, and epoch() after each epoch. "
+            f"Its last lines: {found.last}"
+        )
+    if found.ended and found.known_by == marks.WHOLE and found.seconds < SHORT_SECONDS:
+        yield (
+            f"Too short to time: the run takes {_short(found.seconds)}, of which most is its "
+            "start. Give it more to do: more epochs or more rows."
+        )
+    elif found.ended and found.epoch_seconds is not None and found.epoch_seconds < SHORT_SECONDS:
+        yield (
+            f"Too short to time well: an epoch takes {_short(found.epoch_seconds)}, and the time "
+            "of a short one varies more. Give it more rows or steps in each epoch."
+        )
     yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in found.notes)
     if found.ended:
         epochs = experiment.settings["workloads"][run.workload]["epochs"]
@@ -208,37 +214,6 @@ def _short(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
-def _on_steps(found: Trial) -> Iterator[str]:
-    if found.known_by != marks.WHOLE:
-        how = "its hook" if found.known_by == marks.HOOK else "lines of its output"
-        took = f"; the last one took {_short(found.epoch_seconds)}" if found.epoch_seconds else ""
-        yield f"Its epochs are known by {how}{took}."
-        return
-    so_far = "" if found.ended else " so far"
-    yield (
-        f"It told of no steps{so_far}, so whole runs are compared, start-up included. For the "
-        "time of its epochs use --epoch-ends REGEX for the line that it prints after "
-        "each, or in the script: `from escala_steps import steps, epoch`, `for batch in "
-        "steps(loader):`, and epoch() after each epoch. "
-        f"Its last lines: {found.last}"
-    )
-
-
-def _on_short_times(found: Trial) -> Iterator[str]:
-    if not found.ended:
-        return
-    if found.known_by == marks.WHOLE and found.seconds < SHORT_SECONDS:
-        yield (
-            f"Too short to time: the run takes {_short(found.seconds)}, of which most is its "
-            "start. Give it more to do: more epochs or more rows."
-        )
-    elif found.epoch_seconds is not None and found.epoch_seconds < SHORT_SECONDS:
-        yield (
-            f"Too short to time well: an epoch takes {_short(found.epoch_seconds)}, and the time "
-            "of a short one varies more. Give it more rows or steps in each epoch."
-        )
-
-
 def starts(experiment: Experiment) -> Iterator[str]:
     """Yield lines on what each configuration would start; nothing is started.
 
@@ -251,11 +226,10 @@ def starts(experiment: Experiment) -> Iterator[str]:
         _describe(experiment, first[0], data)
         description = split_description(data)
         for run in first:
-            yield from _starts_of(experiment, run, description, data)
+            yield from _starts_of(run, make_plan(experiment.request(run), description, data))
 
 
-def _starts_of(experiment: Experiment, run: Run, description: dict, data: Path) -> Iterator[str]:
-    plan = make_plan(experiment.request(run), description, data)
+def _starts_of(run: Run, plan: dict) -> Iterator[str]:
     strategy, layout = STRATEGIES[run.strategy], Layout.parse(run.layout)
     started = _example(strategy, layout)
     plan["start"]["interface"] = started.nodes[0].interface
@@ -263,26 +237,22 @@ def _starts_of(experiment: Experiment, run: Run, description: dict, data: Path) 
     everyone = places(layout, strategy, plan["knobs"], started.nodes)
     given = os.environ | launch.environment(run.strategy, plan["knobs"], started, program)
     shown = [Place(**everyone[number]) for number in sorted({0, len(everyone) - 1})]
-    told = [
-        {
-            name: value
-            for name, value in variables(plan, place, Path("MARKS"), given).items()
-            if os.environ.get(name) != value
-        }
-        for place in shown
-    ]
+    told = []
+    for place in shown:
+        found = variables(plan, place, Path("MARKS"), given)
+        told.append({name: each for name, each in found.items() if os.environ.get(name) != each})
     common = set(told[0].items()) & set(told[-1].items())
     yield (
         f"{' '.join(run.configuration[:3])}: {counted(len(everyone), 'process', 'processes')} by "
         f"{started.launcher}, in {program.directory}"
     )
     yield f"  {_assignments(common)}"
-    for place, set_for_it in zip(shown, told, strict=True):
+    for place, its_own in zip(shown, told, strict=True):
         asked = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
         cores = ", ".join(map(str, place.cores))
         yield f"  process {place.process} on {place.host}, cores {cores}:"
-        own, words = set_for_it.items() - common, shlex.join(program.arguments(asked))
-        yield f"    {_assignments(own)} {words}" if own else f"    {words}"
+        local, words = its_own.items() - common, shlex.join(program.arguments(asked))
+        yield f"    {_assignments(local)} {words}" if local else f"    {words}"
 
 
 def _assignments(pairs: Iterable[tuple[str, str]]) -> str:
