@@ -9,29 +9,28 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
 from escala.core import alone, interrupts, variables
 from escala.core.clock import started as process_start
-from escala.core.environment import session
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
 from escala.probes import PROBES, timeline
-from escala.record import again, key, machine
+from escala.record import again, key
 from escala.record.collect import PREDICTIONS, collect
+from escala.record.identity import identity
 from escala.record.outcome import Outcome
 from escala.record.own_changes import changed, written
 from escala.record.place import Links, linked, placed
-from escala.record.plan import make_plan, resumption, shards, split_description
-from escala.record.schema import FORMAT, validate_run
+from escala.record.plan import make_plan, resumption, split_description
+from escala.record.schema import validate_run
 from escala.record.supervise import supervise
 from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
 from escala.training.rank import SCRATCH
-from escala.workloads import Program, models
+from escala.workloads import models
 
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"
@@ -97,8 +96,8 @@ def _measured(
     description = split_description(data)
     plan = make_plan(request, description, data)
     plan |= resumption(plan, description, folder)
-    identity = _identity(request, plan, description, started)
-    result = copy.deepcopy(identity)
+    known = identity(request, plan, description, started)
+    result = copy.deepcopy(known)
     try:
         outcome = _attempt(request, plan, data, folder, result, time_limit_seconds, links)
     finally:
@@ -123,7 +122,7 @@ def _measured(
         with atomic(folder / INVALID) as temporary:
             temporary.write_text(json.dumps(result, indent=1, default=str) + "\n")
         reason = f"{problem}; {INVALID} holds what was measured"
-        result, outcome = identity, Outcome("failed", reason)
+        result, outcome = known, Outcome("failed", reason)
     if outcome.status == "ok":
         checkpoint.forget(folder)
     elif not problem:
@@ -153,7 +152,7 @@ def lost(
     _tidy(output.parent / "ranks")
     _remove(output.parent, *PRODUCTS)
     plan = make_plan(request, description, data)
-    result = _identity(request, plan, description, started)
+    result = identity(request, plan, description, started)
     _finish(result, Outcome(status, reason), output, 0.0)
 
 
@@ -212,127 +211,6 @@ def _begun(request: dict, plan: dict, folder: Path, result: dict, links: Links |
         raise
     _clean(folder)
     return started
-
-
-def _identity(request: dict, plan: dict, description: dict, started: datetime) -> dict:
-    """Return what is known of a run before it starts: with a status, a valid run.json.
-
-    Raises
-    ------
-    ValueError : it would not be one.
-    """
-    names = (
-        "experiment",
-        "dataset",
-        "workload",
-        "strategy",
-        "layout",
-        "variant",
-        "network",
-        "repeat",
-        "pair",
-        "instrument",
-    )
-    identity = {
-        "format": FORMAT,
-        **{name: request[name] for name in names},
-        "session": session(),
-        "started": started.isoformat(timespec="seconds"),
-        "ranks": {
-            "asked": plan["ranks"],
-            "obtained": None,
-            "launcher": None,
-            "hosts": [],
-            "machines": [],
-            "interface": None,
-            "oversubscribed": False,
-            "one_clock": None,
-            "cores": [],
-            "shares": None,
-            "threads": plan["knobs"]["threads"],
-        },
-        "training": {
-            "kind": plan["kind"],
-            "global_batch": plan["global_batch"],
-            "rows_per_rank": -(-plan["global_batch"] // plan["ranks"]),
-            "learning_rate": plan["learning_rate"],
-            "optimizer": None,
-            "epochs_asked": plan["epochs"],
-            "steps_per_epoch": _steps_per_epoch(plan),
-            "epochs_done": 0,
-            "stopped_early": False,
-            "best_epoch": None,
-            "resumed_after": [],
-            "parameters": None,
-            "train_rows": plan["train_rows"],
-            "test_rows": description["rows"]["test"],
-            "validated_on": plan["validated_on"],
-            "target_accuracy": request["training"].get("target_accuracy"),
-            "settings": request["training"],
-        },
-        "link": None,
-        "epochs": [],
-        "seconds": None,
-        "step_seconds": None,
-        "samples_per_second": None,
-        "evaluation": None,
-        "disturbance": None,
-        **{name: None for name, probe in PROBES.items() if probe.result},
-        "weights_sha256": None,
-        "data": {
-            "provenance": description["provenance"],
-            "leaky": description["leaky"],
-            "split_seed": description["split_seed"],
-            "sha256": description["sha256"]
-            | {name: path["sha256"] for name, path in description.get("paths", {}).items()},
-        },
-        "machine": machine.describe(),
-        "versions": machine.versions(request.get("program")),
-        "source_sha256": key.code_sha256(
-            request["workload"], request["strategy"], request["instrument"]
-        ),
-        "environment": variables.describe(),
-        "request_sha256": request["sha256"],
-        "turn": request["turn"],
-        "knobs": plan["knobs"],
-        "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
-    }
-    if plan["kind"] == "command":
-        _describe_program(request, identity)
-    validate_run(identity | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
-    return identity
-
-
-def _describe_program(request: dict, identity: dict) -> None:
-    """Add what is known of a program; leave open what its command does not take from the run."""
-    named = Program.from_plan(request["start"]["program"]).named
-    identity["program"] = _program(request["program"], named)
-    if not {"rows", "rows_of_rank"} & named:
-        identity["training"] |= {"global_batch": None, "rows_per_rank": None}
-    if "epochs" not in named:
-        identity["training"]["epochs_asked"] = None
-    if "seed" not in named:
-        identity["seeds"] = {"weights": None, "shuffle": None}
-
-
-def _program(program: dict, named: Collection[str]) -> dict:
-    """Return what run.json records of a program before it runs."""
-    return {
-        "command": program["command"],
-        "files": program["files"],
-        "named": sorted(named),
-        "known_by": None,
-        "first_epoch_seconds": None,
-        "whole_seconds": None,
-        "notes": [],
-    }
-
-
-def _steps_per_epoch(plan: dict) -> int | None:
-    """Return the steps of a whole epoch; those of a program are its own affair."""
-    if plan["kind"] == "command":
-        return None
-    return shards(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
 
 
 def _invalid(result: dict, outcome: Outcome, wall_seconds: float) -> str | None:

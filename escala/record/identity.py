@@ -1,0 +1,119 @@
+"""What is known of a run before it starts: with a status, a valid run.json."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import datetime
+
+from escala.core import variables
+from escala.core.environment import session
+from escala.experiment import Run
+from escala.probes import PROBES
+from escala.record import key, machine
+from escala.record.plan import shards
+from escala.record.schema import FORMAT, validate_run
+from escala.workloads import Program
+
+
+def identity(request: dict, plan: dict, description: dict, started: datetime) -> dict:
+    """Return the content of a run.json without a status, in which nothing is measured yet.
+
+    Parameters
+    ----------
+    request : with its `sha256` and the run's `turn`.
+    description : of the split.
+
+    Raises
+    ------
+    ValueError : it would not be valid.
+    """
+    unmeasured = (
+        "link", "seconds", "step_seconds", "samples_per_second", "evaluation", "disturbance",
+        *(name for name, probe in PROBES.items() if probe.result), "weights_sha256",
+    )  # fmt: skip
+    paths = {name: path["sha256"] for name, path in description.get("paths", {}).items()}
+    found = {
+        "format": FORMAT,
+        **{field.name: request[field.name] for field in fields(Run)},
+        "session": session(),
+        "started": started.isoformat(timespec="seconds"),
+        "ranks": _ranks(plan),
+        "training": _training(request, plan, description),
+        "epochs": [],
+        **dict.fromkeys(unmeasured),
+        "data": {
+            **{name: description[name] for name in ("provenance", "leaky", "split_seed")},
+            "sha256": description["sha256"] | paths,
+        },
+        "machine": machine.describe(),
+        "versions": machine.versions(request.get("program")),
+        "source_sha256": key.code_sha256(
+            request["workload"], request["strategy"], request["instrument"]
+        ),
+        "environment": variables.describe(),
+        "request_sha256": request["sha256"],
+        "turn": request["turn"],
+        "knobs": plan["knobs"],
+        "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
+    }
+    if plan["kind"] == "command":
+        _describe_program(request, found)
+    validate_run(found | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
+    return found
+
+
+def _ranks(plan: dict) -> dict:
+    unknown = dict.fromkeys(("obtained", "launcher", "interface", "one_clock", "shares"))
+    return unknown | {
+        "asked": plan["ranks"],
+        "hosts": [],
+        "machines": [],
+        "oversubscribed": False,
+        "cores": [],
+        "threads": plan["knobs"]["threads"],
+    }
+
+
+def _training(request: dict, plan: dict, description: dict) -> dict:
+    # The steps of a program are its own affair.
+    steps = None
+    if plan["kind"] != "command":
+        steps = shards(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
+    return {
+        **{
+            name: plan[name]
+            for name in ("kind", "global_batch", "learning_rate", "train_rows", "validated_on")
+        },
+        "rows_per_rank": -(-plan["global_batch"] // plan["ranks"]),
+        "optimizer": None,
+        "epochs_asked": plan["epochs"],
+        "steps_per_epoch": steps,
+        "epochs_done": 0,
+        "stopped_early": False,
+        "best_epoch": None,
+        "resumed_after": [],
+        "parameters": None,
+        "test_rows": description["rows"]["test"],
+        "target_accuracy": request["training"].get("target_accuracy"),
+        "settings": request["training"],
+    }
+
+
+def _describe_program(request: dict, found: dict) -> None:
+    """Add what is known of a program; leave open what its command does not take from the run."""
+    named = Program.from_plan(request["start"]["program"]).named
+    found["program"] = {
+        "command": request["program"]["command"],
+        "files": request["program"]["files"],
+        "named": sorted(named),
+        "known_by": None,
+        "first_epoch_seconds": None,
+        "whole_seconds": None,
+        "notes": [],
+    }
+    if not {"rows", "rows_of_rank"} & named:
+        found["training"] |= {"global_batch": None, "rows_per_rank": None}
+    if "epochs" not in named:
+        found["training"]["epochs_asked"] = None
+    if "seed" not in named:
+        found["seeds"] = {"weights": None, "shuffle": None}
