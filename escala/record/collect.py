@@ -10,10 +10,8 @@ import numpy as np
 from escala.core.files import atomic, read_json, settle
 from escala.data import reader
 from escala.data.base import Arrays
-from escala.probes import of_run
 from escala.record import steps
-from escala.record.collect_program import collect_program
-from escala.record.disturbance import disturbance
+from escala.record.collect_program import collect_program, write_common
 from escala.record.invariants import broken_promise, misplaced, planned_epochs
 from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
@@ -34,84 +32,75 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     if plan["kind"] == "command":
         return collect_program(plan, everyone, folder, result)
     ranks = [each for each in everyone if "epochs" in each]
-    arrays = reader(data)
+    first, arrays = ranks[0], reader(data)
     table = steps.read(folder, len(ranks))
-    planned = planned_epochs(plan, ranks[0])
+    planned = planned_epochs(plan, first)
     problem = misplaced(plan, everyone) or broken_promise(
         planned, ranks, table, arrays.rows("test")
     )
     if problem:
         return Outcome("failed", problem)
-    predictions = np.concatenate(
-        [
-            np.load(folder / f"rank{r}.predictions.npy", allow_pickle=False)
-            for r in range(len(ranks))
-        ]
-    )
+    files = (folder / f"rank{r}.predictions.npy" for r in range(len(ranks)))
+    predictions = np.concatenate([np.load(file, allow_pickle=False) for file in files])
     with atomic(folder.parent / PREDICTIONS) as temporary:
         np.save(temporary, predictions, allow_pickle=False)
-    weights_sha256 = ranks[0]["weights_sha256"][0]
-    _keep_model(plan, arrays.description, folder, weights_sha256)
+    _keep_model(plan, arrays.description, folder, first["weights_sha256"][0])
     epochs = [
         {key: value for key, value in epoch.items() if key not in ("row_moments", "began")}
         | {
             "distinct_rows": planned[i].distinct,
             "train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks),
         }
-        for i, epoch in enumerate(ranks[0]["epochs"])
+        for i, epoch in enumerate(first["epochs"])
     ]
     evaluation = _scored(plan, arrays, predictions)
     undefined = not_finite(evaluation.get("scores", {}))
-    train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
+    _write(plan, folder, everyone, ranks, epochs, result)
+    result["evaluation"] = None if undefined else evaluation
     # A strategy that does not wait for a step cannot measure its time.
-    asynchronous = STRATEGIES[plan["strategy"]].asynchronous
-    parts = {name: max(r["seconds"][name] for r in ranks) for name in ranks[0]["seconds"]}
-    result |= {
-        "epochs": epochs,
-        "seconds": parts | {"train": train_seconds},
-        "step_seconds": None if asynchronous else steps.summary(table),
-        "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
-        "evaluation": None if undefined else evaluation,
-        "weights_sha256": weights_sha256,
-    }
-    result["disturbance"] = disturbance(everyone)
-    probe = of_run(plan, folder)
-    if probe and probe.result:
-        result[probe.name] = probe.read(everyone)
-    result["ranks"] |= {
-        "obtained": ranks[0]["ranks"],
-        "one_clock": len({each["boot"] for each in everyone}) == 1,
-        "shares": ranks[0]["shares"],
-        "evaluating": sum(stop > start for start, stop in (r["evaluated"] for r in ranks)),
-    }
-    if any(gpus := [process.get("gpus", []) for process in everyone]):
-        result["ranks"]["gpus"] = gpus
-    result["training"] |= {
-        "optimizer": ranks[0]["optimizer"],
-        "parameters": ranks[0]["parameters"],
-        "epochs_done": len(epochs),
-        "stopped_early": ranks[0]["stopped_early"],
-        "best_epoch": ranks[0]["best_epoch"],
-        "resumed_after": ranks[0]["resumed_after"],
-    }
-    if exchanges := ranks[0].get("dense_exchange"):
-        result["training"]["dense_exchange"] = exchanges
+    if not STRATEGIES[plan["strategy"]].asynchronous:
+        result["step_seconds"] = steps.summary(table)
     if undefined:
         remedy = "return finite numbers, and leave out a score that these rows do not define"
         return Outcome("failed", f"{undefined}: in `score` of the workload, {remedy}")
     return Outcome("ok")
 
 
+def _write(
+    plan: dict, folder: Path, everyone: list[dict], ranks: list[dict], epochs: list, result: dict
+) -> None:
+    """Write times, load, and what the first rank says of all into a result."""
+    first = ranks[0]
+    train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
+    parts = {name: max(r["seconds"][name] for r in ranks) for name in first["seconds"]}
+    result |= {
+        "epochs": epochs,
+        "seconds": parts | {"train": train_seconds},
+        "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
+        "weights_sha256": first["weights_sha256"][0],
+    }
+    write_common(plan, folder, everyone, result)
+    result["ranks"] |= {
+        "obtained": first["ranks"],
+        "shares": first["shares"],
+        "evaluating": sum(stop > start for start, stop in (r["evaluated"] for r in ranks)),
+    }
+    if any(gpus := [process.get("gpus", []) for process in everyone]):
+        result["ranks"]["gpus"] = gpus
+    said = ("optimizer", "parameters", "stopped_early", "best_epoch", "resumed_after")
+    result["training"] |= {name: first[name] for name in said} | {"epochs_done": len(epochs)}
+    if exchanges := first.get("dense_exchange"):
+        result["training"]["dense_exchange"] = exchanges
+
+
 def _scored(plan: dict, arrays: Arrays, predictions: np.ndarray) -> dict:
     """Return the scores of the predictions for the test rows, as the workload defines them."""
-    targets, own = (
-        np.asarray(arrays.gather("test", slice(None))[1]),
-        scores_module(plan["workload"]),
-    )
-    if own is None:
+    targets = np.asarray(arrays.gather("test", slice(None))[1])
+    scores = scores_module(plan["workload"])
+    if scores is None:
         return import_module(EVALUATION).score(targets, predictions, arrays.description)
-    scores = own.score(targets, predictions, arrays.description)
-    return {"rows": len(targets), "scores": scores}
+    found = scores.score(targets, predictions, arrays.description)
+    return {"rows": len(targets), "scores": found}
 
 
 def _keep_model(plan: dict, description: dict, folder: Path, weights_sha256: str) -> None:
@@ -119,11 +108,7 @@ def _keep_model(plan: dict, description: dict, folder: Path, weights_sha256: str
     saved = folder / models.WEIGHTS
     if saved.exists():
         settle(saved, folder.parent / saved.name)
+        workload, knobs = plan["workload"], of_model(plan["knobs"], plan["workload"])
         models.describe(
-            folder.parent,
-            plan["workload"],
-            of_model(plan["knobs"], plan["workload"]),
-            plan["training"],
-            description,
-            weights_sha256,
+            folder.parent, workload, knobs, plan["training"], description, weights_sha256
         )

@@ -15,6 +15,11 @@ from escala.training.marks import HOOK, OUTPUT, WHOLE
 
 #: The better a way tells of steps, the earlier it stands here.
 _WAYS = (HOOK, OUTPUT, WHOLE)
+#: Parts of a run's time that nobody knows of a program.
+_UNKNOWN_SECONDS = (
+    "loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint", "evaluation",
+    "save",
+)  # fmt: skip
 
 
 def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict) -> Outcome:
@@ -28,27 +33,10 @@ def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict
     everyone : what each process measured (`escala.training.by_command`).
     folder : the ranks' folder, with their steps.
     """
-    problem = misplaced(plan, everyone)
-    if problem:
-        return Outcome("failed", problem)
     known_by = min((each["known_by"] for each in everyone), key=_WAYS.index)
+    if problem := misplaced(plan, everyone) or _problem(plan, everyone, known_by, folder):
+        return Outcome("failed", problem)
     telling = [each for each in everyone if each["known_by"] == known_by]
-    patterns = [key for key in ("epoch_ends", "step_ends") if plan["start"]["program"][key]]
-    if known_by == WHOLE and patterns:
-        said = f"{' and '.join(patterns)} matched no line of its output. Remedy: mend the pattern"
-        return Outcome("failed", f"{said}{tail(folder, 0)}")
-    ends = {
-        rank: each["epochs"][-1]["epoch"]
-        for rank, each in enumerate(everyone)
-        if each["known_by"] == known_by
-    }
-    if len(set(ends.values())) > 1:
-        least, most = min(ends, key=ends.get), max(ends, key=ends.get)
-        return Outcome(
-            "failed",
-            f"rank {least} ended after {ends[least]} epochs, and rank {most} after {ends[most]}. "
-            "Remedy: let all make the same number of epochs",
-        )
     epochs = [_joined(list(same)) for same in zip(*(e["epochs"] for e in telling), strict=True)]
     if len(telling) < len(everyone):
         # What the others trained on is not known.
@@ -62,34 +50,21 @@ def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict
         "seconds": {
             "startup": None if None in startups else max(startups),
             "train": train_seconds,
-            **dict.fromkeys(
-                ("loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint"),
-            ),
-            "evaluation": None,
-            "save": None,
+            **dict.fromkeys(_UNKNOWN_SECONDS),
         },
         "step_seconds": _step_seconds(folder, len(everyone), telling),
         "samples_per_second": None if None in rows else sum(rows) / train_seconds,
         "evaluation": {"rows": None, "scores": scores} if scores else None,
-        "disturbance": disturbance(everyone),
     }
+    notes = sorted({note for each in everyone for note in each["notes"]})
     result["program"] |= {
         "known_by": known_by,
         "first_epoch_seconds": max(each["first_epoch"] or 0 for each in telling) or None,
         "whole_seconds": max(each["seconds"]["whole"] for each in everyone),
-        "notes": [
-            *sorted({note for each in everyone for note in each["notes"]}),
-            *_uneven(telling),
-            *_unknown(known_by, result["program"].get("named", ())),
-        ],
+        "notes": [*notes, *_notes(known_by, telling, result["program"].get("named", ()))],
     }
-    probe = of_run(plan, folder)
-    if probe and probe.result:
-        result[probe.name] = probe.read(everyone)
-    result["ranks"] |= {
-        "obtained": everyone[0]["ranks"],
-        "one_clock": len({each["boot"] for each in everyone}) == 1,
-    }
+    write_common(plan, folder, everyone, result)
+    result["ranks"]["obtained"] = everyone[0]["ranks"]
     parameters = [each["parameters"] for each in telling if each["parameters"]]
     result["training"] |= {
         "parameters": int(parameters[0]) if parameters else None,
@@ -98,41 +73,57 @@ def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict
     return Outcome("ok")
 
 
-def _uneven(telling: list[dict]) -> list[str]:
-    """Return what is to be said if the processes made different numbers of steps."""
-    steps = [sum(epoch["steps"] or 0 for epoch in each["epochs"]) for each in telling]
-    if len(set(steps)) < 2:
-        return []
-    return [f"the ranks made different numbers of steps: from {min(steps)} to {max(steps)}"]
+def write_common(plan: dict, folder: Path, everyone: list[dict], result: dict) -> None:
+    """Write into a result what is known alike of every kind of training."""
+    result["disturbance"] = disturbance(everyone)
+    result["ranks"]["one_clock"] = len({each["boot"] for each in everyone}) == 1
+    probe = of_run(plan, folder)
+    if probe and probe.result:
+        result[probe.name] = probe.read(everyone)
 
 
-def _unknown(known_by: str, named: Iterable[str]) -> list[str]:
-    """Return what is not known of a program of which no process tells of its steps."""
+def _problem(plan: dict, everyone: list[dict], known_by: str, folder: Path) -> str | None:
+    """Return why what the processes told is no result, or None."""
+    patterns = [key for key in ("epoch_ends", "step_ends") if plan["start"]["program"][key]]
+    if known_by == WHOLE and patterns:
+        said = f"{' and '.join(patterns)} matched no line of its output. Remedy: mend the pattern"
+        return f"{said}{tail(folder, 0)}"
+    ends = {
+        rank: each["epochs"][-1]["epoch"]
+        for rank, each in enumerate(everyone)
+        if each["known_by"] == known_by
+    }
+    if len(set(ends.values())) > 1:
+        least, most = min(ends, key=ends.get), max(ends, key=ends.get)
+        return (
+            f"rank {least} ended after {ends[least]} epochs, and rank {most} after {ends[most]}. "
+            "Remedy: let all make the same number of epochs"
+        )
+    return None
+
+
+def _notes(known_by: str, telling: list[dict], named: Iterable[str]) -> Iterable[str]:
+    """Yield that the processes made different numbers of steps, and what is not known of them."""
+    made = [sum(epoch["steps"] or 0 for epoch in each["epochs"]) for each in telling]
+    if len(set(made)) > 1:
+        yield f"the ranks made different numbers of steps: from {min(made)} to {max(made)}"
     asked = sorted({"rows", "rows_of_rank", "epochs"} & set(named))
-    if known_by != WHOLE or not asked:
-        return []
-    return [
-        "it told of no step and no epoch, so its time is that of the whole run, and whether it "
-        f"obeyed {', '.join(f'{{{name}}}' for name in asked)} is not known"
-    ]
+    if known_by == WHOLE and asked:
+        yield (
+            "it told of no step and no epoch, so its time is that of the whole run, and whether it "
+            f"obeyed {', '.join(f'{{{name}}}' for name in asked)} is not known"
+        )
 
 
 def _joined(same: list[dict]) -> dict:
     """Return an epoch of all processes from that of each."""
     rows = [epoch["rows"] for epoch in same]
-    told = {
-        name: next((epoch[name] for epoch in same if epoch[name] is not None), None)
-        for name in ("loss", "accuracy", "validation_accuracy", "validation_loss")
-    }
-    return (
-        {key: value for key, value in same[0].items() if key != "began"}
-        | told
-        | {
-            "rows": None if None in rows else sum(rows),
-            "train_seconds": max(epoch["train_seconds"] for epoch in same),
-            "epoch_wall_seconds": max(epoch["epoch_wall_seconds"] for epoch in same),
-        }
-    )
+    found = {key: value for key, value in same[0].items() if key != "began"}
+    for name in ("loss", "accuracy", "validation_accuracy", "validation_loss"):
+        found[name] = next((epoch[name] for epoch in same if epoch[name] is not None), None)
+    for name in ("train_seconds", "epoch_wall_seconds"):
+        found[name] = max(epoch[name] for epoch in same)
+    return found | {"rows": None if None in rows else sum(rows)}
 
 
 def _step_seconds(folder: Path, processes: int, telling: list[dict]) -> dict | None:

@@ -52,97 +52,67 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
     ------
     InputError : early stopping needs a validation loss, and the split has no validation side.
     """
-    stopping = request["training"].get("early_stopping", {})
-    if stopping.get("monitor") == "validation" and "validation" not in description["rows"]:
-        raise InputError(
-            data,
-            "early_stopping.monitor",
-            "is validation, and this dataset has no validation rows: test rows must not decide",
-            "use monitor: training, or a dataset with a validation side",
-        )
-    layout = Layout.parse(request["layout"])
+    training, rows = request["training"], description["rows"]
+    if (
+        training.get("early_stopping", {}).get("monitor") == "validation"
+        and "validation" not in rows
+    ):
+        reason = "is validation, and this dataset has no validation rows: test rows must not decide"
+        remedy = "use monitor: training, or a dataset with a validation side"
+        raise InputError(data, "early_stopping.monitor", reason, remedy)
+    layout, rate = Layout.parse(request["layout"]), request["link"]["rate"]
     knobs = complete(request["knobs"], request["workload"])
     # The launcher of a program gives each rank threads of its own.
     together = STRATEGIES[request["strategy"]].one_process_per_node and "start" not in request
     threads = threads_of(knobs, layout.processes if together else 1)
-    common = {
-        "strategy": request["strategy"],
-        "workload": request["workload"],
+    validation = "validation" if "validation" in rows else "test"
+    counts = None
+    if "counts" in description:
+        # Those before oversampling.
+        counts = [description["counts"][name]["train"] for name in description["classes"]]
+    plan = {
+        **{name: request[name] for name in ("strategy", "workload", "training", "instrument")},
         "kind": WORKLOADS[request["workload"]].kind,
-        "training": request["training"],
         "knobs": knobs | {"threads": threads},
         "ranks": layout.ranks,
         "data": str(data.resolve()),
-        "train_counts": _counts(description),
-        "train_rows": description["rows"]["train"],
-        "validated_on": _validated_on(request["training"], description),
+        "train_counts": counts,
+        "train_rows": rows["train"],
+        "validated_on": validation if training.get("validate") else None,
         "max_steps": request.get("max_steps"),
-        "link_bits_per_second": _link_rate(request["link"]),
-        "instrument": request["instrument"],
+        "link_bits_per_second": bits_per_second(rate) if rate else None,
         "probe_settings": request["probe_settings"],
     }
-    by_kind = {"steps": _by_steps, "fit": _by_fit, "command": _by_command}
     if "start" in request:
-        split = {"split": str(data.resolve())}
-        common["start"] = request["start"] | {"paths": split | request["start"]["paths"]}
-    return common | by_kind[common["kind"]](common, request["repeat"] or 1)
+        paths = {"split": str(data.resolve())} | request["start"]["paths"]
+        plan["start"] = request["start"] | {"paths": paths}
+    return plan | _of_kind(plan, request["repeat"] or 1)
 
 
-def _link_rate(link: dict) -> int | None:
-    """Return the requested rate of the links between nodes in bit/s, None without one."""
-    return bits_per_second(link["rate"]) if link["rate"] else None
+def _of_kind(plan: dict, repeat: int) -> dict:
+    """Return epochs, batch, learning rate and seeds; a program may take them from its command.
 
-
-def _validated_on(training: dict, description: dict) -> str | None:
-    """Return the side whose rows are evaluated after each epoch, or None."""
-    if not training.get("validate"):
-        return None
-    return "validation" if "validation" in description["rows"] else "test"
-
-
-def _counts(description: dict) -> list[int] | None:
-    """Return the training rows of each class before oversampling, if the description has them."""
-    if "counts" not in description:
-        return None
-    return [description["counts"][name]["train"] for name in description["classes"]]
-
-
-def _by_steps(plan: dict, repeat: int) -> dict:
-    """Return the further entries of the plan of a workload trained by steps."""
-    training = plan["training"]
-    rate, batch = training["learning_rate"], global_batch(training, plan["ranks"])
-    scale = batch / rate["reference_batch"] if rate["rule"] == "linear" else 1.0
-    seed = training["seed"] + repeat - 1
+    A fit is one step over all rows, without random numbers.
+    """
+    training, rate = plan["training"], None
+    if plan["kind"] == "fit":
+        threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
+        return {
+            "knobs": plan["knobs"] | {"threads": {"intra_op": threads, "inter_op": 1}},
+            "epochs": 1,
+            "global_batch": plan["train_rows"],
+            **dict.fromkeys(("learning_rate", "seed", "shuffle_seed")),
+        }
+    batch, seed = global_batch(training, plan["ranks"]), training["seed"] + repeat - 1
+    if plan["kind"] == "steps":
+        declared = training["learning_rate"]
+        linear = declared["rule"] == "linear"
+        scale = batch / declared["reference_batch"] if linear else 1.0
+        rate = declared["value"] * scale
     return {
         "epochs": training["epochs"],
         "global_batch": batch,
-        "learning_rate": rate["value"] * scale,
-        "seed": seed,
-        "shuffle_seed": seed,
-    }
-
-
-def _by_fit(plan: dict, repeat: int) -> dict:
-    """Return the same entries for a fit: one step over all rows, without random numbers."""
-    threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
-    return {
-        "knobs": plan["knobs"] | {"threads": {"intra_op": threads, "inter_op": 1}},
-        "epochs": 1,
-        "global_batch": plan["train_rows"],
-        "learning_rate": None,
-        "seed": None,
-        "shuffle_seed": None,
-    }
-
-
-def _by_command(plan: dict, repeat: int) -> dict:
-    """Return the same entries for a program, which may take them from its command."""
-    training = plan["training"]
-    seed = training["seed"] + repeat - 1
-    return {
-        "epochs": training["epochs"],
-        "global_batch": global_batch(training, plan["ranks"]),
-        "learning_rate": None,
+        "learning_rate": rate,
         "seed": seed,
         "shuffle_seed": seed,
     }

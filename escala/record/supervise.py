@@ -52,56 +52,38 @@ def supervise(
     if probe:
         environment |= probe.environment(strategy)
     command = [sys.executable, "-m", "escala.training.rank", str(folder / "request.json")]
-    title = " ".join(
-        filter(
-            None,
-            [
-                request["workload"],
-                request["strategy"],
-                request["layout"],
-                request["variant"],
-                request["pair"],
-                request["instrument"] or f"rep{request['repeat']}",
-            ],
-        )
-    )
     deadline, kills = time.monotonic() + limit_seconds, diagnose.memory_kills()
-    progress = _Progress(folder / "rank0.log", title)
-    launcher_command = launch.command_line(
-        launch_choice, strategy, plan["places"], command, program
-    )
-    with launcher_command as (arguments, extra_environment):
+    progress = _Progress(folder / "rank0.log", request)
+    launched = launch.command_line(launch_choice, strategy, plan["places"], command, program)
+    with launched as (arguments, extra_environment):
         if shutil.which(arguments[0]) is None:
             remedy = "`uv sync --reinstall` installs the environment's programs again"
             if program:
                 remedy = "let the program's environment, or PATH, have the mpirun of an Open MPI"
             return Outcome("unavailable", f"{arguments[0]} is missing. Remedy: {remedy}")
-        children_started = []
+        started = []
         try:
-            log = folder / "launcher.log"
-            launcher = children.start(arguments, environment | extra_environment, log)
-            children_started.append(launcher)
+            variables = environment | extra_environment
+            launcher = children.start(arguments, variables, folder / "launcher.log")
+            started.append(launcher)
             if program is None:
                 import_module(EVALUATION)
             if probe and probe.scope == "node":
-                program = probe.program(launch_choice.nodes[0].interface)
+                sampler = probe.program(launch_choice.nodes[0].interface)
                 log = folder / f"{probe.name}.log"
-                children_started.append(
-                    launch.on_each_node(launch_choice, program, environment, log)
-                )
+                started.append(launch.on_each_node(launch_choice, sampler, environment, log))
             while launcher.poll() is None:
                 interrupts.end_if_received()
                 if time.monotonic() > deadline:
                     return diagnose.timeout(limit_seconds, folder, len(plan["places"]))
                 time.sleep(POLL_SECONDS)
                 progress.show()
-            code = launcher.poll()
-            if code:
+            if code := launcher.poll():
                 # If a signal to the whole job ended the ranks, this process gets it too, perhaps
                 # later. Wait for it: the run is then interrupted, not failed.
                 time.sleep(SIGNAL_DELAY_SECONDS)
         finally:
-            children.stop(children_started)
+            children.stop(started)
             launch.end_job_step(launch_choice)
             progress.show()
     return diagnose.failure(code, folder, kills) if code else Outcome("ok")
@@ -110,8 +92,10 @@ def supervise(
 class _Progress:
     """Show rank 0's log messages on the terminal."""
 
-    def __init__(self, log: Path, title: str):
-        self._log, self._title, self._offset = log, title, 0
+    def __init__(self, log: Path, request: dict):
+        names = [request[name] for name in ("workload", "strategy", "layout", "variant", "pair")]
+        last = request["instrument"] or f"rep{request['repeat']}"
+        self._log, self._title, self._offset = log, " ".join(filter(None, [*names, last])), 0
 
     def show(self) -> None:
         if not self._log.exists():
