@@ -90,18 +90,30 @@ def main() -> int:
 def _main() -> None:
     # Before other libraries are imported, because PYTHONPATH may hold foreign ones.
     environment.keep_own_modules(ROOT)
-    parser = _parser()
-    argcomplete.autocomplete(parser, always_complete_options=False)
-    name, *rest = sys.argv[1:] or ["--help"]
-    if name in SCRIPTS:
-        make(["python", "-m", f"scripts.{name}", *rest])
-    # `--` is divided here, because argparse takes options after it for targets.
-    own, extra = _divided([name, *rest])
-    arguments = parser.parse_args(own)
-    if arguments.command == "completion":
-        print(argcomplete.shellcode([NAME], shell=arguments.shell))
+    argcomplete.autocomplete(_parser(), always_complete_options=False)
+    words = sys.argv[1:] or ["--help"]
+    if words[0] == "completion":
+        shell = _parser().parse_args(words).shell
+        print(argcomplete.shellcode([NAME], shell=shell))
     else:
-        make(arguments.call(arguments, extra))
+        make(call_of(words))
+
+
+def call_of(words: list[str]) -> list[str]:
+    """Return the call that a subcommand with its arguments stands for.
+
+    Raises
+    ------
+    InputError : no experiment is named and the working directory has no default one, a file or an
+        experiment is missing, or what is asked for needs results that are not there.
+    SystemExit : the arguments are wrong, or ask for help.
+    """
+    if words[0] in SCRIPTS:
+        return ["python", "-m", f"scripts.{words[0]}", *words[1:]]
+    # `--` is divided here, because argparse takes options after it for targets.
+    place = words.index("--") if "--" in words else len(words)
+    arguments = _parser().parse_args(words[:place])
+    return arguments.call(arguments, words[place + 1 :])
 
 
 def make(call: list[str]) -> NoReturn:
@@ -121,14 +133,8 @@ def make(call: list[str]) -> NoReturn:
     os.execvp(call[0], call)
 
 
-def run_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
-    """Return the call of Snakemake that makes targets, by default a whole experiment.
-
-    Raises
-    ------
-    InputError : no experiment is named and the working directory has no default one, or there is no
-        such file.
-    """
+def _run(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
+    """Return the call of Snakemake that makes targets, by default a whole experiment."""
     cores = arguments.cores or (None if arguments.profile else "all")
     return [
         *_snakemake(),
@@ -156,20 +162,15 @@ def _installed(path: str) -> str:
     return str(ROOT / path) if not Path(path).exists() and (ROOT / path).exists() else path
 
 
-def predict_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
-    """Return the call of Snakemake that predicts times, or classifies files with a run.
-
-    Raises
-    ------
-    InputError : as `predictions`, no experiment is that of the run, or a file has no run.
-    """
+def _predict(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
+    """Return the call of Snakemake that predicts times, or classifies files with a run."""
     if arguments.run is None:
         for target in arguments.targets:
             if Path(target).exists() and Path(target).parts[0] != "results":
                 remedy = f"name the run that classifies it: escala predict --run RUN {target}"
                 raise InputError("TARGET", target, "is a file, and no result", remedy)
         arguments.targets = arguments.targets or ["predictions"]
-        return run_call(arguments, extra)
+        return _run(arguments, extra)
     from escala.experiment.predictions import RULES, predictions
 
     found = predictions(Path(arguments.run), [Path(file) for file in arguments.targets])
@@ -178,7 +179,7 @@ def predict_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     # The table is always made, most often from the store, so that its counts are printed.
     options = ["--allowed-rules", *RULES, "--forcerun", "predict"]
     settings = ["--config", f"predict={found.settings}"]
-    return run_call(arguments, [*options, *extra, *settings])
+    return _run(arguments, [*options, *extra, *settings])
 
 
 def _file_of(name: str) -> str | None:
@@ -196,13 +197,8 @@ def _file_of(name: str) -> str | None:
     return os.path.relpath(files[name])
 
 
-def report_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
-    """Return the call of Snakemake that writes the report of an experiment again.
-
-    Raises
-    ------
-    InputError : the experiment has no results yet.
-    """
+def _report(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
+    """Return the call of Snakemake that writes the report of an experiment again."""
     from escala import experiment
 
     named = _configfile(arguments.experiment)
@@ -216,7 +212,7 @@ def report_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     return [*_snakemake(), *options, *extra, *named]
 
 
-def check_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
+def _check(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     """Return the call that checks what this machine can run: outside the project no Snakemake's."""
     if not _is_project(Path.cwd()):
         return ["python", "-m", "scripts.check", *extra]
@@ -253,12 +249,7 @@ def _configfile(experiment: str | None) -> list[str]:
 
 
 def _require_default() -> None:
-    """Refuse a call without an experiment where there is no default one.
-
-    Raises
-    ------
-    InputError : the working directory is not the folder of a project.
-    """
+    """Refuse a call without an experiment outside the folder of a project."""
     folder = Path.cwd()
     project = next((each for each in (folder, *folder.parents) if _is_project(each)), None)
     if project == folder:
@@ -274,12 +265,6 @@ def _require_default() -> None:
 
 def _is_project(folder: Path) -> bool:
     return all((folder / name).exists() for name in PROJECT)
-
-
-def _divided(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the words before the first `--`, and those after it."""
-    place = words.index("--") if "--" in words else len(words)
-    return words[:place], words[place + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -302,40 +287,31 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(call=call)
         return added
 
-    run = command("run", "measure an experiment, or make single results of it", run_call)
-    _add_targets(run, "results/NAME/…, such as the run.json of one configuration; default: all")
-    report = command("report", "write the report of an experiment again", report_call)
-    _add_experiment(report)
-    predict = command(
-        "predict", "predict times of layouts, or classes of your own data", predict_call
-    )
-    _add_targets(predict, "results/NAME/predictions/…/NAME.tsv; with --run, files to classify")
+    run = command("run", "measure an experiment, or make single results of it", _run)
+    report = command("report", "write the report of an experiment again", _report)
+    predict = command("predict", "predict times of layouts, or classes of your own data", _predict)
+    for added, text in (
+        (run, "results/NAME/…, such as the run.json of one configuration; default: all"),
+        (predict, "results/NAME/predictions/…/NAME.tsv; with --run, files to classify"),
+    ):
+        added.add_argument("targets", nargs="*", metavar="TARGET", help=text)
+        text = "cores to use; default: all, or those of the profile"
+        added.add_argument("-c", "--cores", metavar="N", help=text)
+        added.add_argument("--profile", metavar="FOLDER", help="such as profiles/slurm")
+        text = "show what would run, and run nothing"
+        added.add_argument("-n", "--dry-run", action="store_true", help=text)
+    for added in (run, report, predict):
+        experiment = added.add_argument(
+            "-e", "--experiment", metavar="FILE", help="default: the experiment in config.yaml"
+        )
+        experiment.completer = lambda **_: experiments()
     predict.add_argument("--run", metavar="RUN", help="trained run that classifies the files")
-    command("check", "show what this machine can run", check_call)
+    command("check", "show what this machine can run", _check)
     for name, text in SCRIPTS.items():
         command(name, text).add_argument("arguments", nargs=argparse.REMAINDER)
     completion = command("completion", "print the completion of this command for a shell")
     completion.add_argument("shell", choices=SHELLS)
     return parser
-
-
-def _add_targets(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=text)
-    _add_experiment(parser)
-    parser.add_argument(
-        "-c", "--cores", metavar="N", help="cores to use; default: all, or those of the profile"
-    )
-    parser.add_argument("--profile", metavar="FOLDER", help="such as profiles/slurm")
-    parser.add_argument(
-        "-n", "--dry-run", action="store_true", help="show what would run, and run nothing"
-    )
-
-
-def _add_experiment(parser: argparse.ArgumentParser) -> None:
-    added = parser.add_argument(
-        "-e", "--experiment", metavar="FILE", help="default: the experiment in config.yaml"
-    )
-    added.completer = lambda **_: experiments()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from escala import command
+from escala.core.errors import InputError
 from tests.conftest import ROOT
 
 # Every other Python process writes down how it was started, and ends.
@@ -76,8 +77,30 @@ def escala(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.
         ),
     ],
 )
-def test_the_printed_call_is_made_in_place_of_the_command(arguments, call, tmp_path):
-    _check_call(arguments, call, tmp_path, ROOT)
+def test_a_subcommand_stands_for_a_call(arguments, call, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert shlex.join(command.call_of(shlex.split(arguments))) == call
+
+
+def test_the_printed_call_is_made_in_place_of_the_command(tmp_path):
+    """The process is the same, so signals and the exit code are those of the call."""
+    record = tmp_path / "record"
+    (tmp_path / "sitecustomize.py").write_text(RECORD.format(file=str(record)))
+    search = os.pathsep.join([str(tmp_path), str(ROOT)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "escala.command", "run", "-c", "2", "--", "--forcerun", "a b"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": search},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    said, printed = process.communicate(timeout=100)
+    assert (said, printed) == ("", "$ snakemake --cores 2 --forcerun 'a b'\n")
+    number, folder, (_, script, *made) = json.loads(record.read_text())
+    assert (number, process.returncode, folder) == (process.pid, 7, str(ROOT))
+    assert made == ["--cores", "2", "--forcerun", "a b"]
+    assert Path(script).parent == Path(sys.executable).parent
 
 
 @pytest.fixture
@@ -91,18 +114,18 @@ def project(tmp_path):
 
 
 @pytest.mark.parametrize(("file", "name"), [(None, "demo"), (LADDER, "ladder")])
-def test_a_report_is_of_results_that_are_there(project, tmp_path, file, name):
-    arguments = f"report -e {file}" if file else "report"
-    done = escala(*arguments.split(), cwd=project)
-    assert (done.returncode, done.stdout) == (2, "")
-    [line] = done.stderr.splitlines()
-    remedy = f"escala run -e {file}" if file else "escala run"
-    assert "has no results yet" in line and f"Remedy: run it first: {remedy}." in line
+def test_a_report_is_of_results_that_are_there(project, monkeypatch, file, name):
+    monkeypatch.chdir(project)
+    words = ["report", "-e", file] if file else ["report"]
+    with pytest.raises(InputError, match="has no results yet") as refused:
+        command.call_of(words)
+    assert refused.value.remedy == "run it first: escala run" + (f" -e {file}" if file else "")
     (project / "results" / name).mkdir(parents=True)
     (project / "results" / name / command.SUMMARY).write_text("**Yes**")
-    call = f"snakemake --cores 1 --report results/{name}/report.html"
-    call += f" --configfile {file}" if file else ""
-    _check_call(arguments, call, tmp_path, project)
+    options = ["--configfile", file] if file else []
+    assert command.call_of(words) == [
+        *("snakemake", "--cores", "1", "--report", f"results/{name}/report.html"), *options
+    ]  # fmt: skip
 
 
 def _trained(project: Path, repeat: str, status: str = "ok") -> Path:
@@ -113,7 +136,8 @@ def _trained(project: Path, repeat: str, status: str = "ok") -> Path:
     return folder.relative_to(project)
 
 
-def test_files_are_classified_by_naming_a_run_and_the_files(project, tmp_path):
+def test_files_are_classified_by_naming_a_run_and_the_files(project, monkeypatch):
+    monkeypatch.chdir(project)
     run = _trained(project, "rep1")
     _trained(project, "rep2", "failed")
     (project / "a").mkdir()
@@ -121,61 +145,30 @@ def test_files_are_classified_by_naming_a_run_and_the_files(project, tmp_path):
         (project / name).write_text(">x\nACGT\n")
     below = "results/ladder/predictions/demo-1000/virus-cnn/single/1x1/tuned/native/rep1"
     rules = "--allowed-rules predict familiarity length_errors --forcerun predict"
-    for named in (f"{run}/run.json", run, "results/ladder"):
-        _check_call(
-            f"predict --run {named} reads.fasta.gz 'a/my $x.fa' -c 1",
+    for named in (f"{run}/run.json", str(run), "results/ladder"):
+        call = command.call_of(
+            ["predict", "--run", named, "reads.fasta.gz", "a/my $x.fa", "-c", "1"]
+        )
+        assert shlex.join(call) == (
             f"snakemake {below}/reads.tsv {below}/my-x.tsv --cores 1 {rules} --config "
             """'predict={"inputs": {"reads": "reads.fasta.gz", "my-x": "a/my $$x.fa"}}' """
-            f"--configfile {LADDER}",
-            tmp_path,
-            project,
+            f"--configfile {LADDER}"
         )
-    same = escala("predict", "--run", str(run), "reads.fasta.gz", "a/reads.fa", "-n", cwd=project)
-    assert f"{below}/reads.tsv {below}/a-reads.tsv" in same.stderr
-
-    for arguments, reason in (
-        (("--run", str(run)), "FILE: is missing"),
-        (("--run", str(run), "none.fasta"), "'none.fasta': no such file"),
-        (("--run", "results/none", "reads.fasta.gz"), "no such run"),
-        (("--run", "experiments", "reads.fasta.gz"), "no run is here"),
-        (("--run", str(run.with_name("rep2")), "reads.fasta.gz"), "none ended ok with a model"),
-        (("reads.fasta.gz",), "escala predict --run RUN reads.fasta.gz"),
-    ):
-        done = escala("predict", *arguments, cwd=project)
-        assert done.returncode == 2 and reason in done.stderr, (arguments, done.stderr)
+    same = command.call_of(["predict", "--run", str(run), "reads.fasta.gz", "a/reads.fa"])
+    assert same[1:3] == [f"{below}/reads.tsv", f"{below}/a-reads.tsv"]
     other = _trained(project, "rep3")
-    done = escala("predict", "--run", "results/ladder", "reads.fasta.gz", cwd=project)
-    assert done.returncode == 2 and str(run) in done.stderr and str(other) in done.stderr
-
-
-def _check_call(arguments: str, call: str, tmp_path: Path, project: Path) -> None:
-    """Check that the command, in the folder of a project, prints a call and makes it."""
-    record = tmp_path / "record"
-    (tmp_path / "sitecustomize.py").write_text(RECORD.format(file=str(record)))
-    search = os.pathsep.join([str(tmp_path), str(ROOT)])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "escala.command", *shlex.split(arguments)],
-        cwd=project,
-        env=os.environ | {"PYTHONPATH": search},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    said, printed = process.communicate(timeout=100)
-    assert printed == f"$ {call}\n", printed
-    assert said == ""
-    number, folder, made = json.loads(record.read_text())
-    # The process is the same, so signals and the exit code are those of the call.
-    assert number == process.pid
-    assert process.returncode == 7
-    assert folder == str(project)
-    program, *expected = shlex.split(call)
-    if program == "snakemake":
-        _, script, *made = made
-        assert (Path(script).name, made) == (program, expected)
-        assert Path(script).parent == Path(sys.executable).parent
-    else:
-        assert made[1:] == expected
+    for words, reasons in (
+        (["--run", str(run)], ["FILE: is missing"]),
+        (["--run", str(run), "none.fasta"], ["'none.fasta': no such file"]),
+        (["--run", "results/none", "reads.fasta.gz"], ["no such run"]),
+        (["--run", "experiments", "reads.fasta.gz"], ["no run is here"]),
+        (["--run", str(run.with_name("rep2")), "reads.fasta.gz"], ["none ended ok with a model"]),
+        (["reads.fasta.gz"], ["escala predict --run RUN reads.fasta.gz"]),
+        (["--run", "results/ladder", "reads.fasta.gz"], [str(run), str(other)]),
+    ):
+        with pytest.raises(InputError) as refused:
+            command.call_of(["predict", *words])
+        assert all(reason in str(refused.value) for reason in reasons), refused.value
 
 
 def test_an_experiment_that_does_not_exist_has_one_message_with_a_near_name():
@@ -186,34 +179,29 @@ def test_an_experiment_that_does_not_exist_has_one_message_with_a_near_name():
     assert LADDER in line
 
 
-def test_an_experiment_that_is_not_yaml_has_one_message_with_its_file_and_line(tmp_path):
+def test_an_experiment_that_is_not_yaml_is_named_with_its_line(tmp_path):
     file = tmp_path / "broken.yaml"
     file.write_text("experiment: broken\nrepeats: [1, 2\ntitle: x\n")
-    done = escala("run", "-e", str(file))
-    assert (done.returncode, done.stdout) == (2, "")
-    [line] = done.stderr.splitlines()
-    assert f"{file}: " in line
-    assert "line 3" in line
+    with pytest.raises(InputError, match=rf"{file}: .*line 3"):
+        command.call_of(["run", "-e", str(file)])
 
 
-@pytest.mark.parametrize("arguments", [["run"], ["predict"], ["report"]])
-def test_elsewhere_there_is_no_default_experiment_and_what_to_name_is_said(arguments, tmp_path):
-    inside = escala(*arguments, cwd=ROOT / "docs" / "how-to")
-    outside = escala(*arguments, cwd=tmp_path)
+@pytest.mark.parametrize("subcommand", ["run", "predict", "report"])
+def test_elsewhere_there_is_no_default_experiment(subcommand, tmp_path, monkeypatch):
+    def refused(folder: Path) -> str:
+        monkeypatch.chdir(folder)
+        with pytest.raises(InputError, match="no experiment is named") as error:
+            command.call_of([subcommand])
+        return error.value.remedy
+
+    assert "cd ../.." in refused(ROOT / "docs" / "how-to")
+    assert "escala try -- python train.py" in refused(tmp_path)
     (tmp_path / "mine.yaml").write_text("experiment: mine\n")
     (tmp_path / "config.yaml").write_text("learning_rate: 0.1\n")
-    beside = escala(*arguments, cwd=tmp_path)
-    for done, remedy in (
-        (inside, "cd ../.."),
-        (outside, "escala try -- python train.py"),
-        (beside, "--experiment mine.yaml."),
-    ):
-        assert (done.returncode, done.stdout) == (2, "")
-        [line] = done.stderr.splitlines()
-        assert "no experiment is named" in line and remedy in line
+    assert "--experiment mine.yaml" in refused(tmp_path)
 
 
-def test_elsewhere_the_workflow_and_its_files_are_those_of_the_project(tmp_path):
+def test_elsewhere_the_workflow_and_its_files_are_those_of_the_project(tmp_path, monkeypatch):
     (tmp_path / "mine.yaml").write_text("experiment: mine\n")
     folder = tmp_path / "folder"
     (folder / "profiles" / "default").mkdir(parents=True)
@@ -230,7 +218,8 @@ def test_elsewhere_the_workflow_and_its_files_are_those_of_the_project(tmp_path)
         (tmp_path, "new --data x", "python -m scripts.new --data x"),
         (tmp_path, "check", "python -m scripts.check"),
     ):
-        _check_call(arguments, call, tmp_path, cwd)
+        monkeypatch.chdir(cwd)
+        assert shlex.join(command.call_of(arguments.split())) == call
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
@@ -248,24 +237,6 @@ def test_unknown_words_end_with_the_usage(arguments):
     done = escala(*arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: escala")
-
-
-def test_the_guide_has_the_call_of_every_subcommand(project, monkeypatch):
-    (project / "results" / "demo").mkdir(parents=True)
-    (project / "results" / "demo" / command.SUMMARY).touch()
-    monkeypatch.chdir(project)
-    guide = (ROOT / "docs" / "how-to" / "command.md").read_text()
-    rows = re.findall(r"^\| `escala (\w+) ?([^`]*)` \| (?:`([^`]*)`|–) \|", guide, re.MULTILINE)
-    parser = command._parser()
-    for name, arguments, call in rows:
-        if name in command.SCRIPTS:
-            assert call == f"python -m scripts.{name} {arguments}"
-        elif call:
-            own = parser.parse_args([name, *arguments.split()])
-            made = shlex.join(own.call(own, [])).replace("'", "").replace("demo", "NAME")
-            assert call == made
-    others = {"run", "report", "predict", "check", "completion"}
-    assert {name for name, _, _ in rows} == {*command.SCRIPTS} | others
 
 
 def test_the_project_installs_the_command():
