@@ -121,9 +121,9 @@ def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
     """Describe the dataset of a run; the content of its files is not read for a trial."""
     settings, seed = experiment.datasets[run.dataset], experiment.split_seed(run.dataset, 1)
     kind = kind_of(settings)
-    of_settings = kind.load("settings")
-    preparation = of_settings.preparation(settings) | {"identify": "time"}
-    inputs = of_settings.prepared_from(settings, folder)
+    module = kind.load("settings")
+    preparation = module.preparation(settings) | {"identify": "time"}
+    inputs = module.prepared_from(settings, folder)
     folder.mkdir()
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
 

@@ -259,7 +259,7 @@ class Collectives(Probe):
         return several and super().applies(run, strategy) and library(strategy) is not None
 
     def recorder(self, process, variables, inside, independent):
-        plan = read_json(self.folder / "request.json")
+        plan = read_json(self.folder / "plan.json")
         measured = library(STRATEGIES[plan["strategy"]])
         threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
         path = self.folder / f"rank{process}.collectives.json"

@@ -122,7 +122,7 @@ class Resources(Probe):
 
     @contextmanager
     def around(self, process, node):
-        starts = read_json(self.folder / "request.json")["kind"] == "command"
+        starts = read_json(self.folder / "plan.json")["kind"] == "command"
         announce(self.folder, process, node, starts=starts)
         yield
 

@@ -87,5 +87,5 @@ def _planned_rows(plan: dict, shares: Sequence[float], epoch: int, steps: int) -
     """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
     if plan["kind"] == "fit":
         return np.arange(plan["train_rows"])
-    of_steps = islice(shards(plan, shares).of_epoch(epoch), steps)
-    return np.concatenate([rows for of_rank in of_steps for rows in of_rank])
+    planned = islice(shards(plan, shares).of_epoch(epoch), steps)
+    return np.concatenate([rows for ranks in planned for rows in ranks])

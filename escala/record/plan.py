@@ -1,6 +1,6 @@
 """The plan of a run: its request with all values derived from it.
 
-The ranks read it as `ranks/request.json`.
+The ranks read it as `ranks/plan.json`.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _attempt(
         outcome = linked(request, started, result, links)
         if outcome.status != "ok":
             return outcome
-        write_json(ranks_folder / "request.json", plan, durable=False)
+        write_json(ranks_folder / "plan.json", plan, durable=False)
         outcome = supervise(request, plan, started, ranks_folder, limit)
         timeline.keep(ranks_folder)
         return collect(plan, data, ranks_folder, result) if outcome.status == "ok" else outcome

@@ -36,7 +36,7 @@ def supervise(
     ----------
     plan : the run's knobs, and the place of each process.
     launch_choice : the launcher and the nodes, chosen before anything is started.
-    folder : the ranks' folder, which holds `request.json` and gets the logs.
+    folder : the ranks' folder, which holds `plan.json` and gets the logs.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def supervise(
     probe = of_run(plan, folder)
     if probe:
         environment |= probe.environment(strategy)
-    command = [sys.executable, "-m", "escala.training.rank", str(folder / "request.json")]
+    command = [sys.executable, "-m", "escala.training.rank", str(folder / "plan.json")]
     deadline, kills = time.monotonic() + limit_seconds, diagnose.memory_kills()
     progress = _Progress(folder / "rank0.log", request)
     launched = launch.command_line(launch_choice, strategy, plan["places"], command, program)

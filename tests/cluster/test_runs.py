@@ -319,7 +319,7 @@ def ranks_of(folder: Path) -> list[psutil.Process]:
     return [
         process
         for process in psutil.process_iter(["cmdline"])
-        if f"{folder}/ranks/request.json" in (process.info["cmdline"] or [])
+        if f"{folder}/ranks/plan.json" in (process.info["cmdline"] or [])
         and "escala.training.rank" in process.info["cmdline"]
         and process.info["cmdline"][0] != "srun"
     ]

@@ -83,7 +83,7 @@ def steps_of(trained: Path, case: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize("case", exchange.CASES)
 def test_the_ranks_keep_the_invariants_of_a_run(trained, case):
-    plan = read_json(trained / case / "ranks" / "request.json")
+    plan = read_json(trained / case / "ranks" / "plan.json")
     ranks, table = measured(trained, case), steps_of(trained, case)
     planned = planned_epochs(plan, ranks[0])
     assert broken_promise(planned, ranks, table, exchange.ROWS) is None
@@ -108,7 +108,7 @@ def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(tmp_p
 
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):
     ranks = measured(trained, "leading")
-    plan = read_json(trained / "leading" / "ranks" / "request.json")
+    plan = read_json(trained / "leading" / "ranks" / "plan.json")
     planned = planned_epochs(plan, ranks[0])
     for epoch, of_plan in zip(ranks[0]["epochs"], planned, strict=True):
         assert epoch["rows"] == of_plan.rows == exchange.ROWS

@@ -59,7 +59,7 @@ def test_losses_weights_and_the_optimizers_variables_are_those_of_keras(trained,
 def test_all_ranks_hold_the_same_weights_after_the_rows_of_their_shards(trained, case):
     ranks, plan = (
         ranks_of(trained / case, sharding.RANKS),
-        read_json(trained / case / "ranks/request.json"),
+        read_json(trained / case / "ranks/plan.json"),
     )
     table = steps.read(trained / case / "ranks", sharding.RANKS)
     assert broken_promise(planned_epochs(plan, ranks[0]), ranks, table, exchange.ROWS) is None
