@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from escala.data import kind_of
@@ -35,7 +34,7 @@ def request(settings: Mapping[str, Any], run: Run, training: Mapping[str, Any]) 
     training : how the run trains, as `run_settings` returns it.
     """
     return {
-        **asdict(run),
+        **vars(run),
         **training,
         "launcher": settings["launcher"],
         "oversubscribe": settings["oversubscribe"],

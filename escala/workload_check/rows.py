@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,8 @@ def draw_rows(folder: Path, split: Path) -> None:
     file = folder / plugins.DECLARATIONS[plugins.WORKLOADS]
     example = folders.declaration(folders.WORKLOADS, folder).get("example")
     if not example:
-        raise InputError(
-            file,
-            None,
-            "has no example of a dataset",
-            "add `example`, or name a split with --dataset",
-        )
+        remedy = "add `example`, or name a split with --dataset"
+        raise InputError(file, None, "has no example of a dataset", remedy)
     classes, targets = example.get("classes"), example["targets"]
     if classes:
         form = {key: targets[key] for key in ("shape", "dtype")}
@@ -86,10 +82,9 @@ def _numbers(where: str, spec: Mapping[str, Any]) -> list[float] | range | tuple
     first, below = spec.get("from"), spec.get("below")
     if values:
         if first is not None or below is not None:
-            raise InputError(
-                where, None, "has values, and from or below too", "give either values or limits"
-            )
-        held = values
+            reason = "has values, and from or below too"
+            raise InputError(where, None, reason, "give either values or limits")
+        numbers = held = values
     elif is_float and below is None:
         if first is not None:
             raise InputError(where, first, "from has no below", "add below, an upper limit")
@@ -99,33 +94,21 @@ def _numbers(where: str, spec: Mapping[str, Any]) -> list[float] | range | tuple
         if not first < below:
             raise InputError(where, below, f"below is not above from, {first}", "give more")
         held = [first, below if is_float else below - 1]
-    _require_held(where, dtype, held)
-    if values:
-        return values
-    return (first, below) if is_float else range(int(first), int(below))
-
-
-def _require_held(where: str, dtype: np.dtype, numbers: Sequence[float]) -> None:
-    """Refuse numbers that a dtype cannot hold.
-
-    Raises
-    ------
-    InputError : with the limits of the dtype.
-    """
-    if dtype.kind == "f":
+        numbers = (first, below) if is_float else range(int(first), int(below))
+    if is_float:
         least, most = (float(limit) for limit in (np.finfo(dtype).min, np.finfo(dtype).max))
     else:
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if any(number != int(number) for number in numbers):
-            raise InputError(
-                where, None, f"a number is not whole, for {dtype}", "use a float dtype"
-            )
-    if min(numbers) < least:
-        reason = f"{min(numbers)} is too small for {dtype}"
-        raise InputError(where, min(numbers), reason, f"give at least {least}")
-    if max(numbers) > most:
-        reason = f"{max(numbers)} is too large for {dtype}"
-        raise InputError(where, max(numbers), reason, f"give at most {most}")
+        if any(number != int(number) for number in held):
+            reason = f"a number is not whole, for {dtype}"
+            raise InputError(where, None, reason, "use a float dtype")
+    if min(held) < least:
+        reason = f"{min(held)} is too small for {dtype}"
+        raise InputError(where, min(held), reason, f"give at least {least}")
+    if max(held) > most:
+        reason = f"{max(held)} is too large for {dtype}"
+        raise InputError(where, max(held), reason, f"give at most {most}")
+    return numbers
 
 
 def _drawn(
