@@ -49,11 +49,6 @@ class Size:
         return None if self.rows is None else self.rows["train"]
 
     @property
-    def values(self) -> int | None:
-        """The numbers of one row in all inputs together."""
-        return sum(math.prod(entry["shape"]) for entry in self.inputs) if self.inputs else None
-
-    @property
     def bytes(self) -> float | None:
         """The bytes of the arrays of all sides together."""
         if self.inputs == ():

@@ -313,10 +313,10 @@ def test_runs_that_do_not_fit_on_the_disk_are_refused(monkeypatch, tmp_path):
 
 def test_the_form_of_a_split_is_that_of_its_arrays_once_they_stand(experiment):
     run = of(experiment, "single", 1)
-    assert expected(run, experiment).values == 1000
+    assert expected(run, experiment).inputs[0]["shape"] == (1000,)
     write_json("results/demo/data/demo-1000/split4/dataset.json", described(9, 70))
     found = expected(run, experiment)
-    assert (found.train_rows, found.values, found.outputs) == (9, 70, (3,))
+    assert (found.train_rows, found.inputs[0]["shape"], found.outputs) == (9, [70], (3,))
 
 
 def test_the_memory_of_the_run_nearest_to_its_limit_is_named(experiment):
