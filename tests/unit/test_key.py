@@ -14,6 +14,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from escala.cache.sources import code_digest
 from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
@@ -160,56 +161,58 @@ def test_additions_measure_nothing_again(tmp_path):
     assert any("/late/1x1/" in file for file in found), "the new strategy is found by its file"
 
 
-@pytest.mark.parametrize(
-    ("file", "voided"),
-    [
-        ("escala/training/train.py", set(STRATEGIES)),
-        ("escala/data/base.py", set(STRATEGIES)),
-        ("escala/data/genomes/arrays.py", set()),
-        ("escala/workloads/virus_cnn/workload.yaml", set(STRATEGIES)),
-        ("escala/workloads/virus_cnn/lookup.py", set(STRATEGIES)),
-        ("escala/workloads/virus_cnn/kernels/added.cc", set(STRATEGIES)),
-        ("escala/strategies/mirrored.py", {"mirrored"}),
-        ("escala/strategies/distribute.py", {"mirrored", "multiworker-mirrored"}),
-        ("escala/strategies/horovod_mpi.py", {"horovod-mpi", "hybrid"}),
-        ("escala/record/plan.py", set(STRATEGIES)),
-        ("escala/record/supervise.py", set(STRATEGIES)),
-        ("escala/record/collect.py", set()),
-        ("escala/strategies/knobs/__init__.py", set()),
-        ("escala/strategies/knobs/horovod.yaml", set()),
-        ("escala/workloads/kmer_logreg/model.py", set()),
-        ("escala/lab/network.py", set()),
-        ("escala/report/tables/runs.py", set()),
-        ("escala/experiment/matrix.py", set()),
-    ],
-)
-def test_code_voids_the_runs_that_reach_it_and_no_others(project, file, voided):
-    before = {name: _code(project, name) for name in STRATEGIES}
-    with changed(project / file):
-        assert {name for name in STRATEGIES if _code(project, name) != before[name]} == voided
+def digests(project: Path) -> dict[str, str]:
+    """Return the code of a timing run of each strategy, and of a run of each probe."""
+
+    def code(strategy: str, probe: str | None = None) -> str:
+        return code_digest(key.CODE, chosen=key.chosen("virus-cnn", strategy, probe), root=project)
+
+    return {name: code(name) for name in STRATEGIES} | {
+        name: code("horovod-mpi", name) for name in PROBES
+    }
 
 
-@pytest.mark.parametrize(
-    ("file", "voided"),
-    [
-        ("escala/probes/clocks.py", {"clocks"}),
-        ("escala/probes/energy.py", {"energy"}),
-        ("escala/probes/_counters.py", {"energy"}),
-        ("escala/probes/collectives.py", {"collectives"}),
-        ("escala/probes/_threads.py", {"collectives"}),
-        ("escala/probes/_turns.py", {"collectives"}),
-        ("escala/probes/resources.py", {"resources"}),
-        ("escala/probes/timeline.py", {"timeline"}),
-        ("escala/probes/base.py", set(PROBES)),
-        ("escala/probes/__init__.py", set()),
-        ("escala/training/train.py", {None, *PROBES}),
-    ],
-)
-def test_a_probe_voids_its_own_runs_and_no_others(project, file, voided):
-    before = {probe: _code(project, "horovod-mpi", probe) for probe in (None, *PROBES)}
-    with changed(project / file):
-        after = {probe: _code(project, "horovod-mpi", probe) for probe in (None, *PROBES)}
-    assert {probe for probe in before if after[probe] != before[probe]} == voided
+@pytest.fixture(scope="module")
+def before(project: Path) -> dict[str, str]:
+    return digests(project)
+
+
+RUNS = {*STRATEGIES, *PROBES}
+MPI = {"horovod-mpi", "hybrid", *PROBES}
+#: The runs that a change of a file voids.
+VOIDED = {
+    "training/train.py": RUNS,
+    "data/base.py": RUNS,
+    "data/genomes/arrays.py": set(),
+    "workloads/virus_cnn/workload.yaml": RUNS,
+    "workloads/virus_cnn/lookup.py": RUNS,
+    "workloads/virus_cnn/kernels/added.cc": RUNS,
+    "workloads/kmer_logreg/model.py": set(),
+    "strategies/mirrored.py": {"mirrored"},
+    "strategies/distribute.py": {"mirrored", "multiworker-mirrored"},
+    "strategies/horovod_mpi.py": MPI,
+    "strategies/knobs/__init__.py": set(),
+    "strategies/knobs/horovod.yaml": set(),
+    "record/plan.py": RUNS,
+    "record/collect.py": set(),
+    "lab/network.py": set(),
+    "report/tables/runs.py": set(),
+    "experiment/matrix.py": set(),
+    "probes/clocks.py": {"clocks"},
+    "probes/_counters.py": {"energy"},
+    "probes/_turns.py": {"collectives"},
+    "probes/resources.py": {"resources"},
+    "probes/timeline.py": {"timeline"},
+    "probes/base.py": set(PROBES),
+    "probes/__init__.py": set(),
+}
+
+
+@pytest.mark.parametrize("file", VOIDED)
+def test_code_voids_the_runs_that_reach_it_and_no_others(project, before, file):
+    with changed(project / "escala" / file):
+        after = digests(project)
+    assert {name for name in before if after[name] != before[name]} == VOIDED[file]
 
 
 def test_the_reader_of_a_kind_counts_for_workloads_of_that_kind_only(tmp_path):
@@ -221,12 +224,6 @@ def test_the_reader_of_a_kind_counts_for_workloads_of_that_kind_only(tmp_path):
     after = printed(project, CODE_OF)
     assert after["virus-cnn"] == before["virus-cnn"]
     assert after["dense"] != before["dense"]
-
-
-def _code(project: Path, strategy: str, probe: str | None = None) -> str:
-    from escala.cache.sources import code_digest
-
-    return code_digest(key.CODE, chosen=key.chosen("virus-cnn", strategy, probe), root=project)
 
 
 def test_a_request_holds_the_knobs_that_its_run_reads():
