@@ -32,6 +32,7 @@ from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
 from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
 from escala.training import marks
+from escala.training.plan import Plan
 from escala.training.program_place import values, variables
 from escala.workloads.program import Program
 
@@ -229,7 +230,7 @@ def starts(experiment: Experiment) -> Iterator[str]:
             yield from _starts_of(run, make_plan(experiment.request(run), description, data))
 
 
-def _starts_of(run: Run, plan: dict) -> Iterator[str]:
+def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
     strategy, layout = STRATEGIES[run.strategy], Layout.parse(run.layout)
     started = _example(strategy, layout)
     plan["start"]["interface"] = started.nodes[0].interface

@@ -18,12 +18,13 @@ from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import of_model
 from escala.training.data import not_finite
+from escala.training.plan import Plan
 from escala.workloads import models, scores_module
 
 PREDICTIONS = "predictions.npy"
 
 
-def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
+def collect(plan: Plan, data: Path, folder: Path, result: dict) -> Outcome:
     """Write the ranks' measurements into `result`, if the run kept the invariants of every run.
 
     A run whose workload gives a score that is no finite number has failed, and keeps the rest.
@@ -67,7 +68,7 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
 
 
 def _write(
-    plan: dict, folder: Path, everyone: list[dict], ranks: list[dict], epochs: list, result: dict
+    plan: Plan, folder: Path, everyone: list[dict], ranks: list[dict], epochs: list, result: dict
 ) -> None:
     """Write times, load, and what the first rank says of all into a result."""
     first = ranks[0]
@@ -93,7 +94,7 @@ def _write(
         result["training"]["dense_exchange"] = exchanges
 
 
-def _scored(plan: dict, arrays: Arrays, predictions: np.ndarray) -> dict:
+def _scored(plan: Plan, arrays: Arrays, predictions: np.ndarray) -> dict:
     """Return the scores of the predictions for the test rows, as the workload defines them."""
     targets = np.asarray(arrays.gather("test", slice(None))[1])
     scores = scores_module(plan["workload"])
@@ -103,7 +104,7 @@ def _scored(plan: dict, arrays: Arrays, predictions: np.ndarray) -> dict:
     return {"rows": len(targets), "scores": found}
 
 
-def _keep_model(plan: dict, description: dict, folder: Path, weights_sha256: str) -> None:
+def _keep_model(plan: Plan, description: dict, folder: Path, weights_sha256: str) -> None:
     """Move the model that rank 0 saved, if any, beside run.json, and describe it there."""
     saved = folder / models.WEIGHTS
     if saved.exists():

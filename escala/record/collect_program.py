@@ -12,6 +12,7 @@ from escala.record.disturbance import disturbance
 from escala.record.invariants import misplaced
 from escala.record.outcome import Outcome
 from escala.training.marks import HOOK, OUTPUT, WHOLE
+from escala.training.plan import Plan
 
 #: The better a way tells of steps, the earlier it stands here.
 _WAYS = (HOOK, OUTPUT, WHOLE)
@@ -22,7 +23,7 @@ _UNKNOWN_SECONDS = (
 )  # fmt: skip
 
 
-def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict) -> Outcome:
+def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict) -> Outcome:
     """Write into `result` what the processes of a program told.
 
     The epochs are those of the process that tells best of them; where several tell alike, an epoch
@@ -73,7 +74,7 @@ def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict
     return Outcome("ok")
 
 
-def write_common(plan: dict, folder: Path, everyone: list[dict], result: dict) -> None:
+def write_common(plan: Plan, folder: Path, everyone: list[dict], result: dict) -> None:
     """Write into a result what is known alike of every kind of training."""
     result["disturbance"] = disturbance(everyone)
     result["ranks"]["one_clock"] = len({each["boot"] for each in everyone}) == 1
@@ -82,7 +83,7 @@ def write_common(plan: dict, folder: Path, everyone: list[dict], result: dict) -
         result[probe.name] = probe.read(everyone)
 
 
-def _problem(plan: dict, everyone: list[dict], known_by: str, folder: Path) -> str | None:
+def _problem(plan: Plan, everyone: list[dict], known_by: str, folder: Path) -> str | None:
     """Return why what the processes told is no result, or None."""
     patterns = [key for key in ("epoch_ends", "step_ends") if plan["start"]["program"][key]]
     if known_by == WHOLE and patterns:

@@ -12,10 +12,11 @@ from escala.probes import PROBES
 from escala.record import key, machine
 from escala.record.plan import shards
 from escala.record.schema import FORMAT, validate_run
+from escala.training.plan import Plan
 from escala.workloads import Program
 
 
-def identity(request: dict, plan: dict, description: dict, started: datetime) -> dict:
+def identity(request: dict, plan: Plan, description: dict, started: datetime) -> dict:
     """Return the content of a run.json without a status, in which nothing is measured yet.
 
     Parameters
@@ -62,7 +63,7 @@ def identity(request: dict, plan: dict, description: dict, started: datetime) ->
     return found
 
 
-def _ranks(plan: dict) -> dict:
+def _ranks(plan: Plan) -> dict:
     unknown = dict.fromkeys(("obtained", "launcher", "interface", "one_clock", "shares"))
     return unknown | {
         "asked": plan["ranks"],
@@ -74,7 +75,7 @@ def _ranks(plan: dict) -> dict:
     }
 
 
-def _training(request: dict, plan: dict, description: dict) -> dict:
+def _training(request: dict, plan: Plan, description: dict) -> dict:
     # The steps of a program are its own affair.
     steps = None
     if plan["kind"] != "command":

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from escala.record.plan import shards
+from escala.training.plan import Plan
 from escala.training.shards import row_moments, total_moments
 
 
@@ -28,7 +29,7 @@ class Planned(NamedTuple):
     moments: list[int]
 
 
-def misplaced(plan: dict, processes: list[dict]) -> str | None:
+def misplaced(plan: Plan, processes: list[dict]) -> str | None:
     """Return the difference between requested and obtained hosts, cores or threads, or None."""
     for part in ("host", "cores"):
         asked, obtained = [place[part] for place in plan["places"]], [p[part] for p in processes]
@@ -69,7 +70,7 @@ def broken_promise(
     return None
 
 
-def planned_epochs(plan: dict, rank: dict) -> list[Planned]:
+def planned_epochs(plan: Plan, rank: dict) -> list[Planned]:
     """Return what the plan gives the ranks to train on in each epoch.
 
     Parameters
@@ -83,7 +84,7 @@ def planned_epochs(plan: dict, rank: dict) -> list[Planned]:
     return found
 
 
-def _planned_rows(plan: dict, shares: Sequence[float], epoch: int, steps: int) -> np.ndarray:
+def _planned_rows(plan: Plan, shares: Sequence[float], epoch: int, steps: int) -> np.ndarray:
     """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
     if plan["kind"] == "fit":
         return np.arange(plan["train_rows"])

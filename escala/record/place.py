@@ -12,6 +12,7 @@ from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
+from escala.training.plan import Plan
 
 
 class Links(Protocol):
@@ -24,7 +25,7 @@ class Links(Protocol):
         """Return `mbit_per_second` and `latency_ms` from one node to another."""
 
 
-def placed(request: dict, plan: dict, result: dict, links: Links | None) -> Launch:
+def placed(request: dict, plan: Plan, result: dict, links: Links | None) -> Launch:
     """Find the nodes of a run, and write the place of every process into its plan and its result.
 
     Parameters

@@ -20,6 +20,7 @@ from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, threads_of
 from escala.training import checkpoint
+from escala.training.plan import Plan
 from escala.training.shards import Shards
 from escala.workloads import WORKLOADS
 
@@ -45,7 +46,7 @@ def split_description(data: Path) -> dict:
     return description
 
 
-def make_plan(request: dict, description: dict, data: Path) -> dict:
+def make_plan(request: dict, description: dict, data: Path) -> Plan:
     """Return the plan that the ranks read: the request with all values derived from it.
 
     Raises
@@ -70,7 +71,7 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
     if "counts" in description:
         # Those before oversampling.
         counts = [description["counts"][name]["train"] for name in description["classes"]]
-    plan = {
+    plan: Plan = {
         **{name: request[name] for name in ("strategy", "workload", "training", "instrument")},
         "kind": WORKLOADS[request["workload"]].kind,
         "knobs": knobs | {"threads": threads},
@@ -89,7 +90,7 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
     return plan | _of_kind(plan, request["repeat"] or 1)
 
 
-def _of_kind(plan: dict, repeat: int) -> dict:
+def _of_kind(plan: Plan, repeat: int) -> dict:
     """Return epochs, batch, learning rate and seeds; a program may take them from its command.
 
     A fit is one step over all rows, without random numbers.
@@ -118,7 +119,7 @@ def _of_kind(plan: dict, repeat: int) -> dict:
     }
 
 
-def resumption(plan: dict, description: dict, folder: Path) -> dict:
+def resumption(plan: Plan, description: dict, folder: Path) -> dict:
     """Return the epoch after which the run resumes, 0 at its start, and its checkpoints' digest.
 
     A checkpoint of other settings, data, code or environment is removed.
@@ -136,7 +137,7 @@ def resumption(plan: dict, description: dict, folder: Path) -> dict:
     return {"digest": digest, "resume_after": epoch or 0}
 
 
-def shards(plan: dict, shares: list[float]) -> Shards:
+def shards(plan: Plan, shares: list[float]) -> Shards:
     return Shards(
         plan["shuffle_seed"],
         plan["train_rows"],

@@ -29,6 +29,7 @@ from escala.record.supervise import supervise
 from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
+from escala.training.plan import Plan
 from escala.training.rank import SCRATCH
 from escala.workloads import models
 
@@ -163,7 +164,7 @@ def _whole(request: dict, turn: dict[str, int] | None) -> dict:
 
 def _attempt(
     request: dict,
-    plan: dict,
+    plan: Plan,
     data: Path,
     folder: Path,
     result: dict,
@@ -200,7 +201,7 @@ def _attempt(
         return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
 
 
-def _begun(request: dict, plan: dict, folder: Path, result: dict, links: Links | None) -> Launch:
+def _begun(request: dict, plan: Plan, folder: Path, result: dict, links: Links | None) -> Launch:
     """Find a run's nodes, and remove what its last measurement left unless its input is refused."""
     try:
         started = placed(request, plan, result, links)

@@ -17,6 +17,7 @@ from escala.runtime import launch
 from escala.runtime.launch import Launch
 from escala.strategies import STRATEGIES
 from escala.strategies.base import RAW_TIMELINE
+from escala.training.plan import Plan
 from escala.workloads import Program
 
 POLL_SECONDS = 0.1
@@ -28,7 +29,7 @@ EVALUATION = "escala.record.evaluation"
 
 
 def supervise(
-    request: dict, plan: dict, launch_choice: Launch, folder: Path, limit_seconds: float
+    request: dict, plan: Plan, launch_choice: Launch, folder: Path, limit_seconds: float
 ) -> Outcome:
     """Run the ranks to their end, show rank 0's progress, and end every process that was started.
 

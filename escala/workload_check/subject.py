@@ -18,6 +18,7 @@ from escala.experiment.schema import workload_settings
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.strategies.knobs import of_model
+from escala.training.plan import Plan
 from escala.workload_check.rows import DATASET, SEED, copy_rows, draw_rows
 from escala.workloads import WORKLOADS, load, workload
 from escala.workloads.models import given
@@ -66,7 +67,7 @@ class Subject:
         return self.arrays.inputs, base.output_shape(self.arrays.description), self.settings
 
     @cached_property
-    def plan(self) -> dict:
+    def plan(self) -> Plan:
         return make_plan(self.request("single", "1x1"), self.arrays.description, self.split)
 
     @cached_property

@@ -1,0 +1,46 @@
+"""The plan of a run, which all of its ranks read from one file."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class Plan(TypedDict, total=False):
+    """What `escala.record.plan.make_plan` derives from a request, and what a start adds to it."""
+
+    strategy: str
+    workload: str
+    #: How the workload is trained: `steps`, `fit` or `command`.
+    kind: str
+    #: The settings of the workload, and all knobs of the run.
+    training: dict[str, Any]
+    knobs: dict[str, Any]
+    ranks: int
+    #: The folder of the split, its training rows, and those of each class before oversampling.
+    data: str
+    train_rows: int
+    train_counts: list[int] | None
+    #: The side that is evaluated after each epoch, if any.
+    validated_on: str | None
+    epochs: int
+    #: Rows of a step, all ranks together.
+    global_batch: int
+    learning_rate: float | None
+    #: Seeds of the weights and of the shuffles; None of a fit.
+    seed: int | None
+    shuffle_seed: int | None
+    #: Steps of an epoch that is cut short.
+    max_steps: int | None
+    link_bits_per_second: int | None
+    #: The probe that instruments the run, and its settings; None of a timing run.
+    instrument: str | None
+    probe_settings: dict[str, Any] | None
+    #: Of a program: what starts it, and where it and its data are.
+    start: dict[str, Any]
+    #: The epoch after which the run resumes, and the digest of its checkpoints.
+    resume_after: int
+    digest: str
+    #: Node, host, cores and ports of each process (`escala.runtime.placement`).
+    places: list[dict[str, Any]]
+    #: The process that started the run.
+    supervisor: dict[str, Any]
