@@ -29,7 +29,7 @@ from escala.training.memory import Footprint, node_bytes, rows_of_ranks, shortag
 from escala.workloads import WORKLOADS
 
 #: Builds the models in a process of its own: this one must not wait for TensorFlow.
-COMMAND = [sys.executable, "-m", "scripts.estimate"]
+COMMAND = [sys.executable, "-m", "escala.record.estimate_memory"]
 #: What determines a footprint, besides its model.
 _CODE = {"code": "escala.record.estimate_memory", "inputs": {}, "measurement": {}}
 #: A model whose code takes longer has no estimate.
@@ -232,3 +232,11 @@ def _of_node(run: Run, experiment: Experiment, footprint: Footprint) -> tuple[in
     rows = rows_of_ranks(batch, layout.ranks, knobs["accumulation"], by_speed)[: layout.processes]
     processes = processes_per_node(layout, strategy)
     return node_bytes(footprint, rows, processes, strategy.asynchronous), max(rows)
+
+
+if __name__ == "__main__":
+    # The first line says that the process is ready. The answer on each model follows in a line.
+    with open(sys.argv[2], "w", buffering=1) as answers:
+        print("{}", file=answers)
+        for model in json.loads(Path(sys.argv[1]).read_text()):
+            print(json.dumps(footprint_of(model)), file=answers)
