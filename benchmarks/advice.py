@@ -2,9 +2,8 @@
 
     python -m benchmarks.advice benchmarks/advice.yaml --results results
 
-A scenario has an experiment that was measured, a goal, limits and, if it needs one, a queue. Its
-waits are stated, and the times of its jobs are measured. The advice sees no run of the experiment.
-`calibrated_by` names the experiment whose calibration is used; the default is the same experiment.
+A scenario has an experiment that was measured, a goal and limits. The advice sees no run of the
+experiment. `calibrated_by` names the experiment whose calibration is used; the default is the same experiment.
 
 Prints two tables. The first has a row for each scenario: what is advised, what was measured to be
 best, and the measured amount of the advised configuration divided by that of the best one, in pairs
@@ -25,19 +24,15 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from escala import cli
-from escala.analysis import queue_waits
 from escala.analysis.advice import text
-from escala.analysis.advice.choice import Limits
+from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, GOALS, TIME, Limits
 from escala.analysis.advice.document import CALIBRATION, Question, document
-from escala.analysis.advice.goals import CORE_HOURS, DEADLINE, GOALS, TIME, TIME_WITH_WAIT
-from escala.analysis.advice.queue import Queue
-from escala.analysis.cost_model.calibration import LEVEL, read
+from escala.analysis.cost_model.calibration import LEVEL
+from escala.analysis.cost_model.reading import read
 from escala.analysis.measurements import read_run
-from escala.analysis.queue_waits import Job, Waits
 from escala.analysis.statistics import LEVEL as MEASURED
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.core.errors import InputError
@@ -45,18 +40,15 @@ from escala.core.files import read_json, read_yaml
 from escala.core.readable import counted
 from escala.experiment import Experiment, load
 from escala.experiment.calibration import Calibration
-from escala.experiment.plans import plans, with_rows
+from escala.experiment.planned import plans, with_rows
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration
 from escala.runtime.layout import Layout
 
 RIGHT, AS_GOOD, WRONG, NOT_COMPARED = "right", "as good", "wrong", "not compared"
 #: Fewer pairs have no interval of level 95 %, and so no verdict "as good".
 LEAST_PAIRS = 6
-PARTITION = "stated"
 #: Prefix of the variants of an experiment beside those of the one that calibrates it.
 _OWN = "own-"
-#: Any moment: only differences count.
-_NOW = datetime(2026, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -70,7 +62,6 @@ class Scenario:
     variants : that may be chosen. The first one gives the rows in a step, if it has one rank.
     network : between nodes; None if the experiment has one network only.
     cores_per_node : of the nodes of the experiment, if the calibrated one had others.
-    queue : stated waits: `cores` and `nodes` of a job, `seconds` that it waits, number of `jobs`.
     """
 
     question: str
@@ -84,7 +75,6 @@ class Scenario:
     cores: int | None = None
     minutes: float | None = None
     calibrated_by: str | None = None
-    queue: tuple[Mapping, ...] = ()
 
     @property
     def limits(self) -> Limits:
@@ -166,14 +156,13 @@ def scenarios(file: Path) -> list[Scenario]:
     found = []
     for number, entry in enumerate(read_yaml(file)["scenarios"], start=1):
         try:
-            lists = {name: tuple(entry.get(name, ())) for name in ("variants", "queue")}
-            found.append(Scenario(**(entry | lists)))
-        except TypeError as error:
+            found.append(Scenario(**(entry | {"variants": tuple(entry["variants"])})))
+        except (TypeError, KeyError) as error:
             known = ", ".join(Scenario.__dataclass_fields__)
             raise InputError(
                 file, f"scenario {number}", str(error), f"use these keys: {known}"
             ) from error
-        if found[-1].goal not in (TIME, TIME_WITH_WAIT, CORE_HOURS, DEADLINE):
+        if found[-1].goal not in (TIME, CORE_HOURS, DEADLINE):
             raise InputError(file, found[-1].goal, "is not measured here", "choose another goal")
     return found
 
@@ -191,18 +180,16 @@ def outcome(scenario: Scenario, results: Path, draws: int) -> Outcome:
     calibration = read(file)
     if scenario.cores_per_node:
         calibration = replace(calibration, cores_per_node=scenario.cores_per_node)
-    queue = stated_queue(scenario.queue)
     advice = document(
         calibration,
         read_json(file)["machine"],
         found,
-        Question(scenario.goal, scenario.limits, PARTITION if queue else None),
-        queue,
+        Question(scenario.goal, scenario.limits),
         draws=draws,
     )
     [answer] = advice["answers"]
     runs = _runs(results / base.name, found["configurations"], answer["rows"])
-    amounts = measured(runs, scenario, queue)
+    amounts = measured(runs, scenario)
     return judged(scenario, answer, amounts)
 
 
@@ -279,24 +266,6 @@ def _together(calibrated: Experiment, base: Experiment) -> Experiment:
     return Experiment(other | settings, base.origin)
 
 
-def stated_queue(stated: Sequence[Mapping]) -> Queue | None:
-    """Return a queue in which jobs of some sizes waited as stated; None without any."""
-    jobs = [
-        Job(
-            (PARTITION,),
-            each["nodes"],
-            each["cores"],
-            False,
-            _NOW,
-            _NOW,
-            _NOW + timedelta(seconds=each["seconds"]),
-        )
-        for each in stated
-        for _ in range(each["jobs"])
-    ]
-    return Queue(jobs, queue_waits.latest(jobs)) if jobs else None
-
-
 def _runs(folder: Path, planned: Iterable[Mapping], rows: int | None) -> list[dict]:
     """Return the timing runs of some configurations that ended ok, of one session.
 
@@ -329,55 +298,43 @@ def _runs(folder: Path, planned: Iterable[Mapping], rows: int | None) -> list[di
     return [run for run in ok if run["session"] == session]
 
 
-def measured(runs: Iterable[Mapping], scenario: Scenario, queue: Queue | None) -> list[Measured]:
+def measured(runs: Iterable[Mapping], scenario: Scenario) -> list[Measured]:
     """Return the measured amounts of each configuration, those within the limits and best first."""
     grouped: dict[Configuration, list[Mapping]] = {}
     for run in runs:
         names = Configuration(*(run[name] for name in Configuration._fields))
         grouped.setdefault(names, []).append(run)
-    found = [_measured(names, of, scenario, queue) for names, of in grouped.items()]
+    found = [_measured(names, of, scenario) for names, of in grouped.items()]
     return sorted(
         found,
         key=lambda each: (each.excluded is not None, statistics.median(each.amounts.values())),
     )
 
 
-def _measured(
-    names: Configuration, runs: Sequence[Mapping], scenario: Scenario, queue: Queue | None
-) -> Measured:
+def _measured(names: Configuration, runs: Sequence[Mapping], scenario: Scenario) -> Measured:
     layout = Layout.parse(names.layout)
     cores = layout.ranks * runs[0]["knobs"]["cores_per_process"]
-    waits = queue and queue_waits.waits(queue.jobs, PARTITION, layout.nodes, cores, queue.now)
-    amounts = {run["repeat"]: _amount(scenario.goal, run, cores, waits) for run in runs}
+    amounts = {run["repeat"]: _amount(scenario.goal, run, cores) for run in runs}
     longest = max(run["wall_seconds"] for run in runs)
-    exceeded = list(_exceeded(scenario, layout, cores, longest, waits))
+    exceeded = list(_exceeded(scenario, layout, cores, longest))
     return Measured(names, amounts, "; ".join(exceeded) or None)
 
 
-def _amount(goal: str, run: Mapping, cores: int, waits: Waits | None) -> float:
+def _amount(goal: str, run: Mapping, cores: int) -> float:
     if goal == TIME:
         return sum(epoch["train_seconds"] for epoch in run["epochs"])
-    if goal == TIME_WITH_WAIT:
-        wait = statistics.median(waits.seconds) if waits.jobs else float("inf")
-        return run["wall_seconds"] + wait
     return run["wall_seconds"] * cores / 3600
 
 
-def _exceeded(
-    scenario: Scenario, layout: Layout, cores: int, longest: float, waits: Waits | None
-) -> Iterator[str]:
+def _exceeded(scenario: Scenario, layout: Layout, cores: int, longest: float) -> Iterator[str]:
     """Yield the limits that a configuration exceeds."""
     limits = scenario.limits
     if limits.nodes is not None and layout.nodes > limits.nodes:
         yield counted(limits.nodes, "node")
     if limits.cores is not None and cores > limits.cores:
         yield counted(limits.cores, "core")
-    if scenario.goal == TIME_WITH_WAIT and not waits.jobs:
-        yield "the sizes whose wait is known"
-    if limits.seconds is not None:
-        wait = waits.bound if scenario.goal == DEADLINE and waits else 0.0
-        if wait is None or longest + wait > limits.seconds:
-            yield f"{scenario.minutes:g} minutes"
+    if limits.seconds is not None and longest > limits.seconds:
+        yield f"{scenario.minutes:g} minutes"
 
 
 def judged(scenario: Scenario, answer: Mapping, found: Sequence[Measured]) -> Outcome:

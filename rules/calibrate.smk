@@ -33,7 +33,7 @@ rule predictions:
     message:
         "Print the predicted times of {EXPERIMENT.name}"
     shell:
-        "python -m scripts.predicted {input:q} 2>&1 | tee -i {log:q}"
+        "python -m scripts.predictions {input:q} 2>&1 | tee -i {log:q}"
 
 
 rule advice:
@@ -124,45 +124,20 @@ rule predict_times:
         "Predict the configurations of {wildcards.experiment}"
     shell:
         """
-        python -m scripts.predictions \
+        python -m scripts.predictions {output:q} \
             --calibration {input.calibration:q} \
             --configurations @/dev/fd/3 \
             --datasets {input.datasets:q} \
-            --output {output:q} \
             3<<<{params.configurations:q} 2>&1 | tee -i {log:q}
-        """
-
-
-rule plan:
-    input:
-        lambda wildcards: experiment(wildcards).dataset_files(),
-    output:
-        "results/{experiment}/plans.json",
-    log:
-        "results/{experiment}/logs/plans.log",
-    localrule: True
-    conda:
-        "../envs/report.yaml"
-    params:
-        code=code("scripts.plans"),
-        plans=lambda wildcards: json.dumps(plans(calibrating(wildcards))),
-    message:
-        "List the configurations of {wildcards.experiment} for advice"
-    shell:
-        """
-        python -m scripts.plans \
-            --plans @/dev/fd/3 \
-            --datasets {input:q} \
-            --output {output:q} \
-            3<<<{params.plans:q} 2>&1 | tee -i {log:q}
         """
 
 
 rule advise:
     input:
         calibration="results/{experiment}/calibration.json",
-        plans="results/{experiment}/plans.json",
+        datasets=lambda wildcards: experiment(wildcards).dataset_files(),
     output:
+        plans="results/{experiment}/plans.json",
         json="results/{experiment}/advice.json",
         markdown="results/{experiment}/advice.md",
     log:
@@ -173,12 +148,16 @@ rule advise:
     params:
         code=code("scripts.advise"),
         measured=measured_so_far,
+        plans=lambda wildcards: json.dumps(plans(calibrating(wildcards))),
         folder=subpath(output.json, parent=True),
     message:
         "Advise on {wildcards.experiment}"
     shell:
         """
         python -m scripts.advise {params.folder:q} \
+            --plans @/dev/fd/3 \
+            --datasets {input.datasets:q} \
             --json {output.json:q} \
-            --markdown {output.markdown:q} >{log:q} 2>&1 || {{ cat {log:q} >&2; exit 1; }}
+            --markdown {output.markdown:q} \
+            3<<<{params.plans:q} >{log:q} 2>&1 || {{ cat {log:q} >&2; exit 1; }}
         """

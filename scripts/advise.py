@@ -3,7 +3,6 @@
     snakemake --cores 2 advice                           calibrates, and advises for the least time
     python scripts/advise.py results/demo                advises again
     python scripts/advise.py results/demo --goal core-hours --nodes 2 --cores 32
-    python scripts/advise.py results/demo --goal time-with-wait --partition batch
     python scripts/advise.py results/demo --goal deadline --minutes 90
 
 It measures nothing: an answer takes seconds. docs/how-to/advise.md explains it.
@@ -15,7 +14,7 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.analysis.advice.goals import DEADLINE, GOALS, TIME, TIME_WITH_WAIT
+from escala.analysis.advice.choice import DEADLINE, GOALS, TIME
 from escala.core.arguments import above_zero, whole_number
 from escala.core.files import atomic, write_json
 
@@ -26,15 +25,14 @@ def main() -> None:
     if arguments.goal == DEADLINE and arguments.minutes is None:
         parser.error(f"--goal {DEADLINE} needs --minutes")
 
-    from escala.analysis.advice import queue, text
+    from escala.analysis.advice import text
     from escala.analysis.advice.choice import Limits
-    from escala.analysis.advice.document import Question, advise
+    from escala.analysis.advice.document import PLANS, Question, advise
+    from escala.experiment.planned import with_rows
 
-    found = None
-    if arguments.jobs:
-        found = queue.read(arguments.jobs)
-    elif arguments.goal == TIME_WITH_WAIT or (arguments.goal == DEADLINE and arguments.partition):
-        found = queue.ask(arguments.days)
+    if arguments.plans:
+        plans = with_rows(arguments.plans, arguments.datasets)
+        write_json(arguments.experiment / PLANS, plans)
     memory, minutes = arguments.memory_gib, arguments.minutes
     limits = Limits(
         arguments.nodes,
@@ -43,7 +41,7 @@ def main() -> None:
         None if minutes is None else minutes * 60,
     )
     question = Question(arguments.goal, limits, arguments.partition, arguments.joules_per_core_hour)
-    advice = advise(arguments.experiment, question, found, arguments.draws)
+    advice = advise(arguments.experiment, question, arguments.draws)
     print("\n".join(text.lines(advice)))
     if arguments.json:
         write_json(arguments.json, advice)
@@ -61,36 +59,15 @@ def _parser() -> argparse.ArgumentParser:
         "--goal",
         choices=GOALS,
         default=TIME,
-        help="least time of training (default), least time with the wait in the queue, least "
-        "core-hours, least energy, or an end within --minutes with the fewest core-hours",
+        help="least time of training (default), least core-hours, least energy, or an end within "
+        "--minutes with the fewest core-hours",
     )
     limits = parser.add_argument_group("limits")
     limits.add_argument("--nodes", type=whole_number, help="the most nodes")
     limits.add_argument("--cores", type=whole_number, help="the most cores of all nodes together")
     limits.add_argument("--memory-gib", type=above_zero, metavar="GIB", help="memory of a node")
-    limits.add_argument(
-        "--minutes",
-        type=above_zero,
-        help="in which the job ends, from its start; with --goal deadline and --partition or "
-        "--jobs, from now",
-    )
-    queue = parser.add_argument_group(
-        "queue", "Waits are those of your own jobs, which sacct lists."
-    )
-    queue.add_argument("--partition", help="whose queue counts; needed if your jobs name several")
-    queue.add_argument(
-        "--jobs",
-        type=Path,
-        metavar="FILE",
-        help="the saved output of sacct on another machine: SLURM_TIME_FORMAT=standard sacct -X -P "
-        "--noheader --format=Partition,NNodes,ReqCPUS,State,Submit,Eligible,Start,NodeList,JobName",
-    )
-    queue.add_argument(
-        "--days",
-        type=whole_number,
-        default=90,
-        help="how far back jobs count; default: %(default)s",
-    )
+    limits.add_argument("--minutes", type=above_zero, help="in which the job ends, from its start")
+    parser.add_argument("--partition", help="of SLURM, for the lines of the job script")
     parser.add_argument(
         "--joules-per-core-hour",
         type=above_zero,
@@ -102,6 +79,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="advice.json to write")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="advice.md to write")
+    plans = parser.add_argument_group("to write plans.json before")
+    plans.add_argument(
+        "--plans",
+        type=cli.json_or_file,
+        metavar="JSON",
+        help="the experiment, as escala.experiment.planned describes it",
+    )
+    plans.add_argument("--datasets", nargs="+", type=Path, metavar="dataset.json")
     return parser
 
 

@@ -23,10 +23,11 @@ def main() -> None:
     arguments = parser.parse_args()
 
     def make() -> None:
-        from escala.analysis.cost_model import calibration, document
+        from escala.analysis.cost_model.document import document
+        from escala.analysis.cost_model.reading import parse
 
-        content, left_out = document.document(arguments.sources)
-        calibration.parse(content, arguments.output)
+        content, left_out = document(arguments.sources)
+        parse(content, arguments.output)
         write_json(arguments.output, content)
         calibrated = [*content["works"], *content.get("programs", ())]
         print("\n".join([*left_out, f"{arguments.output}: {', '.join(calibrated)}"]))
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def _read(sources: dict) -> Iterator[Path]:
-    """Yield the files that a calibration is made of, including those beside the named files."""
+    """Yield the files that a calibration is made of, including those in the folders of runs."""
     runs = set(sources["collectives"])
     for work in sources["works"].values():
         yield Path(work["gradients"])

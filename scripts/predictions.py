@@ -1,4 +1,4 @@
-"""Predict the times of an experiment's configurations from a calibration."""
+"""Predict the times of an experiment's configurations from a calibration, and print them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,30 @@ from escala.core.files import read_json, write_json
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calibration", required=True, type=Path)
-    parser.add_argument(
+    parser.add_argument("predictions", type=Path, metavar="predictions.json")
+    made = parser.add_argument_group("to make the file before")
+    made.add_argument("--calibration", type=Path)
+    made.add_argument(
         "--configurations",
-        required=True,
         type=cli.json_or_file,
         metavar="JSON",
         help="the configurations, with their works, rows and exchanges",
     )
-    parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
-    parser.add_argument("--output", required=True, type=Path, help="the predictions.json to write")
+    made.add_argument("--datasets", nargs="+", type=Path, metavar="dataset.json")
     arguments = parser.parse_args()
+    if arguments.calibration:
+        _make(arguments)
+        return
 
+    from escala.analysis.cost_model.predictions import lines
+
+    print("\n".join(lines(read_json(arguments.predictions)["configurations"])))
+
+
+def _make(arguments: argparse.Namespace) -> None:
     def make() -> None:
         from escala.analysis.cost_model import predictions
-        from escala.analysis.cost_model.calibration import read
+        from escala.analysis.cost_model.reading import read
 
         # …/data/{dataset}/split{seed}/dataset.json
         train_rows = {
@@ -33,7 +42,7 @@ def main() -> None:
         }
         found = predictions.rows(read(arguments.calibration), arguments.configurations, train_rows)
         machine = read_json(arguments.calibration)["machine"]
-        write_json(arguments.output, predictions.as_json(list(found), machine))
+        write_json(arguments.predictions, predictions.as_json(list(found), machine))
 
     cli.serve_or_make(
         "predictions",
@@ -43,7 +52,7 @@ def main() -> None:
             **{str(path): path for path in arguments.datasets},
         },
         parameters={"configurations": arguments.configurations},
-        outputs={arguments.output.name: arguments.output},
+        outputs={arguments.predictions.name: arguments.predictions},
         make=make,
     )
 

@@ -13,8 +13,8 @@ strategy.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from escala.core.hardware import available_cores
 from escala.experiment.folders import PATH
@@ -22,6 +22,7 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.experiment.runs import Run
 from escala.experiment.schema import program_schema
+from escala.experiment.works import ProgramWork, calibrated_rows, variant_name, variant_of
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.training.program_place import HOOK
@@ -33,26 +34,6 @@ SIZES = (2**10, 2**16, 2**20, 2**22, 2**24, 2**26)
 #: Epochs of a calibrating run: the first is not counted.
 MOST_EPOCHS = 3
 ONE = ONE_PROCESS[1]
-
-
-class ProgramWork(NamedTuple):
-    """A program under a strategy and a variant.
-
-    Attributes
-    ----------
-    rows : of the steps of one process that are timed, in increasing order.
-    """
-
-    dataset: str
-    workload: str
-    strategy: str
-    variant: str
-    rows: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        """The name in a calibration."""
-        return " ".join(self[:4])
 
 
 def unsupported(run: Run) -> str | None:
@@ -89,14 +70,10 @@ def rows_of(experiment: Experiment, run: Run) -> set[int]:
     return {rows, -(-rows // ranks)}
 
 
-def works(experiment: Experiment, calibrated_rows) -> dict[tuple, ProgramWork]:
+def works(experiment: Experiment) -> dict[tuple, ProgramWork]:
     """Return the work of each run that has bounds, by its dataset, workload, strategy and variant.
 
     One process alone is no reason to calibrate.
-
-    Parameters
-    ----------
-    calibrated_rows : returns the rows to time, of those that are predicted.
     """
     rows: dict[tuple, set[int]] = {}
     several = set()
@@ -121,10 +98,10 @@ def sums_program(work: ProgramWork) -> dict[str, Any]:
     """Return the declaration of that program, as in an experiment."""
     name, library = work.workload, STRATEGIES[work.strategy].library_of_programs
     program = WORKLOADS[name].program()
-    own = program.gradient_bytes
-    sizes = sorted(
-        {*(size for size in SIZES if own is None or size <= own), *([own] if own else ())}
-    )
+    stated = program.gradient_bytes
+    sizes = SIZES
+    if stated is not None:
+        sizes = sorted({*(size for size in SIZES if size < stated), *([stated] if stated else ())})
     return {
         "command": ["python", "escala_collectives.py", library, *map(str, sizes)],
         "directory": str(HOOK),
@@ -144,18 +121,16 @@ def one_process(workload: str, settings: dict) -> dict:
 
     Its declaration is as the user wrote it, without defaults, or it would be another workload.
     """
-    known, own = WORKLOADS[workload], program_schema()["properties"]
-    found = {key: value for key, value in settings.items() if key not in own}
+    known, declared = WORKLOADS[workload], program_schema()["properties"]
+    found = {key: value for key, value in settings.items() if key not in declared}
     if PATH not in settings:
-        found |= {key: value for key, value in known.declared.items() if key in own}
+        found |= {key: value for key, value in known.declared.items() if key in declared}
     if "epochs" in known.program().named:
         found["epochs"] = min(settings["epochs"], MOST_EPOCHS)
     return found
 
 
-def steps_runs(
-    name: str, work: ProgramWork, repeats: int, variant_name: Callable[[str, int], str]
-) -> list[Run]:
+def steps_runs(name: str, work: ProgramWork, repeats: int) -> list[Run]:
     """Return the timing runs of one process, of all numbers of rows and repeats, in turns."""
     return [
         Run(name, *work[:3], ONE, variant_name(work.variant, rows), NATIVE, repeat)
@@ -187,19 +162,17 @@ def _fits(experiment: Experiment, run: Run) -> bool:
     return one_node and experiment.cores_needed(run) <= len(available_cores())
 
 
-def sums_runs(name: str, work: ProgramWork, layouts, variant: str, repeats: int) -> list[list[Run]]:
+def sums_runs(
+    name: str, work: ProgramWork, layouts: Sequence[tuple[str, str]], repeats: int
+) -> list[list[Run]]:
     """Return the runs that time sums, those of each layout in a list.
 
     Parameters
     ----------
     layouts : as `sums_layouts` returns them.
-    variant : of the calibration.
     """
+    first, variant = (name, work.dataset, sums_name(work), work.strategy), variant_of(work)
     return [
-        [
-            Run(name, work.dataset, sums_name(work), work.strategy, *place, repeat)
-            for repeat in range(1, repeats + 1)
-        ]
+        [Run(*first, layout, variant, network, repeat) for repeat in range(1, repeats + 1)]
         for layout, network in layouts
-        for place in [(layout, variant, network)]
     ]

@@ -24,7 +24,6 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from escala.core import clock
 from escala.core.errors import InputError
 from escala.runtime import slurm
-from escala.runtime.accounting import JOB_NAME
 from escala.runtime.slurm import require_controller
 
 #: Seconds between two searches for output files, which do not involve the scheduler.
@@ -36,6 +35,8 @@ _ENDING_SECONDS = 2
 _MOST_LOOKS = 10
 #: Seconds that one of these programs may take when the workflow is interrupted.
 _PATIENCE_SECONDS = 5
+#: Names of the jobs that this project submits begin so.
+JOB_NAME = "escala"
 _ASKING = {"sbatch", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "sshare"}
 
 

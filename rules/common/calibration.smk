@@ -1,7 +1,6 @@
 # Inputs and parameters of the rules that calibrate the cost model, from escala/workflow/.
 
-from escala.experiment.calibration import planned
-from escala.experiment.plans import plans
+from escala.experiment.planned import planned, plans
 from escala.workflow.calibrations import Calibrations, measured_so_far
 
 CALIBRATIONS = Calibrations(STUDY, lambda: not workflow.local_exec)

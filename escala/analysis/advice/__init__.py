@@ -2,11 +2,9 @@
 
 | module | what it does |
 |---|---|
-| `goals` | names them |
-| `queue` | asks SLURM for the user's jobs |
-| `evidence` | reads memory and speed-ups that were measured |
-| `candidates` | predicts the time of each configuration, with its wait and its memory |
-| `choice` | chooses one for a goal within limits |
+| `candidates` | predicts the time of each configuration |
+| `measured` | lets measured ratios and memory count before predictions |
+| `choice` | selects one for a goal within limits |
 | `changes` | finds what would have to change for several ranks to pay |
 | `document` | makes the advice for an experiment: advice.json |
 | `text` | words: the answer, the lines of a job script, a statement on scaling |

@@ -1,4 +1,4 @@
-"""Predict what each configuration takes: training, the whole job, its wait and its memory."""
+"""Predict what each configuration takes: its training, and the whole job."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from escala.analysis.cost_model.calibration import Calibration
-from escala.analysis.cost_model.predict import DRAWS, Plan, predict
+from escala.analysis.cost_model.predict import DRAWS, Setup, predict
 from escala.analysis.cost_model.predictions import (
     bounds,
     epoch_seconds,
     other_knobs,
-    plan_of,
+    setup_of,
     with_network,
 )
-from escala.analysis.queue_waits import Waits
 from escala.core.errors import InputError
 from escala.experiment.references import Configuration
 from escala.runtime.layout import Layout
@@ -34,7 +33,7 @@ ONLY_STEPS = "start-up and evaluation were not calibrated: a job is its training
 ONLY_BOUNDS = "only bounds are known, from full overlap of computing and exchange to none"
 
 
-class Memory(NamedTuple):
+class ProcessMemory(NamedTuple):
     """Memory of the largest process of a configuration.
 
     Attributes
@@ -64,33 +63,31 @@ class Training:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration that may be chosen.
+    """A configuration that may be selected.
 
     Attributes
     ----------
-    plan : with the rows of a step that all candidates have.
+    setup : with the rows of a step that all candidates have.
     configured_rows : of a step, in the experiment.
-    calibration : with the network of the plan.
+    calibration : with the network of the setup.
     seconds : of the training steps of all epochs, of shape (draws,).
     job : seconds from the start to the end of the job, of shape (draws,).
-    memory : of its largest process; None if nothing is known.
-    waits : of the user's jobs of its size; None if no jobs are known, of any size.
-    extrapolated, extrapolated_start : phrases, as of a prediction.
     predicted : the seconds as predicted, which those of a measured ratio replace.
+    memory : of its largest process; None if nothing is known.
+    extrapolated, extrapolated_start : phrases, as of a prediction.
     compared : the measured ratio that counts, with the predicted one; None without one.
     """
 
     configuration: Configuration
-    plan: Plan
+    setup: Setup
     configured_rows: int
     calibration: Calibration
     seconds: np.ndarray
     job: np.ndarray
-    memory: Memory | None = None
-    waits: Waits | None = None
+    predicted: np.ndarray
+    memory: ProcessMemory | None = None
     extrapolated: tuple[str, ...] = ()
     extrapolated_start: tuple[str, ...] = ()
-    predicted: np.ndarray | None = None
     compared: Comparison | None = None
 
     @property
@@ -104,68 +101,49 @@ class Candidate:
 
     @property
     def ranks(self) -> int:
-        return self.plan.layout.ranks
+        return self.setup.layout.ranks
 
     @property
     def cores(self) -> int:
         """The cores of all processes together."""
-        return self.ranks * self.plan.cores
-
-    @property
-    def node_bytes(self) -> int | None:
-        """The memory of the processes of a node; None if it is not known."""
-        return self.memory and self.memory.bytes * self.plan.layout.processes
+        return self.ranks * self.setup.cores
 
 
-def candidate(
-    calibration: Calibration,
-    planned: Mapping,
-    training: Training,
-    rows: int | None = None,
-    draws: int = DRAWS,
+def _candidate(
+    calibration: Calibration, planned: Mapping, training: Training, rows: int, draws: int
 ) -> Candidate:
     """Predict a configuration.
-
-    Parameters
-    ----------
-    planned : a configuration, as `escala.experiment.calibration.planned` returns it.
-    rows : of a step of all ranks together; default: those of the configuration.
 
     Raises
     ------
     InputError : the cost model does not predict it, and why.
     """
+    names = _names(planned)
     if planned["unavailable"]:
         raise InputError(
-            planned["strategy"],
-            planned["variant"],
-            planned["unavailable"],
-            "leave it out, or measure it",
+            names.strategy, names.variant, planned["unavailable"], "leave it out, or measure it"
         )
     if "program" in planned:
-        return _of_program(calibration, planned, training, rows or planned["rows"], draws)
+        return _of_program(calibration, planned, training, rows, draws)
     calibration = with_network(calibration, planned)
-    plan = plan_of(calibration, planned | {"rows": rows or planned["rows"]}, training.train_rows)
-    found = predict(calibration, plan, draws)
-    epoch = epoch_seconds(calibration, plan, found, training.train_rows, draws)
-    seconds = training.epochs * epoch
-    notes = [*found.extrapolated, *other_knobs(planned)]
-    job = seconds
+    setup = setup_of(planned, training.train_rows, rows)
+    found = predict(calibration, setup, draws)
+    seconds = training.epochs * epoch_seconds(calibration, found, training.train_rows, draws)
+    notes, job = [*found.extrapolated, *other_knobs(planned)], seconds
     if found.overheads is None:
         notes.append(ONLY_STEPS)
     else:
         job = found.run(seconds, training.evaluated_rows)
-    names = (planned[name] for name in Configuration._fields)
     return Candidate(
-        Configuration(*names),
-        plan,
+        names,
+        setup,
         min(planned["rows"], training.train_rows),
         calibration,
         seconds,
         job,
+        predicted=seconds,
         extrapolated=tuple(notes),
         extrapolated_start=found.extrapolated_start,
-        predicted=seconds,
     )
 
 
@@ -181,25 +159,28 @@ def _of_program(
     ------
     InputError : it has no bounds, and why.
     """
-    layout = Layout.parse(planned["layout"])
-    names = Configuration(*(planned[name] for name in Configuration._fields))
+    names, layout = _names(planned), Layout.parse(planned["layout"])
     found = bounds(calibration, {**planned, "rows": rows})
     ends = [found.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high")]
     if None in ends:
         raise InputError(planned["program"], str(names), found["reason"], "or measure it")
-    # Of its own order, so that the ends of two candidates meet in all four ways.
+    # Each in an order of its own, so that the ends of two candidates meet in all four ways.
     random = np.random.default_rng(zlib.crc32(str(names).encode()))
     seconds = training.epochs * random.permutation(np.resize(ends, draws))
     return Candidate(
         names,
-        Plan(planned["program"], layout, rows, cores=planned["cores"], network=planned["network"]),
+        Setup(planned["program"], layout, rows, cores=planned["cores"], network=names.network),
         planned["rows"],
         calibration,
         seconds,
         seconds,
-        extrapolated=(*([ONLY_BOUNDS] if layout.ranks > 1 else []), ONLY_STEPS),
         predicted=seconds,
+        extrapolated=(*([ONLY_BOUNDS] if layout.ranks > 1 else []), ONLY_STEPS),
     )
+
+
+def _names(planned: Mapping) -> Configuration:
+    return Configuration(*(planned[name] for name in Configuration._fields))
 
 
 def candidates(
@@ -212,20 +193,23 @@ def candidates(
 
     These rows are those of the first configuration of one rank, or of the first one without such.
 
+    Parameters
+    ----------
+    planned : configurations, as `escala.experiment.planned.planned` returns them.
+
     Returns
     -------
     The candidates, and for each other configuration the reason why it is not a candidate.
     """
     known = [each for each in planned if not each["unavailable"]]
-    one = [each for each in known if each["layout"] == "1x1"]
-    rows = (one or known)[0]["rows"] if known else None
-    if rows is not None and training.train_rows is not None:
+    first = [each for each in known if each["layout"] == "1x1"] or known
+    rows = first[0]["rows"] if first else 0
+    if training.train_rows is not None:
         rows = min(rows, training.train_rows)
     found, refused = [], {}
     for each in planned:
         try:
-            found.append(candidate(calibration, each, training, rows, draws))
+            found.append(_candidate(calibration, each, training, rows, draws))
         except InputError as error:
-            names = Configuration(*(each[name] for name in Configuration._fields))
-            refused[names] = each["unavailable"] or str(error)
+            refused[_names(each)] = each["unavailable"] or str(error)
     return found, refused

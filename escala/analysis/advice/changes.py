@@ -6,7 +6,7 @@ at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,19 +14,16 @@ import numpy as np
 from escala.analysis.advice.candidates import Candidate
 from escala.analysis.cost_model.calibration import Calibration
 from escala.analysis.cost_model.networks import Network
-from escala.analysis.cost_model.predict import Plan, predict
+from escala.analysis.cost_model.predict import Setup, predict
 from escala.strategies import costs
 
 #: Fraction of the training time that a change is to save, and the ratio of the times with it.
 SAVING = 0.3
 RATIO = 1 - SAVING
-BANDWIDTH, BATCH, CORES, COMPRESSION, FACTORS = CHANGES = (
-    "bandwidth",
-    "batch",
-    "cores",
-    "compression",
-    "factors",
-)
+#: Change -> the unit of its value.
+UNITS = {"bandwidth": "bit/s", "batch": "rows", "cores": "cores"}
+BANDWIDTH, BATCH, CORES = UNITS
+COMPRESSION, FACTORS = "compression", "factors"
 
 #: Least and largest rate of a link that is searched, in bits per second.
 _RATES = (1e5, 1e13)
@@ -42,9 +39,9 @@ class Change:
 
     Attributes
     ----------
-    change : one of `CHANGES`.
-    value : from which it saves `SAVING`: bits per second of a link, rows in a step, or cores of a
-        node; None if no value that was tried is enough, and for an exchange, which has no value.
+    change : one of the constants above.
+    value : from which it saves `SAVING`, in the unit of `UNITS`; None if no value that was tried is
+        enough, and for an exchange, which has no value.
     ratio : of the training time to that of one rank, with that value; else the least that was
         found.
     extrapolated : phrases, as of a prediction.
@@ -69,81 +66,73 @@ def changes(several: Sequence[Candidate], baseline: Candidate, train_rows: int) 
     several : candidates of several ranks.
     train_rows : of an epoch; no step has more.
     """
-    if not several:
-        return
-    fastest = min(several, key=_median)
-    across = [each for each in several if each.plan.layout.nodes > 1]
+
+    def median(each: Candidate) -> float:
+        return float(np.median(each.seconds))
+
+    fastest = min(several, key=median)
+    across = [each for each in several if each.setup.layout.nodes > 1]
     if across:
-        yield _bandwidth(min(across, key=_median), baseline)
-    yield _batch(fastest, baseline, train_rows)
+        each = min(across, key=median)
+        rate = rate_that_saves(each.calibration, each.setup, baseline.setup)
+        of, setup = _with_rate(each.calibration, each.setup, rate or _RATES[1])
+        ratio, notes = _ratio(of, setup, baseline.calibration, baseline.setup)
+        yield Change(BANDWIDTH, each, rate, ratio, notes)
+    rows, ratio, notes = rows_that_save(
+        fastest.calibration, fastest.setup, baseline.setup, train_rows
+    )
+    yield Change(BATCH, fastest, rows if ratio <= RATIO else None, ratio, notes)
     yield from _cores(fastest, baseline)
     yield from _exchanges(fastest, baseline)
 
 
-def _median(each: Candidate) -> float:
-    return float(np.median(each.seconds))
-
-
 def _ratio(
-    of: Calibration, plan: Plan, base: Calibration, baseline: Plan, draws: int = _DRAWS
+    of: Calibration, setup: Setup, base: Calibration, baseline: Setup, draws: int = _DRAWS
 ) -> tuple[float, tuple[str, ...]]:
-    """Return the ratio of the steps of two plans, and what is extrapolated in the first."""
-    one = predict(of, plan, draws)
+    """Return the ratio of the steps of two setups, and what is extrapolated in the first."""
+    one = predict(of, setup, draws)
     ratio = one.steps / predict(base, baseline, draws).steps
     return float(np.median(ratio)), one.extrapolated
 
 
-def _bandwidth(each: Candidate, baseline: Candidate) -> Change:
-    rate = rate_that_saves(each.calibration, each.plan, baseline.plan)
-    of, plan = _with_rate(each.calibration, each.plan, rate or _RATES[1])
-    ratio, notes = _ratio(of, plan, baseline.calibration, baseline.plan)
-    return Change(BANDWIDTH, each, rate, ratio, notes)
-
-
 def rate_that_saves(
-    calibration: Calibration, plan: Plan, baseline: Plan, ratio: float = RATIO
+    calibration: Calibration, setup: Setup, baseline: Setup, ratio: float = RATIO
 ) -> float | None:
-    """Return the least rate of the link at which a plan has a ratio to the baseline, to 2 %.
+    """Return the least rate of the link at which a setup has a ratio to the baseline, to 2 %.
 
-    The latency stays that of the plan's network.
+    The latency stays that of the setup's network.
 
     Returns
     -------
     Bits per second, or None if no rate is enough.
     """
 
-    def at(rate: float) -> float:
-        of, changed = _with_rate(calibration, plan, rate)
-        return _ratio(of, changed, calibration, baseline)[0]
+    def enough(rate: float) -> bool:
+        of, changed = _with_rate(calibration, setup, rate)
+        return _ratio(of, changed, calibration, baseline)[0] <= ratio
 
     low, high = _RATES
-    if at(high) > ratio:
+    if not enough(high):
         return None
     # The time of a step never increases with the rate.
     while high / low > 1.02:
         middle = float(np.sqrt(low * high))
-        low, high = (low, middle) if at(middle) <= ratio else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
 
-def _with_rate(calibration: Calibration, plan: Plan, rate: float) -> tuple[Calibration, Plan]:
-    known = calibration.networks.get(plan.network)
+def _with_rate(calibration: Calibration, setup: Setup, rate: float) -> tuple[Calibration, Setup]:
+    known = calibration.networks.get(setup.network)
     latency = known.latency_seconds if known else None
     network = Network(f"{rate / 1e9:.3g} Gbit/s", rate, latency, "searched")
-    networks: Mapping[str, Network] = {**calibration.networks, network.name: network}
-    return replace(calibration, networks=networks), replace(plan, network=network.name)
-
-
-def _batch(each: Candidate, baseline: Candidate, train_rows: int) -> Change:
-    found = rows_that_save(each.calibration, each.plan, baseline.plan, train_rows)
-    rows, ratio, notes = found
-    return Change(BATCH, each, rows if ratio <= RATIO else None, ratio, notes)
+    networks = {**calibration.networks, network.name: network}
+    return replace(calibration, networks=networks), replace(setup, network=network.name)
 
 
 def rows_that_save(
-    calibration: Calibration, plan: Plan, baseline: Plan, most: int, ratio: float = RATIO
+    calibration: Calibration, setup: Setup, baseline: Setup, most: int, ratio: float = RATIO
 ) -> tuple[int, float, tuple[str, ...]]:
-    """Return the least number of rows in a step for which a plan has a ratio to the baseline.
+    """Return the least number of rows in a step for which a setup has a ratio to the baseline.
 
     Only doubles of the present rows are tried, and no more than `most`.
 
@@ -155,7 +144,7 @@ def rows_that_save(
     tried = []
     rows = baseline.rows
     while rows <= min(most, _MOST_ROWS * baseline.rows):
-        changed = replace(plan, rows=rows), replace(baseline, rows=rows)
+        changed = replace(setup, rows=rows), replace(baseline, rows=rows)
         found, notes = _ratio(calibration, changed[0], calibration, changed[1])
         if found <= ratio:
             return rows, found, notes
@@ -165,36 +154,37 @@ def rows_that_save(
 
 
 def _cores(each: Candidate, baseline: Candidate) -> Iterator[Change]:
-    """Yield the changes of the cores of a node: one for each rank, and one more."""
-    taken = each.plan.layout.processes * each.plan.cores
-    more = [cores for cores in (taken, taken + 1) if cores > each.calibration.cores_per_node]
+    """Yield the change of the cores of a node: one for each rank, or one more."""
+    taken = each.setup.layout.processes * each.setup.cores
     tried = []
-    for cores in more:
-        of = replace(each.calibration, cores_per_node=cores)
-        ratio, notes = _ratio(of, each.plan, baseline.calibration, baseline.plan, len(each.seconds))
-        tried.append(Change(CORES, each, float(cores), ratio, notes))
-        if ratio <= RATIO:
-            break
+    for cores in (taken, taken + 1):
+        if cores > each.calibration.cores_per_node:
+            of = replace(each.calibration, cores_per_node=cores)
+            ratio, notes = _of_changed(each, baseline, of, each.setup)
+            tried.append(Change(CORES, each, float(cores), ratio, notes))
+            if ratio <= RATIO:
+                yield tried[-1]
+                return
     if tried:
-        best = tried[-1] if tried[-1].saves else min(tried, key=lambda change: change.ratio)
-        yield best if best.saves else replace(best, value=None)
+        yield replace(min(tried, key=lambda change: change.ratio), value=None)
 
 
 def _exchanges(each: Candidate, baseline: Candidate) -> Iterator[Change]:
     """Yield the changes by which ranks exchange fewer bytes of gradients."""
-    exchange = each.plan.exchange
-    gradients = each.calibration.works[each.plan.work].gradients
+    exchange = each.setup.exchange
+    gradients = each.calibration.works[each.setup.work].gradients
     other = {}
     if not exchange.fp16:
         other[COMPRESSION] = replace(exchange, fp16=True)
     has_factors = any(gradient.factor_rows is not None for gradient in gradients)
-    known = each.calibration.operations_per_second is not None
-    summed = exchange.dense == costs.ALLREDUCE and exchange.accumulation == 1
-    if has_factors and known and summed:
+    if has_factors and exchange.dense == costs.ALLREDUCE and exchange.accumulation == 1:
         other[FACTORS] = replace(exchange, dense=costs.FACTORS)
     for name, changed in other.items():
-        plan = replace(each.plan, exchange=changed)
-        ratio, notes = _ratio(
-            each.calibration, plan, baseline.calibration, baseline.plan, len(each.seconds)
-        )
-        yield Change(name, each, None, ratio, notes)
+        setup = replace(each.setup, exchange=changed)
+        yield Change(name, each, None, *_of_changed(each, baseline, each.calibration, setup))
+
+
+def _of_changed(
+    each: Candidate, baseline: Candidate, of: Calibration, setup: Setup
+) -> tuple[float, tuple[str, ...]]:
+    return _ratio(of, setup, baseline.calibration, baseline.setup, len(each.seconds))

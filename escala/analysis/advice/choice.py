@@ -1,9 +1,9 @@
-"""Choose a candidate for a goal within limits.
+"""Select a candidate for a goal within limits.
 
-Amounts are compared by their medians. A candidate of several ranks is chosen only if it pays
+Amounts are compared by their medians. A candidate of several ranks is selected only if it pays
 against the best one of one rank: by the verdict where the ratio was measured, else by its interval.
 The ratio of two predictions uses the same resamples of the calibration. An extrapolated prediction
-is not chosen before a candidate that was measured to pay.
+is not selected before a candidate that was measured to pay.
 """
 
 from __future__ import annotations
@@ -13,15 +13,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from escala.analysis import queue_waits
 from escala.analysis.advice.candidates import BOUNDS, EXTRAPOLATED, MEASURED, Candidate
-from escala.analysis.advice.goals import DEADLINE, ENERGY, GOALS, TIME, TIME_WITH_WAIT
 from escala.analysis.cost_model.predict import interval
 from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import FASTER, pays
 from escala.core import readable
 from escala.core.errors import InputError
 from escala.record.estimate import duration
+
+#: Goal -> the unit of its amount.
+GOALS = {
+    "time": "s",
+    "core-hours": "core-hours",
+    "energy": "J",
+    "deadline": "core-hours",
+}
+TIME, CORE_HOURS, ENERGY, DEADLINE = GOALS
 
 
 def span(seconds: float) -> str:
@@ -37,7 +44,7 @@ class Limits:
     ----------
     cores : of all nodes together.
     memory_bytes : of a node.
-    seconds : in which a job ends, from its start, or with the goal of a deadline from now.
+    seconds : in which a job ends, from its start.
     """
 
     nodes: int | None = None
@@ -67,39 +74,35 @@ class Option:
 
     Attributes
     ----------
-    amount : of the goal, in its unit; None if it is not known.
-    ratio : of the amount to that of the baseline; None if either is not known.
-    at_most : seconds from now to the end of the job: the upper bound of the wait and the upper end
-        of the job; None without a bound.
-    excluded : why it cannot be chosen; None if it can.
+    amount : of the goal, in its unit.
+    ratio : of the amount to that of the baseline.
+    excluded : why it cannot be selected; None if it can.
     """
 
     candidate: Candidate
-    amount: Interval | None
-    ratio: Interval | None
-    at_most: float | None
+    amount: Interval
+    ratio: Interval
     excluded: str | None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen option among all.
+    """The selected option among all.
 
     Attributes
     ----------
-    options : those that can be chosen first, the best of them first.
-    baseline : the best option of one rank, whether it can be chosen or not.
-    best : the chosen one; None if none can be chosen.
-    nearest : the best option of several ranks that can be chosen; None if there is none.
+    options : those that can be selected first, the best of them first.
+    baseline : the best option of one rank, whether it can be selected or not.
+    best : the selected one; None if none can be.
+    nearest : the best option of several ranks that can be selected; None if there is none.
     passed_over : the extrapolated option that would be the best without what was measured.
     """
 
-    goal: str
     options: tuple[Option, ...]
     baseline: Option
     best: Option | None
     nearest: Option | None
-    passed_over: Option | None = None
+    passed_over: Option | None
 
     @property
     def distribute(self) -> bool:
@@ -112,52 +115,37 @@ def choose(
     limits: Limits | None = None,
     power: Power | None = None,
 ) -> Choice:
-    """Choose the candidate with the least amount of a goal.
+    """Select the candidate with the least amount of a goal.
 
     With the goal `DEADLINE` that is the one with the fewest core-hours among those that surely end
     within `limits.seconds`.
 
     Raises
     ------
-    InputError : no candidate has one rank, or the goal lacks what it needs: the power, the time of
-        the deadline, or waits of the baseline.
+    InputError : no candidate has one rank, or the goal lacks what it needs: the power, or the time
+        of the deadline.
     """
     limits = limits or Limits()
     _require(goal, limits, power)
-    single = [each for each in candidates if each.ranks == 1]
-    if not single:
+    if all(each.ranks > 1 for each in candidates):
         raise InputError(
             "configurations",
             [str(each.configuration) for each in candidates],
             "no configuration of one rank is predicted, and the others are compared with it",
             "add `{strategy: single, layouts: [1x1]}`, and calibrate again",
         )
-    amounts = [_amount(goal, each, power) for each in candidates]
-    excluded = [_excluded(goal, each, limits, amounts[i]) for i, each in enumerate(candidates)]
-
-    def order(number: int) -> tuple[bool, float]:
-        amount = amounts[number]
-        median = float("inf") if amount is None else float(np.median(amount))
-        return excluded[number] is not None, median
-
-    ordered = sorted(range(len(candidates)), key=order)
-    first = next(number for number in ordered if candidates[number].ranks == 1)
-    reference = amounts[first]
-    options = {
-        number: Option(
-            candidates[number],
-            None if amounts[number] is None else interval(amounts[number]),
-            None
-            if amounts[number] is None or reference is None
-            else interval(amounts[number] / reference),
-            _at_most(candidates[number]),
-            excluded[number],
-        )
-        for number in ordered
-    }
-    possible = [each for each in options.values() if each.excluded is None]
-    several = [each for each in possible if each.candidate.ranks > 1]
-    baseline = options[first]
+    found = [
+        (each, _amount(goal, each, power), "; ".join(_exceeded(each, limits)) or None)
+        for each in candidates
+    ]
+    found.sort(key=lambda one: (one[2] is not None, np.median(one[1])))
+    reference = next(amount for each, amount, _ in found if each.ranks == 1)
+    options = tuple(
+        Option(each, interval(amount), interval(amount / reference), excluded)
+        for each, amount, excluded in found
+    )
+    baseline = next(each for each in options if each.candidate.ranks == 1)
+    possible = [each for each in options if each.excluded is None]
     sure = [
         each
         for each in possible
@@ -165,15 +153,15 @@ def choose(
     ]
     best = passed_over = next(iter(sure), None)
     if best is not None and best.candidate.basis in (EXTRAPOLATED, BOUNDS):
-        best = next((each for each in sure if _is_measured_to_pay(goal, each, baseline)), best)
-    return Choice(
-        goal,
-        tuple(options.values()),
-        baseline,
-        best,
-        several[0] if several else None,
-        None if best is passed_over else passed_over,
-    )
+        measured = (
+            each
+            for each in sure
+            if (each.candidate.basis, each.candidate.ranks > 1) == (MEASURED, True)
+            and _pays(goal, each, baseline)
+        )
+        best = next(measured, best)
+    nearest = next((each for each in possible if each.candidate.ranks > 1), None)
+    return Choice(options, baseline, best, nearest, None if best is passed_over else passed_over)
 
 
 def _pays(goal: str, option: Option, baseline: Option) -> bool:
@@ -186,11 +174,6 @@ def _pays(goal: str, option: Option, baseline: Option) -> bool:
     ):
         return compared.measured.verdict == FASTER
     return pays(option.ratio)
-
-
-def _is_measured_to_pay(goal: str, option: Option, baseline: Option) -> bool:
-    measured = option.candidate.basis == MEASURED and option.candidate.ranks > 1
-    return measured and _pays(goal, option, baseline)
 
 
 def _require(goal: str, limits: Limits, power: Power | None) -> None:
@@ -209,55 +192,31 @@ def _require(goal: str, limits: Limits, power: Power | None) -> None:
         )
 
 
-def _amount(goal: str, each: Candidate, power: Power | None) -> np.ndarray | None:
-    """Return the amount of a goal, of shape (draws,); None if it is not known."""
+def _amount(goal: str, each: Candidate, power: Power | None) -> np.ndarray:
+    """Return the amount of a goal, of shape (draws,)."""
     if goal == TIME:
         return each.seconds
-    if goal == TIME_WITH_WAIT:
-        if each.waits is None or not each.waits.jobs:
-            return None
-        return each.job + queue_waits.medians(each.waits, len(each.job))
     if goal == ENERGY:
-        watts = each.plan.layout.nodes * power.node_watts + each.cores * power.core_watts
+        watts = each.setup.layout.nodes * power.node_watts + each.cores * power.core_watts
         return each.job * watts
     return each.job * each.cores / 3600
 
 
-def _at_most(each: Candidate) -> float | None:
-    if each.waits is None or each.waits.bound is None:
-        return None
-    return each.waits.bound + interval(each.job).high
-
-
-def _excluded(goal: str, each: Candidate, limits: Limits, amount: np.ndarray | None) -> str | None:
-    reasons = [*_over(each, limits), *_late(goal, each, limits)]
-    if amount is None:
-        reasons.append("has no known wait, since no job of this size is known in the partition")
-    return "; ".join(reasons) or None
-
-
-def _over(each: Candidate, limits: Limits) -> Iterator[str]:
+def _exceeded(each: Candidate, limits: Limits) -> Iterator[str]:
     """Yield the limits that a candidate exceeds."""
-    nodes, needed = each.plan.layout.nodes, each.node_bytes
-    if limits.nodes is not None and nodes > limits.nodes:
-        yield f"takes {readable.counted(nodes, 'node')}, and {limits.nodes} are allowed"
-    if limits.cores is not None and each.cores > limits.cores:
-        yield f"takes {readable.counted(each.cores, 'core')}, and {limits.cores} are allowed"
-    if limits.memory_bytes is not None and needed is not None and needed > limits.memory_bytes:
+    layout = each.setup.layout
+    for name, number, allowed in (
+        ("node", layout.nodes, limits.nodes),
+        ("core", each.cores, limits.cores),
+    ):
+        if allowed is not None and number > allowed:
+            yield f"takes {readable.counted(number, name)}, and {allowed} are allowed"
+    needed = each.memory and each.memory.bytes * layout.processes
+    if needed and limits.memory_bytes is not None and needed > limits.memory_bytes:
         yield (
             f"takes {readable.size(needed)} of memory on a node, and "
             f"{readable.size(limits.memory_bytes)} are allowed"
         )
-
-
-def _late(goal: str, each: Candidate, limits: Limits) -> Iterator[str]:
-    if limits.seconds is None:
-        return
     end = interval(each.job).high
-    if goal == DEADLINE and each.waits is not None:
-        if each.waits.bound is None:
-            yield "has too few jobs of its size for a bound of the wait"
-            return
-        end += each.waits.bound
-    if end > limits.seconds:
+    if limits.seconds is not None and end > limits.seconds:
         yield f"may take {span(end)}, and {span(limits.seconds)} are allowed"

@@ -116,13 +116,6 @@ def summed(times: Sequence[Mapping], repeat: int, size: float) -> float:
     return float(np.interp(size, sizes, seconds) * max(1.0, size / sizes[-1]))
 
 
-def skew(steps: Sequence[float], ranks: int) -> float:
-    """Return the mean of the slowest of so many steps, divided by the mean of all."""
-    ordered = np.sort(np.asarray(steps, float))
-    ends = (np.arange(len(ordered) + 1) / len(ordered)) ** ranks
-    return float(ordered @ np.diff(ends) / ordered.mean())
-
-
 def _repeats(times: Sequence[Mapping]) -> range:
     return range(min(len(each["seconds"]) for each in times))
 

@@ -1,14 +1,13 @@
 """Count the messages and bytes of collectives, as each library performs them.
 
-A collective is a series of rounds. In a round, ranks send messages of equal size at the same time.
-A round costs α + nβ for a message of n bytes, so a collective costs α times its messages plus β
-times its bytes (R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication
-operations in MPICH, Int. J. High Performance Computing Applications 19 (2005), 49-66). The time to
-add n bytes, nγ, is proportional to the bytes sent for each algorithm, and is a part of β here.
+A collective is a series of rounds, in which ranks send messages of equal size at the same time. A
+round costs α + nβ for n bytes, so a collective costs α times its messages plus β times its bytes
+(R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH,
+Int. J. High Performance Computing Applications 19 (2005), 49-66). The time to add bytes is
+proportional to those sent, and is a part of β. Ranks of a node share its link: its bytes in a round
+are those of all of them.
 
-Ranks of one node share the link of the node: its bytes in a round are those of all of them.
-
-Choices of the libraries:
+Algorithms of the libraries:
 
 - `mpi`: the fixed decisions of Open MPI 4.1, `coll_tuned_decision_fixed.c`, for operations that
   commute and at most `MAX_RANKS` ranks. Its segmented ring has segments of the whole part that a
@@ -16,8 +15,6 @@ Choices of the libraries:
 - `gloo`: the rings of `gloo/allreduce.cc` and `gloo/allgatherv.cc`. Allreduce sends in segments of
   at most 1 MiB, at least two for each rank.
 - `tensorflow`: the ring of `ring_reducer.cc` and `ring_gatherer.cc`.
-- An all-to-all is pairwise in all of them. From four ranks on, Open MPI and Gloo send to all ranks
-  at once: the same bytes, and latencies that may overlap.
 """
 
 from __future__ import annotations
@@ -30,37 +27,12 @@ from typing import NamedTuple
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.probes.collectives import (
-    ALLGATHER,
-    ALLREDUCE,
-    GLOO,
-    LIBRARIES,
-    MPI,
-    OPERATIONS,
-    TENSORFLOW,
-)
+from escala.probes.collectives import ALLGATHER, ALLREDUCE, GLOO, MPI
 from escala.runtime.layout import Layout
-
-__all__ = [
-    "ALLGATHER",
-    "ALLREDUCE",
-    "GLOO",
-    "LIBRARIES",
-    "MPI",
-    "OPERATIONS",
-    "TENSORFLOW",
-    "Work",
-    "algorithm",
-    "switch_points",
-    "work",
-]
 
 #: Largest number of ranks whose algorithms are listed here.
 MAX_RANKS = 511
-
 GLOO_SEGMENT_BYTES = 2**20
-#: Not among `OPERATIONS`, which every calibration has: times of an allgather can stand for it.
-ALLTOALL = "alltoall"
 
 
 class Round(NamedTuple):
@@ -79,7 +51,7 @@ class Round(NamedTuple):
     times: int = 1
 
 
-class Work(NamedTuple):
+class Traffic(NamedTuple):
     """Messages that follow each other in a collective, and their bytes.
 
     `link` is between nodes, `local` within a node. A round with messages of both kinds counts as
@@ -172,12 +144,6 @@ def gather_and_broadcast(ranks: int, size: float) -> Iterator[Round]:
         yield Round(_to_lower(ranks, distance), ranks * size)
 
 
-def pairwise(ranks: int, size: float) -> Iterator[Round]:
-    """Send a part to each other rank, one after the other: (p-1)α + (p-1)/p nβ."""
-    for distance in range(1, ranks):
-        yield Round(_shifted(ranks, distance), size / ranks)
-
-
 def _power_of_two(ranks: int) -> tuple[np.ndarray, int]:
     """Return the ranks that take part after folding, and the number that do not."""
     extra = ranks - 2 ** (ranks.bit_length() - 1)
@@ -214,70 +180,58 @@ def _to_lower(ranks: int, distance: int) -> np.ndarray:
     return partners
 
 
-#: By the largest number of ranks: the sizes in bytes at which the algorithm changes, and the
-#: algorithms. An allgather counts the bytes of a rank.
-_Choices = tuple[tuple[int, tuple[int, ...], tuple[Algorithm, ...]], ...]
-_MPI_ALLREDUCE: _Choices = (
-    (
-        3,
-        (8, 4096, 8192, 16384, 262144),
-        (ring, recursive_doubling, ring, recursive_doubling, ring, rabenseifner),
-    ),
-    (7, (16, 8192), (ring, recursive_doubling, rabenseifner)),
-    (15, (8192,), (recursive_doubling, rabenseifner)),
-    (31, (64, 4096), (ring, recursive_doubling, rabenseifner)),
-    (63, (128,), (ring, rabenseifner)),
-    (127, (262144,), (recursive_doubling, rabenseifner)),
-    (255, (131072, 262144), (reduce_and_broadcast, recursive_doubling, rabenseifner)),
-    (MAX_RANKS, (4096,), (reduce_and_broadcast, rabenseifner)),
-)
-_MPI_ALLGATHER: _Choices = (
-    (2, (), (gather_ring,)),
-    (
-        7,
-        (256, 4096, 8192, 16384, 262144),
-        (
-            gather_and_broadcast,
-            neighbour_exchange,
-            gather_ring,
-            neighbour_exchange,
-            bruck,
-            neighbour_exchange,
+#: Decisions of Open MPI: by the largest number of ranks, the algorithms with the bytes from which
+#: each is used. An allgather counts the bytes of a rank.
+_MPI: dict[str, dict[int, tuple[tuple[int, Algorithm], ...]]] = {
+    ALLREDUCE: {
+        3: (
+            (0, ring), (8, recursive_doubling), (4096, ring), (8192, recursive_doubling),
+            (16384, ring), (262144, rabenseifner),
         ),
-    ),
-    (15, (1024,), (gather_and_broadcast, bruck)),
-    (31, (128, 262144), (gather_and_broadcast, bruck, gather_ring)),
-    (63, (256, 8192), (gather_and_broadcast, bruck, gather_ring)),
-    (127, (256, 4096), (gather_and_broadcast, bruck, gather_ring)),
-    (255, (1024, 65536), (bruck, neighbour_exchange, gather_ring)),
-    (MAX_RANKS, (1024,), (bruck, gather_ring)),
-)
-_CHOICES: dict[tuple[str, str], _Choices] = {
-    (MPI, ALLREDUCE): _MPI_ALLREDUCE,
-    (MPI, ALLGATHER): _MPI_ALLGATHER,
-    (GLOO, ALLREDUCE): ((MAX_RANKS, (), (segmented_ring,)),),
-    (GLOO, ALLGATHER): ((MAX_RANKS, (), (gather_ring,)),),
-    (TENSORFLOW, ALLREDUCE): ((MAX_RANKS, (), (ring,)),),
-    (TENSORFLOW, ALLGATHER): ((MAX_RANKS, (), (gather_ring,)),),
-    **{(library, ALLTOALL): ((MAX_RANKS, (), (pairwise,)),) for library in LIBRARIES},
-}
+        7: ((0, ring), (16, recursive_doubling), (8192, rabenseifner)),
+        15: ((0, recursive_doubling), (8192, rabenseifner)),
+        31: ((0, ring), (64, recursive_doubling), (4096, rabenseifner)),
+        63: ((0, ring), (128, rabenseifner)),
+        127: ((0, recursive_doubling), (262144, rabenseifner)),
+        255: (
+            (0, reduce_and_broadcast), (131072, recursive_doubling), (262144, rabenseifner),
+        ),
+        MAX_RANKS: ((0, reduce_and_broadcast), (4096, rabenseifner)),
+    },
+    ALLGATHER: {
+        2: ((0, gather_ring),),
+        7: (
+            (0, gather_and_broadcast), (256, neighbour_exchange), (4096, gather_ring),
+            (8192, neighbour_exchange), (16384, bruck), (262144, neighbour_exchange),
+        ),
+        15: ((0, gather_and_broadcast), (1024, bruck)),
+        31: ((0, gather_and_broadcast), (128, bruck), (262144, gather_ring)),
+        63: ((0, gather_and_broadcast), (256, bruck), (8192, gather_ring)),
+        127: ((0, gather_and_broadcast), (256, bruck), (4096, gather_ring)),
+        255: ((0, bruck), (1024, neighbour_exchange), (65536, gather_ring)),
+        MAX_RANKS: ((0, bruck), (1024, gather_ring)),
+    },
+}  # fmt: skip
 
 
-def _chosen(library: str, operation: str, ranks: int) -> tuple[tuple[int, ...], tuple]:
-    for most, sizes, algorithms in _CHOICES[library, operation]:
-        if ranks <= most:
-            return sizes, algorithms
-    raise InputError(
-        "layout",
-        f"{ranks} ranks",
-        f"the algorithms of at most {MAX_RANKS} are known",
-        "take fewer ranks",
-    )
+def _decisions(library: str, operation: str, ranks: int) -> tuple[tuple[int, Algorithm], ...]:
+    if ranks > MAX_RANKS:
+        raise InputError(
+            "layout",
+            f"{ranks} ranks",
+            f"the algorithms of at most {MAX_RANKS} are known",
+            "take fewer ranks",
+        )
+    if library == MPI:
+        return next(found for most, found in _MPI[operation].items() if ranks <= most)
+    if operation == ALLGATHER:
+        return ((0, gather_ring),)
+    return ((0, segmented_ring if library == GLOO else ring),)
 
 
 def switch_points(library: str, operation: str, ranks: int) -> tuple[int, ...]:
     """Return the sizes in bytes from which a library uses another algorithm."""
-    return _chosen(library, operation, ranks)[0]
+    return tuple(size for size, _ in _decisions(library, operation, ranks)[1:])
 
 
 def algorithm(library: str, operation: str, ranks: int, size: float) -> Algorithm:
@@ -286,37 +240,36 @@ def algorithm(library: str, operation: str, ranks: int, size: float) -> Algorith
     Parameters
     ----------
     size : bytes of a rank's tensor before the operation: in an allreduce as large as the result,
-        in an allgather a part of it, in an all-to-all what the rank sends to all, itself included.
+        in an allgather a part of it.
 
     Raises
     ------
     InputError : more than `MAX_RANKS` ranks.
     """
-    sizes, algorithms = _chosen(library, operation, ranks)
-    return algorithms[bisect_right(sizes, size)]
+    decisions = _decisions(library, operation, ranks)
+    return decisions[bisect_right(decisions, size, key=lambda each: each[0]) - 1][1]
 
 
 @lru_cache(maxsize=4096)
-def work(library: str, operation: str, layout: Layout, size: float) -> Work:
+def traffic(library: str, operation: str, layout: Layout, size: float) -> Traffic:
     """Return the messages and bytes of a collective, those of the busiest node in each round.
 
-    Ranks are numbered node by node. One rank has no work.
+    Ranks are numbered node by node. One rank has no traffic.
 
     Parameters
     ----------
     size : as in `algorithm`.
     """
-    if layout.ranks == 1:
-        return Work(0, 0, 0, 0)
     total = np.zeros(4)
-    for each in algorithm(library, operation, layout.ranks, size)(layout.ranks, size):
-        senders = _busiest_link(each.partners, layout)
-        one = (1, senders * each.sent, 0, 0) if senders else (0, 0, 1, each.sent)
-        total += np.multiply(one, each.times)
-    return Work(*map(float, total))
+    if layout.ranks > 1:
+        for each in algorithm(library, operation, layout.ranks, size)(layout.ranks, size):
+            senders = busiest_link(each.partners, layout)
+            one = (1, senders * each.sent, 0, 0) if senders else (0, 0, 1, each.sent)
+            total += np.multiply(one, each.times)
+    return Traffic(*map(float, total))
 
 
-def _busiest_link(partners: np.ndarray, layout: Layout) -> int:
+def busiest_link(partners: np.ndarray, layout: Layout) -> int:
     """Return the messages over the link of the busiest node, into it or out of it."""
     nodes = np.arange(layout.ranks) // layout.processes
     across = nodes != nodes[partners]

@@ -5,8 +5,7 @@ after the other, and looks again. Horovod looks once in a cycle (`RunLoopOnce` i
 `horovod/common/operations.cc`, version 0.28), or when its messages are sent if they take longer. So
 a tensor that is known after a look waits for the next one. Steps begin at any moment of a cycle, so
 the result is a mean over these moments. The calibrated time of a transfer holds the mean wait, half
-a cycle. It counts for a message that the rank waits for at once, and for the others the wait is
-that of the look.
+a cycle, in whose place the wait is that of the look.
 
 A transfer needs the core of its rank for a part of its time. So of a transfer that computing
 covers, the part on the core makes the step longer. A transfer takes longer while the rank computes
@@ -22,6 +21,9 @@ from functools import cache
 from escala.analysis.cost_model.messages import Message
 from escala.analysis.cost_model.transfers import Transfer
 
+#: Largest size of tensors that Horovod exchanges as one, and its time between two looks: the
+#: defaults of version 0.28.
+FUSION_BYTES, CYCLE_SECONDS = 128 * 2**20, 1e-3
 #: Moments of a cycle of which the mean is taken: the middles of so many equal parts, counted from
 #: the end of computing. So what is known then waits half a cycle on average, exactly.
 _MOMENTS = 8
@@ -31,9 +33,9 @@ def exposed_seconds(
     computing: float,
     messages: Sequence[Message],
     transfer: Callable[[str, float], Transfer],
-    fusion_bytes: float,
     spare_core: bool = False,
-    cycle_seconds: float = 0.0,
+    cycle: float = 0.0,
+    fusion_bytes: float = FUSION_BYTES,
 ) -> float:
     """Return the time from the moment when a rank could have ended computing to the last transfer.
 
@@ -42,41 +44,31 @@ def exposed_seconds(
     computing : seconds that a rank computes until its last gradient, if it does nothing else.
     messages : in the order in which they are known.
     transfer : returns the time of an operation on a number of bytes.
-    fusion_bytes : largest size of a fused message.
     spare_core : whether transfers have a core that the rank does not compute on.
-    cycle_seconds : between two moments at which the background process looks for tensors; 0 if it
-        always does.
+    cycle : seconds between two looks; 0 if the background process always looks.
+    fusion_bytes : largest size of a fused message.
     """
     transfer = cache(transfer)
-    moments = _MOMENTS if cycle_seconds else 1
-    waits = [(moment + 0.5) / moments * cycle_seconds for moment in range(moments)]
-    blocking = sum(
-        transfer(each.operation, each.size).seconds for each in messages if each.blocking
-    )
-    others = [each for each in messages if not each.blocking]
+    looks = [0.0]
+    if cycle:
+        looks = [
+            (computing + (moment + 0.5) / _MOMENTS * cycle) % cycle for moment in range(_MOMENTS)
+        ]
     found = [
-        _exposed_seconds(
-            computing,
-            others,
-            transfer,
-            fusion_bytes,
-            spare_core,
-            (computing + wait) % cycle_seconds if cycle_seconds else 0.0,
-            cycle_seconds,
-        )
-        for wait in waits
+        _exposed(computing, messages, transfer, spare_core, cycle, fusion_bytes, look)
+        for look in looks
     ]
-    return blocking + sum(found) / moments
+    return sum(found) / len(found)
 
 
-def _exposed_seconds(
+def _exposed(
     computing: float,
     messages: Sequence[Message],
     transfer: Callable[[str, float], Transfer],
-    fusion_bytes: float,
     spare_core: bool,
-    look: float,
     cycle: float,
+    fusion_bytes: float,
+    look: float,
 ) -> float:
     """Return the same if the background process looks for the first time after `look` seconds."""
     now = done = 0.0  # the time, and the computing that is done
@@ -91,12 +83,12 @@ def _exposed_seconds(
         waiting = waiting[len(fused) :]
         each = transfer(fused[0].operation, sum(message.size for message in fused))
         after = max(each.seconds - cycle / 2, 0.0)
-        beside = after if spare_core else max(each.computing_seconds - cycle / 2, 0.0)
+        alongside = after if spare_core else max(each.computing_seconds - cycle / 2, 0.0)
         # While both are active, computing advances by what the transfer does not take of the core.
-        advance = max(beside - (0.0 if spare_core else each.core_seconds), 0.0)
+        advance = max(alongside - (0.0 if spare_core else each.core_seconds), 0.0)
         hidden = min(computing - done, advance)
-        share = hidden / advance if advance else 0.0
-        now += share * beside + (1 - share) * after
+        fraction = hidden / advance if advance else 0.0
+        now += fraction * alongside + (1 - fraction) * after
         done += hidden
         look = max(began + cycle, now)
     return now - done
@@ -110,21 +102,19 @@ def _first_look(look: float, known: float, cycle: float) -> float:
 
 
 def _fused(
-    waiting: Sequence[Message], begins: float, computing: float, fusion_bytes: float
+    waiting: Sequence[Message], done: float, computing: float, fusion_bytes: float
 ) -> list[Message]:
     """Return the first messages that are fused: of one operation, and not too large together.
 
     Parameters
     ----------
-    begins : the computing that is done when the transfer begins; what is known by then is fused.
+    done : the computing when the transfer begins; what is known by then is fused.
     """
-    fused, size = [], 0.0
-    for message in waiting:
+    fused, size = [waiting[0]], waiting[0].size
+    for message in waiting[1:]:
         size += message.size
-        known = message.ready * computing <= begins
-        if fused and not (
-            known and message.operation == fused[0].operation and size <= fusion_bytes
-        ):
+        known = message.ready * computing <= done
+        if not known or message.operation != fused[0].operation or size > fusion_bytes:
             break
         fused.append(message)
     return fused

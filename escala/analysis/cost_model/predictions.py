@@ -15,15 +15,14 @@ from escala.analysis.cost_model.networks import PRESETS, Network, payload
 from escala.analysis.cost_model.predict import (
     DRAWS,
     TERMS,
-    Plan,
     Prediction,
+    Setup,
     interval,
     predict,
 )
 from escala.core.errors import InputError
 from escala.record.comparable import CONFIGURATION
 from escala.runtime.layout import Layout
-from escala.strategies import costs
 
 #: The error of the model is not measured on the machine that is predicted.
 ASSUMED = (
@@ -33,7 +32,6 @@ ASSUMED = (
 PREDICTED, EXTRAPOLATED, UNAVAILABLE = "predicted", "extrapolated", "unavailable"
 #: Of a program: the truth is expected between the ends, and nowhere in particular there.
 BOUNDS = "bounds"
-BASES = PREDICTED, EXTRAPOLATED, BOUNDS, UNAVAILABLE
 
 
 def rows(
@@ -47,30 +45,34 @@ def rows(
     train_rows : of each dataset.
     """
     for each in planned:
-        names = {name: each[name] for name in CONFIGURATION}
-        layout = Layout.parse(each["layout"])
-        row = _row(calibration, each, train_rows)
-        kind = UNAVAILABLE if row["basis"] == UNAVAILABLE else "estimated"
-        yield names | {"ranks": layout.ranks, "kind": kind} | row
+        try:
+            row = _row(calibration, each, train_rows[each["dataset"]])
+        except InputError as error:
+            row = {"basis": UNAVAILABLE, "reason": str(error)}
+        yield (
+            {name: each[name] for name in CONFIGURATION}
+            | {
+                "ranks": Layout.parse(each["layout"]).ranks,
+                "kind": UNAVAILABLE if row["basis"] == UNAVAILABLE else "estimated",
+            }
+            | row
+        )
 
 
-def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, int]) -> dict:
+def _row(calibration: Calibration, planned: Mapping, train_rows: int) -> dict:
     if planned["unavailable"]:
         return {"basis": UNAVAILABLE, "reason": planned["unavailable"]}
     if "program" in planned:
         return bounds(calibration, planned)
-    try:
-        calibration = with_network(calibration, planned)
-        plan = plan_of(calibration, planned, train_rows[planned["dataset"]])
-        found = predict(calibration, plan)
-        seconds = epoch_seconds(calibration, plan, found, train_rows[planned["dataset"]])
-    except InputError as error:
-        return {"basis": UNAVAILABLE, "reason": str(error)}
+    calibration = with_network(calibration, planned)
+    setup = setup_of(planned, train_rows)
+    found = predict(calibration, setup)
+    seconds = epoch_seconds(calibration, found, train_rows)
     notes = [*found.extrapolated, *other_knobs(planned)]
     return {
         "basis": EXTRAPOLATED if notes else PREDICTED,
         "reason": "; ".join(notes) or None,
-        "global_batch": plan.rows,
+        "global_batch": setup.rows,
         **interval(seconds).columns("predicted", "_seconds_per_epoch"),
         **interval(found.steps).columns("step", "_seconds"),
         **{f"{term}_seconds": float(np.median(found.terms[term])) for term in TERMS},
@@ -129,47 +131,41 @@ def with_network(calibration: Calibration, planned: Mapping) -> Calibration:
     return replace(calibration, networks={**calibration.networks, name: network})
 
 
-def plan_of(calibration: Calibration, planned: Mapping, train_rows: int) -> Plan:
-    """Return the plan of a configuration.
+def setup_of(planned: Mapping, train_rows: int, rows: int | None = None) -> Setup:
+    """Return the setup of a configuration.
 
-    Raises
-    ------
-    InputError : the work was not calibrated, or the model does not know the exchange.
+    Parameters
+    ----------
+    rows : of a step of all ranks together; default: those of the configuration.
     """
-    layout, knobs = Layout.parse(planned["layout"]), planned["exchange"]
-    rows = min(planned["rows"], train_rows)
-    exchange = Exchange(
-        knobs["dense_exchange"] if layout.ranks > 1 else costs.ALLREDUCE,
-        fp16=knobs["compression"] == "fp16",
-        sparse_as_dense=knobs["sparse_as_dense"],
-        accumulation=knobs["accumulation"],
-    )
-    return Plan(
+    knobs = planned["exchange"]
+    return Setup(
         planned["work"],
-        layout,
-        rows,
-        planned["library"] or Plan.library,
+        Layout.parse(planned["layout"]),
+        min(rows or planned["rows"], train_rows),
+        planned["library"] or Setup.library,
         planned["cores"],
         planned["network"],
-        exchange,
+        Exchange(
+            knobs["dense_exchange"],
+            fp16=knobs["compression"] == "fp16",
+            sparse_as_dense=knobs["sparse_as_dense"],
+            accumulation=knobs["accumulation"],
+        ),
     )
 
 
 def epoch_seconds(
-    calibration: Calibration,
-    plan: Plan,
-    found: Prediction,
-    train_rows: int,
-    draws: int = DRAWS,
+    calibration: Calibration, found: Prediction, train_rows: int, draws: int = DRAWS
 ) -> np.ndarray:
     """Return the seconds of the training steps of an epoch, of shape (draws,).
 
     The last step has the rows that are left. Its draws use the same resamples.
     """
-    whole, left = divmod(train_rows, plan.rows)
+    whole, left = divmod(train_rows, found.setup.rows)
     seconds = whole * found.steps
     if left:
-        seconds = seconds + predict(calibration, replace(plan, rows=left), draws).steps
+        seconds = seconds + predict(calibration, replace(found.setup, rows=left), draws).steps
     return seconds
 
 
@@ -183,10 +179,11 @@ def as_json(rows: Sequence[Mapping[str, Any]], machine: Mapping) -> dict:
     return {"machine": dict(machine), "configurations": [dict(row) for row in rows]}
 
 
-def assumptions(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return a sentence on what is assumed in the intervals of predictions, None without it."""
-    several = [row for row in rows if row["ranks"] > 1 and "step_seconds" in row]
-    return ASSUMED if several else None
+def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the seconds per epoch of each configuration, and what is assumed in their intervals."""
+    yield from map(line, rows)
+    if any(row["ranks"] > 1 and "step_seconds" in row for row in rows):
+        yield ASSUMED
 
 
 def line(row: Mapping[str, Any]) -> str:
@@ -195,10 +192,10 @@ def line(row: Mapping[str, Any]) -> str:
     reason = f" ({row['reason']})" if row["reason"] else ""
     if row["basis"] == UNAVAILABLE:
         return f"{label}: {UNAVAILABLE}{reason}"
+    low, high = (row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high"))
     if row["basis"] == BOUNDS:
-        low, high = (row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high"))
         ends = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
         of_one = f", {ends} of one process" if row["ranks"] > 1 else ""
         return f"{label}: {low:.3g} to {high:.3g} s per epoch{of_one}, bounds"
-    median, low, high = (row[f"predicted{end}_seconds_per_epoch"] for end in ("", "_low", "_high"))
+    median = row["predicted_seconds_per_epoch"]
     return f"{label}: {median:.3g} s per epoch ({low:.3g}–{high:.3g}), {row['basis']}{reason}"

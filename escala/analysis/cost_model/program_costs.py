@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from escala.analysis.cost_model.bounds import skew
+from escala.analysis.cost_model.computing import expected_largest
 from escala.analysis.measurements import read_run
 from escala.record import steps
 from escala.record.comparable import unlike_machines
@@ -100,7 +100,7 @@ def _exchange(group: Sequence[Mapping], runs: Sequence[Mapping]) -> dict:
         "unavailable": None,
         "times": [],
         "contention": [],
-        "skew": skew(_steps(runs), ranks),
+        "skew": expected_largest(np.sort(_steps(runs)), ranks),
     }
     scores = [(run["evaluation"] or {}).get("scores", {}) for run in group if run["status"] == "ok"]
     told = [each for each in scores if any(name.startswith(_BESIDE) for name in each)]

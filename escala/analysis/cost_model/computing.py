@@ -1,0 +1,110 @@
+"""Times of one process, and of processes that compute at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from escala.analysis.cost_model.calibration import Contention, StepTimes, Work
+from escala.core.errors import InputError
+from escala.runtime.layout import Layout
+
+#: Largest fraction of a rank's cores that the model gives to threads of a library: without any
+#: rest, a step would never end.
+_MOST_OF_LIBRARY = 0.9
+
+
+def steps_of_cores(work: Work, cores: int) -> list[StepTimes]:
+    """Return the steps of processes with so many cores, by their rows."""
+    steps = [each for each in work.steps if each.cores == cores]
+    if not steps:
+        known = sorted({each.cores for each in work.steps})
+        raise InputError(
+            "cores",
+            cores,
+            f"the steps of this work were calibrated with {', '.join(map(str, known))}",
+            "choose one of these, or calibrate this number",
+        )
+    return sorted(steps, key=lambda each: each.rows)
+
+
+def interpolated(steps: Sequence[StepTimes], rows: int, notes: list[str]) -> tuple[float, float]:
+    """Return the seconds of a step without rows and with some, between calibrated numbers of rows.
+
+    Outside them, the line through the two nearest continues.
+    """
+    known = [each.rows for each in steps]
+    seconds = [float(each.means.mean()) for each in steps]
+    if not known[0] <= rows <= known[-1]:
+        notes.append(f"{rows} rows of a rank are outside those calibrated")
+    if len(known) == 1:
+        return 0.0, seconds[0] * rows / known[0]
+    return _on_line(known[:2], seconds[:2], 0), _on_line(known, seconds, rows)
+
+
+def _on_line(known: Sequence[float], seconds: Sequence[float], rows: float) -> float:
+    """Return the seconds on the line through the two nearest numbers of rows, not below 0."""
+    at = int(np.clip(np.searchsorted(known, rows) - 1, 0, len(known) - 2))
+    slope = (seconds[at + 1] - seconds[at]) / (known[at + 1] - known[at])
+    return max(float(seconds[at] + slope * (rows - known[at])), 0.0)
+
+
+def recomputing(measured: Sequence[tuple[int, float]], rows: int, notes: list[str]) -> float:
+    """Return the seconds in which a rank computes the input of a layer again."""
+    known, seconds = zip(*sorted(measured), strict=True)
+    if not known[0] <= rows <= known[-1]:
+        notes.append(f"{rows} rows are outside those that were computed again")
+    return _on_line(known, seconds, rows)
+
+
+def contention(
+    calibrated: Sequence[Contention],
+    library: str,
+    layout: Layout,
+    cores: int,
+    cores_per_node: int,
+    notes: list[str],
+) -> float:
+    """Return the factor by which a step takes longer while the other ranks compute theirs.
+
+    Threads of the library take a fraction of the cores of each rank, also of ranks that have a node
+    to themselves. Without ratios of the library, those of the others stand for them. The
+    ratio of one process on a node is that of runs on several nodes, and 1 without such runs.
+    """
+    if layout.ranks == 1:
+        return 1.0
+    of_cores = [each for each in calibrated if each.cores == cores]
+    of_library = [each for each in of_cores if each.library == library]
+    ratios: dict[int, list[float]] = {}
+    for each in of_library or of_cores:
+        ratios.setdefault(each.processes, []).append(float(each.ratios.mean()))
+    if layout.nodes == 1 or 1 not in ratios:
+        ratios[1] = [1.0]
+    processes = layout.processes
+    fitting = min(processes, max(cores_per_node // cores, 1))
+    known = sorted(ratios)
+    if fitting > known[-1]:
+        notes.append(f"{fitting} processes at a time on a node were not calibrated")
+    elif fitting > 1 and not of_library:
+        notes.append(f"contention was not calibrated with {library}")
+    if processes > fitting:
+        notes.append("more ranks than cores")
+    means = [max(float(np.mean(ratios[number])), 1.0) for number in known]
+    shares = [each.library_shares.mean() for each in of_library if len(each.library_shares)]
+    taken = float(np.mean(shares)) / cores if shares else 0.0
+    left = 1 - min(taken, _MOST_OF_LIBRARY)
+    return float(np.interp(fitting, known, means)) / left * processes / fitting
+
+
+def expected_largest(steps: np.ndarray, ranks: int) -> float:
+    """Return the mean of the slowest of so many steps, divided by that of all.
+
+    The k-th of n values is the largest of r draws with probability (k/n)^r - ((k-1)/n)^r.
+
+    Parameters
+    ----------
+    steps : seconds, in increasing order.
+    """
+    ends = (np.arange(len(steps) + 1) / len(steps)) ** ranks
+    return float(steps @ np.diff(ends) / steps.mean())

@@ -1,0 +1,184 @@
+"""Resample the repeats of a calibration.
+
+The repeats of one measurement are drawn with replacement, all sizes of a collective together,
+because the speed of a machine changes from repeat to repeat. We bootstrap logarithms of times, with
+Student's widening for few repeats (T. C. Hesterberg, What teachers should know about the bootstrap,
+The American Statistician 69 (2015), 371-386: expanded percentile intervals). Steps of all numbers
+of rows of a work have the same spread, so their deviations are drawn from all of them.
+
+The predicted run is one more repeat, so it deviates like one. The deviation of a repeat of
+collectives is the mean over all operations and sizes of a library: a run makes many calls, so
+differences between single calls do not count. It is also made in other minutes, so its steps are
+slower or faster by what is drawn from the calibrated drift. What was measured in rounds of blocks
+is the median of what is drawn, because some blocks are disturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from functools import cache
+
+import numpy as np
+from scipy import stats
+
+from escala.analysis.cost_model.calibration import (
+    LEVEL,
+    Calibration,
+    CollectiveTimes,
+    Overheads,
+    StepTimes,
+    Work,
+)
+
+
+def resampled(calibration: Calibration, random: np.random.Generator) -> Calibration:
+    """Return a calibration whose measurements have one repeat each, drawn from all.
+
+    Collectives are drawn last, so calibrations that differ only in them have the same draws of the
+    others.
+    """
+    core = [
+        mean_of_drawn(each[None], random)[0]
+        for each in (calibration.bytes_per_second, calibration.operations_per_second)
+    ]
+    works = {
+        name: _work(each, calibration.drift, random) for name, each in calibration.works.items()
+    }
+    starts = tuple(
+        replace(each, seconds=random.choice(each.seconds, 1)) for each in calibration.starts
+    )
+    of_run = {
+        key: float(np.exp(random.choice(_deviations(repeats))))
+        for key, repeats in _repeats(calibration.collectives).items()
+    }
+    collectives = tuple(
+        _collective(each, of_run[each.measured_with], random) for each in calibration.collectives
+    )
+    return replace(
+        calibration,
+        bytes_per_second=core[0],
+        operations_per_second=core[1],
+        works=works,
+        starts=starts,
+        collectives=collectives,
+    )
+
+
+def undisturbed(calibration: Calibration) -> Calibration:
+    """Return a resampled calibration with the times of the minutes in which it was measured."""
+    return replace(
+        calibration,
+        works={name: replace(each, deviation=1.0) for name, each in calibration.works.items()},
+        collectives=tuple(replace(each, deviation=1.0) for each in calibration.collectives),
+    )
+
+
+def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
+    deviations = deviations_of_steps(work.steps)
+    steps = tuple(drawn_steps(each, deviations, random) for each in work.steps)
+    contention = tuple(
+        replace(
+            each,
+            ratios=_median(each.ratios, random),
+            library_shares=_median(each.library_shares, random),
+        )
+        for each in work.contention
+    )
+    exchanges = tuple(
+        replace(each, seconds=_median(each.seconds, random)) for each in work.exchanges
+    )
+    update = None if work.update is None else mean_of_drawn(work.update[None], random)[0]
+    overheads = work.overheads and Overheads(
+        *(
+            mean_of_drawn(getattr(work.overheads, each.name)[None], random)[0]
+            for each in fields(Overheads)
+        )
+    )
+    deviation = float(np.exp(random.choice(deviations)))
+    # Other minutes of the calibration stand for those of the predicted run; one may be an outlier.
+    if len(drift) > 1:
+        deviation *= float(random.choice(drift))
+    return Work(work.gradients, steps, contention, exchanges, update, overheads, deviation)
+
+
+def _collective(
+    times: CollectiveTimes, deviation: float, random: np.random.Generator
+) -> CollectiveTimes:
+    busy, shares = times.computing_seconds, times.computing_shares
+    return replace(
+        times,
+        seconds=mean_of_drawn(times.seconds, random),
+        computing_seconds=None if busy is None else mean_of_drawn(busy, random),
+        computing_shares=None if shares is None else shares.mean(axis=1, keepdims=True),
+        deviation=deviation,
+    )
+
+
+def deviations_of_steps(steps: Sequence[StepTimes]) -> np.ndarray:
+    """Return how all repeats deviate from the mean of their number of rows, widened."""
+    logarithms = [np.log(each.means) for each in steps]
+    deviations = np.concatenate([each - each.mean() for each in logarithms])
+    return deviations * _widening(len(deviations), len(steps))
+
+
+def drawn_steps(steps: StepTimes, deviations: np.ndarray, random: np.random.Generator) -> StepTimes:
+    """Return steps with one mean, which deviates like the mean of so many repeats."""
+    drawn = random.choice(deviations, steps.means.shape).mean()
+    return replace(steps, means=np.exp(np.log(steps.means).mean() + drawn)[None])
+
+
+def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return the means of drawn repeats, of shape (measurements, 1).
+
+    A repeat may be a single call, and some calls take many times as long as others. A run makes
+    many, so their arithmetic mean counts.
+    """
+    repeats = seconds.shape[1]
+    means = seconds.mean(axis=1, keepdims=True)
+    drawn = seconds[:, random.integers(repeats, size=repeats)].mean(axis=1, keepdims=True)
+    return means * (drawn / means) ** _widening(repeats)
+
+
+def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
+    """Return the seconds of all operations, of shape (measurements, repeats), by `measured_with`.
+
+    They are those while ranks compute, if these were measured, because the others may be single
+    calls after a step. If operations have unequal numbers of repeats, the first ones count.
+    """
+    joined: dict[tuple, list[np.ndarray]] = {}
+    for each in collectives:
+        busy = each.computing_seconds
+        joined.setdefault(each.measured_with, []).append(each.seconds if busy is None else busy)
+    fewest = {key: min(seconds.shape[1] for seconds in found) for key, found in joined.items()}
+    return {
+        key: np.concatenate([seconds[:, : fewest[key]] for seconds in found])
+        for key, found in joined.items()
+    }
+
+
+def _deviations(seconds: np.ndarray) -> np.ndarray:
+    """Return the mean deviation of each repeat, widened, from (measurements, repeats)."""
+    logarithms = np.log(seconds)
+    deviations = (logarithms - logarithms.mean(axis=1, keepdims=True)).mean(axis=0)
+    return deviations * _widening(seconds.shape[1])
+
+
+@cache
+def _widening(repeats: int, means: int = 1) -> float:
+    """Return the factor by which Student's interval is wider than the percentile bootstrap's.
+
+    Parameters
+    ----------
+    repeats : number of deviations from `means` means.
+    """
+    upper, freedom = (1 + LEVEL) / 2, repeats - means
+    student = stats.t.ppf(upper, freedom) / stats.norm.ppf(upper)
+    return float(student * np.sqrt(repeats / freedom))
+
+
+def _median(of_rounds: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return the median of a resample, of shape (1,), or nothing of nothing."""
+    if not len(of_rounds):
+        return of_rounds
+    return np.median(random.choice(of_rounds, of_rounds.shape))[None]

@@ -1,0 +1,116 @@
+"""What one process computes, and with how many rows a calibration times it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from escala.probes.collectives import Collectives
+
+#: The calibrated numbers of rows reach from this fraction of the fewest that are predicted to this
+#: fraction of the most.
+_LEAST, _MOST, _NUMBERS = 0.75, 1.5, 3
+_NAME_LETTERS = 64
+
+
+class StepWork(NamedTuple):
+    """What one process computes, timed with some numbers of rows.
+
+    It is a dataset, a workload, and the knobs that `single` reads. So variants that differ only in
+    the exchange of the ranks are one work.
+
+    Attributes
+    ----------
+    variant : the first of the experiment whose process computes it.
+    rows : of a step of one process, in increasing order.
+    """
+
+    dataset: str
+    workload: str
+    variant: str
+    rows: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The name in a calibration."""
+        return f"{self.dataset} {self.workload} {self.variant}"
+
+
+class ProgramWork(NamedTuple):
+    """A program under a strategy and a variant, timed with some numbers of rows.
+
+    Attributes
+    ----------
+    rows : of a step of one process, in increasing order.
+    """
+
+    dataset: str
+    workload: str
+    strategy: str
+    variant: str
+    rows: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The name in a calibration."""
+        return " ".join(self[:4])
+
+
+def calibrated_rows(predicted: Iterable[int], most: float | None = None) -> tuple[int, ...]:
+    """Return numbers of rows around those that are predicted, and none of them.
+
+    They are in a geometric series, and increase.
+
+    Parameters
+    ----------
+    most : limit of the largest; a few rows more are possible. None is no limit.
+    """
+    predicted = set(predicted)
+    low, high = max(1.0, _LEAST * min(predicted)), _MOST * max(predicted)
+    if most is not None:
+        high = min(high, most)
+        low = max(1.0, min(low, _LEAST * high))
+    found: set[int] = set()
+    for number in range(_NUMBERS):
+        rows = round(low * (high / low) ** (number / (_NUMBERS - 1)))
+        while rows in predicted or rows in found:
+            rows += 1
+        found.add(rows)
+    return tuple(sorted(found))
+
+
+def variant_name(variant: str, rows: int) -> str:
+    """Return the name of a variant with another number of rows of a rank.
+
+    A long one is cut, and ends with a digest of the whole.
+    """
+    name = f"rows{rows}-{variant}"
+    if len(name) <= _NAME_LETTERS:
+        return name
+    digest = hashlib.sha256(variant.encode()).hexdigest()[:8]
+    return f"{name[: _NAME_LETTERS - len(digest) - 1]}-{digest}"
+
+
+def variant_of(work: StepWork | ProgramWork) -> str:
+    """Return the name of the variant with the middle one of the numbers of rows of a work."""
+    return variant_name(work.variant, work.rows[len(work.rows) // 2])
+
+
+def shared_settings(works: int) -> dict[str, float]:
+    """Return the settings of the probe's runs, one for each work, which share its usual time.
+
+    A calibration joins what these runs repeat: rounds of collectives, and collectives after steps.
+    Contention is of each work by itself, so a work has fewer rounds of blocks: 4 of 30 steps, if
+    there are three works or more.
+    """
+    of_probe = Collectives.settings["properties"]
+    usual = {name: of_probe[name]["default"] for name in ("rounds", "seconds", "steps")}
+    rounds = max(of_probe["rounds"]["minimum"], math.ceil(usual["rounds"] / works))
+    fraction = rounds / usual["rounds"]
+    return {
+        "rounds": rounds,
+        "seconds": usual["seconds"] * fraction,
+        "steps": math.ceil(usual["steps"] * fraction),
+    }
