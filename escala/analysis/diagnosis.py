@@ -281,8 +281,8 @@ def lines(found: Diagnosis) -> Iterator[str]:
     low, high = (steps[f"exposed_{end}"] / step for end in ("low", "high"))
     yield (
         f"Estimated: the step is {ms['exposed_low']} to {ms['exposed_high']} longer "
-        f"({low:.0%} to {high:.0%}) by what follows the last gradient of rank 0, waiting for slower "
-        "ranks included."
+        f"({low:.0%} to {high:.0%}) by what follows the last gradient of rank 0, with waiting for "
+        "slower ranks."
     )
     yield (
         "Negotiation, from the request of the first rank to that of the last one, takes another "
