@@ -3,7 +3,8 @@
     python -m benchmarks.advice benchmarks/advice.yaml --results results
 
 A scenario has an experiment that was measured, a goal and limits. The advice sees no run of the
-experiment. `calibrated_by` names the experiment whose calibration is used; the default is the same experiment.
+experiment. `calibrated_by` names the experiment whose calibration is used; the default is the same
+experiment.
 
 Prints two tables. The first has a row for each scenario: what is advised, what was measured to be
 best, and the measured amount of the advised configuration divided by that of the best one, in pairs

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -18,23 +17,20 @@ from fixtures_runs import changed, three_configurations
 from jsonschema import Draft202012Validator
 from test_calibration import experiment
 from test_cost_model import PLAN, content
-from test_queue_waits import NOW, line
 
-from escala.analysis.advice import evidence, text
-from escala.analysis.advice.candidates import Memory, Training, candidates
+from escala.analysis.advice import measured as evidence
+from escala.analysis.advice import text
+from escala.analysis.advice.candidates import ProcessMemory, Training, candidates
 from escala.analysis.advice.changes import BANDWIDTH, RATIO, rate_that_saves, rows_that_save
-from escala.analysis.advice.choice import Limits, Power, choose
+from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose
 from escala.analysis.advice.document import Question, advise, document
-from escala.analysis.advice.goals import CORE_HOURS, DEADLINE, ENERGY, TIME_WITH_WAIT
-from escala.analysis.advice.queue import Queue
-from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.networks import Network
 from escala.analysis.cost_model.predict import predict
-from escala.analysis.queue_waits import parse as parse_jobs
+from escala.analysis.cost_model.reading import parse
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml, write_json
 from escala.experiment.calibration import Calibration
-from escala.experiment.plans import plans, with_rows
+from escala.experiment.planned import plans, with_rows
 from escala.experiment.references import Configuration
 from escala.runtime.layout import Layout
 from scripts.advise import main as command
@@ -98,10 +94,10 @@ def described(*layouts: dict, **others) -> dict:
 PLANS = described(planned("1x2"), planned("2x1"))
 
 
-def advice(of=EXACT, configurations=PLANS, queue=None, memory=None, speedups=(), **question):
+def advice(of=EXACT, configurations=PLANS, memory=None, speedups=(), **question):
     """Return an advice of the form of the schema, with its only answer."""
     asked = Question(**question)
-    found = document(of, {"cpu": "Old"}, configurations, asked, queue, memory, speedups, draws=20)
+    found = document(of, {"cpu": "Old"}, configurations, asked, memory, speedups, draws=20)
     found = json.loads(json.dumps(found, allow_nan=False))
     SCHEMA.validate(found)
     [answer] = found["answers"]
@@ -163,49 +159,6 @@ def test_over_a_slow_link_it_is_advised_against_and_what_would_pay_is_named():
     assert by_change["factors"]["saves"] == (expected <= RATIO)
 
 
-def queue_of(*waits: tuple[int, int, list[float]]) -> Queue:
-    """Jobs of some nodes and cores with their waits."""
-    lines = [line(each, nodes=n, cores=c) for n, c, found in waits for each in found]
-    return Queue(parse_jobs("\n".join(lines)), NOW)
-
-
-def test_a_long_wait_decides():
-    queue = queue_of((1, 1, [60.0] * 60), (1, 2, [7200.0] * 60), (2, 2, [9000.0] * 12))
-    _, without = advice()
-    assert without["distribute"]
-    found, answer = advice(queue=queue, goal=TIME_WITH_WAIT)
-    assert found["partition"] == "batch"
-    assert not answer["distribute"] and chosen(answer) == "1x1"
-    job = option(answer, "1x1")["job_seconds"]
-    assert option(answer, "1x1")["amount"]["estimate"] == pytest.approx(60 + job["estimate"])
-    assert option(answer, "1x1")["at_most_seconds"] == pytest.approx(60 + job["high"])
-    assert option(answer, "2x1")["wait"]["bound_seconds"] is None
-    shown = "\n".join(text.lines(found))
-    assert "your 60 jobs of this size waited 1 min 0 s (median)" in shown
-    assert "#SBATCH --partition=batch" in shown
-    # With equal waits the time of the job decides again.
-    even = queue_of((1, 1, [60.0] * 12), (1, 2, [60.0] * 12))
-    shown, answer = advice(queue=even, goal=TIME_WITH_WAIT)
-    assert answer["distribute"] and chosen(answer) == "1x2"
-    assert "no job of this size" in option(answer, "2x1")["excluded"]
-    assert "too few jobs for a bound (12 of 59)" in "\n".join(text.lines(shown))
-
-
-def test_slurms_own_estimate_is_asked_for_the_chosen_job_and_labelled():
-    asked = []
-
-    def test_only(options):
-        asked.append(options)
-        return f"sbatch: Job 1 to start at {(NOW + timedelta(minutes=5)).isoformat()} using 1"
-
-    queue = replace(queue_of((1, 1, [60.0]), (1, 2, [60.0])), test_only=test_only)
-    found, answer = advice(queue=queue, goal=TIME_WITH_WAIT)
-    assert answer["test_only_seconds"] == 300
-    assert asked == [[each[8:] for each in answer["job_script"] if each.startswith("#SBATCH")]]
-    shown = "\n".join(text.lines(found))
-    assert "SLURM's own estimate of the wait (sbatch --test-only) is 5 min 0 s" in shown
-
-
 def test_the_later_start_of_several_ranks_counts_for_a_deadline():
     of_two = {"library": "mpi", "network": "local", "layout": "1x2", "seconds": [60.0]}
     slow = parse(content(link=FAST) | {"starts": [of_two]})
@@ -236,13 +189,6 @@ def test_a_deadline_decides_between_fewest_core_hours_and_enough_of_them():
     found, none = advice(goal=DEADLINE, limits=Limits(seconds=1.0))
     assert none["chosen"] is None and none["distribute"] is None and not none["job_script"]
     assert none["answer"].startswith("No configuration is within the limits: ")
-    # A bound of the wait is part of it.
-    waiting = queue_of((1, 1, [3600.0] * 60), (1, 2, [0.0] * 60), (2, 2, [0.0] * 12))
-    limits = Limits(seconds=3600.0)
-    _, answer = advice(queue=waiting, goal=DEADLINE, limits=limits)
-    assert chosen(answer) == "1x2"
-    assert "too few jobs" in option(answer, "2x1")["excluded"]
-    assert "no" not in (option(answer, "1x2")["excluded"] or "")
 
 
 def test_several_ranks_never_need_fewer_core_hours_here():
@@ -285,7 +231,7 @@ def test_limits_exclude_configurations():
     _, one_core = advice(limits=Limits(cores=1))
     assert chosen(one_core) == "1x1" and one_core["nearest"] is None
     assert "No configuration of several ranks is within the limits" in one_core["answer"]
-    memory = {("small", "cnn", "tuned"): Memory(3 * 2**30, "measured in 1 run", True)}
+    memory = {("small", "cnn", "tuned"): ProcessMemory(3 * 2**30, "measured in 1 run", True)}
     _, small = advice(memory=memory, limits=Limits(memory_bytes=4 * 2**30))
     assert chosen(small) == "2x1"
     assert "6.0 GiB of memory on a node" in option(small, "1x2")["excluded"]
@@ -329,12 +275,6 @@ def test_without_a_configuration_of_one_rank_there_is_no_answer():
 
 
 def test_goals_that_lack_something_are_refused():
-    with pytest.raises(InputError, match="queue is not known"):
-        advice(goal=TIME_WITH_WAIT)
-    both = Queue(parse_jobs("\n".join([line(1), line(1, partition="long")])), NOW)
-    with pytest.raises(InputError, match="batch, long"):
-        advice(queue=both, goal=TIME_WITH_WAIT)
-    assert advice(queue=both, goal=TIME_WITH_WAIT, partition="long")[0]["partition"] == "long"
     assert "no deadline is given" in advice(goal=DEADLINE)[1]["unavailable"]
 
 
@@ -360,16 +300,6 @@ def test_a_missing_folder_is_told_from_a_missing_file(tmp_path):
         advise(tmp_path / "none", Question())
     with pytest.raises(InputError, match=r"calibration\.json.*is missing"):
         advise(tmp_path, Question())
-
-
-def test_a_partition_without_jobs_is_refused():
-    queue = queue_of((1, 1, [60.0]))
-    with pytest.raises(InputError, match=r"none of your jobs was in it.*name one of batch"):
-        advice(queue=queue, goal=TIME_WITH_WAIT, partition="long")
-    for nothing in ("", line(60.0, partition="")):
-        empty = Queue(parse_jobs(nothing), NOW)
-        with pytest.raises(InputError, match="none of your jobs names a partition"):
-            advice(queue=empty, goal=TIME_WITH_WAIT)
 
 
 def test_where_nothing_is_within_the_limits_the_shortest_jobs_are_named():
@@ -477,10 +407,11 @@ def parser_of_sbatch() -> argparse.ArgumentParser:
 
 @pytest.mark.parametrize("measured", [True, False])
 def test_the_lines_of_the_job_script_ask_for_what_is_needed_and_the_margins(measured):
-    memory = {("small", "cnn", "tuned"): Memory(10**9, "measured in 2 runs", True)}
+    memory = {("small", "cnn", "tuned"): ProcessMemory(10**9, "measured in 2 runs", True)}
     _, answer = advice(memory=memory if measured else None, partition="short")
     best = option(answer, chosen(answer))
-    asked = parser_of_sbatch().parse_args(text.options(answer["job_script"]))
+    directives = [each for each in answer["job_script"] if each.startswith("#SBATCH ")]
+    asked = parser_of_sbatch().parse_args([each.removeprefix("#SBATCH ") for each in directives])
     assert (asked.nodes, asked.ntasks_per_node) == (best["nodes"], best["processes"])
     assert (asked.cpus_per_task, asked.partition) == (1, "short")
     processes = best["processes"]
@@ -636,7 +567,7 @@ def test_memory_is_that_of_the_largest_measured_process(tmp_path):
     run = read_json(fake.runs[0])
     names = run["dataset"], run["workload"], run["variant"]
     found = evidence.memories(fake.folder)
-    assert found == {names: Memory(7, "measured in 2 runs", True)}
+    assert found == {names: ProcessMemory(7, "measured in 2 runs", True)}
     assert evidence.memory_of(found, *names, 4) == found[names]
     other = evidence.memory_of(found, *names[:2], "other", 4)
     assert other.bytes == 7 and "another variant" in other.source
@@ -670,15 +601,12 @@ def test_the_command_advises_from_the_files_of_an_experiment(tmp_path):
     folder = tmp_path / "results" / "demo"
     write_json(folder / "calibration.json", content(link=FAST))
     write_json(folder / "plans.json", PLANS)
-    jobs = tmp_path / "jobs"
-    jobs.write_text("\n".join([line(9.0), line(9.0, cores=2)]))
     command = [sys.executable, "-m", "scripts.advise", str(folder), "--draws", "5"]
     outputs = ["--json", str(tmp_path / "a.json"), "--markdown", str(tmp_path / "a.md")]
-    waiting = ["--goal", TIME_WITH_WAIT, "--jobs", str(jobs)]
-    done = subprocess.run([*command, *outputs, *waiting], cwd=ROOT, capture_output=True, text=True)
+    hours = ["--goal", CORE_HOURS]
+    done = subprocess.run([*command, *outputs, *hours], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = read_json(tmp_path / "a.json")
     SCHEMA.validate(found)
     assert found["answers"][0]["answer"] in done.stdout
     assert found["answers"][0]["answer"] in (tmp_path / "a.md").read_text()
-    assert "too few jobs for a bound (1 of 59)" in done.stdout

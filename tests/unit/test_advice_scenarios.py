@@ -10,7 +10,7 @@ from advice import AS_GOOD, LEAST_PAIRS, NOT_COMPARED, RIGHT, WRONG, Measured, S
 from fixtures_runs import FakeExperiment, changed
 from test_calibration import BY_STEPS, SETTINGS, write_runs
 
-from escala.analysis.advice.goals import CORE_HOURS, DEADLINE, TIME, TIME_WITH_WAIT
+from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, TIME
 from escala.analysis.cost_model.document import document
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
@@ -97,39 +97,24 @@ def by_name(found: list[Measured]) -> dict[Configuration, Measured]:
 
 
 def test_each_goal_has_its_amount(runs):
-    times = by_name(benchmark.measured(runs, asked(goal=TIME), None))
+    times = by_name(benchmark.measured(runs, asked(goal=TIME)))
     assert times[TWO].amounts == {
         run["repeat"]: sum(epoch["train_seconds"] for epoch in run["epochs"]) for run in runs[3:]
     }
     for goal in (CORE_HOURS, DEADLINE):
-        hours = benchmark.measured(runs, asked(goal=goal, minutes=1), None)
+        hours = benchmark.measured(runs, asked(goal=goal, minutes=1))
         assert [each.configuration for each in hours] == [ONE, TWO]
         assert [each.interval.estimate for each in hours] == pytest.approx([20 / 3600, 24 / 3600])
 
 
-def test_the_wait_is_added_and_may_decide(runs):
-    stated = [{"nodes": 1, "cores": cores, "jobs": 60, "seconds": 30 * cores} for cores in (1, 2)]
-    queue = benchmark.stated_queue(stated)
-    found = benchmark.measured(runs, asked(goal=TIME_WITH_WAIT), queue)
-    assert [each.configuration for each in found] == [ONE, TWO]
-    assert [each.interval.estimate for each in found] == [50.0, 72.0]
-    other = benchmark.stated_queue(stated[:1])
-    unknown = by_name(benchmark.measured(runs, asked(goal=TIME_WITH_WAIT), other))
-    assert unknown[ONE].excluded is None and "wait" in unknown[TWO].excluded
-    assert benchmark.stated_queue(()) is None
-
-
 def test_limits_exclude_what_exceeds_them(runs):
-    def excluded(queue=None, **limits) -> dict:
-        found = benchmark.measured(runs, asked(**limits), queue)
+    def excluded(**limits) -> dict:
+        found = benchmark.measured(runs, asked(**limits))
         return {names: each.excluded for names, each in by_name(found).items()}
 
     assert excluded() == {ONE: None, TWO: None}
     assert excluded(cores=1) == {ONE: None, TWO: "1 core"}
     assert excluded(goal=DEADLINE, minutes=0.25) == {ONE: "0.25 minutes", TWO: None}
-    # The bound of the wait counts, and without enough jobs there is none.
-    queue = benchmark.stated_queue([{"nodes": 1, "cores": 1, "jobs": 60, "seconds": 0}])
-    assert excluded(queue, goal=DEADLINE, minutes=1) == {ONE: None, TWO: "1 minutes"}
 
 
 # A whole scenario, on a machine of known times.

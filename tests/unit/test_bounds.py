@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 
 from escala.analysis.advice.document import Question, document
 from escala.analysis.cost_model import predictions
-from escala.analysis.cost_model.bounds import computed, skew, step_bounds, summed
-from escala.analysis.cost_model.calibration import parse
+from escala.analysis.cost_model.bounds import computed, step_bounds, summed
 from escala.analysis.cost_model.program_costs import program_costs
+from escala.analysis.cost_model.reading import parse
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment
 from escala.experiment import program_calibration as programs
-from escala.experiment.calibration import Calibration, planned
+from escala.experiment.calibration import Calibration
+from escala.experiment.planned import planned
 from escala.training.program_place import HOOK
 
 FIXED, OF_ROW, LATENCY, OF_BYTE = 2e-3, 1e-4, 5e-4, 1e-9
@@ -75,21 +76,6 @@ def test_the_truth_is_within_whatever_the_overlap(overlap, contention, slowest, 
 def test_one_process_has_the_time_of_its_rows():
     low, high = step_bounds(program(), "1x1", "native", 64, 1).step
     assert low == pytest.approx(FIXED + OF_ROW * 64) == high
-
-
-def test_sums_between_sizes_and_beyond_them():
-    times = program()["exchanges"][0]["times"]
-    assert summed(times, 0, 2**18) == pytest.approx(LATENCY + OF_BYTE * 2**18)
-    largest = LATENCY + OF_BYTE * 2**24
-    assert summed(times, 0, 2**26) == pytest.approx(4 * largest)
-
-
-def test_the_slowest_of_some_steps_is_as_drawn():
-    rng = np.random.default_rng(1)
-    steps = rng.gamma(20, size=300)
-    drawn = rng.choice(steps, (200_000, 4)).max(axis=1).mean()
-    assert skew(steps, 4) == pytest.approx(drawn / steps.mean(), rel=0.01)
-    assert skew(steps, 1) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

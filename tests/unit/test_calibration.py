@@ -16,40 +16,27 @@ from hypothesis import strategies as st
 from sentences import check
 
 from escala.analysis.cost_model import predictions
-from escala.analysis.cost_model.calibration import LEAST_REPEATS, parse
-from escala.analysis.cost_model.collectives import MPI, OPERATIONS, work
-from escala.analysis.cost_model.document import (
-    blocks_of,
-    document,
-    entries,
-    in_turns,
-    moments,
-)
-from escala.analysis.cost_model.messages import Exchange
-from escala.analysis.cost_model.predict import Plan, predict
+from escala.analysis.cost_model.collectives import traffic
+from escala.analysis.cost_model.document import document, entries
+from escala.analysis.cost_model.messages import EXCHANGES, Exchange
+from escala.analysis.cost_model.predict import Setup, predict
+from escala.analysis.cost_model.reading import LEAST_REPEATS, parse
+from escala.analysis.cost_model.recorded_steps import blocks_of, in_turns, moments
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment, load
 from escala.experiment import program_calibration as programs
-from escala.experiment.calibration import (
-    Calibration,
-    calibrated_rows,
-    first_repeats,
-    planned,
-    predictable,
-    shared_settings,
-    unsupported,
-    variant_name,
-)
-from escala.probes import PROBES
+from escala.experiment.calibration import Calibration
+from escala.experiment.planned import first_repeats, planned, predictable, unsupported
+from escala.experiment.works import calibrated_rows, shared_settings, variant_name
 from escala.probes._turns import KINDS, Blocks
-from escala.probes.collectives import SIZES, library, summary
+from escala.probes.collectives import MPI, OPERATIONS, SIZES, library, summary
 from escala.report import tables
 from escala.report.figures import common, figure
 from escala.report.findings import predictions as findings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.costs import ALLREDUCE, EXCHANGES, RECOMPUTE
+from escala.strategies.costs import ALLREDUCE
 from tests.conftest import CLASSES, ROOT
 
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]
@@ -110,7 +97,7 @@ def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, mon
     for name in ("ESCALA_TORCH", "ESCALA_MPI"):
         monkeypatch.setenv(name, sys.executable)
     base = load(file)
-    of_programs = programs.works(base, calibrated_rows)
+    of_programs = programs.works(base)
     if of_programs or any(library(STRATEGIES[run.strategy]) for run in predictable(base)):
         found = Calibration(base)
         assert found.runs_needed(links=True)
@@ -174,7 +161,6 @@ def test_collectives_are_timed_for_each_library_and_network():
         ({"shard": False}, "horovod-mpi", "do not divide"),
         ({"slowdown": [2]}, "horovod-mpi", "on purpose"),
         *(({"dense_exchange": name}, "horovod-mpi", None) for name in EXCHANGES),
-        ({"dense_exchange": "factors"}, "single", None),
     ],
 )
 def test_what_the_model_does_not_know_is_not_predicted(variant, strategy, reason):
@@ -194,16 +180,6 @@ def test_an_experiment_without_several_ranks_is_refused():
     alone = experiment(configurations=[{"strategy": "single", "layouts": ["1x1"]}])
     with pytest.raises(InputError, match="several ranks"):
         Calibration(alone)
-
-
-def test_every_strategy_has_its_library():
-    found = {name: library(strategy) for name, strategy in STRATEGIES.items()}
-    assert {name: each for name, each in found.items() if each} == {
-        "horovod-mpi": "mpi",
-        "hybrid": "mpi",
-        "horovod-gloo": "gloo",
-        "multiworker-mirrored": "tensorflow",
-    }
 
 
 # The record of a probe run.
@@ -243,6 +219,7 @@ def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
 #: processes at the same time take so many times longer.
 MEMORY, FIXED, PER_ROW, UPDATE, BOTH = (2e-6, 0.5e-9), 4e-3, 0.4e-3, 2e-3, 1.25
 WAIT, GRADIENT = 1e-3, (2000, 100)
+RECOMPUTED = [{"rows": 16, "seconds": 1e-3}, {"rows": 128, "seconds": 2.12e-3}]
 #: Seconds that a step loses after its exchange.
 BEYOND = 0.3e-3
 
@@ -252,7 +229,7 @@ def seconds_of_step(rows: int, processes: int = 1) -> float:
 
 
 def seconds_of_collective(operation: str, size: int) -> float:
-    each = work(MPI, operation, Layout(1, 2), size)
+    each = traffic(MPI, operation, Layout(1, 2), size)
     return WAIT + np.dot(MEMORY, [each.local_messages, each.local_bytes])
 
 
@@ -290,7 +267,7 @@ def write_runs(
             write_clocks(path.parent / "ranks" / "rank0.clocks.csv", rows)
     for each in found.different_works:
         gradient = {"name": "0.dense/kernel", "shape": list(GRADIENT), "factor_rows": 1}
-        gradient |= {"data_bytes": 100}
+        gradient |= {"data_bytes": 100, "recompute": RECOMPUTED}
         write_json(root / found.gradients_file(each), [gradient])
     prefixed = json.loads(json.dumps(sources).replace('"results/', f'"{root}/results/'))
     return prefixed
@@ -304,6 +281,7 @@ def collectives() -> dict:
             # Back to back, they are shorter.
             "seconds": [0.5 * seconds_of_collective(operation, size)] * 3,
             "computing_seconds": [seconds_of_collective(operation, size)] * 3,
+            "computing_shares": [0.5] * 3,
             "after_step_seconds": [seconds_of_collective(operation, size)] * 4,
             "plain_seconds": [],
         }
@@ -550,15 +528,11 @@ def test_runs_of_unlike_machines_are_refused(tmp_path):
 def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_path):
     base = experiment(
         workloads=BY_STEPS,
-        variants={"tuned": {}, "factors": {"dense_exchange": "factors"}},
+        variants={"tuned": {}},
         configurations=[{"strategy": "horovod-mpi", "layouts": ["1x2", "2x1"]}],
     )
     found = Calibration(base)
     content, _ = document(write_runs(tmp_path, found))
-    # A layer beside it is so small that it is summed in any case.
-    [work] = content["works"].values()
-    [large] = [each for each in work["gradients"] if each["factor_rows"]]
-    work["gradients"].append(large | {"name": "0.small", "shape": [128, 3]})
     rows = list(predictions.rows(parse(content), planned(found), {"small": 640}))
     by_name = {(row["layout"], row["variant"], row["network"]): row for row in rows}
     assert by_name["1x2", "tuned", "native"]["basis"] == "predicted"
@@ -567,21 +541,17 @@ def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_
     assert slow["basis"] == "extrapolated" and "slow was not calibrated" in slow["reason"]
     # 800 000 bytes at 100 Mbit/s take 64 ms and more.
     assert slow["exchange_seconds"] > 0.064
-    # The factors of 64 rows are 269 kB for each rank.
-    factors = by_name["2x1", "factors", "slow"]["exchange_seconds"]
-    assert 0.0215 < factors < 0.5 * slow["exchange_seconds"]
-    for row in rows:
-        line = predictions.line(row)
+    *lines, assumed = predictions.lines(rows)
+    for row, line in zip(rows, lines, strict=True):
         assert row["basis"] in line and "small virus-cnn horovod-mpi" in line
-    assert predictions.assumptions(rows).startswith("Assumed in the intervals with several ranks")
-    assert predictions.assumptions([row for row in rows if row["ranks"] == 1]) is None
+    assert assumed.startswith("Assumed in the intervals with several ranks")
+    assert not list(predictions.lines([row for row in rows if row["ranks"] == 1]))
 
 
-def test_only_knobs_that_a_strategy_reads_make_its_collectives_other_ones():
-    """Open MPI alone reads `eager_limit_mib`."""
+def test_knobs_of_collectives_that_were_calibrated_otherwise_are_named():
     base = experiment(
         workloads=BY_STEPS,
-        variants={"tuned": {"eager_limit_mib": 8}, "larger": {"eager_limit_mib": 64}},
+        variants={"tuned": {"eager_limit_mib": 8}, "often": {}},
         configurations=[
             {"strategy": "horovod-mpi", "layouts": ["1x2"]},
             {"strategy": "horovod-gloo", "layouts": ["1x2"]},
@@ -591,15 +561,13 @@ def test_only_knobs_that_a_strategy_reads_make_its_collectives_other_ones():
         (each["strategy"], each["variant"]): each["other_knobs"]
         for each in planned(Calibration(base))
     }
-    assert not found["horovod-mpi", "tuned"] and not found["horovod-gloo", "tuned"]
-    assert found["horovod-mpi", "larger"] == ["eager_limit_mib"]
-    assert not found["horovod-gloo", "larger"]
+    assert found["horovod-mpi", "often"] == ["eager_limit_mib"]
+    # Open MPI alone reads it.
+    assert not found["horovod-mpi", "tuned"] and not found["horovod-gloo", "often"]
 
 
 @pytest.mark.parametrize("exchange", [name for name in EXCHANGES if name != ALLREDUCE])
-def test_every_exchange_of_a_dense_layer_is_predicted_as_the_cost_model_computes_it(
-    tmp_path, exchange
-):
+def test_exchanges_of_a_dense_layer_differ_in_nothing_else(tmp_path, exchange):
     """One process computes the same in both variants, so the exchange is all that differs."""
     batch = {"batch": {"rows": 32, "per": "global"}}
     base = experiment(
@@ -613,15 +581,12 @@ def test_every_exchange_of_a_dense_layer_is_predicted_as_the_cost_model_computes
     rows = predictions.rows(calibration, planned(found), {"small": 640})
     by_name = {row["variant"]: row for row in rows}
     [work] = calibration.works
-    plan = Plan(work, Layout(1, 2), 32, exchange=Exchange(exchange))
-    expected = predict(calibration, plan)
+    expected = predict(calibration, Setup(work, Layout(1, 2), 32, exchange=Exchange(exchange)))
     row = by_name["other"]
     assert row["step_seconds"] == pytest.approx(np.median(expected.steps))
     assert row["predicted_seconds_per_epoch"] == pytest.approx(20 * row["step_seconds"])
     assert row["step_seconds"] != pytest.approx(by_name["sums"]["step_seconds"])
-    # No calibration times how long it takes to compute a layer's input again.
-    assert row["basis"] == ("extrapolated" if exchange == RECOMPUTE else "predicted")
-    assert (row["reason"] or "") == "; ".join(expected.extrapolated)
+    assert row["basis"] == "predicted"
 
 
 # Predicted beside measured.
@@ -707,8 +672,3 @@ def test_without_predictions_the_table_is_empty(tmp_path):
     fake = three_configurations(tmp_path)
     frames = tables.tables(fake.runs, fake.dataset_files, fake.class_files)
     assert frames["predictions"].empty and not list(findings.findings(frames, "demo"))
-
-
-def test_the_probe_is_found_and_left_out_by_default():
-    assert "collectives" in PROBES
-    assert not experiment().settings["collectives"]["enabled"]

@@ -157,7 +157,7 @@ def test_bandwidth():
     for ranks, name in ((2, "bytes"), (4, "bytes_of_4")):
         gradient = costs.Product(WEIGHTS, 1, 64)
         assert found[name] == costs.received_bytes(costs.ALLREDUCE, gradient, ranks)
-        counted = collectives.work("mpi", "allreduce", Layout.parse(f"{ranks}x1"), 4 * WEIGHTS)
+        counted = collectives.traffic("mpi", "allreduce", Layout.parse(f"{ranks}x1"), 4 * WEIGHTS)
         assert found[name] == pytest.approx(counted.link_bytes)
     # The time of one process is 12 ms.
     for network, settings in of_course("bandwidth").settings["networks"].items():

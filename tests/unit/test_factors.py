@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from escala.analysis.cost_model.calibration import Gradient
-from escala.analysis.cost_model.messages import Exchange, is_factored
+from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
 from escala.strategies import costs
@@ -133,12 +133,13 @@ def test_the_cost_model_expects_factors_where_ranks_exchange_them(rows, ranks):
     expected = [
         layer
         for layer in dense_layers(model)
-        if is_factored(
+        if dense_exchange(
             Gradient(layer.name, tuple(layer.kernel.shape), factor_rows=1),
             rows,
             ranks,
             Exchange(dense=costs.FACTORS),
         )
+        == costs.FACTORS
     ]
     assert factored_layers(model, rows * ranks, ranks) == expected
 

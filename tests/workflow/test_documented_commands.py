@@ -42,7 +42,7 @@ RUN_BY = {
     "scripts.history": "tests/unit/test_history.py::test_the_command_adds_queries_and_draws",
     "scripts.lab": "tests/cluster/test_up_and_down.py::test_down_leaves_nothing_also_of_its_jobs",
     "scripts.retry": "tests/unit/test_retry.py::test_runs_that_failed_are_listed_and_forgotten",
-    "scripts.scale": "tests/unit/test_scale.py::test_the_command_writes_the_table_and_the_figure",
+    "scripts.scale": "tests/unit/test_scale.py::test_the_command_writes_the_table",
     "scripts.store": "tests/unit/test_store.py::test_the_command_shows_what_there_is",
 }
 #: What stands in for a path or a name that is the reader's own.

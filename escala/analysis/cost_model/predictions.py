@@ -46,7 +46,7 @@ def rows(
     """
     for each in planned:
         try:
-            row = _row(calibration, each, train_rows[each["dataset"]])
+            row = _row(calibration, each, train_rows)
         except InputError as error:
             row = {"basis": UNAVAILABLE, "reason": str(error)}
         yield (
@@ -59,15 +59,16 @@ def rows(
         )
 
 
-def _row(calibration: Calibration, planned: Mapping, train_rows: int) -> dict:
+def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, int]) -> dict:
     if planned["unavailable"]:
         return {"basis": UNAVAILABLE, "reason": planned["unavailable"]}
     if "program" in planned:
         return bounds(calibration, planned)
     calibration = with_network(calibration, planned)
-    setup = setup_of(planned, train_rows)
+    of_epoch = train_rows[planned["dataset"]]
+    setup = setup_of(planned, of_epoch)
     found = predict(calibration, setup)
-    seconds = epoch_seconds(calibration, found, train_rows)
+    seconds = epoch_seconds(calibration, found, of_epoch)
     notes = [*found.extrapolated, *other_knobs(planned)]
     return {
         "basis": EXTRAPOLATED if notes else PREDICTED,
