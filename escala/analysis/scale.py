@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.cost_model.calibration import LEVEL, Calibration
-from escala.analysis.cost_model.messages import EXCHANGES, Exchange, dense_exchange
+from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.analysis.cost_model.networks import PRESETS
 from escala.analysis.cost_model.predict import TERMS, Prediction, Setup, interval, predict
 from escala.analysis.statistics import Interval
@@ -32,6 +32,7 @@ from escala.analysis.verdicts import pays
 from escala.core.errors import InputError
 from escala.probes.collectives import MPI
 from escala.runtime.layout import Layout
+from escala.strategies.costs import ALLREDUCE, EXCHANGES, FACTORS
 
 STRONG, WEAK, UNSHARDED = SCALINGS = ("strong", "weak", "unsharded")
 ONE = Layout(1, 1)
@@ -68,7 +69,7 @@ def simulated(
     rows: Mapping[str, int],
     layouts: Sequence[Layout] = LAYOUTS,
     networks: Sequence[str] = tuple(PRESETS),
-    exchanges: Sequence[str] = (EXCHANGES[0], EXCHANGES[1]),
+    exchanges: Sequence[str] = (ALLREDUCE, FACTORS),
     library: str = MPI,
     cores: int = 1,
     draws: int = DRAWS,

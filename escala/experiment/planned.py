@@ -25,14 +25,10 @@ if TYPE_CHECKING:
 APPLIED = ("accumulation", "compression", "dense_exchange", "sparse_as_dense")
 ON_PURPOSE = ("slowdown", "busy_neighbours", "shares", "shard", "timeline")
 #: Knobs that change the time of a collective.
-_OF_COLLECTIVES = (
-    *("yield_when_idle", "eager_limit_mib", "communication"),
-    *("cycle_time_ms", "fusion_threshold_mib"),
-)
+_OF_COLLECTIVES = ("yield_when_idle", "eager_limit_mib", "communication")
 #: Keys of a variant that are no knobs.
 _TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
 _NAMES = ("dataset", "workload", "strategy", "layout", "variant", "network")
-_EXCHANGES = ("allreduce", "factors", "shared-memory", "recompute")
 
 
 def first_repeats(experiment: Experiment) -> list[Run]:
@@ -57,8 +53,6 @@ def unsupported(experiment: Experiment, run: Run) -> str | None:
         return f"the ranks do not divide the rows (shard: {variant['shard']})"
     if variant["slowdown"] or variant["busy_neighbours"]:
         return "ranks are slowed on purpose"
-    if variant["dense_exchange"] not in _EXCHANGES or variant["sparse_as_dense"] == "auto":
-        return "the model does not know this exchange of gradients"
     return None
 
 

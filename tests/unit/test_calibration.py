@@ -18,7 +18,7 @@ from sentences import check
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.collectives import traffic
 from escala.analysis.cost_model.document import document, entries
-from escala.analysis.cost_model.messages import EXCHANGES, Exchange
+from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.analysis.cost_model.reading import LEAST_REPEATS, parse
 from escala.analysis.cost_model.recorded_steps import blocks_of, in_turns, moments
@@ -36,7 +36,7 @@ from escala.report.figures import common, figure
 from escala.report.findings import predictions as findings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.costs import ALLREDUCE
+from escala.strategies.costs import ALLREDUCE, EXCHANGES
 from tests.conftest import CLASSES, ROOT
 
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]

@@ -14,7 +14,6 @@ from escala.analysis.cost_model import calibration as calibrations
 from escala.analysis.cost_model import collectives, resample
 from escala.analysis.cost_model.collectives import MAX_RANKS, traffic
 from escala.analysis.cost_model.messages import (
-    EXCHANGES,
     Exchange,
     Exchanged,
     Message,
@@ -481,7 +480,7 @@ def test_only_single_rows_of_float32_are_exchanged_through_shared_memory(changed
     assert exchange.between(2) == Exchange() and exchange.between(1) == exchange
 
 
-@given(st.integers(2, 64), st.integers(1, 64), st.sampled_from(EXCHANGES))
+@given(st.integers(2, 64), st.integers(1, 64), st.sampled_from(costs.EXCHANGES))
 def test_a_rank_receives_the_bytes_that_the_strategies_expect(ranks, rows, wanted):
     """Through shared memory there are none, and each rank updates its part of the weights."""
     kernel = calibrations.Gradient("dense", (15_936, 128), factor_rows=1, data_bytes=1000)
@@ -1013,7 +1012,7 @@ def test_an_update_that_was_not_measured_is_a_part_of_computing():
 @given(
     st.tuples(st.floats(1e7, 1e11), st.floats(1e7, 1e11)),
     st.sampled_from(["2x1", "3x2"]),
-    st.sampled_from(EXCHANGES),
+    st.sampled_from(costs.EXCHANGES),
 )
 def test_a_step_is_never_longer_on_a_faster_network(rates, layout, dense):
     networks = {

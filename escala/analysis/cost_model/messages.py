@@ -28,8 +28,6 @@ from escala.analysis.cost_model.calibration import Gradient
 from escala.probes.collectives import ALLGATHER, ALLREDUCE
 from escala.strategies import costs
 
-#: Exchanges of a large dense layer that the model knows, values of `dense_exchange`.
-EXCHANGES = (costs.ALLREDUCE, costs.FACTORS, costs.SHARED_MEMORY, costs.RECOMPUTE)
 #: Keras's `Embedding` casts the numbers that it looks up to int32.
 _INDEX_BYTES = 4
 _FP16_BYTES = 2
@@ -41,7 +39,7 @@ class Exchange:
 
     Attributes
     ----------
-    dense : of large dense layers, one of `EXCHANGES`.
+    dense : of large dense layers, one of `costs.EXCHANGES`.
     """
 
     dense: str = costs.ALLREDUCE
@@ -148,7 +146,7 @@ def exchanged(
 
 
 def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> str:
-    """Return how a gradient is exchanged, one of `EXCHANGES`, as the strategies decide it.
+    """Return how a gradient is exchanged, one of `costs.EXCHANGES`, as the strategies decide it.
 
     A rank must receive fewer bytes than in an allreduce, by more than `costs.MIN_SAVED_BYTES`.
 
