@@ -187,7 +187,7 @@ def test_an_experiment_without_several_ranks_is_refused():
 
 def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
     def record(seconds: list[list[float]], rate: float) -> dict:
-        times = {"operation": "allreduce", "bytes": 8, "seconds": seconds, "plain_seconds": []}
+        times = {"operation": "allreduce", "bytes": 8, "seconds": seconds}
         core = {"bytes_per_second": [rate, rate], "operations_per_second": [1.0, 2.0]}
         entry = times | {"computing_seconds": [[1.0], [2.0]], "after_step_seconds": seconds}
         entry |= {"computing_shares": [rate / 100, 0.5]}
@@ -209,7 +209,7 @@ def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
     assert found["core"] == {"bytes_per_second": [20.0, 20.0], "operations_per_second": [1.0, 2.0]}
     [times] = found["times"]
     assert times["seconds"] == times["after_step_seconds"] == [(3 + 1) / 2, (2 + 6) / 2]
-    assert times["computing_seconds"] == [1.0, 2.0] and times["plain_seconds"] == []
+    assert times["computing_seconds"] == [1.0, 2.0]
     assert times["computing_shares"] == [pytest.approx((0.1 + 0.3) / 2), 0.5]
 
 
@@ -283,7 +283,6 @@ def collectives() -> dict:
             "computing_seconds": [seconds_of_collective(operation, size)] * 3,
             "computing_shares": [0.5] * 3,
             "after_step_seconds": [seconds_of_collective(operation, size)] * 4,
-            "plain_seconds": [],
         }
         for operation in OPERATIONS
         for size in SIZES

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from escala.probes import collectives
+from escala.probes import _collective_calls as collectives
+from escala.probes._collective_calls import Call, Timed
 from escala.probes._turns import Blocks
-from escala.probes.collectives import Call, Timed
 
 SLEEP = 0.02
 
@@ -64,16 +64,15 @@ def test_a_call_that_takes_long_once_leaves_no_larger_size_out(monkeypatch):
     def seconds(_, call):
         return 0.01 if next(calls) % 2 else 1.0
 
-    class Alone:
-        def call(self, operation, name, values):
-            return values
+    def alone(operation, name, values):
+        return values
 
     monkeypatch.setattr(collectives, "_seconds", seconds)
     sizes = [1024, 2048, 4096]
-    timed = collectives.Timings(Alone(), sizes, 2, 6.0)
+    timed = collectives.Timings(alone, sizes, 2, 6.0)
     assert [each["bytes"] for each in timed._entries] == sizes * 2
     monkeypatch.setattr(collectives, "_seconds", lambda _, call: 1.0)
-    timed = collectives.Timings(Alone(), sizes, 2, 6.0)
+    timed = collectives.Timings(alone, sizes, 2, 6.0)
     assert [each["bytes"] for each in timed._entries] == [1024, 1024]
 
 
@@ -109,7 +108,7 @@ def test_what_computing_loses_by_a_call_is_known(monkeypatch, speed, outside):
     monkeypatch.setattr(collectives.time, "perf_counter", lambda: clock[0])
     computing = collectives._Computing()
     computing._done = 7.0
-    times, lost = computing.beside(Known(clock, computing, 2.0, outside, speed), 3, USUAL)
+    times, lost = computing.alongside(Known(clock, computing, 2.0, outside, speed), 3, USUAL)
     assert times == [2.0] * 3
     np.testing.assert_allclose(lost, (1 - speed) * 2 + outside)
 

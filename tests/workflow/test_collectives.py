@@ -45,12 +45,10 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
     }
     timed = {(each["operation"], each["bytes"]): each for each in found["times"]}
     assert {name for name, _ in timed} == {"allreduce", "allgather"}
-    for (operation, size), each in timed.items():
+    for (_, size), each in timed.items():
         assert size in SIZES
         for name in ("seconds", "computing_seconds", "computing_shares"):
             assert len(each[name]) == 2
-        plain = library == "mpi" and operation == "allreduce"
-        assert len(each["plain_seconds"]) == (2 if plain else 0)
         least = TOGETHER // len(timed)
         assert len(each["after_step_seconds"]) in ((least, least + 1) if alone else (0,))
     for name in ("contention", "exchange_seconds", "library_shares"):
