@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -51,13 +52,12 @@ def predictions(run: Path, files: Sequence[Path]) -> Predictions:
     ------
     InputError : a file is missing, no file is given, or not exactly one trained run fits.
     """
-    folder = _trained(run)
-    _, experiment, _, *names = folder.parts
+    _, experiment, _, *names = _trained(run).parts
     if not files:
         raise InputError("FILE", None, "is missing", f"escala predict --run {run} reads.fasta")
     if missing := [str(file) for file in files if not file.exists()]:
         raise InputError("FILE", ", ".join(missing), "no such file", "name existing files")
-    inputs = {name: _plain(file) for name, file in _named(files).items()}
+    inputs = {name: _written(file) for name, file in _named(files).items()}
     below = Path("results", experiment, "predictions", *names)
     targets = [str(below / f"{name}.tsv") for name in inputs]
     return Predictions(experiment, targets, json.dumps({"inputs": inputs}, ensure_ascii=False))
@@ -73,13 +73,12 @@ def _trained(run: Path) -> Path:
     trained = [each for each in found if (each / DESCRIPTION).exists() and _ended_ok(each)]
     if len(trained) == 1:
         return trained[0]
+    remedy = "name the folder of a run below results/ that ended ok with save_model: true"
+    reason = f"of {len(found)} runs here none ended ok with a model" if found else "no run is here"
     if trained:
         listed = "".join(f"\n  {each}" for each in trained[:_NAMED])
         more = f"\n  and {len(trained) - _NAMED} more" if len(trained) > _NAMED else ""
-        reason = f"{len(trained)} trained runs fit:{listed}{more}\n"
-        raise InputError("--run", str(run), reason, "name one of them")
-    reason = f"of {len(found)} runs here none ended ok with a model" if found else "no run is here"
-    remedy = "name the folder of a run below results/ that ended ok with save_model: true"
+        reason, remedy = f"{len(trained)} trained runs fit:{listed}{more}\n", "name one of them"
     raise InputError("--run", str(run), reason, remedy)
 
 
@@ -92,21 +91,19 @@ def _ended_ok(folder: Path) -> bool:
 
 def _named(files: Sequence[Path]) -> dict[str, Path]:
     """Return the files by the names of their tables: that of the file, or with its folders."""
-    plain = [_name(_stem(file)) for file in files]
-    names = [
-        _name("-".join([*file.parent.parts, _stem(file)])) if plain.count(name) > 1 else name
-        for name, file in zip(plain, files, strict=True)
+    stems = [
+        file.with_suffix("").stem if file.suffix in COMPRESSED else file.stem for file in files
     ]
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        reason = f"several files would have the table {twice[0]}.tsv"
+    plain = Counter(map(_name, stems))
+    names = [
+        _name(stem if plain[_name(stem)] == 1 else "-".join([*file.parent.parts, stem]))
+        for file, stem in zip(files, stems, strict=True)
+    ]
+    name, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        reason = f"several files would have the table {name}.tsv"
         raise InputError("FILE", ", ".join(map(str, files)), reason, "predict them one by one")
     return dict(zip(names, files, strict=True))
-
-
-def _stem(file: Path) -> str:
-    """Return the name of a file without its suffix, and without that of a compression."""
-    return file.with_suffix("").stem if file.suffix in COMPRESSED else file.stem
 
 
 def _name(text: str) -> str:
@@ -114,7 +111,7 @@ def _name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[-64:].strip("-_") or "query"
 
 
-def _plain(file: Path) -> str:
+def _written(file: Path) -> str:
     """Return a path as an experiment writes it, in which `$` and `~` have a meaning."""
     text = str(file.absolute() if str(file).startswith("~") else file)
     return text.replace("$", "$$")

@@ -55,11 +55,9 @@ class Timed:
     ----------
     path : the JSON file to write.
     values : the settings of the probe.
-    library : one of `LIBRARIES`.
     threads : of a product in this process.
-    variables : the trained variables.
+    variables : the trained ones.
     independent : whether a rank can make steps without the other ranks.
-    rank : of `ranks` in all.
     blocks : of the steps of an epoch.
     """
 
@@ -104,11 +102,12 @@ class Timed:
             if not self._record["alone"]:
                 apply(exchange(gradients))
             else:
-                # Each branch applies its gradients, because an exchange may make sparse ones dense.
+                # Each branch applies its gradients, because an exchange may make sparse ones dense,
+                # and returns a tensor, as it must.
                 tf.cond(
                     self._exchanging,
-                    lambda: _done(apply(exchange(gradients))),
-                    lambda: _done(apply(gradients)),
+                    lambda: tf.constant(len(apply(exchange(gradients)))),
+                    lambda: tf.constant(len(apply(gradients))),
                 )
             return tuple(sums)
 
@@ -135,11 +134,6 @@ class Timed:
             hvd.broadcast_variables(self._variables, root_rank=0)
         record = self._record | {"rounds": self._turns.rounds, "times": self._timed.entries}
         write_json(self._path, record, durable=False)
-
-
-def _done(updated: Sequence[tf.Variable]) -> tf.Tensor:
-    """Return a tensor of a branch that updates variables, which must return one."""
-    return tf.constant(len(updated))
 
 
 #: Returns the result of an operation, by its name, the name of the tensor, and the tensor, within a
@@ -206,13 +200,7 @@ class Timings:
     entries : of each operation and size, the seconds of each call of each repeat, by `WAYS`.
     """
 
-    def __init__(
-        self,
-        collective: Collective,
-        sizes: Sequence[int],
-        repeats: int,
-        seconds: float,
-    ):
+    def __init__(self, collective: Collective, sizes: Sequence[int], repeats: int, seconds: float):
         budget = seconds / (repeats * len(OPERATIONS) * len(sizes) * 2)
         self._repeats, self._agree = repeats, _agreement(collective)
         self._entries: list[dict] = []
@@ -333,16 +321,11 @@ class _Computing:
 
 
 def core_rates(repeats: int, threads: int) -> dict[str, list[float]]:
-    """Return the rates of a core, one for each repeat.
+    """Return how fast a core copies memory and multiplies two factors, one for each repeat.
 
     Parameters
     ----------
     threads : of a product in this process.
-
-    Returns
-    -------
-    `bytes_per_second` that one thread copies from memory to memory, and `operations_per_second` of
-    a core in the product of two factors of a dense layer's gradient.
     """
     source, target = np.ones(_COPIED, np.float32), np.zeros(_COPIED, np.float32)
     inputs, outputs = tf.ones((_ROWS, _INPUTS)), tf.ones((_ROWS, _OUTPUTS))
