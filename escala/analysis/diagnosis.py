@@ -51,14 +51,12 @@ class Diagnosis(NamedTuple):
     operations : of each fused operation, `tensors`, `bytes` (missing if unknown) and `seconds`.
     waits : of each negotiation whose ranks are known, the `last` rank that was ready, and `seconds`
         after the first one.
-    ranks : all ranks that the timeline names; empty if it names none.
     ends : sentences on what had begun and not ended, and on where reading ended.
     """
 
     steps: pd.DataFrame
     operations: pd.DataFrame
     waits: pd.DataFrame
-    ranks: frozenset[int]
     ends: tuple[str, ...]
 
 
@@ -69,8 +67,6 @@ class _Events:
         self.operations: list[tuple] = []
         self.waits: list[tuple[int, float]] = []
         self.intervals: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        self.ranks: set[int] = set()
-        self.last = 0.0
         self.begun = timeline.Begun()
         self._names: dict[int | str, str] = {}
         #: Begin, end, and when each rank was ready, of the last negotiation on a tensor.
@@ -80,7 +76,6 @@ class _Events:
     def add(self, event: dict) -> None:
         kind, tensor = event["ph"], event.get("pid")
         now = event["ts"] * timeline.MICROSECONDS if kind in "BEXi" else 0.0
-        self.last = max(self.last, now)
         if kind == "B":
             self.begun.begin(event)
             if event["name"].startswith("NEGOTIATE_"):
@@ -88,7 +83,6 @@ class _Events:
         elif kind == "E" and (ended := self.begun.end(event)):
             self._end(event, now, *ended)
         elif kind == "X" and timeline.is_ready(event) and tensor in self._negotiations:
-            self.ranks.add(int(event["name"]))
             self._negotiations[tensor][2].setdefault(int(event["name"]), now)
         elif name := timeline.tensor_name(event):
             self._names[tensor] = name
@@ -117,20 +111,14 @@ class _Events:
         return self._names.get(tensor, f"tensor {tensor}")
 
     def unfinished(self) -> Iterator[str]:
-        """Yield a sentence on the phases that had begun and not ended."""
-        open_ = [(tensor, stack[-1]) for tensor, stack in self.begun.open.items() if stack]
-        if not open_:
-            return
-        tensor, event = min(open_, key=lambda each: each[1]["ts"])
-        ready = sorted(self._negotiations.get(tensor, (0, 0, {}))[2])
-        were = "rank was" if len(ready) == 1 else "ranks were"
-        waits = f"; ready {were} {', '.join(map(str, ready))}" if ready else ""
-        seconds = self.last - event["ts"] * timeline.MICROSECONDS
-        more = f", and {len(open_) - 1} more" if len(open_) > 1 else ""
-        yield (
-            f"At the end, {event['name']} of {self.name(tensor)} had begun "
-            f"{milliseconds(seconds)} before{waits}{more}."
-        )
+        """Yield a sentence on the first phase that had begun and not ended."""
+        begun = [
+            (stack[-1]["ts"], each, stack[-1]) for each, stack in self.begun.open.items() if stack
+        ]
+        for _, tensor, event in sorted(begun, key=lambda each: each[0])[:1]:
+            ready = sorted(self._negotiations.get(tensor, (0, 0, {}))[2])
+            waits = f"; ready were ranks {', '.join(map(str, ready))}" if ready else ""
+            yield f"At the end, {event['name']} of {self.name(tensor)} had begun{waits}."
 
 
 def diagnose(path: Path) -> Diagnosis:
@@ -164,20 +152,15 @@ def diagnose(path: Path) -> Diagnosis:
     elif not closed:
         ends.append("Horovod did not end the file: the run was killed, or is still running.")
     fused = numbered[numbered["step"] > 0].groupby("operation")
-    seconds = fused["end"].max() - fused["start"].min()
-    return Diagnosis(
-        _steps(numbered, operations, found.intervals),
-        pd.DataFrame(
-            {
-                "tensors": fused["tensor"].size(),
-                "bytes": fused["bytes"].sum(min_count=1),
-                "seconds": seconds,
-            }
-        ),
-        pd.DataFrame(found.waits, columns=["last", "seconds"]),
-        frozenset(found.ranks),
-        tuple(ends),
+    of_steps = pd.DataFrame(
+        {
+            "tensors": fused["tensor"].size(),
+            "bytes": fused["bytes"].sum(min_count=1),
+            "seconds": fused["end"].max() - fused["start"].min(),
+        }
     )
+    waits = pd.DataFrame(found.waits, columns=["last", "seconds"])
+    return Diagnosis(_steps(numbered, operations, found.intervals), of_steps, waits, tuple(ends))
 
 
 def _in_steps(operations: pd.DataFrame) -> pd.DataFrame:
@@ -231,9 +214,11 @@ def _steps(
 
 def _joined(intervals: np.ndarray, apart: float = 0.0) -> np.ndarray:
     """Join intervals that overlap, or follow one another by at most `apart` seconds."""
+    if not len(intervals):
+        return intervals
     ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
     reached = np.maximum.accumulate(ordered[:, 1])
-    first = np.flatnonzero(np.r_[True, ordered[1:, 0] > reached[:-1] + apart][: len(ordered)])
+    first = np.flatnonzero(np.r_[True, ordered[1:, 0] > reached[:-1] + apart])
     return np.column_stack([ordered[first, 0], reached[np.r_[first[1:], len(ordered)] - 1]])
 
 
@@ -288,7 +273,19 @@ def lines(found: Diagnosis) -> Iterator[str]:
         "Negotiation, from the request of the first rank to that of the last one, takes another "
         f"{ms['negotiation']}; for {ms['unexplained']} Horovod does nothing."
     )
-    yield _last_rank(found)
+    if found.waits.empty:
+        yield (
+            "The timeline does not record which rank was last. HOROVOD_CACHE_CAPACITY=0 makes "
+            "Horovod record it, and costs time."
+        )
+    else:
+        fractions = found.waits["last"].value_counts(normalize=True)
+        of_last = found.waits.loc[found.waits["last"] == fractions.index[0], "seconds"]
+        yield (
+            f"Rank {fractions.index[0]} is the last in {fractions.iloc[0]:.0%} of "
+            f"{len(found.waits)} negotiations; the first one then waits "
+            f"{milliseconds(of_last.median())}."
+        )
     operations = found.operations
     yield (
         f"A step has {steps['operations']:g} fused operations (median) of "
@@ -302,22 +299,3 @@ def lines(found: Diagnosis) -> Iterator[str]:
             f"({sent / took / 1e6:.0f} MB/s)."
         )
     yield from found.ends
-
-
-def _last_rank(found: Diagnosis) -> str:
-    if found.ranks == {0}:
-        return (
-            "The timeline is of one process, which exchanges nothing. Start two or more, "
-            "horovodrun -np 2, to see what an exchange takes."
-        )
-    if found.waits.empty:
-        return (
-            "The timeline does not record which rank was last. HOROVOD_CACHE_CAPACITY=0 makes "
-            "Horovod record it, and costs time."
-        )
-    fractions = found.waits["last"].value_counts(normalize=True)
-    of_last = found.waits.loc[found.waits["last"] == fractions.index[0], "seconds"]
-    return (
-        f"Rank {fractions.index[0]} is the last in {fractions.iloc[0]:.0%} of {len(found.waits)} "
-        f"negotiations; the first one then waits {milliseconds(of_last.median())}."
-    )

@@ -594,34 +594,6 @@ def test_what_is_known_before_computing_ends_is_hidden_but_for_its_work():
     assert exposed_seconds(1.0, early, transfer) == pytest.approx(1.25)
 
 
-def test_a_transfer_that_waits_for_the_core_is_later_and_takes_no_more_of_it():
-    """Beside computing it takes three times as long, and needs the core for as long as before."""
-
-    def transfer(operation: str, size: float) -> Transfer:
-        return Transfer(size, size / 4, 3 * size)
-
-    early = [Message("", 2.0, 0.0)]
-    assert exposed_seconds(10.0, early, transfer) == pytest.approx(0.5)
-    # Computing ends after 2.75 / 5.5 of 6 s; the other half of the transfer takes 1 s.
-    assert exposed_seconds(2.75, early, transfer) == pytest.approx(3 + 1 - 2.75)
-    assert exposed_seconds(2.75, early, transfer, spare_core=True) == 0
-
-
-def test_times_beside_computing_are_those_that_were_measured():
-    changed = content()
-    for each in changed["collectives"]:
-        for time in each["times"]:
-            time["computing_seconds"] = [3 * seconds for seconds in time["seconds"]]
-    for layout in ("1x2", "2x1"):
-        found = transfers(layout, of=parse(changed)).seconds(ALLREDUCE, 2**20)
-        assert found.computing_seconds == pytest.approx(3 * found.seconds, rel=0.01)
-        plain = transfers(layout).seconds(ALLREDUCE, 2**20)
-        assert plain.computing_seconds == pytest.approx(plain.seconds + plain.core_seconds)
-    del changed["collectives"][0]["times"][0]["computing_seconds"]
-    with pytest.raises(InputError, match="unequal numbers"):
-        parse(changed)
-
-
 def test_what_a_call_takes_of_a_core_is_what_delays_computing():
     """With two nodes, the times of the link and of a node's memory are added."""
     changed = content()
@@ -873,14 +845,6 @@ def test_a_predicted_run_differs_from_the_measured_one_as_repeats_of_many_calls_
     assert len(different) == len(repeats)
     expected = different + (0.04 - explained) * np.minimum(1, different / explained)
     assert exchanges(repeats, 0.04) == pytest.approx(expected, abs=1e-7)
-
-
-def test_without_an_exchange_to_explain_it_all_that_a_step_lost_is_added():
-    changed = content()
-    changed["works"]["cnn"]["gradients"] = []
-    _measured(changed, 0.7e-3)
-    found = predict(parse(changed), PLAN, draws=20).terms
-    assert found["exchange"] + found["skew"] == pytest.approx(0.7e-3)
 
 
 def _with_repeats(repeats: list[float], changed: dict) -> dict:
@@ -1140,18 +1104,6 @@ def test_a_predicted_run_may_be_made_in_any_minutes_of_the_calibration():
     )
 
 
-def test_a_resample_holds_one_repeat_and_keeps_exact_times():
-    drawn = resampled(EXACT, np.random.default_rng(0))
-    for one, other in zip(drawn.collectives, EXACT.collectives, strict=True):
-        np.testing.assert_allclose(one.seconds, other.seconds[:, :1])
-        assert one.deviation == pytest.approx(1)
-    noisy = parse(content(0.1))
-    deviations = {
-        resampled(noisy, np.random.default_rng(seed)).works["cnn"].deviation for seed in range(5)
-    }
-    assert len(deviations) > 1
-
-
 def test_steps_of_all_numbers_of_rows_share_their_spread():
     """Two repeats of each of four have the interval of four deviations, not of one."""
     random = np.random.default_rng(0)
@@ -1228,13 +1180,6 @@ def _of_network(name: str) -> dict:
 def test_a_file_of_another_form_is_refused(changed, phrase):
     with pytest.raises(InputError, match=phrase):
         parse(changed)
-
-
-def test_a_file_that_is_no_json_is_refused(tmp_path):
-    path = tmp_path / "calibration.json"
-    path.write_text("{")
-    with pytest.raises(InputError, match="is no JSON"):
-        read(path)
 
 
 def test_plans_of_one_work_and_library_share_their_resamples(monkeypatch):
