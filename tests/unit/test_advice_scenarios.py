@@ -6,14 +6,13 @@ import json
 
 import advice as benchmark
 import pytest
-from advice import AS_GOOD, LEAST_PAIRS, NOT_COMPARED, RIGHT, WRONG, Measured, Scenario
-from fixtures_runs import FakeExperiment, changed
+from advice import AS_GOOD, NOT_COMPARED, RIGHT, WRONG, Measured, Scenario
+from fixtures_runs import FakeExperiment
 from test_calibration import BY_STEPS, SETTINGS, write_runs
 
-from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, TIME
 from escala.analysis.cost_model.document import document
 from escala.core.errors import InputError
-from escala.core.files import read_json, write_json
+from escala.core.files import write_json
 from escala.experiment import Experiment, load
 from escala.experiment.calibration import Calibration
 from escala.experiment.references import Configuration
@@ -59,14 +58,6 @@ def test_an_advice_is_judged_by_the_best_that_was_measured(advised, found, verdi
     assert benchmark.judged(asked(), answer(advised), found).verdict == verdict
 
 
-def test_too_few_pairs_confirm_nothing():
-    few = [1.1, 0.95] * ((LEAST_PAIRS - 1) // 2)
-    found = benchmark.judged(
-        asked(), answer(TWO), [amounts(ONE, [1.0] * len(few)), amounts(TWO, few)]
-    )
-    assert found.pairs < LEAST_PAIRS and found.ratio.low < 1 and found.verdict == WRONG
-
-
 def test_the_regret_is_the_median_ratio_of_pairs():
     own = amounts(TWO, [3.0, 1.5, 6.0, 1.2, 1.5, 1.5, 9.0])
     best = amounts(ONE, [2.0, 1.0, 4.0, 1.0, 1.0, 1.0])
@@ -75,46 +66,7 @@ def test_the_regret_is_the_median_ratio_of_pairs():
     assert found.best is best
 
 
-def test_no_advice_because_something_is_unavailable_is_never_right():
-    late = amounts(ONE, [1.0], "1 minutes")
-    assert benchmark.judged(asked(), answer(None, "no power"), [late]).verdict == NOT_COMPARED
-
-
 # What was measured.
-
-
-@pytest.fixture
-def runs(tmp_path) -> list[dict]:
-    """Three runs of one process, of 20 s each, and three of two processes, of 12 s each."""
-    fake = FakeExperiment(tmp_path).add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 3.0)
-    changed(fake.runs[:3], wall_seconds=20.0)
-    changed(fake.runs[3:], wall_seconds=12.0)
-    return [read_json(path) for path in fake.runs]
-
-
-def by_name(found: list[Measured]) -> dict[Configuration, Measured]:
-    return {each.configuration: each for each in found}
-
-
-def test_each_goal_has_its_amount(runs):
-    times = by_name(benchmark.measured(runs, asked(goal=TIME)))
-    assert times[TWO].amounts == {
-        run["repeat"]: sum(epoch["train_seconds"] for epoch in run["epochs"]) for run in runs[3:]
-    }
-    for goal in (CORE_HOURS, DEADLINE):
-        hours = benchmark.measured(runs, asked(goal=goal, minutes=1))
-        assert [each.configuration for each in hours] == [ONE, TWO]
-        assert [each.interval.estimate for each in hours] == pytest.approx([20 / 3600, 24 / 3600])
-
-
-def test_limits_exclude_what_exceeds_them(runs):
-    def excluded(**limits) -> dict:
-        found = benchmark.measured(runs, asked(**limits))
-        return {names: each.excluded for names, each in by_name(found).items()}
-
-    assert excluded() == {ONE: None, TWO: None}
-    assert excluded(cores=1) == {ONE: None, TWO: "1 core"}
-    assert excluded(goal=DEADLINE, minutes=0.25) == {ONE: "0.25 minutes", TWO: None}
 
 
 # A whole scenario, on a machine of known times.
