@@ -161,15 +161,15 @@ def compute(rank: int, ranks: int, barrier, active, results) -> None:
     results.put((rank, steps, turns.rounds))
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def ranks(request):
-    """The steps and rounds of real processes."""
-    context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(request.param), context.Queue()
-    active = context.Array("i", request.param)
+@pytest.fixture(scope="module")
+def ranks():
+    """The steps and rounds of three real processes."""
+    context, number = multiprocessing.get_context("spawn"), 3
+    barrier, results = context.Barrier(number), context.Queue()
+    active = context.Array("i", number)
     processes = [
-        context.Process(target=compute, args=(rank, request.param, barrier, active, results))
-        for rank in range(request.param)
+        context.Process(target=compute, args=(rank, number, barrier, active, results))
+        for rank in range(number)
     ]
     for process in processes:
         process.start()
