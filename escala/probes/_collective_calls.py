@@ -223,10 +223,7 @@ class Timings:
                     break
 
     def before_steps(self) -> None:
-        """Time all calls, with and without computing.
-
-        Sizes and ways take turns: a repeat has all of them.
-        """
+        """Time all calls, with and without computing, in turns: a repeat has all of them."""
         for entry in self._entries:
             entry |= {way: [] for way in (ALONE, COMPUTING, SHARES)}
         for _ in range(self._repeats):

@@ -121,8 +121,7 @@ def document(
     ----------
     machine : that was calibrated, as in a calibration.
     plans : as `escala.experiment.planned.with_rows` returns them.
-    memory, ratios : what was measured, as `memories` and `speedups` return it; ratios count before
-        predictions.
+    memory, ratios : what was measured, as `memories` and `speedups` return it.
 
     Raises
     ------
@@ -144,33 +143,24 @@ def document(
     for task, planned in tasks.items():
         training = _training(plans, *task)
         predicted, refused = candidates(calibration, planned, training, draws)
-        predicted = [
-            replace(
-                each,
-                memory=memory_of(
-                    memory or {}, *task, each.configuration.variant, plans["memory_gib"]
-                ),
-            )
-            for each in with_measured(predicted, ratios, task)
-        ]
+        known = with_measured(predicted, ratios, task)
+        names = [each.configuration for each in known]
+        needed = [memory_of(memory or {}, *task, n.variant, plans["memory_gib"]) for n in names]
+        known = [replace(each, memory=of) for each, of in zip(known, needed, strict=True)]
         several = [each["network"] for each in planned if not each["layout"].startswith("1x")]
         for network in dict.fromkeys(several or [NATIVE]):
             here = [
                 each
-                for each in predicted
+                for each in known
                 if each.setup.layout.nodes == 1 or each.configuration.network == network
             ]
-            answer = {
-                "dataset": task[0],
-                "workload": task[1],
-                "network": network,
-                **_answer(here, training, question, power),
-                "unpredicted": [
-                    each._asdict() | {"reason": reason}
-                    for each, reason in refused.items()
-                    if each.network in (network, NATIVE)
-                ],
-            }
+            names = {"dataset": task[0], "workload": task[1], "network": network}
+            answer = names | _answer(here, training, question, power)
+            answer["unpredicted"] = [
+                each._asdict() | {"reason": reason}
+                for each, reason in refused.items()
+                if each.network in (network, NATIVE)
+            ]
             answer["answer"] = text.headline(answer, found)
             answer["job_script"] = list(text.job_script(answer, found))
             answer["statement"] = "\n".join(text.statement(answer, found))
