@@ -33,7 +33,6 @@ from escala.experiment.calibration import Calibration
 from escala.experiment.planned import plans, with_rows
 from escala.experiment.references import Configuration
 from escala.runtime.layout import Layout
-from scripts.advise import main as command
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = Draft202012Validator(read_yaml(ROOT / "schemas" / "advice.schema.yaml"))
@@ -308,26 +307,6 @@ def test_where_nothing_is_within_the_limits_the_shortest_jobs_are_named():
     assert answer["answer"].startswith("No configuration is within the limits: horovod-mpi 1x2 v0 ")
     assert answer["answer"].endswith("1 s are allowed; and 4 others.")
     assert len([each for each in answer["options"] if each["excluded"]]) == 7
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--cores", "0"], "0 is not a whole number from 1"),
-        (["--cores", "two"], "two is not a whole number from 1"),
-        (["--nodes", "1.5"], "1.5 is not a whole number from 1"),
-        (["--minutes", "-3"], "-3 is not a number above 0"),
-        (["--minutes", "nan"], "nan is not a number above 0"),
-        (["--memory-gib", "much"], "much is not a number above 0"),
-        (["--goal", "fastest"], "invalid choice: 'fastest'"),
-        (["--goal", "deadline"], "--goal deadline needs --minutes"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, told, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["advise.py", "results/demo", *arguments])
-    with pytest.raises(SystemExit) as end:
-        command()
-    assert end.value.code == 2 and told in capsys.readouterr().err
 
 
 def test_an_advantage_that_is_not_sure_is_no_reason_to_distribute():
