@@ -87,37 +87,6 @@ IGNORED = {
             given = layers.Input((4,))
             return Own(given, layers.Reshape(outputs)(layers.Dense(1)(given)))
         """,
-    "its own test_step": """
-        class Base(tf.keras.Model):
-            def test_step(self, data):
-                raise RuntimeError
-
-        class Own(Base):
-            def __init__(self):
-                super().__init__()
-                self.last = layers.Dense(1)
-
-            def call(self, rows):
-                return self.last(rows)[:, 0]
-
-        def build(specs, outputs, settings, knobs):
-            return Own()
-        """,
-    "its own predict": """
-        class Own(tf.keras.Model):
-            def predict(self, rows, **options):
-                return super().predict(rows, **options) > 0.5
-
-        def build(specs, outputs, settings, knobs):
-            given = layers.Input((4,))
-            return Own(given, layers.Reshape(outputs)(layers.Dense(1)(given)))
-        """,
-    "its own train_on_batch": """
-        def build(specs, outputs, settings, knobs):
-            model = tf.keras.Sequential([layers.Input((4,)), layers.Dense(1), layers.Reshape(())])
-            model.train_on_batch = lambda rows, targets: None
-            return model
-        """,
     "is compiled": """
         def build(specs, outputs, settings, knobs):
             model = tf.keras.Sequential([layers.Input((4,)), layers.Dense(1), layers.Reshape(())])
@@ -135,17 +104,6 @@ IGNORED = {
             model.kept = [tf.keras.callbacks.EarlyStopping()]
             return model
         """,
-    "callback Own is never": """
-        class Own(tf.keras.callbacks.Callback):
-            pass
-        """,
-    "callback stops is never": """
-        stops = {"early": tf.keras.callbacks.EarlyStopping()}
-        """,
-    "callbacks of the module": """
-        def callbacks(settings):
-            return []
-        """,
     "class_weight of the module": "class_weight = {0: 1.0, 1: 5.0}\n",
     "use_ema": """
         def optimizer(settings, learning_rate, knobs):
@@ -159,14 +117,6 @@ IGNORED = {
     "optimizer gives str": """
         def optimizer(settings, learning_rate, knobs):
             return "adam"
-        """,
-    "optimizer gives type": """
-        def optimizer(settings, learning_rate, knobs):
-            return tf.keras.optimizers.Adam
-        """,
-    "legacy": """
-        def optimizer(settings, learning_rate, knobs):
-            return tf.keras.optimizers.legacy.SGD(learning_rate)
         """,
     "exchanged twice": """
         def optimizer(settings, learning_rate, knobs):
@@ -184,22 +134,6 @@ IGNORED = {
         def build(specs, outputs, settings, knobs):
             given = layers.Input((4,))
             return tf.keras.Model(given, [layers.Dense(1)(given), layers.Dense(2)(given)])
-        """,
-    "1 outputs, as a dict": """
-        class Own(tf.keras.Model):
-            def __init__(self):
-                super().__init__()
-                self.last = layers.Dense(1)
-
-            def call(self, rows):
-                return {"rating": self.last(rows)[:, 0]}
-
-        def build(specs, outputs, settings, knobs):
-            return Own()
-        """,
-    "build gives tuple": """
-        def build(specs, outputs, settings, knobs):
-            return layers.Dense(1), layers.Dense(1)
         """,
 }
 
