@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ from typing import Any
 
 from escala.cache import store
 from escala.core import children, user_code
-from escala.core.files import write_json
+from escala.core.files import read_json, write_json
 from escala.core.readable import counted, size
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import takes_steps
@@ -34,7 +34,6 @@ COMMAND = [sys.executable, "-m", "escala.record.estimate_memory"]
 _CODE = {"code": "escala.record.estimate_memory", "inputs": {}, "measurement": {}}
 #: A model whose code takes longer has no estimate.
 LIMIT_SECONDS = 120.0
-_POLL_SECONDS = 0.05
 #: Models are built without a GPU and without TensorFlow's messages.
 _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -56,12 +55,12 @@ class Memory:
 def memory(runs: list[Run], experiment: Experiments, project: Path) -> Memory:
     """Build the model of each run, and return what it takes; fits are left out.
 
-    Each different model is built once, in one process, which takes a few seconds. The store keeps
-    what it takes.
+    Each different model is built once, in a process of its own, which takes a few seconds. The
+    store keeps what it takes.
 
     Parameters
     ----------
-    project : folder of the project, where that process finds its code.
+    project : folder of the project, where these processes find its code.
     """
     models: dict[Run, str] = {}
     unknown: Counter[str] = Counter()
@@ -73,7 +72,7 @@ def memory(runs: list[Run], experiment: Experiments, project: Path) -> Memory:
             models[run] = json.dumps(found, sort_keys=True)
     different = list(dict.fromkeys(models.values()))
     built = _stored(different)
-    built |= _store(_built([model for model in different if model not in built], project))
+    built |= _store({m: _built(m, project) for m in different if m not in built})
     unknown.update(built[model] for model in models.values() if isinstance(built[model], str))
     footprints = {
         run: built[model] for run, model in models.items() if not isinstance(built[model], str)
@@ -143,48 +142,28 @@ def _store(built: dict[str, Footprint | str]) -> dict[str, Footprint | str]:
     return built
 
 
-def _built(models: list[str], project: Path) -> dict[str, Footprint | str]:
-    """Return the footprint of each model, or the reason why it has none.
+def _built(model: str, project: Path) -> Footprint | str:
+    """Return the footprint of a model, or the reason why it has none.
 
-    A model whose code ends the process, or does not come to an end, does not take the others along.
+    A user's code may end the process that builds it, or come to no end.
     """
-    found: dict[str, Footprint | str] = {}
-    while left := models[len(found) :]:
-        entries, reason = _answers(left, project)
-        if not entries:
-            return found | dict.fromkeys(left, f"no model could be built: {reason}")
-        # The first line says that the process is ready.
-        built = [entry.get("error") or Footprint(**entry) for entry in entries[1:]]
-        found |= zip(left, built, strict=False)
-        if len(built) < len(left):
-            ended = left[len(built)]
-            found[ended] = f"{json.loads(ended)['workload']}: no model could be built: {reason}"
-    return found
-
-
-def _answers(models: list[str], project: Path) -> tuple[list[dict], str]:
-    """Return what a process that builds models wrote, and why it ended before the last one."""
+    about = f"{json.loads(model)['workload']}: no model could be built"
     with tempfile.TemporaryDirectory() as scratch:
-        request, answers, log = (Path(scratch, name) for name in ("models", "answers", "log"))
-        request.write_text(f"[{', '.join(models)}]")
-        answers.touch()
-        call = [*COMMAND, str(request), str(answers)]
+        asked, answer, log = (Path(scratch, name) for name in ("model", "answer", "log"))
+        asked.write_text(model)
+        call = [*COMMAND, str(asked), str(answer)]
         process = children.start(call, os.environ | _ENVIRONMENT, log, project)
-        lines, last = 0, time.monotonic()
         try:
-            while process.poll() is None and time.monotonic() < last + LIMIT_SECONDS:
-                time.sleep(_POLL_SECONDS)
-                if (written := answers.read_text().count("\n")) > lines:
-                    lines, last = written, time.monotonic()
-            in_time = process.poll() is not None
+            code = process.wait(LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"{about}: it took more than {LIMIT_SECONDS:.0f} s"
         finally:
             children.stop([process], grace_seconds=0)
-        whole = [line for line in answers.read_text().splitlines(keepends=True) if line[-1] == "\n"]
+        if answer.exists():
+            found = read_json(answer)
+            return found.get("error") or Footprint(**found)
         said = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
-    reason = f"its code ended the process with exit code {process.returncode}: {said[-1]}"
-    if not in_time:
-        reason = f"it took more than {LIMIT_SECONDS:.0f} s"
-    return [json.loads(line) for line in whole], reason
+    return f"{about}: its code ended the process with exit code {code}: {said[-1]}"
 
 
 def sentence(memory: Memory, experiment: Experiments, available: float | None) -> str | None:
@@ -235,8 +214,4 @@ def _of_node(run: Run, experiment: Experiment, footprint: Footprint) -> tuple[in
 
 
 if __name__ == "__main__":
-    # The first line says that the process is ready. The answer on each model follows in a line.
-    with open(sys.argv[2], "w", buffering=1) as answers:
-        print("{}", file=answers)
-        for model in json.loads(Path(sys.argv[1]).read_text()):
-            print(json.dumps(footprint_of(model)), file=answers)
+    write_json(Path(sys.argv[2]), footprint_of(read_json(Path(sys.argv[1]))))

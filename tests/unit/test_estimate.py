@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -362,7 +363,7 @@ def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(
 
     monkeypatch.setattr(estimate_memory.children, "start", counted)
     found = estimate_memory.memory(both.runs, lambda name: both, ROOT)
-    assert len(asked) == 1 and asked[0].count('"workload"') == 2
+    assert sorted(json.loads(model)["workload"] for model in asked) == ["cifar-cnn", "virus-cnn"]
     assert {run.dataset for run in found.footprints} == {"demo-1000"}
     # 2 067 181 parameters of float32.
     assert {each.variables for each in found.footprints.values()} == {4 * 2_067_181}
@@ -371,7 +372,7 @@ def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(
     assert "cifar-cnn: InputError: size: (8, 10): is less than 22 × 22" in reasons
     again = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
     assert again.footprints.items() <= found.footprints.items(), "the store has what was built"
-    assert len(asked) == 1
+    assert len(asked) == 2
     monkeypatch.setenv("ESCALA_STORE", "off")
     monkeypatch.setattr(estimate_memory, "COMMAND", [*estimate_memory.COMMAND, "--wrong"])
     found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
@@ -379,9 +380,7 @@ def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(
     monkeypatch.setattr(estimate_memory, "COMMAND", [sys.executable, "-c", "print('Goodbye')"])
     found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
     [reason] = found.unknown
-    assert reason == (
-        "no model could be built: its code ended the process with exit code 0: Goodbye"
-    )
+    assert reason.endswith(": its code ended the process with exit code 0: Goodbye")
 
 
 def test_code_that_ends_or_never_ends_takes_no_other_estimate_along(
