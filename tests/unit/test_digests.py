@@ -154,12 +154,3 @@ def test_a_link_to_a_folder_that_holds_it_is_named(tmp_path, link):
     LINKS[link](folder)
     with pytest.raises(InputError, match=r"is a link to .*, which holds it\. Remedy: remove"):
         entries.content(folder)
-
-
-def test_two_links_to_one_folder_are_content(tmp_path):
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared" / "file").write_text("a")
-    (folder := tmp_path / "mine").mkdir()
-    for name in ("one", "two"):
-        (folder / name).symlink_to(tmp_path / "shared")
-    assert [*entries.content(folder)] == ["./", "one/", "one/file", "two/", "two/file"]

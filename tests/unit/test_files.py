@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from escala.core import files
-from escala.core.files import atomic, read_json, write_json
+from escala.core.files import atomic, write_json
 from escala.record.collect import _keep_model
 from escala.workloads.models import WEIGHTS
 
@@ -189,14 +188,3 @@ def test_a_folder_of_another_machine_is_let_be(tmp_path):
     (tmp_path / ".table.csv.abcd_123" / "another-machine").mkdir(parents=True)
     write_json(tmp_path / "table.csv", {})
     assert sorted(names(tmp_path)) == [".table.csv.abcd_123", "table.csv"]
-
-
-def test_json_is_read_back_and_holds_no_nan(tmp_path):
-    path = tmp_path / "run.json"
-    write_json(path, {"classes": ["Ébola"], "seconds": 0.1, "none": None})
-    assert read_json(path) == json.loads(path.read_text())
-    assert read_json(path) == {"classes": ["Ébola"], "seconds": 0.1, "none": None}
-    with pytest.raises(ValueError):
-        write_json(path, {"loss": float("nan")})
-    assert read_json(path)["seconds"] == 0.1
-    assert names(tmp_path) == ["run.json"]

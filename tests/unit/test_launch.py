@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -104,12 +103,6 @@ def test_open_mpi_sends_at_once_what_it_is_told_to():
 
     assert told(8) == {"8388608"}
     assert told(None) == set()
-
-
-@pytest.mark.parametrize(("knob", "said"), [(True, "1"), (False, "0")])
-def test_open_mpi_is_told_whether_to_yield(knob, said):
-    environment = launch.environment("horovod-mpi", KNOBS | {"yield_when_idle": knob})
-    assert environment["OMPI_MCA_mpi_yield_when_idle"] == said
 
 
 MACHINE = {"cpu": "x", "cores_available": 2, "cores_total": 2, "memory_bytes": 2**33}
@@ -235,29 +228,6 @@ def test_mpirun_names_the_hosts_of_the_allocation_and_the_interface():
     }
 
 
-@pytest.mark.parametrize(("strategy", "mpi"), [("horovod-mpi", "pmix"), ("horovod-gloo", "none")])
-def test_srun_starts_the_ranks_of_every_node(strategy, mpi, monkeypatch):
-    monkeypatch.setattr(launch, "_rendezvous", lambda *_: nullcontext(4711))
-    nodes = [THERE, replace(THERE, host="n2", address="10.0.0.3")]
-    with start(strategy, Launch("srun", nodes, "17"), "2x2") as (arguments, added):
-        options = arguments[: -len(COMMAND)]
-    assert {"--jobid=17", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2"} <= set(options)
-    assert f"--mpi={mpi}" in options
-    assert "--kill-on-bad-exit=1" in options
-    if strategy == "horovod-gloo":
-        assert added == {
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.2",
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": "4711",
-            "HOROVOD_GLOO_IFACE": "eth0",
-        }
-
-
-def test_the_interface_reaches_every_rank_of_several_nodes():
-    found = launch.environment("horovod-mpi", KNOBS, Launch("srun", [THERE, THERE], "17"))
-    assert found["OMPI_MCA_btl_tcp_if_include"] == "eth0"
-    assert found["SLURM_JOB_ID"] == "17"
-
-
 def test_the_rendezvous_is_on_loopback_alone_and_ends_with_its_run():
     before = listening()
     with start("horovod-gloo", Launch("local", [HERE], None), "1x2") as (_, added):
@@ -277,23 +247,6 @@ def test_a_rendezvous_without_horovod_is_unavailable(monkeypatch):
     launched = Launch("local", [HERE], None)
     with pytest.raises(Unavailable, match="has no Horovod"), start("horovod-gloo", launched, "1x2"):
         pass
-
-
-@pytest.mark.parametrize(
-    ("variables", "number"),
-    [
-        ({}, 0),
-        ({"ESCALA_PROCESS": "2"}, 2),
-        ({"OMPI_COMM_WORLD_RANK": "3"}, 3),
-        ({"SLURM_PROCID": "1"}, 1),
-    ],
-)
-def test_a_process_knows_its_number_from_its_launcher(monkeypatch, variables, number):
-    for name in ("ESCALA_PROCESS", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert launch.process_of_environment() == number
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -58,12 +58,6 @@ def test_jobs_without_their_files_are_asked_about_at_the_profiles_interval(tmp_p
     sleep(executor(tmp_path / "absent", seconds=0.1))
 
 
-def test_the_end_of_the_workflow_ends_the_wait(tmp_path):
-    made = executor(tmp_path / "absent")
-    threading.Timer(0.1, lambda: setattr(made, "wait", False)).start()
-    sleep(made)
-
-
 def test_jobs_are_named_after_the_project_and_asked_for_in_a_plain_form(monkeypatch):
     monkeypatch.setattr(
         slurm_executor.PluginExecutor, "__post_init__", lambda self, test_mode: None

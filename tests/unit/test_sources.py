@@ -12,8 +12,6 @@ import pytest
 
 from escala.cache import sources as module
 from escala.cache.sources import code_digest, package_versions, sources
-from tests.conftest import copy_project
-from tests.kinds import add_kind
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -142,18 +140,6 @@ def test_a_schema_counts_where_it_is_read_but_its_descriptions_do_not(project, t
     assert {step for step in STEPS if before[step] != after[step]} == steps
 
 
-def test_only_the_schema_that_is_named_counts(project):
-    assert "schemas/run.schema.yaml" in sources("scripts.train", root=project).files
-    assert "schemas/tables/runs.schema.yaml" not in sources("scripts.train", root=project).files
-    (project / "scripts/encode.py").write_text(
-        "from pathlib import Path\nTABLES = Path() / 'schemas' / 'tables'\nHERE = Path() / 'escala'"
-    )
-    assert set(sources("scripts.encode", root=project).files) == {
-        "scripts.encode",
-        "schemas/tables/runs.schema.yaml",
-    }
-
-
 def test_packages_are_those_the_reached_code_imports(project):
     assert sources("scripts.encode", root=project).packages == {"numpy"}
     chosen = ["escala.workloads.svm"]
@@ -202,12 +188,6 @@ def test_a_damaged_file_of_a_parsed_module_is_made_again(project, started, damag
     assert started() == (before, 0)
 
 
-def test_what_another_version_of_this_module_has_parsed_is_parsed_again(started, monkeypatch):
-    before, modules = started()
-    monkeypatch.setattr(module, "_own_code", lambda: b"another")
-    assert started() == (before, modules)
-
-
 def test_a_process_that_writes_no_bytecode_writes_nothing(project, started, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before, modules = started()
@@ -243,15 +223,6 @@ def test_what_a_script_loads_is_among_what_it_reaches(script):
     assert all(name in packages for name in reached.packages), "nothing is taken for a package"
 
 
-def test_a_run_is_determined_by_the_code_of_its_ranks():
-    files = sources("scripts.train").files
-    workload = "escala.workloads.virus_cnn"
-    assert {"escala.training.rank", workload, f"{workload}.lookup"} <= set(files)
-    assert "escala/workloads/virus_cnn/workload.yaml" in files
-    assert "schemas/run.schema.yaml" in files
-    assert not module.UNCOUNTED & set(files)
-
-
 def test_versions_are_those_of_the_distributions_that_hold_the_packages():
     reached = sources("scripts.train").packages | {"Bio", "yaml", "mpl_toolkits", "no_such_package"}
     distributions = metadata.packages_distributions()
@@ -261,40 +232,3 @@ def test_versions_are_those_of_the_distributions_that_hold_the_packages():
     assert found.pop("no-such-distribution") == "not installed"
     assert found == {name: metadata.version(name) for name in names | {"openmpi"}}
     assert {"tensorflow-cpu", "horovod", "biopython", "matplotlib"} <= set(found)
-
-
-#: The scripts that a dataset goes through, with the module of the kind that each picks.
-OF_A_DATASET = {
-    "acquire": None,
-    "encode": None,
-    "clusters": None,
-    "leakage": None,
-    "arrays": "arrays",
-    "familiarity": "familiarity",
-    "predict": "queries",
-}
-
-
-def test_another_kind_of_dataset_changes_no_step_of_genomes(tmp_path):
-    copy = copy_project(tmp_path / "project")
-
-    def digests(kind: str) -> dict[str, str]:
-        return {
-            step: code_digest(
-                f"scripts.{step}",
-                chosen=[f"escala.data.{kind}.{part}"] if part else [],
-                root=copy,
-            )
-            for step, part in OF_A_DATASET.items()
-        }
-
-    before = digests("genomes")
-    add_kind(copy)
-    assert digests("genomes") == before
-    assert digests("genomes")["arrays"] != code_digest(
-        "scripts.arrays", chosen=["escala.data.blobs.arrays"], root=copy
-    )
-    with open(copy / "escala/data/genomes/prepare/smoten.py", "a") as code:
-        code.write("\nADDED = 1\n")
-    changed = {step for step, digest in digests("genomes").items() if digest != before[step]}
-    assert changed == {"arrays"}

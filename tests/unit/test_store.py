@@ -100,29 +100,6 @@ def test_what_was_removed_is_served_as_it_was_made(step, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_identical_bytes_upstream_recompute_nothing_downstream(tmp_path, step):
-    """A changed input of the first step gives the same output, so that the second is served."""
-
-    def count() -> str:
-        def make() -> None:
-            (tmp_path / "count").write_text(str(len((step.results / "file.txt").read_bytes())))
-
-        return store.get_or_compute(
-            "count",
-            code="scripts.tables",
-            inputs={"text": step.results / "file.txt"},
-            parameters={},
-            outputs={"count": tmp_path / "count"},
-            make=make,
-        )
-
-    assert (step(), count()) == (MAKE, MAKE)
-    step.source.write_text(">a\nACgt\n")
-    assert (step(), count()) == (MAKE, SERVE)
-    step.source.write_text(">a\nACGTT\n")
-    assert (step(), count()) == (MAKE, MAKE)
-
-
 def test_content_counts_and_where_it_stands_does_not(tmp_path, step):
     step()
     moved = tmp_path / "elsewhere" / "renamed.fasta"
@@ -186,22 +163,6 @@ def test_the_content_of_folders_is_equal_where_names_and_bytes_are(tmp_path_fact
 
 
 # What is not stored
-
-
-def test_what_is_said_not_to_be_stored_is_made_again(step):
-    made = []
-
-    def failed_run() -> bool:
-        step.results.mkdir(exist_ok=True)
-        (step.results / "file.txt").write_text("failed")
-        made.append(1)
-        return False
-
-    for _ in range(2):
-        assert step(make=failed_run) == MAKE
-    assert len(made) == 2
-    assert step() == MAKE, "the step that ends well is not served what failed"
-    assert step() == SERVE
 
 
 def test_what_raises_or_makes_too_little_is_not_stored(step, folder):
