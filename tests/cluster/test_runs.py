@@ -110,9 +110,10 @@ def through_sbatch(folder: Path, target: str) -> subprocess.CompletedProcess:
 JOB = """
 import json, sys
 from pathlib import Path
+from escala import lab
 from escala.record.run import measure
 for request, data, output, limit in json.loads(sys.argv[1]):
-    measure(request, Path(data), Path(output), limit)
+    measure(request, Path(data), Path(output), limit, links=lab.links())
 """
 SBATCH = ["sbatch", "--parsable", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--exclusive"]
 
