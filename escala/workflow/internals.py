@@ -1,6 +1,7 @@
 """All that this project uses of Snakemake beyond its documentation, for the tested versions.
 
-No other module does (`tests/unit/test_workflow_package.py`), but for the subclass of SLURM's executor.
+No other module does, but for the subclass of SLURM's executor
+(`tests/unit/test_workflow_package.py`).
 """
 
 from __future__ import annotations
