@@ -2,9 +2,8 @@
 
 The runs are made up: repeats of configurations whose times vary by a tenth. Tables are built from
 their files, and figures drawn from the tables, as the workflow does. The page is then written by
-`scripts/page.py`, as a process of its own: once as the first page of a store, which also bundles
-the script of the chart, and once as a further one. All stand in a temporary folder and are removed.
-Run it as `python -m benchmarks.page` in the project.
+`scripts/page.py`, as a process of its own. All stand in a temporary folder and are removed. Run it
+as `python -m benchmarks.page` in the project.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ def _page(folder: Path, runs: int, repeats: int, profile: bool) -> Path:
         sys.executable, *measure, str(ROOT / "scripts" / "page.py"),
         "--experiment", "demo", "--title", f"{runs} runs",
         "--tables", str(folder / "tables"), "--figures", *map(str, drawn),
-        "--captions", str(ROOT / "report" / "figures"), "--files", *map(str, drawn),
-        "--output", str(output),
+        "--files", *map(str, drawn), "--output", str(output),
     ]  # fmt: skip
     store = {"ESCALA_STORE": str(folder / "store")}
 
@@ -77,9 +75,7 @@ def _page(folder: Path, runs: int, repeats: int, profile: bool) -> Path:
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)} | store,
         )
 
-    other = [*command, "--title", "Another page"]
-    _timed(f"{runs} runs: first page of a store", lambda: call(other))
-    done = _timed(f"{runs} runs: further page", lambda: call(command))
+    done = _timed(f"{runs} runs: page", lambda: call(command))
     if profile:
         print("\n".join(done.stdout.splitlines()[:60]))
     print(f"{runs} runs: page of {output.stat().st_size / 1e6:.2f} MB")

@@ -11,10 +11,9 @@
 #   results/{experiment}/predictions.json                    if there are predictions
 # OUTPUTS:
 #   results/{experiment}/tables/{table}.csv                  columns as in schemas/tables/
-#   results/{experiment}/figures/{figure}.svg, .png
-#   results/{experiment}/figures/runs/{configuration}.{measurement}.{figure}.svg, .png
+#   results/{experiment}/figures/{figure}.svg
+#   results/{experiment}/figures/runs/{configuration}.{measurement}.{figure}.svg
 #   results/{experiment}/summary.md, index.html
-#   results/{experiment}/multiqc/answer_mqc.json, configurations_mqc.json
 #
 # Tables and figures show a failed run as a gap with its name. Older measurements of a run, kept in
 # sessions/ beside run.json, are read with it.
@@ -23,7 +22,7 @@
 wildcard_constraints:
     figure="|".join([*FIGURES, *SOME_FIGURES]),
     of_run="|".join(ONE_RUN),
-    measurement="|".join([REPEATS, *PROBES]),
+    measurement=REPEATS,
 
 
 rule tables:
@@ -90,14 +89,13 @@ rule figure:
             category=lambda wildcards: DECLARED[wildcards.figure].category,
             labels=lambda wildcards: {"figure": wildcards.figure.replace("_", " ")},
         ),
-        "results/{experiment}/figures/{figure}.png",
     log:
         "results/{experiment}/logs/figures/{figure}.log",
     conda:
         "../envs/report.yaml"
     params:
         code=lambda wildcards: code("scripts.figure", f"escala.report.figures.{wildcards.figure}"),
-        caption=lambda wildcards: caption(wildcards.figure),
+        caption=lambda wildcards: DECLARED[wildcards.figure].caption,
         tables=subpath(input[0], parent=True),
     message:
         "Draw {wildcards.figure} of {wildcards.experiment}"
@@ -111,7 +109,7 @@ rule figure:
 
 rule figure_of_run:
     input:
-        run=shown_run,
+        run=f"{CONFIGURATION}/{{measurement}}/run.json",
         dataset=tested_split,
     output:
         report(
@@ -124,14 +122,13 @@ rule figure_of_run:
                 "figure": lambda wildcards: wildcards.of_run.replace("_", " "),
             },
         ),
-        f"{OF_RUN}.png",
     log:
         f"results/{{experiment}}/logs/figures/runs/{OF_RUN_NAME}.log",
     conda:
         "../envs/report.yaml"
     params:
         code=lambda wildcards: code("scripts.figure", f"escala.report.figures.{wildcards.of_run}"),
-        caption=lambda wildcards: caption(wildcards.of_run),
+        caption=lambda wildcards: DECLARED[wildcards.of_run].caption,
         rows=rows_options,
     message:
         "Draw {wildcards.of_run} of {wildcards.strategy} {wildcards.layout} ({wildcards.dataset})"
@@ -181,7 +178,6 @@ rule page:
         tables=lambda wildcards: table_files(experiment(wildcards)),
         figures=lambda wildcards: experiment_figures(experiment(wildcards)),
         of_runs=lambda wildcards: figures_of_runs(experiment(wildcards)),
-        captions=captions_of,
         traced=lambda wildcards: traced_files(experiment(wildcards)),
     output:
         "results/{experiment}/index.html",
@@ -193,7 +189,6 @@ rule page:
         code=code("scripts.page", "escala.report.page"),
         title=lambda wildcards: experiment(wildcards).title,
         tables=subpath(input[0], parent=True),
-        captions=CAPTIONS,
     message:
         "Write the page of {wildcards.experiment}"
     shell:
@@ -203,52 +198,10 @@ rule page:
             --title={params.title:q} \
             --tables {params.tables:q} \
             --figures {input.figures:q} \
-            --captions {params.captions:q} \
             --traced {input.traced:q} \
             --files {input.figures:q} {input.of_runs:q} {input.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
-
-
-rule multiqc:
-    input:
-        lambda wildcards: table_files(experiment(wildcards)),
-    output:
-        multiext("results/{experiment}/multiqc/", "answer_mqc.json", "configurations_mqc.json"),
-    log:
-        "results/{experiment}/logs/multiqc.log",
-    conda:
-        "../envs/report.yaml"
-    params:
-        code=code("scripts.multiqc"),
-        title=lambda wildcards: experiment(wildcards).title,
-        tables=subpath(input[0], parent=True),
-    message:
-        "Write the custom content of {wildcards.experiment} for MultiQC"
-    shell:
-        """
-        python -m scripts.multiqc \
-            --experiment {wildcards.experiment} \
-            --title={params.title:q} \
-            --tables {params.tables:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
-        """
-
-
-rule ratios:
-    input:
-        table_files(EXPERIMENT),
-    log:
-        f"results/{EXPERIMENT.name}/logs/ratios.log",
-    localrule: True
-    conda:
-        "../envs/report.yaml"
-    params:
-        tables=subpath(input[0], parent=True),
-    message:
-        "Print the ratios of {params.tables}"
-    shell:
-        "python -m scripts.ratios --tables {params.tables:q} 2>&1 | tee -i {log:q}"
 
 
 rule retry:

@@ -1,4 +1,4 @@
-"""Draw one figure, from the tables of an experiment or from one run."""
+"""Draw one figure as SVG, from the tables of an experiment or from one run."""
 
 from __future__ import annotations
 
@@ -22,28 +22,24 @@ def main() -> None:
     )
     parser.add_argument("--split", type=Path, help="split of the run, for figures of its test rows")
     parser.add_argument("--pictures", type=Path, help="folder of the photographs of these rows")
-    parser.add_argument(
-        "--output", required=True, nargs="+", type=Path, help="files to write, .svg or .png"
-    )
+    parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()
     name, run, split = arguments.name, arguments.run, arguments.split
     declared = DECLARED[name]
-    if bool(declared.beside) != (run is not None):
+    if bool(declared.file) != (run is not None):
         parser.error(f"{name} is drawn from --{'tables' if run else 'run'}")
     if bool(declared.kind) != (split is not None):
         parser.error(f"{name} is drawn with{'out' if split else ''} --split")
-    beside = run.with_name(declared.beside) if run else None
-    shown = OfRun(beside if beside and beside.exists() else None, split, arguments.pictures)
-    inputs = {"run": run} if run else {"tables": arguments.tables}
+    file = run.with_name(declared.file) if run else None
+    shown = OfRun(file if file and file.exists() else None, split, arguments.pictures)
+    inputs = {"run": run, "tables": arguments.tables, declared.file: shown.file, "split": split}
     cli.serve_or_make(
         "figure",
         code="scripts.figure",
         chosen=[f"escala.report.figures.{name}"],
-        inputs=inputs
-        | ({shown.file.name: shown.file} if shown.file else {})
-        | ({"split": split} if split else {}),
+        inputs={key: path for key, path in inputs.items() if path},
         parameters={"name": name} | _photographs(shown.pictures),
-        outputs={path.suffix: path for path in arguments.output},
+        outputs={".svg": arguments.output},
         make=lambda: _draw(arguments, shown),
     )
 
@@ -68,7 +64,7 @@ def _draw(arguments: argparse.Namespace, shown: OfRun) -> None:
             if arguments.run
             else draw(tables.read(arguments.tables))
         )
-        common.save(drawn, *arguments.output)
+        common.save(drawn, arguments.output)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,14 @@ import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.verdicts import (
-    Headline,
-    could_have_seen,
-    in_brief,
-    names_of_rows,
-    on_its_own,
-)
+from escala.report.findings.verdicts import could_have_seen, in_brief, on_its_own
 from escala.report.findings.words import Tables, listed, with_labels
-from escala.report.tables.views import fitted_workloads, only_whole_runs, whole_runs
+from escala.report.tables.views import (
+    fitted_workloads,
+    names_of_rows,
+    only_whole_runs,
+    whole_runs,
+)
 
 
 def explanation(tables: Tables) -> str:
@@ -45,69 +44,62 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
     it against the main reference.
     """
     configurations = with_labels(tables["configurations"], tables)
-    speedup = with_labels(tables["speedup"], tables)
-    further = speedup[speedup["reference"] > 1].groupby("reference_label", sort=False)
-    ratios, *columns = (
-        frame.set_index(list(CONFIGURATION))
-        for frame in (speedup[speedup["reference"] == 1], *(frame for _, frame in further))
-    )
+    speedup = with_labels(tables["speedup"], tables).set_index(list(CONFIGURATION), drop=False)
+    ratios = speedup[speedup["reference"] == 1]
+    further = dict(iter(speedup[speedup["reference"] > 1].groupby("reference_label", sort=False)))
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
-    own_scores = set(names_of_rows(tables["scores"]))
+    has_scores = set(names_of_rows(tables["scores"]))
     targets = (configurations["time_to_target_kind"] != "unavailable").any()
     headings = [
         "configuration", "verdict", "ratio", "speed-up", "efficiency",
         "s per run" if only_whole_runs(tables) else "training s per epoch",
         "accuracy", *["s to accuracy"] * bool(targets), "runs ok", "global batch",
-        "learning rate", *(f"ratio to {label}" for label, _ in further),
+        "learning rate", *(f"ratio to {label}" for label in further),
     ]  # fmt: skip
     rows = []
-    for row in configurations.itertuples():
-        key = tuple(getattr(row, part) for part in CONFIGURATION)
-        ratio = ratios.loc[key] if key in ratios.index else None
-        is_fit = row.training_kind == "fit"
-        compared = (
-            ("–", "–", "–", "–") if is_fit
-            else ("reference", "1", "1", "1") if ratio is None
-            else [
-                _verdict(on_its_own(ratio)),
-                *(_with_interval(ratio, part) for part in ("ratio", "speedup", "efficiency")),
+    for names, row in zip(
+        names_of_rows(configurations), configurations.to_dict("records"), strict=True
+    ):
+        is_fit = row["training_kind"] == "fit"
+        compared = ["reference", "1", "1", "1"]
+        if names in ratios.index and not is_fit:
+            ratio = ratios.loc[names]
+            found = on_its_own(ratio)
+            seen = could_have_seen(found)
+            verdict = in_brief(found) + f" ({seen})" * bool(seen)
+            compared = [
+                verdict,
+                *(_cell(ratio, part) for part in ("ratio", "speedup", "efficiency")),
             ]
-        )  # fmt: skip
-        series = pd.Series(row._asdict())
-        asked = settings.loc[key, ["global_batch", "learning_rate"]]
+        asked = settings.loc[names, ["global_batch", "learning_rate"]]
         rows.append(
             [
-                row.label,
-                *compared,
-                _training_seconds(series, is_fit),
-                "–" if key in own_scores else _with_interval(series, "accuracy", digits=3),
+                row["label"],
+                *(["–"] * 4 if is_fit else compared),
+                _training_seconds(row, is_fit),
+                "–" if names in has_scores else _cell(row, "accuracy", digits=3),
                 *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
-                f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
+                f"{row['runs_ok']} of {row['runs_ok'] + row['runs_failed']}",
                 *("–" if is_fit or pd.isna(value) else f"{value:g}" for value in asked),
                 *(
-                    _with_interval(others.loc[key], "ratio") if key in others.index else "–"
-                    for others in columns
+                    _cell(others.loc[names], "ratio") if names in others.index else "–"
+                    for others in further.values()
                 ),
             ]
         )
     return headings, rows
 
 
-def _verdict(found: Headline) -> str:
-    seen = could_have_seen(found)
-    return in_brief(found) + f" ({seen})" * bool(seen)
+def _training_seconds(row: dict, is_fit: bool) -> str:
+    if is_fit:
+        seconds = row["train_seconds_per_epoch"]
+        return "unavailable" if pd.isna(seconds) else f"– (fit: {seconds:.2f} s)"
+    return _cell(row, "train", "_seconds_per_epoch") + " estimated" * (row["kind"] == "estimated")
 
 
-def _training_seconds(row: pd.Series, is_fit: bool) -> str:
-    if not is_fit:
-        estimated = " estimated" * (row["kind"] == "estimated")
-        return _with_interval(row, "train", "_seconds_per_epoch") + estimated
-    seconds = row["train_seconds_per_epoch"]
-    return "unavailable" if pd.isna(seconds) else f"– (fit: {seconds:.2f} s)"
-
-
-def _with_interval(row: pd.Series, name: str, unit: str = "", digits: int = 2) -> str:
+def _cell(row, name: str, unit: str = "", digits: int = 2) -> str:
+    """Return a value with its interval."""
     value, low, high = (row[f"{name}{end}{unit}"] for end in ("", "_low", "_high"))
     if pd.isna(value):
         return "unavailable"
@@ -115,8 +107,8 @@ def _with_interval(row: pd.Series, name: str, unit: str = "", digits: int = 2) -
     return f"{value:.{digits}f}{interval}"
 
 
-def _time_to_accuracy(row) -> str:
-    if row.time_to_target_kind == "unavailable":
+def _time_to_accuracy(row: dict) -> str:
+    if row["time_to_target_kind"] == "unavailable":
         return "unavailable"
-    bound = "> " if row.time_to_target_kind == "censored" else ""
-    return f"{bound}{row.time_to_target_seconds:.1f} (to {row.target_accuracy:.2f})"
+    bound = "> " * (row["time_to_target_kind"] == "censored")
+    return f"{bound}{row['time_to_target_seconds']:.1f} (to {row['target_accuracy']:.2f})"

@@ -13,7 +13,7 @@ from escala.data import kind_of
 from escala.experiment import Experiment, Run
 from escala.probes import PROBES
 from escala.record import history
-from escala.report.figures import DECLARED, FIGURES, ONE_RUN, REPEAT, SOME_FIGURES
+from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
 from escala.runtime.layout import Layout
 from escala.strategies.base import TRACE
 from escala.workflow.study import Study, Wildcards
@@ -47,19 +47,14 @@ def figures(e: Experiment) -> list[str]:
 
 
 def figures_of_runs(e: Experiment) -> list[str]:
-    """Return the figures of single runs of an experiment, as SVG."""
-    found = []
-    for name in ONE_RUN:
-        figure = DECLARED[name]
-        if figure.measurement != REPEAT:
-            runs = e.probed(figure.measurement)
-        else:
-            runs = {(run.dataset, run.workload): run for run in reversed(e.runs)}.values()
-        for run in runs:
-            if figure.kind in (None, e.datasets[run.dataset]["kind"]):
-                names = vars(run) | {"measurement": Path(run.folder).name, "of_run": name}
-                found.append(f"{OF_RUN}.svg".format(**names))
-    return found
+    """Return the figures of the first timing run of each dataset and workload, as SVG."""
+    first = {(run.dataset, run.workload): run for run in reversed(e.runs)}.values()
+    return [
+        f"{OF_RUN}.svg".format(**vars(run), measurement=Path(run.folder).name, of_run=name)
+        for name in ONE_RUN
+        for run in first
+        if DECLARED[name].kind in (None, e.datasets[run.dataset]["kind"])
+    ]
 
 
 def tables(e: Experiment) -> list[str]:
@@ -68,8 +63,7 @@ def tables(e: Experiment) -> list[str]:
 
 def files(e: Experiment) -> list[str]:
     """Return the files of an experiment's report: page, summary, tables and figures."""
-    names = ("index.html", "summary.md", "multiqc/answer_mqc.json")
-    written = [f"results/{e.name}/{name}" for name in names]
+    written = [f"results/{e.name}/{name}" for name in ("index.html", "summary.md")]
     return [*written, *tables(e), *figures(e), *figures_of_runs(e)]
 
 
@@ -85,16 +79,10 @@ def history_files() -> list[str]:
 
 
 class Reports:
-    """Inputs and parameters of the rules for reports, by their wildcards.
+    """Inputs and parameters of the rules for reports, by their wildcards."""
 
-    Parameters
-    ----------
-    configuration : the folder of the runs of a configuration, with wildcards.
-    captions : the folder of the figures' captions.
-    """
-
-    def __init__(self, study: Study, configuration: str, captions: Path):
-        self._study, self._configuration, self._captions = study, configuration, captions
+    def __init__(self, study: Study):
+        self._study = study
 
     def predictions(self, wildcards: Wildcards) -> list[str]:
         """Return the predictions of an experiment, if they were ever requested."""
@@ -106,25 +94,6 @@ class Reports:
         has = "pairs" in self._study.experiment(wildcards).settings
         return [f"results/{wildcards.experiment}/pairs.json"] if has else []
 
-    def caption(self, figure: str) -> str:
-        """Return the text below a figure in the report."""
-        return (self._captions / f"{figure}.rst").read_text()
-
-    def captions(self, wildcards: Wildcards) -> list[str]:
-        """Return the files of the captions of the figures of an experiment."""
-        names = figure_names(self._study.experiment(wildcards))
-        return [str(self._captions / f"{figure}.rst") for figure in names]
-
-    def shown_run(self, wildcards: Wildcards) -> str:
-        """Return the run that a figure shows; refuse one that does not leave what it shows."""
-        measurement, wanted = wildcards.measurement, DECLARED[wildcards.of_run].measurement
-        if wanted != (measurement if measurement in PROBES else REPEAT):
-            drawn_from = "a timing run" if wanted == REPEAT else f"a run of the probe {wanted}"
-            raise WorkflowError(
-                f"{wildcards.of_run} is drawn from {drawn_from}, and not from {measurement}"
-            )
-        return f"{self._configuration}/{measurement}/run.json".format(**wildcards)
-
     def tested_split(self, wildcards: Wildcards) -> str | list[str]:
         """Return the description of the split that a run was tested on, if a figure shows rows."""
         e, kind = self._study.experiment(wildcards), DECLARED[wildcards.of_run].kind
@@ -134,8 +103,8 @@ class Reports:
             raise WorkflowError(
                 f"datasets.{wildcards.dataset}: {wildcards.of_run} shows rows of the kind {kind}"
             )
-        number = wildcards.measurement.rpartition("rep")[2]
-        seed = e.split_seed(wildcards.dataset, int(number) if number.isdigit() else None)
+        repeat = int(wildcards.measurement.rpartition("rep")[2])
+        seed = e.split_seed(wildcards.dataset, repeat)
         return f"{e.split_folder(wildcards.dataset, seed)}/dataset.json"
 
     def rows_options(self, wildcards: Wildcards, input: Any) -> list[str]:

@@ -4,17 +4,11 @@ from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
 from escala.workflow import reports
 from escala.workflow.reports import OF_RUN, OF_RUN_NAME, TABLES, history_files
 
-CAPTIONS = ROOT / "report" / "figures"
-REPORTS = reports.Reports(STUDY, CONFIGURATION, CAPTIONS)
+REPORTS = reports.Reports(STUDY)
 experiment_figures, figures_of_runs = reports.figures, reports.figures_of_runs
 report_files, table_files, traced_files = reports.files, reports.tables, reports.traced_files
-shown_run, tested_split, rows_options = (
-    REPORTS.shown_run,
-    REPORTS.tested_split,
-    REPORTS.rows_options,
-)
+tested_split, rows_options = REPORTS.tested_split, REPORTS.rows_options
 predictions_if_any, pilot_if_any = REPORTS.predictions, REPORTS.pilot
-caption, captions_of = REPORTS.caption, REPORTS.captions
 
 
 def drawn_files(e):

@@ -28,11 +28,6 @@ TITLE = "Two processes </title> & one"
 _VOID = {"meta", "link", "input", "br", "hr", "img"}
 
 
-def captions(names: Iterable[str]) -> dict[str, str]:
-    """Return the project's captions of figures."""
-    return {name: (ROOT / "report" / "figures" / f"{name}.rst").read_text() for name in names}
-
-
 def drawn(frames: dict[str, pd.DataFrame], folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Return figures as SVG, by name."""
     found = {}
@@ -66,7 +61,7 @@ def hostile(frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 def written(frames: dict[str, pd.DataFrame], figures: dict[str, str]) -> str:
     """Return the page of an experiment, beside which some of its tables lie."""
     files = [*(f"figures/{name}.svg" for name in figures), "tables/speedup.csv", "tables/runs.csv"]
-    return page(frames, "demo", TITLE, figures, captions(figures), files)
+    return page(frames, "demo", TITLE, figures, files)
 
 
 class Parsed(HTMLParser):

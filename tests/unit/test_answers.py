@@ -16,7 +16,6 @@ from escala.report import tables
 from escala.report.findings import of_section
 from escala.report.findings.verdicts import answers, headline, on_its_own, own_names
 from escala.report.history.rows import add
-from escala.report.multiqc import contents
 from escala.report.overview import overview
 from escala.report.summary import summary
 
@@ -79,8 +78,6 @@ def test_a_decided_verdict_answers_before_an_undecided_one(tmp_path, threads):
     (advice, *_) = _texts(frames, "next")
     assert advice.startswith("To save time, train with `horovod-mpi 1x2")
     assert first in summary(frames, "demo", "A title")
-    answer = contents(frames, "demo", "A title")["answer_mqc.json"]["data"]
-    assert answer.startswith("<p><strong>Yes: two processes (<code>horovod-mpi 1x2")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import sys
 
 from escala.core.declared import constants
 from escala.data import KINDS
-from escala.probes import PROBES
 from escala.report import figures
 from tests.conftest import ROOT
 
@@ -26,8 +25,8 @@ def test_every_figure_declares_what_there_is():
         assert each.category in figures.CATEGORIES
         assert each.needs is None or each.needs in figures.OCCASIONS
         assert each.kind is None or each.kind in KINDS
-        assert each.measurement in ((figures.REPEAT, *PROBES) if each.beside else (None,))
-        assert each.beside or not each.kind
+        assert each.caption.endswith(".")
+        assert each.file or not each.kind
     names = {path.stem for path in (ROOT / "escala" / "report" / "figures").glob("[!_]*.py")}
     drawing = {name for name in names if hasattr(figures.figure(name), "draw")}
     assert set(figures.DECLARED) == drawing

@@ -66,7 +66,7 @@ class Late(Probe):
     settings = section("Late.", enabled=False)
 """
 TABLE = "def rows(evidence):\n    return []\n"
-FIGURE = "CATEGORY = 'Time'\n\ndef draw(tables):\n    return None\n"
+FIGURE = "CATEGORY = 'Time'\nCAPTION = 'More.'\n\ndef draw(tables):\n    return None\n"
 
 
 #: The strategies of workloads that are trained by steps.

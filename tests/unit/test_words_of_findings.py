@@ -19,7 +19,6 @@ from escala.report.findings.verdicts import answering
 from escala.report.findings.words import Finding, quoted
 from escala.report.overview import overview
 from escala.report.page import brief, page
-from escala.report.page.times import chart
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -87,15 +86,6 @@ def test_only_the_current_runs_count_as_failed(tmp_path):
     assert "Of 2 timing runs, 2 did not end ok." in _texts(frames, "failures")
 
 
-def test_runs_that_are_not_comparable_are_no_points(frames):
-    runs = frames["runs"]
-    runs["comparable"] = runs["repeat"] > 1
-    [panel, *_] = chart(frames).specification["vconcat"]
-    sets = [layer["data"]["values"] for layer in panel["layer"]]
-    [points] = [values for values in sets if "low" not in values[0] and "seconds" in values[0]]
-    assert len(points) == runs["comparable"].sum() < len(runs)
-
-
 def test_the_first_screen_prefers_the_configuration_that_answers(frames):
     [answer] = answering(frames)
     general = Finding("Something about all.", "runs")
@@ -108,7 +98,7 @@ def test_the_first_screen_prefers_the_configuration_that_answers(frames):
 
 def test_the_page_tells_where_its_results_come_from(frames):
     frames["runs"]["hosts"] = ["n1;n2", *["n2"] * (len(frames["runs"]) - 1)]
-    parsed = Parsed(page(frames, "demo", TITLE, {}, {}))
+    parsed = Parsed(page(frames, "demo", TITLE, {}))
     told = dict(zip(parsed.text_of("dt"), parsed.text_of("dd"), strict=True))
     assert told["hosts"] == "n1, n2" and told["experiment"] == "demo"
     assert told["measurements"] == f"{len(frames['runs'])} measurements"

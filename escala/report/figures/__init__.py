@@ -3,19 +3,17 @@
 A module declares itself by constants, which are read without an import (`escala.core.declared`):
 
 - `CATEGORY`: its heading in the report, one of `CATEGORIES`;
+- `CAPTION`: the text below it on the page and in the report, with literals between two backticks;
 - `NEEDS`: a condition on the experiment, one of `OCCASIONS`; without it, the figure is always
-  drawn. `comparisons` are those of a configuration with a reference; pairs of ladders are none.
+  drawn. `comparisons` are those of a configuration with a reference; matches of ladders are none.
   The name of a probe stands for runs of this probe, and `resources by nodes` for runs of
   the probe `resources` on several numbers of nodes;
-- `BESIDE`: the name of the file beside `run.json` that a figure of one run shows;
-- `MEASUREMENT`, with `BESIDE`: the runs that have this file, `repeat` for timing runs or the name
-  of a probe. A report has the figure for the first timing run of each dataset and workload, or for
-  every run of the probe;
-- `KIND`, with `BESIDE`: the kind of the datasets whose test rows it shows. Without it, the figure
-  needs no rows.
+- `FILE`: the name of the file beside `run.json` that a figure of one run shows. A report has it
+  for the first timing run of each dataset and workload;
+- `KIND`, with `FILE`: the kind of the datasets whose test rows it shows.
 
 Modules without a category are helpers. A figure is drawn by `draw(tables)` from the tables of an
-experiment, or with `BESIDE` by `draw(run, shown)` from one run: `run` is the content of its
+experiment, or with `FILE` by `draw(run, shown)` from one run: `run` is the content of its
 `run.json`, and `shown` is an `OfRun`.
 """
 
@@ -30,9 +28,7 @@ from escala.core.declared import constants
 from escala.probes import PROBES
 
 #: Headings of the report, in the order in which figures are listed.
-CATEGORIES = ("Data", "Quality", "Examples", "Time", "Resources", "Timelines")
-#: The value of `MEASUREMENT` for timing runs.
-REPEAT = "repeat"
+CATEGORIES = ("Data", "Quality", "Examples", "Time", "Resources")
 #: Conditions that not every experiment meets.
 OCCASIONS = ("classes", "comparisons", "several nodes", "resources by nodes", "ladders", *PROBES)
 
@@ -41,10 +37,10 @@ class Figure(NamedTuple):
     """The declaration of a figure."""
 
     category: str
+    caption: str
     needs: str | None
     kind: str | None
-    beside: str | None
-    measurement: str | None
+    file: str | None
 
 
 class OfRun(NamedTuple):
@@ -52,7 +48,7 @@ class OfRun(NamedTuple):
 
     Attributes
     ----------
-    file : the file that `BESIDE` names, or None if the run left none.
+    file : the file that `FILE` names, or None if the run left none.
     split : folder of the split that the run was tested on, for figures with a `KIND`.
     pictures : folder of the photographs of its rows, as `pictures` in the module `examples` of the
         kind returns it.
@@ -69,7 +65,8 @@ def _declared() -> dict[str, Figure]:
     figures = {
         name: Figure(
             found["CATEGORY"],
-            *(found.get(each) for each in ("NEEDS", "KIND", "BESIDE", "MEASUREMENT")),
+            found["CAPTION"],
+            *(found.get(each) for each in ("NEEDS", "KIND", "FILE")),
         )
         for name, found in modules.items()
         if "CATEGORY" in found
@@ -80,17 +77,10 @@ def _declared() -> dict[str, Figure]:
 
 
 DECLARED = _declared()
-#: Drawn from the tables of every experiment, and from those of some.
-FIGURES, SOME_FIGURES = (
-    tuple(
-        name
-        for name, each in DECLARED.items()
-        if not each.beside and (each.needs is None) == always
-    )
-    for always in (True, False)
-)
-#: Drawn from one run.
-ONE_RUN = tuple(name for name, each in DECLARED.items() if each.beside)
+#: Drawn from the tables of every experiment, from those of some, and from one run.
+FIGURES = tuple(name for name, each in DECLARED.items() if not (each.file or each.needs))
+SOME_FIGURES = tuple(name for name, each in DECLARED.items() if each.needs and not each.file)
+ONE_RUN = tuple(name for name, each in DECLARED.items() if each.file)
 
 
 def figure(name: str) -> ModuleType:

@@ -14,24 +14,19 @@ from PIL import Image
 from escala.core.errors import InputError
 from escala.data.captions.examples import Example, are_captions, examples
 from escala.data.images.pictures import read_picture
-from escala.report.figures import OfRun
-from escala.report.figures.common import (
-    DPI,
-    LABEL,
-    LEGEND,
-    MUTED,
-    NOTE,
-    name_height,
-    new,
-    note,
-    wrap,
-)
-from escala.report.figures.one_run import heading, nothing
+from escala.report.figures import OfRun, common
+from escala.report.figures.looks import describe
+from escala.report.figures.text import LABEL, LEGEND, NOTE, height_of, wrap
 
 CATEGORY = "Examples"
+CAPTION = (
+    "Test pictures or scenes with the caption that a run wrote for them, its BLEU, and, after "
+    "dashes, the reference captions. The pictures are at equal distances in the order of the test "
+    "side: none was chosen by its captions. BLEU of one caption varies much more than that of all "
+    "captions together, and BLEU-N is 0 if no sequence of N words agrees."
+)
 KIND = "captions"
-BESIDE = "predictions.npy"
-MEASUREMENT = "repeat"
+FILE = "predictions.npy"
 WHAT = "Captions of test pictures"
 #: The scores of a caption, and what they are called together.
 BLEU, NAMES = ("bleu_1", "bleu_2", "bleu_3", "bleu_4"), "BLEU-1 to BLEU-4"
@@ -40,7 +35,7 @@ MOST = 8
 # In inches: the figure, a photograph with the space beside it, and the space below a picture. A
 # narrow figure is readable where it is scaled to a narrow page.
 WIDTH, PICTURE, PICTURE_MARGIN, MARGIN = 5.0, 1.3, 0.12, 0.14
-WRITTEN, GREY = MUTED[1], "0.35"
+WRITTEN, GREY = common.MUTED[1], "0.35"
 
 
 class Line(NamedTuple):
@@ -50,11 +45,6 @@ class Line(NamedTuple):
     points: float
     colour: str
     weight: str = "normal"
-
-    @property
-    def height(self) -> float:
-        """Return the height in inches."""
-        return name_height([self.text], self.points)
 
 
 def draw(run: dict, shown: OfRun) -> Figure:
@@ -66,33 +56,38 @@ def draw(run: dict, shown: OfRun) -> Figure:
     shown : the caption of each test picture, the split, and the folder of the photographs; without
         that folder the pictures are simulated scenes.
     """
-    if shown.file is None:
-        return nothing(WHAT, run, "the run left no captions")
-    predictions, pictures = np.load(shown.file, allow_pickle=False), shown.pictures
-    if not are_captions(shown.split, predictions):
-        return nothing(WHAT, run, "the predictions are not numbers of words")
-    chosen = examples(shown.split, predictions, MOST)
-    photographs = [_photograph(pictures, each.name) for each in chosen]
+    name = " ".join(run[key] for key in ("strategy", "layout", "variant", "network", "workload"))
+    data = describe(run["dataset"], run["data"]["provenance"], run["data"]["leaky"])
+    ended = f"The run ended as {run['status']}: {run['reason']}."
+    predictions = None if shown.file is None else np.load(shown.file, allow_pickle=False)
+    if predictions is None or not are_captions(shown.split, predictions):
+        why = "predictions are not numbers of words" if shown.file else "run left no captions"
+        text = f"Unavailable: the {why}. {ended if run['reason'] else ''}"
+        return common.empty(f"{WHAT}, {name}", data, text)
+    pictures, selected = shown.pictures, examples(shown.split, predictions, MOST)
+    photographs = [_photograph(pictures, each.name) for each in selected]
     left = 0.0 if pictures is None else PICTURE + PICTURE_MARGIN
     called = "Scene" if pictures is None else "Picture"
-    texts = [_lines(each, called, WIDTH - 0.2 - left) for each in chosen]
+    texts = [_lines(each, called, WIDTH - 0.2 - left) for each in selected]
     heights = [
-        max(sum(line.height for line in lines), 0.0 if photograph is None else PICTURE) + MARGIN
+        max(sum(map(_height, lines)), 0.0 if photograph is None else PICTURE) + MARGIN
         for lines, photograph in zip(texts, photographs, strict=True)
     ]
-    figure = new(WIDTH, sum(heights))
+    figure = common.new(WIDTH, sum(heights))
     axes = figure.subplots()
     # One unit of the axes is an inch.
-    for lines, photograph, top in zip(
-        texts, photographs, np.cumsum([0.0, *heights[:-1]]), strict=True
-    ):
-        _write(axes, lines, left, top)
-        if photograph is not None:
-            _show(axes, photograph, top)
+    tops = np.cumsum([0.0, *heights[:-1]])
+    for lines, photograph, top in zip(texts, photographs, tops, strict=True):
+        _show(axes, lines, photograph, left, top)
     axes.set(xlim=(0, WIDTH - 0.1), ylim=(sum(heights), 0), aspect="equal")
     axes.axis("off")
-    heading(figure, WHAT, run)
-    note(figure, _notes(run, len(predictions), len(chosen), pictures, photographs))
+    notes = [f"{len(selected)} of {len(predictions)} test pictures."]
+    scores = (run["evaluation"] or {}).get("scores", {})
+    if of_all := ", ".join(f"{scores[bleu]:.2f}" for bleu in BLEU if bleu in scores):
+        notes.append(f"{NAMES} of the captions of all test pictures: {of_all}.")
+    if pictures is not None and (missing := sum(each is None for each in photographs)):
+        notes.append(f"Photographs that are missing or damaged: {missing}.")
+    common.finish(figure, [WHAT, name, data], [*notes, *[ended] * (run["status"] != "ok")])
     return figure
 
 
@@ -114,11 +109,8 @@ def _lines(example: Example, called: str, inches: float) -> list[Line]:
     ]
 
 
-def _write(axes: Axes, lines: Sequence[Line], left: float, top: float) -> None:
-    for line in lines:
-        text, points, colour, weight = line
-        axes.text(left, top, text, fontsize=points, color=colour, weight=weight, va="top")
-        top += line.height
+def _height(line: Line) -> float:
+    return height_of([line.text], line.points)
 
 
 def _photograph(pictures: Path | None, name: str) -> np.ndarray | None:
@@ -129,26 +121,20 @@ def _photograph(pictures: Path | None, name: str) -> np.ndarray | None:
         picture = Image.fromarray(read_picture(pictures / name, "rgb", None))
     except InputError:
         return None
-    picture.thumbnail((round(PICTURE * DPI),) * 2)
+    picture.thumbnail((round(PICTURE * common.DPI),) * 2)
     return np.asarray(picture)
 
 
-def _show(axes: Axes, photograph: np.ndarray, top: float) -> None:
-    """Show a photograph in the square of the side `PICTURE` at the left edge."""
-    height, width = (PICTURE * side / max(photograph.shape[:2]) for side in photograph.shape[:2])
-    axes.imshow(photograph, extent=(0, width, top + height, top))
-
-
-def _notes(
-    run: dict, rows: int, shown: int, pictures: Path | None, photographs: Sequence
-) -> list[str]:
-    scores = (run["evaluation"] or {}).get("scores", {})
-    of_all = [f"{scores[name]:.2f}" for name in BLEU if name in scores]
-    missing = pictures is not None and sum(each is None for each in photographs)
-    return [
-        f"{shown} of {rows} test pictures, at equal distances in their order. The lines that begin "
-        "with a dash are the reference captions.",
-        *[f"{NAMES} of the captions of all test pictures: {', '.join(of_all)}."] * bool(of_all),
-        *[f"Photographs that are missing or damaged: {missing}."] * bool(missing),
-        *[f"The run ended as {run['status']}: {run['reason']}."] * (run["status"] != "ok"),
-    ]
+def _show(
+    axes: Axes, lines: Sequence[Line], photograph: np.ndarray | None, left: float, top: float
+) -> None:
+    """Write lines below each other, and show a photograph at the left edge beside them."""
+    if photograph is not None:
+        height, width = (
+            PICTURE * side / max(photograph.shape[:2]) for side in photograph.shape[:2]
+        )
+        axes.imshow(photograph, extent=(0, width, top + height, top))
+    for line in lines:
+        text, points, colour, weight = line
+        axes.text(left, top, text, fontsize=points, color=colour, weight=weight, va="top")
+        top += _height(line)

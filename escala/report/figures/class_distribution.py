@@ -5,27 +5,20 @@ from __future__ import annotations
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from escala.report.figures.common import (
-    LABEL,
-    PANEL_TITLE,
-    Tables,
-    empty,
-    grid,
-    legend_of,
-    name_height,
-    new,
-    note,
-    ordered_palette,
-    title,
-    wrap,
-)
+from escala.report.figures import common
 from escala.report.figures.looks import describe, described
-from escala.report.tables.data import STAGES
+from escala.report.figures.text import LABEL, PANEL_TITLE, height_of, wrap
 
 CATEGORY = "Data"
+CAPTION = (
+    "Sequences of each class, as read and after dropping exact duplicates. Beside them the "
+    "training rows before and after oversampling and the test rows, all of the dataset's first "
+    "split."
+)
 NEEDS = "classes"
 WHAT = "Class distribution"
-STAGE_NAMES = {
+#: Columns of the table of classes, and their names.
+STAGES = {
     "records": "read",
     "kept": "without duplicates",
     "train": "training",
@@ -34,24 +27,26 @@ STAGE_NAMES = {
 }
 
 
-def draw(tables: Tables) -> Figure:
+def draw(tables: common.Tables) -> Figure:
     """Draw a bar per class and stage, a panel per dataset, of its first split."""
     classes = tables["classes"]
     if classes.empty:
-        return empty(WHAT, described(tables["runs"]), "No dataset has rows of classes.")
+        return common.empty(WHAT, described(tables["runs"]), "No dataset has rows of classes.")
     datasets = list(classes.groupby("dataset", sort=False))
     columns = min(len(datasets), 2)
     shown = {name: wrap(name, 1.4, LABEL) for name in classes["class"].unique()}
-    row = max(0.75, name_height(shown.values()) + 0.1)
+    row = max(0.75, height_of(shown.values()) + 0.1)
     height = max(2.0, row * max(frame["class"].nunique() for _, frame in datasets)) + 0.9
-    figure = new(5.0 * columns + 2.5, height * -(-len(datasets) // columns))
-    names = list(STAGE_NAMES.values())
-    for axes, (dataset, frame) in zip(grid(figure, len(datasets), columns), datasets, strict=True):
-        first = frame[frame["split_seed"] == frame["split_seed"].iloc[0]]
+    figure = common.new(5.0 * columns + 2.5, height * -(-len(datasets) // columns))
+    names, notes = list(STAGES.values()), []
+    panels = common.grid(figure, len(datasets), columns)
+    for axes, (dataset, frame) in zip(panels, datasets, strict=True):
+        seed, *more = frame["split_seed"].unique()
+        first = frame[frame["split_seed"] == seed]
         long = first.melt(["class", "provenance", "leaky"], list(STAGES), "stage", "rows")
         sns.barplot(
-            long.replace({"stage": STAGE_NAMES, "class": shown}), x="rows", y="class",
-            hue="stage", hue_order=names, palette=ordered_palette(names), ax=axes,
+            long.replace({"stage": STAGES, "class": shown}), x="rows", y="class", hue="stage",
+            hue_order=names, palette=common.ordered_palette(names), ax=axes,
         )  # fmt: skip
         for bars in axes.containers:
             axes.bar_label(bars, fmt="{:.0f}", padding=2, fontsize=7)
@@ -62,13 +57,8 @@ def draw(tables: Tables) -> Figure:
         if len(datasets) > 1:
             heading = describe(dataset, *first[["provenance", "leaky"]].iloc[0])
             axes.set_title(wrap(heading, 3.6, PANEL_TITLE))
-    legend_of(figure, figure.axes, "stage")
-    title(figure, WHAT, classes)
-    seeds = classes.groupby("dataset", sort=False)["split_seed"].unique()
-    note(figure, [_split_note(dataset, split) for dataset, split in seeds.items()])
+        others = f"; {len(more)} more in classes.csv" if more else ""
+        notes.append(f"{dataset}: training and test rows of the split with seed {seed}{others}.")
+    common.legend_of(figure, figure.axes, "stage")
+    common.finish(figure, [WHAT, described(classes)], notes)
     return figure
-
-
-def _split_note(dataset: str, seeds: list[int]) -> str:
-    more = f"; {len(seeds) - 1} more in classes.csv" if len(seeds) > 1 else ""
-    return f"{dataset}: training and test rows of the split with seed {seeds[0]}{more}."

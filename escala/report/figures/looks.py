@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from escala.strategies import STRATEGIES
 
 Colour = tuple[float, float, float]
 
-#: The palette *colorblind* of seaborn, which the page would import only for these colours.
+#: The palette *colorblind* of seaborn, which findings would import only for these colours.
 _COLOURBLIND = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494",
     "#ece133", "#56b4e9",
@@ -43,7 +42,8 @@ def strategy_look(strategy: str) -> Look:
     if strategy not in STRATEGIES:
         return Look((0.0, 0.0, 0.0), "x", "-", "full")
     place = _look_places()[strategy]
-    colour = _rgb(_COLOURBLIND[place % len(_COLOURBLIND)])
+    code = _COLOURBLIND[place % len(_COLOURBLIND)]
+    colour = tuple(part / 255 for part in bytes.fromhex(code.removeprefix("#")))
     return Look(colour, MARKERS[place % len(MARKERS)], "-", "full")
 
 
@@ -56,34 +56,23 @@ def _look_places() -> dict[str, int]:
     return dict(zip([*names, *others], [*range(len(names)), *free, *further], strict=False))
 
 
-def _rgb(code: str) -> Colour:
-    return tuple(part / 255 for part in bytes.fromhex(code.removeprefix("#")))
+def looks(frame: pd.DataFrame) -> dict[str, Look]:
+    """Return the look of every label of a table, in the order of the strategies.
 
-
-def hex_code(colour: Colour) -> str:
-    """Return a colour as in style sheets, such as `#0173b2`."""
-    return f"#{bytes(round(255 * part) for part in colour).hex()}"
-
-
-def looks(frame: pd.DataFrame, name: str = "label") -> dict[str, Look]:
-    """Return the look of every series of a table, in the order of the strategies.
-
-    Several series of one strategy have its marker, and differ in shade, line and filling.
+    Several labels of one strategy have its marker, and differ in shade, line and filling.
 
     Parameters
     ----------
-    frame : a table with the columns `strategy` and `name`.
-    name : the column that names the series.
+    frame : a table with the columns `strategy` and `label`.
     """
-    places = _places(frame["strategy"])
-    pairs = frame.loc[places.sort_values(kind="stable").index, [name, "strategy"]]
-    pairs = pairs.drop_duplicates(name)
-    strategies = dict(zip(pairs[name], pairs["strategy"], strict=True))
-    found = {}
-    for series, strategy, number in _numbered(strategies):
-        look = strategy_look(strategy)
+    ordered = frame.loc[_places(frame["strategy"]).sort_values(kind="stable").index]
+    rows = ordered[["label", "strategy"]].drop_duplicates("label")
+    found, counts = {}, Counter[str]()
+    for label, strategy in rows.itertuples(index=False):
+        look, number = strategy_look(strategy), counts[strategy]
         line, fill = _LINES[number % len(_LINES)], _FILLS[number % len(_FILLS)]
-        found[series] = Look(shade(look.colour, number), look.marker, line, fill)
+        found[label] = Look(shade(look.colour, number), look.marker, line, fill)
+        counts[strategy] += 1
     return found
 
 
@@ -106,35 +95,14 @@ def _places(strategies: pd.Series) -> pd.Series:
 
 def shade(colour: Colour, number: int) -> Colour:
     """Return a colour itself (number 0), lighter (1), darker (2), and so on in turn."""
-    towards, share = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))[number % 3]
-    return tuple((1 - share) * part + share * towards for part in colour)
-
-
-def shades(groups: Mapping[str, str], colours: Mapping[str, Colour]) -> dict[str, Colour]:
-    """Return the colour of each name: a shade of the colour of its group.
-
-    Parameters
-    ----------
-    groups : the group of each name.
-    colours : the colour of each group.
-    """
-    return {name: shade(colours[group], number) for name, group, number in _numbered(groups)}
-
-
-def _numbered(groups: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
-    """Yield each name with its group and its number in the group, from 0."""
-    counts = Counter[str]()
-    for name, group in groups.items():
-        yield name, group, counts[group]
-        counts[group] += 1
+    towards, fraction = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))[number % 3]
+    return tuple((1 - fraction) * part + fraction * towards for part in colour)
 
 
 def described(frame: pd.DataFrame) -> str:
     """Name the datasets in a table, with their provenance."""
     datasets = frame[["dataset", "provenance", "leaky"]].drop_duplicates()
-    return ", ".join(
-        describe(row.dataset, row.provenance, row.leaky) for row in datasets.itertuples()
-    )
+    return ", ".join(describe(*row) for row in datasets.itertuples(index=False))
 
 
 def describe(dataset: str, provenance: str, leaky: bool) -> str:

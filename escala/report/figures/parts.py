@@ -1,11 +1,18 @@
-"""Provide names and colours of the parts of a training step, and names of the ranks."""
+"""Provide names and colours of the parts of a training step, and the rows of the ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from escala.analysis.attribution import PARTS, UNEXPLAINED
-from escala.report.figures.common import palette
+from escala.report.figures import common
+from escala.report.figures.looks import in_order
+from escala.report.figures.text import height_of, wrapped_names
+from escala.report.tables.views import labelled
 
 NAMES = {
     "input": "input",
@@ -18,16 +25,36 @@ NAMES = {
     "negotiation": "negotiation and cycle",
     UNEXPLAINED: "unexplained",
 }
-COLOURS = palette(PARTS) | {UNEXPLAINED: (0.75, 0.75, 0.75)}
+COLOURS = common.palette(PARTS) | {UNEXPLAINED: (0.75, 0.75, 0.75)}
+MILLISECONDS = 1000
 
 
-def rank_names(table: pd.DataFrame) -> pd.Series:
-    """Return the configuration and the rank of each row, with what it trains where that varies.
+def measured(table: pd.DataFrame, missing: str) -> tuple[pd.DataFrame, list[str]]:
+    """Return the parts that were measured, and a note on each configuration without any.
+
+    The column `bar` names the configuration and the rank, with what it trains where that varies.
 
     Parameters
     ----------
-    table : with the columns `dataset`, `workload`, `label` and `rank`.
+    missing : what the latter lack.
     """
-    varying = [key for key in ("dataset", "workload") if table[key].nunique() > 1]
-    configurations = table[[*varying, "label"]].agg(" ".join, axis=1)
-    return configurations + ", rank\u00a0" + table["rank"].astype(str)
+    table = labelled(table, table)
+    failed = table[table["part"].isna()]
+    ended = [row.reason if row.status == "ok" else f"{row.status}: {row.reason}"
+             for row in failed.itertuples()]  # fmt: skip
+    why = [f"{missing}: {of}: {end}." for of, end in zip(failed["label"], ended, strict=True)]
+    parts = in_order(table.dropna(subset=["part"]))
+    varying = [key for key in ("dataset", "workload") if parts[key].nunique() > 1]
+    names = parts[[*varying, "label"]].agg(" ".join, axis=1) if len(parts) else ""
+    return parts.assign(bar=names + ", rank\u00a0" + parts["rank"].astype(str)), why
+
+
+def rows_of_ranks(names: Sequence[str]) -> tuple[Figure, Axes]:
+    """Return a figure with a named row for each rank, the first at the top."""
+    wrapped = wrapped_names(names)
+    figure = common.new(9.5, max(0.4, height_of(wrapped) + 0.1) * len(wrapped) + 0.6)
+    axes = figure.subplots()
+    axes.set_yticks(range(len(wrapped)), wrapped)
+    axes.set_ylim(len(wrapped) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    return figure, axes

@@ -3,89 +3,62 @@
 from __future__ import annotations
 
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.report.figures.common import (
-    LABEL,
-    PANEL_TITLE,
-    Tables,
-    empty,
-    legend_below,
-    markers,
-    network_names,
-    new,
-    note,
-    ordered_palette,
-    panels_by_nodes,
-    title,
-    with_nodes,
-    wrap,
-)
-from escala.report.figures.looks import described, in_order, strategy_look
-from escala.report.figures.resources import NETWORK, SHOWN, not_sampled
-from escala.report.tables.views import labelled
+from escala.report.figures import by_nodes, common
+from escala.report.figures.looks import described, strategy_look
+from escala.report.figures.resources import NETWORK, SHOWN, sampled, unavailable
+from escala.report.figures.text import PANEL_TITLE, wrap
 
 CATEGORY = "Resources"
+CAPTION = (
+    "Mean use of the processor (100 % is one core), memory and network by the processes of a "
+    "configuration, by the number of nodes, with a line for each network and each number of "
+    "processes a node, and a row for each strategy and variant. Bars are the range over processes. "
+    "Sampled during the training steps of one epoch, in a run of its own that is not timed. Bytes "
+    "are those of the network's interface, which processes share, on an axis that is logarithmic "
+    "from 0.1 MB/s on. Configurations on one node have the markers of their strategy."
+)
 NEEDS = "resources by nodes"
 WHAT = "Mean resources of a process by nodes and network"
-_DATA = ["dataset", "workload"]
 _MEANS = SHOWN[:4]
-# The height of a panel, in inches.
-_PANEL = 1.9
 #: The end of an axis, as a multiple of the end that matplotlib chooses.
 _ABOVE = 1.15
 #: In MB/s: below it, the axis of a network is linear, so that it begins at 0.
 _LINEAR_BELOW = 0.1
 
 
-def draw(tables: Tables) -> Figure:
+def draw(tables: common.Tables) -> Figure:
     """Draw means over processes with their range; lines connect the nodes of one network."""
-    resources = with_nodes(labelled(tables["resources"], tables["resources"]))
-    sampled = in_order(resources[resources["rank"].notna()])
-    why = not_sampled(resources)
-    across = sampled[sampled["nodes"] > 1]
+    processes, why = sampled(tables)
+    processes = by_nodes.with_nodes(processes)
+    across = processes[processes["nodes"] > 1]
     if across.empty:
-        no_nodes = "Nothing was sampled on several nodes."
-        return empty(WHAT, described(resources), " ".join([no_nodes, *why]))
-    parts = panels_by_nodes(across)
-    names = network_names(tables["runs"], across["network"].unique())
-    figure = new(5.8, 2 * _PANEL * len(parts) + 0.4)
-    grid = figure.subplots(2 * len(parts), 2, squeeze=False, sharex=True)
-    by_part = grid.reshape(len(parts), len(_MEANS))
-    for row, (heading, frame) in zip(by_part, parts, strict=True):
-        one_node = sampled[sampled["nodes"] == 1].merge(frame[_DATA].drop_duplicates())
-        for axes, (column, _, unit) in zip(row, _MEANS, strict=True):
+        why = " ".join(["Nothing was sampled on several nodes.", *why])
+        return common.empty(WHAT, described(tables["resources"]), why)
+    parts = by_nodes.panels(across)
+    names = by_nodes.network_names(tables["runs"], across["network"].unique())
+    figure = common.new(11, 2.2 * len(parts))
+    grid = figure.subplots(len(parts), len(_MEANS), squeeze=False, sharex=True, sharey="col")
+    for row, (heading, frame) in zip(grid, parts, strict=True):
+        data = frame[["dataset", "workload"]].drop_duplicates()
+        one_node = processes[processes["nodes"] == 1].merge(data)
+        for axes, (column, what, unit) in zip(row, _MEANS, strict=True):
             _panel(axes, frame, one_node, names, column, unit)
-        # It stands above both panels of its row.
-        row[0].set_title(wrap(heading, 4.6, PANEL_TITLE), loc="left")
-    for column_axes, (column, what, _) in zip(by_part.T, _MEANS, strict=True):
-        first, *others = column_axes
-        # Axes that share take the limits of the first, and not those of the row with the most.
-        top = max(axes.get_ylim()[1] for axes in column_axes)
-        for axes in others:
-            axes.sharey(first)
+            axes.set_ylabel(what)
+        # It stands above all panels of its row.
+        row[0].set_title(wrap(heading, 6.0, PANEL_TITLE), loc="left")
+    for axes, (column, _, _) in zip(grid[0], _MEANS, strict=True):
+        top = axes.get_ylim()[1]
         if column in NETWORK:
-            first.set_yscale("symlog", linthresh=_LINEAR_BELOW)
-            first.yaxis.set_major_formatter("{x:g}")
-        first.set_ylim(0, _ABOVE * top)
-        for axes in column_axes:
-            axes.set_ylabel(wrap(what, _PANEL, LABEL))
+            axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+            axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_ylim(0, _ABOVE * top)
     for axes in grid[-1]:
         axes.set(xlabel="nodes", xticks=sorted({1, *across["nodes"]}))
-    title(figure, WHAT, sampled)
-    note(
-        figure,
-        [
-            "During the training steps of one epoch, in a run of its own that is not timed. Means "
-            "over the processes of a configuration, bars: their range. Bytes are those of the "
-            "interface, for all processes that share it; 100 % is one core. Configurations on one "
-            "node of the same data have the markers of their strategy.",
-            *why,
-        ],
-    )
-    legend_below(figure, grid.flat, "network: measured Mbit/s")
+    common.legend_of(figure, grid.flat, "network: measured Mbit/s")
+    common.finish(figure, [WHAT, described(processes)], why)
     return figure
 
 
@@ -98,40 +71,15 @@ def _panel(
     unit: float,
 ) -> None:
     """Draw the means of a column by network and processes a node, and those on one node."""
-    several = frame["processes"].nunique() > 1
-    a_node = ", " + frame["processes"].astype(str) + " a node"
-    series = frame["network"].map(names).astype(object) + (a_node if several else "")
-    known = frame.assign(series=series, value=_values(frame, column, unit)).dropna(subset="value")
-    known = known.sort_values("network", key=lambda column: column.map(list(names).index))
-    networks = known.drop_duplicates("series").set_index("series")["network"]
-    colours, shapes = ordered_palette(list(names)), markers(list(names))
     for label, each in one_node.groupby("label", sort=False):
         look = strategy_look(each["strategy"].iloc[0])
-        mean = _values(each, column, unit).mean()
         style = {"color": look.colour, "fillstyle": "none", "clip_on": False}
-        axes.plot(1, mean, look.marker, label=label, **style)
-    if known.empty:
-        axes.text(0.5, 0.5, "unavailable", transform=axes.transAxes, ha="center", style="italic")
+        axes.plot(1, each[column].astype(float).mean() / unit, look.marker, label=label, **style)
+    if frame[column].isna().all():
+        unavailable(axes)
         return
-    sns.lineplot(
-        known,
-        x="nodes",
-        y="value",
-        hue="series",
-        style="series",
-        palette={name: colours[network] for name, network in networks.items()},
-        markers={name: shapes[network] for name, network in networks.items()},
-        dashes=False,
-        estimator="mean",
-        errorbar=("pi", 100),
-        err_style="bars",
-        err_kws={"capsize": 3},
-        ax=axes,
-    )
-    axes.get_legend().remove()
-    axes.set_ylabel("")
-
-
-def _values(frame: pd.DataFrame, column: str, unit: float) -> pd.Series:
-    """Return a column in the unit of its axis, NaN where it is unknown."""
-    return frame[column].astype(float) / unit
+    for label, rows, look in by_nodes.lines(frame, names):
+        values = rows.assign(value=rows[column].astype(float) / unit).groupby("nodes")["value"]
+        means, least, most = values.mean(), values.min(), values.max()
+        bars = [means - least, most - means]
+        axes.errorbar(means.index, means, yerr=bars, capsize=3, label=label, **look)

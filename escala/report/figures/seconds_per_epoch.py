@@ -1,6 +1,13 @@
-"""Draw the training seconds per epoch of every configuration."""
+"""Draw the training time of every configuration, narrow enough for the first screen of a phone.
+
+Names stand above the marks. Where a reader of the SVG points at a row, its values are told.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -9,132 +16,270 @@ from matplotlib.figure import Figure
 
 from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
 from escala.record.comparable import CONFIGURATION
-from escala.report.figures.common import (
-    PANEL_TITLE,
-    Tables,
-    cut_short,
-    gaps,
-    left_out,
-    name_height,
-    new,
-    not_all,
-    note,
-    nothing_trained_by_steps,
-    panel_title,
-    panels,
-    title,
-    without_data,
-    wrap,
-    wrapped_names,
+from escala.report.figures import common
+from escala.report.figures.looks import Colour, described, in_order, significant, strategy_look
+from escala.report.figures.text import PANEL_TITLE, height_of, wrap
+from escala.report.findings.verdicts import (
+    Compared,
+    Ratio,
+    against_main,
+    in_brief,
+    interval,
+    names_of_reference,
+    of_epochs,
+    on_its_own,
+    own_names,
+    rows_of,
 )
-from escala.report.figures.looks import in_order, significant, strategy_look
-from escala.report.tables.views import (
-    fastest,
-    labelled,
-    only_whole_runs,
-    per_epoch,
-    trained_by_steps,
-)
+from escala.report.tables.views import labelled, names_of_rows, per_epoch
 
 CATEGORY = "Time"
+CAPTION = (
+    "Training time of each configuration: of an epoch, or of the whole run of a program that tells "
+    "of no epochs, and, where the experiment has a target accuracy, until it was reached. Nothing "
+    "but training steps is in it. Values are in the table ``configurations``."
+)
 WHAT = "Training time per epoch"
+#: Configurations of a dataset and workload.
+MOST = 20
+# In inches: the figure, the names and the values in it, and what is above and below the marks.
+_WIDTH, _NAME, _VALUE, _ABOVE, _BELOW = 4.6, 2.9, 1.2, 0.16, 0.2
+_FLOOR, _BAND = "#fbf0cf", "#d8dde2"
+_MAIN = "1 (the main reference)"
 
 
-def draw(tables: Tables) -> Figure:
+class Row(NamedTuple):
+    """What a panel shows of a configuration. Times are seconds, NaN where unknown.
+
+    Attributes
+    ----------
+    ends : of the interval of the median.
+    value : the median in words, or why there is none.
+    told : names and texts of all its values.
+    predicted : lower end, median and upper end of a prediction.
+    basis : of the prediction, one of `escala.analysis.cost_model.predictions.BASES`.
+    floor : ends of the times that cannot be told from that of the main reference.
+    """
+
+    name: str
+    colour: Colour
+    seconds: float
+    ends: tuple[float, float]
+    runs: Sequence[float]
+    value: str
+    told: dict[str, str]
+    ideal: float = math.nan
+    predicted: tuple[float, float, float] = (math.nan,) * 3
+    basis: str = ""
+    floor: tuple[float, float] = (math.nan,) * 2
+
+
+class Panel(NamedTuple):
+    """The times of a dataset and workload: of an epoch, or to the target accuracy."""
+
+    title: str
+    axis: str
+    rows: list[Row]
+
+
+def draw(tables: common.Tables) -> Figure:
     """Draw a row per configuration: the median with its 95 % interval, and each run as a point."""
-    everything, of_steps = tables, trained_by_steps(tables)
-    tables = fastest(of_steps)
-    if tables["runs"].empty:
-        return nothing_trained_by_steps(WHAT, everything)
-    configurations = labelled(tables["configurations"], tables["runs"])
-    if not (configurations["kind"] != "unavailable").any():
-        return without_data(WHAT, tables, "times measured at one sitting")
-    runs = labelled(tables["runs"], tables["runs"])
-    runs = runs[(runs["status"] == "ok") & runs["comparable"]]
-    predictions = tables["predictions"].dropna(subset="predicted_low_seconds_per_epoch")
-    bands = predictions.set_index(list(CONFIGURATION))
-    parts = [(names, in_order(frame)) for names, frame in panels(configurations)]
-    row = max(0.42, name_height(_names(configurations)) + 0.15)
-    sizes = [len(frame) for _, frame in parts]
-    figure = new(8, row * sum(sizes) + 0.9 * len(parts))
-    grid = figure.subplots(len(parts), 1, squeeze=False, height_ratios=sizes)[:, 0]
-    for axes, ((dataset, workload), frame) in zip(grid, parts, strict=True):
-        shown = runs[(runs["dataset"] == dataset) & (runs["workload"] == workload)]
-        _panel(axes, frame.reset_index(drop=True), shown, bands)
-        axes.set_xlabel(f"{per_epoch(tables, workload)} (s)")
-        axes.set_title(wrap(panel_title(workload, frame, len(parts) > 1), 5.0, PANEL_TITLE))
-    title(figure, per_epoch(tables).capitalize(), configurations)
-    note(
-        figure,
-        [
-            *["Training steps only."] * (not only_whole_runs(tables)),
-            "Bars: 95 % interval of the median, which is the range "
-            "for fewer than six runs; points: single runs of all sessions. Machines drift between "
-            "sessions: for ratios see the figure on speed-up.",
-            *[_BANDS] * bool((bands["basis"] != BOUNDS).any()),
-            *[_BOUNDS] * bool((bands["basis"] == BOUNDS).any()),
-            *left_out(everything),
-            *not_all(of_steps, tables),
-            *gaps(tables["runs"]),
-        ],
-    )
+    shown, notes = common.selected(tables, MOST, by_steps=True)
+    if shown["runs"].empty:
+        return common.empty(WHAT, described(tables["runs"]), " ".join(notes))
+    if not (shown["configurations"]["kind"] != "unavailable").any():
+        return common.without_data(WHAT, shown, "times measured at one sitting")
+    panels = list(_panels(shown))
+    texts = [
+        text
+        for panel in panels
+        for row in panel.rows
+        for text in (wrap(row.name, _NAME, common.LABEL), wrap(row.value, _VALUE, common.LABEL))
+    ]
+    height = height_of(texts) + _ABOVE + _BELOW
+    heights = [height * len(panel.rows) for panel in panels]
+    figure = common.new(_WIDTH, sum(heights) + 0.8 * len(panels))
+    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+    for axes, panel in zip(grid.flat, panels, strict=True):
+        _draw_panel(axes, panel, height)
+    what = per_epoch(shown).capitalize()
+    rows = [row for panel in panels for row in panel.rows]
+    data = described(shown["configurations"])
+    common.finish(figure, [what, data], [_reading(rows), *notes])
     return figure
 
 
-_BANDS = (
-    "Grey bands: what the cost model predicts, with its 90 % interval for a further run; hatched "
-    "where it goes beyond what was calibrated."
-)
-
-_BOUNDS = (
-    "Grey bands of programs: estimated bounds, from full overlap of computing and exchange to none."
-)
-
-
-def _panel(axes: Axes, frame: pd.DataFrame, runs: pd.DataFrame, bands: pd.DataFrame) -> None:
-    for row in frame.itertuples():
-        colour = strategy_look(row.strategy).colour
-        names = tuple(getattr(row, name) for name in CONFIGURATION)
-        if names in bands.index:
-            _band(axes, row.Index, bands.loc[names])
-        if row.kind == "unavailable":
-            why = "no run ended ok" + " at one sitting" * bool(row.runs_ok)
-            axes.text(
-                0.01, row.Index, why, va="center", style="italic",
-                transform=axes.get_yaxis_transform(),
-            )  # fmt: skip
-            continue
-        points = runs.loc[runs["label"] == row.label, "train_seconds_per_epoch"].astype(float)
-        offsets = np.linspace(-0.12, 0.12, len(points)) if len(points) > 1 else [0.0]
-        axes.scatter(points, row.Index + np.array(offsets), s=14, color=colour, alpha=0.5, zorder=2)
-        median = row.train_seconds_per_epoch
-        if pd.notna(row.train_low_seconds_per_epoch):
-            ends = (row.train_low_seconds_per_epoch, row.train_high_seconds_per_epoch)
-            axes.hlines(row.Index, *ends, color=colour, linewidth=2, zorder=3)
-        axes.scatter(median, row.Index, s=70, marker="|", color=colour, linewidth=2.5, zorder=4)
-        axes.annotate(
-            f"{significant(median)} s", (median, row.Index), (0, 7), textcoords="offset points",
-            ha="center", fontsize=8,
-        )  # fmt: skip
-    axes.set_yticks(range(len(frame)), _names(frame))
-    axes.set_ylim(len(frame) - 0.4, -0.7)
-    axes.set_xlim(0, 1.08 * axes.dataLim.x1)
-
-
-def _band(axes: Axes, place: int, predicted: pd.Series) -> None:
-    """Draw the interval of a prediction behind the points, and its median."""
-    median, low, high = (
-        predicted[f"predicted{end}_seconds_per_epoch"] for end in ("", "_low", "_high")
+def _panels(tables: common.Tables) -> Iterator[Panel]:
+    """Yield the panels; times to the target come first where they decide, as batches differ."""
+    configurations, runs = (
+        labelled(tables[name], tables["runs"]) for name in ("configurations", "runs")
     )
-    hatch = "////" if predicted["basis"] == EXTRAPOLATED else None
-    axes.barh(
-        place, high - low, left=low, height=0.6, color="0.88", edgecolor="0.7", linewidth=0,
-        hatch=hatch, zorder=1,
-    )  # fmt: skip
-    if pd.notna(median):
-        axes.vlines(median, place - 0.3, place + 0.3, color="0.5", linewidth=1, zorder=1)
+    runs = runs[(runs["status"] == "ok") & runs["comparable"]]
+    compared = {own_names(each): each for each in rows_of(against_main(tables))}
+    several = len(common.panels(configurations)) > 1
+    for (dataset, workload), frame in common.panels(
+        in_order(configurations.fillna({"reference": 0}))
+    ):
+        group = runs[(runs["dataset"] == dataset) & (runs["workload"] == workload)]
+        by_label = dict(iter(group.groupby("label")))
+        title = common.panel_title(workload, frame, several)
+        epochs, to_target, decides = [], [], False
+        for row in frame.itertuples():
+            against, timed = compared.get(own_names(row)), by_label.get(row.label, group.iloc[:0])
+            epochs.append(_of_epoch(row, timed, against, tables))
+            to_target.append(_to_target(row, timed, against))
+            decides |= against is not None and on_its_own(against).to_target
+        panels = [Panel(title, f"{per_epoch(tables, workload)} (s)", epochs)]
+        targets = frame.loc[frame["time_to_target_kind"] != "unavailable", "target_accuracy"]
+        if targets.notna().any():
+            axis = f"training time to accuracy {targets.dropna().iloc[0]:g} (s)"
+            panels.append(Panel(title, axis, to_target))
+        yield from panels[::-1] if decides else panels
 
 
-def _names(frame: pd.DataFrame) -> list[str]:
-    shared = np.where(frame["oversubscribed"], "\n(oversubscribed)", "")
-    return wrapped_names(frame["label"] + shared + cut_short(frame))
+def _of_epoch(row, runs: pd.DataFrame, against: Compared | None, tables: common.Tables) -> Row:
+    """Return what is known of the time of an epoch.
+
+    Parameters
+    ----------
+    row, runs : of the table `configurations`, and its rows of `runs`.
+    against : its comparison with its main reference, if it has one.
+    """
+    seconds = float(row.train_seconds_per_epoch)
+    ends = (row.train_low_seconds_per_epoch, row.train_high_seconds_per_epoch)
+    about = "≈ " * (row.kind == "estimated")
+    value = f"{about}{significant(seconds)} s"
+    if row.kind == "unavailable" or math.isnan(seconds):
+        seconds, value = math.nan, "no run ended ok" + " at one sitting" * bool(row.runs_ok)
+    found = Row(
+        row.label + " (oversubscribed)" * bool(row.oversubscribed),
+        strategy_look(row.strategy).colour,
+        seconds,
+        ends,
+        list(runs["train_seconds_per_epoch"].astype(float)),
+        value,
+        {"training time": about + _time(seconds, *ends)},
+    )
+    names = own_names(row)
+    reference = names if against is None else names_of_reference(against)
+    known = _by_configuration(tables["configurations"], "train_seconds_per_epoch")
+    of_reference = float(known.get(reference, math.nan))
+    if against is not None:
+        found.told["ratio to the main reference"] = _ratio(of_epochs(against))
+        found.told["verdict"] = in_brief(on_its_own(against))
+        if pd.notna(against.reference_cores):
+            ideal = of_reference * against.reference_cores / against.cores
+            found = found._replace(ideal=float(ideal))
+            found.told["ideal"] = _time(ideal)
+    elif row.reference == 1:
+        found.told["ratio"] = _MAIN
+    predictions = tables["predictions"].set_index(list(CONFIGURATION))
+    if names in predictions.index:
+        predicted = predictions.loc[names]
+        low, middle, high = (
+            float(predicted[f"predicted{end}_seconds_per_epoch"]) for end in ("_low", "", "_high")
+        )
+        found.told["predicted"] = _time(middle, low, high)
+        found = found._replace(predicted=(low, middle, high), basis=predicted["basis"])
+    floor = float(_by_configuration(tables["noise"], "floor").get(reference, math.nan))
+    if not math.isnan(floor):
+        found.told["noise floor of the main reference"] = f"{100 * floor:.1f} %"
+    found.told["runs ok"] = f"{row.runs_ok} of {row.runs_ok + row.runs_failed}"
+    return found._replace(floor=(of_reference / (1 + floor), of_reference * (1 + floor)))
+
+
+def _to_target(row, runs: pd.DataFrame, against: Compared | None) -> Row:
+    """Return what is known of the time to the target accuracy; it is a bound if censored."""
+    known = row.time_to_target_kind != "unavailable" and pd.notna(row.time_to_target_seconds)
+    seconds = float(row.time_to_target_seconds) if known else math.nan
+    ends = (row.time_to_target_low_seconds, row.time_to_target_high_seconds)
+    bound = "> " * (row.time_to_target_kind == "censored")
+    reached = runs[runs["time_to_target_kind"] == "measured"]["time_to_target_seconds"]
+    told = {"training time": bound + _time(seconds, *ends)}
+    if against is not None and (found := on_its_own(against)).to_target:
+        told |= {"ratio to the main reference": _ratio(found.ratio), "verdict": in_brief(found)}
+    elif row.reference == 1:
+        told["ratio"] = _MAIN
+    value = f"{bound}{significant(seconds)} s" if known else "no result"
+    colour = strategy_look(row.strategy).colour
+    return Row(row.label, colour, seconds, ends, list(reached.dropna().astype(float)), value, told)
+
+
+def _by_configuration(frame: pd.DataFrame, column: str) -> dict[tuple, float]:
+    return dict(zip(names_of_rows(frame), frame[column], strict=True))
+
+
+def _time(seconds: float, low: float = math.nan, high: float = math.nan) -> str:
+    if pd.isna(seconds):
+        return "–" if pd.isna(low) else f"{significant(low)}–{significant(high)} s"
+    ends = "" if pd.isna(low) or pd.isna(high) else f" ({significant(low)}–{significant(high)})"
+    return f"{significant(seconds)} s{ends}"
+
+
+def _ratio(ratio: Ratio) -> str:
+    return "–" if pd.isna(ratio.value) else f"{ratio.value:.2f}{interval(ratio)}"
+
+
+def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
+    """Draw rows of a height in inches."""
+    inch, farthest = 1 / height, 0.0
+    for place, row in enumerate(panel.rows):
+        (low, middle, high), mark = row.predicted, {"color": row.colour}
+        width = 0.2 * inch
+        if not math.isnan(row.floor[0]):
+            axes.barh(place, row.floor[1] - row.floor[0], 1.4 * width, row.floor[0], color=_FLOOR)
+        if not math.isnan(low):
+            hatch = "////" if row.basis == EXTRAPOLATED else None
+            band = {"color": _BAND, "edgecolor": "0.6", "linewidth": 0, "hatch": hatch}
+            axes.barh(place, high - low, width, low, **band)
+        up, down = place - width / 2, place + width / 2
+        axes.vlines([middle, row.ideal], up, down, color=["0.6", "0.35"], linewidth=1)
+        offsets = np.linspace(-0.05, 0.05, len(row.runs)) if len(row.runs) > 1 else np.zeros(1)
+        if row.runs:
+            axes.scatter(row.runs, place + inch * offsets, s=12, alpha=0.5, linewidth=0, **mark)
+        axes.hlines(place, *row.ends, linewidth=2.2, **mark)
+        axes.vlines(row.seconds, up, down, linewidth=2.5, **mark)
+        for text, inches, x in ((row.name, _NAME, 0), (row.value, _VALUE, 1)):
+            axes.annotate(
+                wrap(text, inches, common.LABEL), (x, place), (0, 72 * (_ABOVE - 0.05)),
+                xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="bottom",
+                ha="right" if x else "left", fontsize=common.LABEL,
+            )  # fmt: skip
+        row_ends = (place - 1 + _BELOW * inch, place + _BELOW * inch)
+        told = [
+            row.name,
+            *(f"{name}: {text}" for name, text in row.told.items()),
+        ]
+        runs = ", ".join(map(significant, row.runs))
+        shade = axes.axhspan(*row_ends, color="black", alpha=0.004, linewidth=0, zorder=9)
+        common.tell(shade, "\n".join([*told, *[f"single runs: {runs} s"] * bool(runs)]))
+        values = [*row.predicted, *row.floor, *row.ends, *row.runs, row.seconds, row.ideal]
+        farthest = max([farthest, *(value for value in values if not math.isnan(value))])
+    axes.set(xlabel=panel.axis, xlim=(0, 1.05 * farthest), yticks=[])
+    axes.locator_params(axis="x", nbins=5)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_ylim(len(panel.rows) - 1 + _BELOW * inch, -1 + _BELOW * inch)
+    axes.set_title(wrap(panel.title, 0.9 * _WIDTH, PANEL_TITLE), loc="left")
+
+
+def _reading(rows: Sequence[Row]) -> str:
+    """Explain the marks that the figure has."""
+    bands = {row.basis for row in rows if not math.isnan(row.predicted[0])}
+    marks = {
+        "After >, some runs did not reach the accuracy.": any(">" in row.value for row in rows),
+        "≈: estimated from runs that were cut short.": any("≈" in row.value for row in rows),
+        "Thin lines: the ideal, where twice the cores of the main reference take half of its time.":
+            any(not math.isnan(row.ideal) for row in rows),
+        "Grey bands: what the cost model predicts, with its 90 % interval for a further run.":
+            bool(bands - {BOUNDS}),
+        "Hatched ones go beyond what was calibrated.": EXTRAPOLATED in bands,
+        "Grey bands of programs: estimated bounds, from full overlap of computing and exchange to "
+        "none.": BOUNDS in bands,
+        "Yellow bands: the noise floor. Times in it cannot be told from that of the main "
+        "reference.": any(not math.isnan(row.floor[0]) for row in rows),
+    }  # fmt: skip
+    first = (
+        "Thick lines: medians with their 95 % intervals (the range for fewer than six runs); "
+        "points: single runs of all sessions."
+    )
+    return " ".join([first, *(text for text, is_there in marks.items() if is_there)])

@@ -1,16 +1,15 @@
 """Write one HTML page on an experiment: the answer first, then its evidence.
 
 The page is one file that loads nothing, and can be read without JavaScript. Its content security
-policy allows only the scripts and the style in it, by their digests. Jinja escapes all text.
+policy allows only the script and the style in it, by their digests. Jinja escapes all text.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,15 +23,13 @@ from escala.report.findings.verdicts import answering, compared
 from escala.report.findings.words import Tables, listed, quoted
 from escala.report.overview import explanation, overview
 from escala.report.page.provenance import provenance
-from escala.report.page.runs import columns, rows
+from escala.report.page.runs import headings, rows
 from escala.report.page.svg import Drawings
-from escala.report.page.times import chart
 from escala.report.tables.views import all_programs
-from escala.report.vega import script
 from escala.strategies.base import TRACE
 
-#: Bytes of figures in a page. Those beyond are links to their files.
-FIGURE_BYTES = 900_000
+#: Characters of figures in a page. Those beyond are links to their files.
+FIGURE_SIZE = 250_000
 #: Sections of which the first screen has one sentence.
 BRIEF = ("why", "sure", "cost", "next")
 #: References that the question names; of more it only tells that there are several.
@@ -44,7 +41,6 @@ _SECTION_OF_CATEGORY = {
     "Examples": "scores",
     "Time": "sure",
     "Resources": "why",
-    "Timelines": "why",
 }
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:ms|s)\b)")
 _FOLDER = Path(__file__).parent
@@ -63,9 +59,7 @@ def page(
     name: str,
     title: str,
     figures: Mapping[str, str],
-    captions: Mapping[str, str],
     files: Collection[str] = (),
-    chart_script: Callable[[], str] = script,
 ) -> str:
     """Write the page.
 
@@ -74,20 +68,16 @@ def page(
     tables : those of `escala.report.tables`.
     name, title : of the experiment.
     figures : the experiment's figures as SVG, by name.
-    captions : a caption in reStructuredText for each of them.
     files : figures, tables and traces of runs to link to, relative to the page.
-    chart_script : returns the script that adds values to the chart; called if there is a chart.
     """
     found = {section: list(of_section(section, tables, name)) for section in SECTIONS}
-    drawings = Drawings()
     # Of an experiment of ladders, the figure that shows the answer is that of the ladders.
-    times = None if compared(tables).empty and not tables["ladder"].empty else chart(tables)
-    times_svg = times and drawings.inline(
-        times.svg, "figure-times", "Training time.", times.caption
-    )
-    drawn = dict(_drawn(figures, captions, found, drawings))
-    style = _text("page.css") + drawings.rules
-    scripts = [*([chart_script()] if times else []), _text("page.js")]
+    only_ladders = compared(tables).empty and not tables["ladder"].empty
+    first = "ladder" if only_ladders else "seconds_per_epoch"
+    drawings = Drawings()
+    drawn = dict(_drawn(figures, found, drawings, first))
+    style, script = (_FOLDER / "page.css").read_text(), (_FOLDER / "page.js").read_text()
+    style += drawings.rules
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -96,26 +86,24 @@ def page(
         lstrip_blocks=True,
     )
     environment.filters["marked"] = marked
-    headings, configurations = overview(tables)
+    columns, configurations = overview(tables)
     return environment.get_template("page.html").render(
         title=title,
         question=question(tables),
         style=Markup(style),
-        scripts=list(map(Markup, scripts)),
+        script=Markup(script),
         style_digest=_digest(style),
-        script_digests=list(map(_digest, scripts)),
-        times=times,
-        times_svg=Markup(times_svg or ""),
-        specification=Markup(_data(times.specification) if times else ""),
+        script_digest=_digest(script),
+        first=drawn.get(first),
         sections=SECTIONS,
         findings=found,
         brief=brief(tables, found),
-        drawings=_by_section(drawn, found),
+        drawings=_by_section(drawn, found, first),
         links=lambda finding: _links(finding, drawn, files),
-        headings=headings,
+        columns=columns,
         configurations=configurations,
         explanation=explanation(tables),
-        columns=columns(tables),
+        headings=headings(tables),
         runs=list(rows(tables)),
         failures=list(failures(tables)),
         provenance=list(provenance(tables, name)),
@@ -127,14 +115,13 @@ def page(
 def question(tables: Tables) -> str:
     """Ask what the experiment answers."""
     rows = compared(tables)
-    if rows.empty and not tables["ladder"].empty:
-        workloads, datasets = (
-            listed(tables["ladder"][column].unique()) for column in ("workload", "dataset")
-        )
-        return f"How much of the time of training {workloads} on {datasets} does each change save?"
-    if rows.empty:
+    only_ladders = rows.empty and not tables["ladder"].empty
+    asked = tables["ladder"] if only_ladders else rows
+    if asked.empty:
         return "Does training in parallel take less time?"
-    workloads, datasets = (listed(rows[column].unique()) for column in ("workload", "dataset"))
+    workloads, datasets = (listed(asked[column].unique()) for column in ("workload", "dataset"))
+    if only_ladders:
+        return f"How much of the time of training {workloads} on {datasets} does each change save?"
     # A program reads what it reads.
     on = "" if all_programs(tables) else f" on {datasets}"
     labels = rows["reference_label"].unique()
@@ -152,13 +139,15 @@ def brief(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> dict[str, F
     do next begins with what to train with, which may be another configuration.
     """
     labels = [quoted(row.label) for row in answering(tables)][:1]
-    own = {
+    naming = {
         section: [each for label in labels for each in found[section] if label in each.text]
         for section in BRIEF
         if section != "next"
     }
     return {
-        section: [*own.get(section, []), *found[section]][0] for section in BRIEF if found[section]
+        section: [*naming.get(section, []), *found[section]][0]
+        for section in BRIEF
+        if found[section]
     }
 
 
@@ -172,15 +161,6 @@ def marked(text: str) -> Markup:
     )
 
 
-def _text(name: str) -> str:
-    return (_FOLDER / name).read_text()
-
-
-def _data(value: dict) -> str:
-    """Return JSON that cannot end the script element around it."""
-    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
-
-
 def _digest(text: str) -> str:
     """Return the digest by which a content security policy allows a script or a style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
@@ -188,47 +168,36 @@ def _digest(text: str) -> str:
 
 def _drawn(
     figures: Mapping[str, str],
-    captions: Mapping[str, str],
     found: Mapping[str, Collection[Finding]],
     drawings: Drawings,
+    first: str,
 ) -> Iterator[tuple[str, Drawing]]:
-    """Yield the figures by name, those that findings name first, and inline the first of them."""
-    named = [finding.figure for findings in found.values() for finding in findings]
+    """Yield figures by name: the first one, those that findings name, others; inline what fits."""
+    findings = [finding for of_section in found.values() for finding in of_section]
+    named = [first, *(finding.figure for finding in findings)]
     size = 0
     for name in dict.fromkeys([*(name for name in named if name in figures), *figures]):
-        caption = plain(captions[name])
-        needed, svg = len(figures[name].encode()), None
-        if size + needed <= FIGURE_BYTES:
-            size += needed
-            shows = [finding.text for findings in found.values() for finding in findings
-                     if finding.figure == name]  # fmt: skip
-            title, _, _ = caption.partition(". ")
-            svg = Markup(
-                drawings.inline(
-                    figures[name],
-                    f"figure-{name}",
-                    title.removesuffix(".") + ".",
-                    " ".join(shows or [caption]).replace("`", ""),
-                )
-            )
-        yield name, Drawing(name, marked(caption), svg)
-
-
-def plain(text: str) -> str:
-    """Return a caption on one line, its emphasis removed and its literals between backticks."""
-    line = " ".join(text.split()).replace("``", "`")
-    return re.sub(r"\*([^*]+)\*", r"\1", line)
+        caption = DECLARED[name].caption.replace("``", "`")
+        title, _, _ = caption.partition(". ")
+        shows = [finding.text for finding in findings if finding.figure == name]
+        words = " ".join(shows or [caption]).replace("`", "")
+        svg = drawings.inline(figures[name], f"figure-{name}", f"{title.rstrip('.')}.", words)
+        fits = size + len(svg) <= FIGURE_SIZE
+        size += len(svg) * fits
+        yield name, Drawing(name, marked(caption), Markup(svg) if fits else None)
 
 
 def _by_section(
-    drawn: Mapping[str, Drawing], found: Mapping[str, Collection[Finding]]
+    drawn: Mapping[str, Drawing], found: Mapping[str, Collection[Finding]], first: str
 ) -> dict[str, list[Drawing]]:
     """Return the figures of each section: the first that names it, else that of its category."""
     section_of = {name: _SECTION_OF_CATEGORY[DECLARED[name].category] for name in drawn}
     for section, findings in reversed(found.items()):
         section_of |= {each.figure: section for each in findings if each.figure in drawn}
     return {
-        section: [each for name, each in drawn.items() if section_of[name] == section]
+        section: [
+            each for name, each in drawn.items() if section_of[name] == section and name != first
+        ]
         for section in found
     }
 

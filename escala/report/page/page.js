@@ -83,30 +83,30 @@
   if (location.hash.startsWith("#runs?")) document.getElementById("runs").scrollIntoView();
 })();
 
-// Values of the chart, where one points at it. Without Vega, its drawing stays.
+// Values of a drawing, where one points or taps. Without a script, browsers show them as titles.
 (function () {
-  const data = document.getElementById("chart-specification");
-  if (!data || typeof vegaEmbed === "undefined") return;
-  const place = document.getElementById("chart");
-  const drawing = place.firstElementChild;
-  const live = document.createElement("div");
-  // `ast`: Vega interprets expressions and compiles none, as the page's policy demands.
-  vegaEmbed(live, JSON.parse(data.textContent), {
-    ast: true,
-    actions: false,
-    renderer: "svg",
-    defaultStyle: false,
-    tooltip: { disableDefaultStyle: true },
-  }).then(() => {
-    const svg = live.querySelector("svg");
-    for (const name of ["role", "aria-labelledby", "class"]) {
-      svg.setAttribute(name, drawing.getAttribute(name));
-    }
-    // Title and description are those of the drawing. Its parts would be nameless images.
-    for (const part of svg.querySelectorAll("[role]")) {
-      for (const name of ["role", "aria-roledescription", "aria-label"]) part.removeAttribute(name);
-    }
-    svg.prepend(...drawing.querySelectorAll("title, desc"));
-    place.replaceChildren(live);
-  }, () => {});
+  const box = document.createElement("div");
+  let shown = null;
+  box.id = "told";
+  box.hidden = true;
+  document.body.append(box);
+  function show(part, event) {
+    if (shown) shown.classList.remove("shown");
+    shown = part;
+    box.hidden = !part;
+    if (!part) return;
+    part.classList.add("shown");
+    box.textContent = part.dataset.told;
+    const room = [innerWidth - box.offsetWidth, innerHeight - box.offsetHeight];
+    box.style.left = Math.max(0, Math.min(event.clientX + 12, room[0] - 4)) + "px";
+    box.style.top = Math.max(0, Math.min(event.clientY + 12, room[1] - 4)) + "px";
+  }
+  for (const title of document.querySelectorAll(".told > title")) {
+    title.parentNode.dataset.told = title.textContent;
+    title.remove();
+  }
+  for (const kind of ["pointermove", "click"]) {
+    addEventListener(kind, (event) => show(event.target.closest(".told"), event));
+  }
+  addEventListener("scroll", () => show(null), true);
 })();

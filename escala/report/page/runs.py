@@ -11,21 +11,6 @@ from escala.report.findings.words import Tables
 from escala.report.tables.views import only_whole_runs
 
 
-class Column(NamedTuple):
-    """A column of the table of runs.
-
-    Attributes
-    ----------
-    heading : with the unit.
-    key : the column in the table `runs`.
-    digits : after the point, for numbers; None for text.
-    """
-
-    heading: str
-    key: str
-    digits: int | None = None
-
-
 class Cell(NamedTuple):
     """A value as it is shown, and for a number as it is sorted."""
 
@@ -33,37 +18,34 @@ class Cell(NamedTuple):
     value: float | None = None
 
 
-COLUMNS = (
-    Column("dataset", "dataset"),
-    Column("workload", "workload"),
-    Column("strategy", "strategy"),
-    Column("layout", "layout"),
-    Column("variant", "variant"),
-    Column("network", "network"),
-    Column("repeat", "repeat", 0),
-    Column("status", "status"),
-    Column("training s per epoch", "train_seconds_per_epoch", 3),
-    Column("median step (s)", "step_median_seconds", 4),
-    Column("accuracy", "accuracy", 3),
-    Column("whole run (s)", "wall_seconds", 1),
-    Column("session", "session"),
-)
+#: Columns of the table `runs`, with their headings, and the digits of numbers after the point.
+COLUMNS = {
+    "dataset": ("dataset", None),
+    "workload": ("workload", None),
+    "strategy": ("strategy", None),
+    "layout": ("layout", None),
+    "variant": ("variant", None),
+    "network": ("network", None),
+    "repeat": ("repeat", 0),
+    "status": ("status", None),
+    "train_seconds_per_epoch": ("training s per epoch", 3),
+    "step_median_seconds": ("median step (s)", 4),
+    "accuracy": ("accuracy", 3),
+    "wall_seconds": ("whole run (s)", 1),
+    "session": ("session", None),
+}
 
 
-def columns(tables: Tables) -> list[Column]:
-    """Return `COLUMNS`, with the heading of times that are of whole runs."""
-    if not only_whole_runs(tables):
-        return list(COLUMNS)
-    return [
-        column._replace(heading="s per run") if column.key == "train_seconds_per_epoch" else column
-        for column in COLUMNS
-    ]
+def headings(tables: Tables) -> dict[str, str]:
+    """Return the heading of each column."""
+    found = {key: heading for key, (heading, _) in COLUMNS.items()}
+    return found | {"train_seconds_per_epoch": "s per run"} if only_whole_runs(tables) else found
 
 
 def rows(tables: Tables) -> Iterator[list[Cell]]:
     """Yield the cells of each measurement, in the order of `COLUMNS`."""
     for row in tables["runs"].to_dict("records"):
-        yield [_cell(row[column.key], column.digits) for column in COLUMNS]
+        yield [_cell(row[key], digits) for key, (_, digits) in COLUMNS.items()]
 
 
 def _cell(value, digits: int | None) -> Cell:

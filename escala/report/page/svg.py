@@ -9,11 +9,11 @@ from functools import cache
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
-#: Elements that Matplotlib draws with; all others are left out.
+#: Elements that Matplotlib draws with, and titles of parts; all others are left out.
 _DRAWN = frozenset(
     {
         "svg", "g", "defs", "clipPath", "pattern", "path", "rect", "circle", "ellipse", "line",
-        "polyline", "polygon", "text", "tspan", "use", "image",
+        "polyline", "polygon", "text", "tspan", "use", "image", "title",
     }
 )  # fmt: skip
 _ATTRIBUTES = frozenset(
@@ -23,17 +23,11 @@ _ATTRIBUTES = frozenset(
         "preserveAspectRatio", "patternUnits", "patternTransform",
     }
 )  # fmt: skip
-#: Attributes that style, as Vega writes them.
-_STYLING = frozenset(
-    {
-        "display", "fill", "stroke", "opacity", "stroke-width", "stroke-dasharray",
-        "stroke-miterlimit", "text-anchor", "font-family", "font-size", "font-weight",
-    }
-)  # fmt: skip
+#: The class of parts with a title, which `escala.report.figures.common.tell` gives them.
+_TOLD = "told"
 #: The least and the largest width of a drawing on the page, by its own.
 _SMALLEST, _LARGEST = 0.8, 1.25
-_LENGTH = re.compile(r"([\d.]+)(pt|px)?")
-_PIXELS_PER_POINT, _PIXELS_PER_REM = 4 / 3, 16
+_LENGTH, _PIXELS_PER_POINT, _PIXELS_PER_REM = re.compile(r"([\d.]+)pt"), 4 / 3, 16
 #: A property or a value of a style, without what ends a rule or loads a file.
 _PROPERTY, _VALUE = re.compile(r"[a-z-]+"), re.compile(r"[\w#%.,'+\- ]*|url\(#[\w.-]+\)")
 #: Identifiers that something in a file refers to.
@@ -61,7 +55,7 @@ class Drawings:
 
         Parameters
         ----------
-        svg : a whole file, as Matplotlib or Vega writes it.
+        svg : a whole file, as Matplotlib writes it.
         name : of the figure; letters, digits, `.`, `_` and `-`.
         title, description : what a screen reader says in place of the drawing.
 
@@ -71,13 +65,10 @@ class Drawings:
         """
         root = ET.fromstring(svg)
         drawn = self._copy(root, name, set(_USED.findall(svg)))
-        if width := _width(root):
-            drawn.set(
-                "class",
-                self._class(
-                    f"min-width:{_SMALLEST * width:.4g}rem; max-width:{_LARGEST * width:.4g}rem"
-                ),
-            )
+        if found := _LENGTH.fullmatch(root.get("width", "")):
+            rem = float(found[1]) * _PIXELS_PER_POINT / _PIXELS_PER_REM
+            width = f"min-width:{_SMALLEST * rem:.4g}rem; max-width:{_LARGEST * rem:.4g}rem"
+            drawn.set("class", self._class(width))
         drawn.set("role", "img")
         labels = {"title": title, "desc": description}
         drawn.set("aria-labelledby", " ".join(f"{name}-{part}" for part in labels))
@@ -99,36 +90,22 @@ class Drawings:
 
     def _attributes(self, element: ET.Element, name: str) -> Iterator[tuple[str, str]]:
         """Yield the attributes of the copy of an element. A drawing's size is that of its place."""
+        is_root = element.tag == f"{_SVG}svg"
         for key, value in element.attrib.items():
-            key = "href" if key == _LINK else key
             if key == "style":
                 if declarations := _declarations(value):
                     yield "class", self._class(_prefixed(declarations, name))
-            elif key == "href":
-                if value.startswith("#"):
-                    yield key, f"#{name}-{value[1:]}"
-                elif value.startswith(_PICTURE):
-                    yield key, value
-            elif key in _STYLING:
-                if _VALUE.fullmatch(value):
-                    yield key, _prefixed(value, name)
-            elif key in _ATTRIBUTES and not (key in ("width", "height") and _is_root(element)):
+            elif key == "class" and value == _TOLD:
+                yield key, value
+            elif key == _LINK and value.startswith("#"):
+                yield "href", f"#{name}-{value[1:]}"
+            elif key == _LINK and value.startswith(_PICTURE):
+                yield "href", value
+            elif key in _ATTRIBUTES and not (key in ("width", "height") and is_root):
                 yield key, _prefixed(" ".join(value.split()), name)
 
     def _class(self, style: str) -> str:
         return self._classes.setdefault(style, f"d{len(self._classes)}")
-
-
-def _is_root(element: ET.Element) -> bool:
-    return element.tag == f"{_SVG}svg"
-
-
-def _width(svg: ET.Element) -> float | None:
-    """Return the width of a drawing in rem, or None if it states none."""
-    found = _LENGTH.fullmatch(svg.get("width", ""))
-    if found is None:
-        return None
-    return float(found[1]) * (_PIXELS_PER_POINT if found[2] == "pt" else 1) / _PIXELS_PER_REM
 
 
 @cache
