@@ -52,7 +52,7 @@ def draw(tables: common.Tables) -> Figure:
         axes.set(xlabel="", ylabel="class (test rows)")
         return "runs: {}, splits: {}".format(*frame[["runs", "splits"]].iloc[0])
 
-    figure = heat_maps.draw(
+    figure = heat_maps.panels(
         pooled, (_PANEL, row * (classes + 2) + 1.1), panel,
         ScalarMappable(Normalize(darkest, 1), COLOURS), label="score",
         extend="min" if lowest < darkest else "neither",

@@ -32,7 +32,7 @@ def draw(tables: common.Tables) -> Figure:
     # Names below the columns are rotated, so their lines take more than their height.
     lines = height_of(map(heat_maps.class_name, confusion["true_class"].unique()))
     side = max(2.6, max(0.58, 1.5 * lines) * classes)
-    figure = heat_maps.draw(
+    figure = heat_maps.panels(
         confusion, (side + 1.2, side + 1.8), _panel, ScalarMappable(Normalize(0, 1), COLOURS),
         label="fraction of the true class",
     )  # fmt: skip

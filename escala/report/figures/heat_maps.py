@@ -32,7 +32,7 @@ def class_name(name: str) -> str:
     return wrap(name, 1.4, LABEL)
 
 
-def draw(
+def panels(
     frame: pd.DataFrame,
     size: tuple[float, float],
     panel: Callable[[Axes, pd.DataFrame], str],
