@@ -153,4 +153,3 @@ def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(dry_r
         + ["--pictures", str(tmp_path / "photographs")] * (name == "flickr8k")
         for name, repeat in (("flickr8k", 1), ("scenes", 1), ("scenes", 2))
     ], planned
-    other = "results/two/figures/runs/scenes.caption-lstm.single.1x1.tuned.native.rep2"
