@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from escala.analysis.statistics import median_interval
-from escala.strategies.shared.factors import Factors
-from escala.workloads.dense_operations.dense import input_gradient
-from escala.workloads.dense_operations.rmsprop import OnePassRMSprop
+from escala.engines.tensorflow.dense_operations.dense import input_gradient
+from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
+from escala.engines.tensorflow.factors import Factors
 
 LEARNING_RATE = 0.0001
 #: The first dense layer of virus-cnn at lengths 1000 and 6000.

@@ -65,24 +65,25 @@ def anonymous() -> int:
 
 
 def measure(case: str, name: str) -> None:
+    from escala import engines
     from escala.data.base import Spec
+    from escala.engines.tensorflow import step as steps
+    from escala.engines.tensorflow.footprint import footprint
+    from escala.engines.tensorflow.functions import losses_of_rows
+    from escala.engines.tensorflow.state import State
     from escala.runtime.launch import process_of_environment
-    from escala.strategies import STRATEGIES
-    from escala.strategies.base import set_threads
-    from escala.strategies.knobs import complete, readable
-    from escala.strategies.shared.place import Place
+    from escala.strategies.knobs import complete
+    from escala.strategies.place import Place
     from escala.training import memory
-    from escala.training import step as steps
-    from escala.training.contract import losses_of_rows
-    from escala.training.state import State
     from escala.workloads import workload
 
     chosen, settings, shape, dtype, classes, rows = CASES[case]
-    set_threads({"intra_op": 1, "inter_op": 1})
     process = process_of_environment()
     place = Place(process, 1, [process], 0, 1, process, 1, "", [], [], [])
-    strategy = STRATEGIES[name](readable(complete({}, chosen), name), place)
-    _, ranks = strategy.start()
+    threads = {"threads": {"intra_op": 1, "inter_op": 1}}
+    engine = engines.joined({"strategy": name, "knobs": complete({}, chosen) | threads}, place)
+    _, ranks = engine.start()
+    strategy = engine.group
     before = anonymous()
     largest = Largest()
     work = workload(chosen)
@@ -103,10 +104,10 @@ def measure(case: str, name: str) -> None:
         given = random.integers(0, 2, (rows, *shape)).astype(dtype)
         labels = random.integers(0, classes, rows)
         step([(given, labels, np.ones(rows, np.float32), np.float32(rows * ranks))])
-    footprint = memory.Footprint.of(model, optimizer)
-    bound = memory.node_bytes(footprint, [rows], 1)
+    of_model = footprint(model, optimizer)
+    bound = memory.node_bytes(of_model, [rows], 1)
     found = largest.end()
-    parts = (footprint.variables, footprint.optimizer, footprint.gradient, rows * footprint.row)
+    parts = (of_model.variables, of_model.optimizer, of_model.gradient, rows * of_model.row)
     print(
         f"{case:28} {name:12} {rows:5} rows  before {before / MIB:7.0f}  largest "
         f"{found / MIB:7.0f}  bound {bound / MIB:7.0f} MiB  {bound / found:.2f}  of which "

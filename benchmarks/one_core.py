@@ -48,8 +48,8 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
     """Return what trains that many steps, as `escala.training.train`, and gives their median."""
     import tensorflow as tf
 
-    from escala.strategies.shared.exchanges import of_one_rank
-    from escala.training import step as training_step
+    from escala.engines.tensorflow import step as training_step
+    from escala.engines.tensorflow.exchanges import methods, of_one_rank
     from escala.workloads.virus_cnn import model as virus_cnn
 
     model = virus_cnn.network(length, CLASSES, knobs["convolution"])
@@ -59,15 +59,14 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
         model,
         partial(virus_cnn.row_losses, settings={}),
         training_step.most_probable_is_right,
-        training_step.methods(
+        methods(
             model,
             of_one_rank(model, optimizer),
-            [],
             None,
             knobs.get("input_gradient", "tensorflow"),
         ),
         [],
-        training_step.own_sum,
+        training_step.local_sum,
     )
     weights, divisor = np.ones(batch, np.float32), np.float32(batch)
 

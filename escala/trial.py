@@ -30,7 +30,7 @@ from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
 from escala.strategies import STRATEGIES
-from escala.strategies.shared.place import Place
+from escala.strategies.place import Place
 from escala.training import marks
 from escala.training.plan import Plan
 from escala.training.program_place import values, variables
@@ -270,7 +270,7 @@ def _example(strategy, layout: Layout) -> Launch:
     """Return this machine in the place of each node, without an allocation."""
     node = describe(LOOPBACK, processes_per_node(layout, strategy) + EXTRA_PORTS)
     if layout.nodes == 1:
-        return Launch(launch.MPIRUN if strategy.mpi else launch.LOCAL, [node], None)
+        return Launch(launch.MPIRUN if strategy.meets_by == "mpi" else launch.LOCAL, [node], None)
     names = [f"NODE{number}" for number in range(1, layout.nodes + 1)]
     nodes = [replace(node, host=name, address=name) for name in names]
     return Launch(launch.SRUN, nodes, None)

@@ -32,8 +32,8 @@ def main() -> None:
         knobs = complete(arguments.knobs, arguments.workload)
         os.sched_setaffinity(0, available_cores()[: knobs["cores_per_process"]])
 
-        from escala.strategies.base import set_products, set_threads
-        from escala.training.gradients import described
+        from escala.engines.tensorflow.engine import set_products, set_threads
+        from escala.engines.tensorflow.gradients import described
 
         set_threads(threads_of(knobs))
         set_products(knobs["products"])
@@ -43,7 +43,11 @@ def main() -> None:
     cli.serve_or_make(
         "gradients",
         code="scripts.gradients",
-        chosen=[declared.package, KINDS[declared.data_kind].reader, "escala.strategies.single"],
+        chosen=[
+            declared.package,
+            KINDS[declared.data_kind].reader,
+            "escala.engines.tensorflow.gradients",
+        ],
         inputs={"dataset.json": arguments.split / base.DESCRIPTION},
         parameters={
             "workload": arguments.workload,

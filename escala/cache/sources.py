@@ -45,6 +45,7 @@ UNCOUNTED = frozenset(
 REGISTRIES = frozenset(
     {
         "escala.data",
+        "escala.engines",
         "escala.strategies.knobs",
         "escala.strategies",
         "escala.probes",

@@ -193,7 +193,7 @@ class Calibration(Experiment):
         found = {work.workload: _untested(known[work.workload]) for work in works}
         for work in program_works:
             found[work.workload] = programs.one_process(work.workload, known[work.workload])
-            if STRATEGIES[work.strategy].library_of_programs:
+            if STRATEGIES[work.strategy].programs:
                 found[programs.sums_name(work)] = programs.sums_program(work)
         return found
 

@@ -16,7 +16,7 @@ from escala.experiment.runs import Run, configuration_of, is_compared, takes_ste
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import of_workload
+from escala.strategies.knobs import of_workload, reads
 from escala.workloads import WORKLOADS
 
 Settings = Mapping[str, Any]
@@ -168,9 +168,9 @@ def _layouts(settings: Settings) -> Iterator[Fault]:
 def _layout(key: str, name: str, layout: str) -> Iterator[Fault]:
     """Refuse a layout with more ranks or nodes than the strategy can have."""
     strategy, parsed = STRATEGIES[name], Layout.parse(layout)
-    if strategy.only_one_rank and parsed.ranks > 1:
+    if strategy.layouts.one_rank and parsed.ranks > 1:
         yield key, layout, "this strategy has one process", "use the layout 1x1"
-    if strategy.only_one_node and parsed.nodes > 1:
+    if strategy.layouts.one_node and parsed.nodes > 1:
         yield key, layout, "this strategy stays on one node", "use a layout 1xN"
 
 
@@ -178,7 +178,7 @@ def _launcher(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse the local launcher for several nodes, and for several ranks of an MPI strategy."""
     for run in runs if settings["launcher"] == LOCAL else ():
         layout = Layout.parse(run.layout)
-        if layout.nodes > 1 or (STRATEGIES[run.strategy].mpi and layout.ranks > 1):
+        if layout.nodes > 1 or (STRATEGIES[run.strategy].meets_by == "mpi" and layout.ranks > 1):
             reason = f"cannot start {run.strategy} {run.layout}"
             yield "launcher", LOCAL, reason, "use auto, or leave that configuration out"
 
@@ -187,7 +187,7 @@ def _slowdown(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse `slowdown` for strategies that cannot slow a single rank."""
     for run in runs:
         strategy = STRATEGIES[run.strategy]
-        unsupported = strategy.asynchronous or strategy.one_process_per_node
+        unsupported = not strategy.waits() or strategy.layouts.process_per_node
         if unsupported and settings["variants"][run.variant]["slowdown"]:
             reason = "slowdown needs a synchronous strategy with one process per rank"
             remedy = "use busy_neighbours, or another strategy"
@@ -205,7 +205,7 @@ def _synchronous(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
         for name, knob in of_workload(run.workload).items():
             if variant[name] not in knob.synchronous:
                 continue
-            if STRATEGIES[run.strategy].asynchronous:
+            if not STRATEGIES[run.strategy].waits():
                 reason = f"needs ranks that make each step together, unlike those of {run.strategy}"
             elif variant["accumulation"] > 1:
                 reason = f"needs accumulation: 1, and this variant sets {variant['accumulation']}"
@@ -239,7 +239,7 @@ def _shares(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Require one fraction for each rank and a positive sum."""
     for run in runs:
         ranks, shares = Layout.parse(run.layout).ranks, settings["variants"][run.variant]["shares"]
-        if not STRATEGIES[run.strategy].by_speed or shares is None:
+        if not reads(run.strategy, "shares") or shares is None:
             continue
         if len(shares) != ranks:
             given = counted(len(shares), "share")

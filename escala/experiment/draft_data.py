@@ -73,7 +73,7 @@ def draft(
     configurations = [{"strategy": strategy, "layouts": [one]}]
     for each in strategies:
         known = STRATEGIES.get(each)
-        only = [one] if known and known.only_one_rank else list(layouts)
+        only = [one] if known and known.layouts.one_rank else list(layouts)
         if each != strategy:
             configurations.append({"strategy": each, "layouts": only, "variants": [PROCESSES]})
     settings = compared(

@@ -294,7 +294,7 @@ def _title(words: Sequence[str], folder: Path) -> str:
 def _configurations(strategy: str, processes: int, nodes: int) -> tuple[str, list[dict[str, Any]]]:
     """Return what is compared with one process, and the configurations."""
     layouts = [Layout(1, 1)]
-    if not STRATEGIES[strategy].only_one_rank:
+    if not STRATEGIES[strategy].layouts.one_rank:
         layouts += [Layout(1, processes)] if processes > 1 else []
         layouts += [Layout(nodes, processes)] if nodes > 1 else []
     found = [{"strategy": strategy, "layouts": list(map(str, layouts)), "variants": [PROCESSES]}]

@@ -16,7 +16,7 @@ from escala.experiment.runs import Run, takes_steps
 from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import all_knobs, complete, read_by_run
+from escala.strategies.knobs import all_knobs, complete, read_by_run, reads
 
 if TYPE_CHECKING:
     from escala.experiment.calibration import Calibration
@@ -47,7 +47,7 @@ def unsupported(experiment: Experiment, run: Run) -> str | None:
     variant = experiment.settings["variants"][run.variant]
     if run.strategy != ONE_PROCESS[0] and library(strategy) is None:
         return f"the model does not know how {run.strategy} exchanges gradients"
-    if strategy.by_speed:
+    if reads(run.strategy, "shares"):
         return f"{run.strategy} divides the rows by the speed of the ranks"
     if variant["shard"] is not True:
         return f"the ranks do not divide the rows (shard: {variant['shard']})"

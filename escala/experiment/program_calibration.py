@@ -45,9 +45,9 @@ def unsupported(run: Run) -> str | None:
         )
     if Layout.parse(run.layout).ranks == 1:
         return None
-    if strategy.library_of_programs is None:
+    if strategy.programs == "unknown":
         return f"sums of a program under {run.strategy} are not timed"
-    if strategy.library_of_programs == "none" and program.gradient_bytes != 0:
+    if strategy.programs == "none" and program.gradient_bytes != 0:
         return (
             f"{run.strategy} does not tell by which library ranks sum: state gradient_bytes: 0 if "
             "they exchange nothing, or take the strategy of the library"
@@ -91,12 +91,12 @@ def works(experiment: Experiment) -> dict[tuple, ProgramWork]:
 
 def sums_name(work: ProgramWork) -> str:
     """Return the name of the program that times sums for a work."""
-    return f"{work.workload}-sums-{STRATEGIES[work.strategy].library_of_programs}"
+    return f"{work.workload}-sums-{STRATEGIES[work.strategy].programs}"
 
 
 def sums_program(work: ProgramWork) -> dict[str, Any]:
     """Return the declaration of that program, as in an experiment."""
-    name, library = work.workload, STRATEGIES[work.strategy].library_of_programs
+    name, library = work.workload, STRATEGIES[work.strategy].programs
     program = WORKLOADS[name].program()
     stated = program.gradient_bytes
     sizes = SIZES

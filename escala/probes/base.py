@@ -11,10 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
-
-    import tensorflow as tf
 
     from escala.strategies.base import Strategy
 
@@ -39,9 +37,10 @@ class Recorder(Protocol):
         """Return a rank's step with the operations that the recorder adds.
 
         The returned function may not use Python's `if`, `for` or `while` on tensors
-        (`escala.workloads.graphs`).
+        (`escala.engines.tensorflow.graphs`).
 
-        It is called only where moments inside the step can be read; see `Probe.recorder`.
+        It is called only where moments inside the step can be read. The functions take and return
+        what the engine computes with.
 
         Parameters
         ----------
@@ -85,6 +84,9 @@ class Probe:
     products: ClassVar[tuple[str, ...]] = ()
     #: Patterns of files in `ranks/` that are removed when the run has ended.
     temporary: ClassVar[tuple[str, ...]] = ()
+    #: Whether the engine records each step of its runs, by the module of the probe's name among its
+    #: `recorders`.
+    records_steps: ClassVar[bool] = False
     #: Whether a table reads its runs.
     tabulated: ClassVar[bool] = False
     #: Whether tables compare its runs with those of the references, of one session. Both are then
@@ -134,20 +136,6 @@ class Probe:
         node : the number of its node.
         """
         return nullcontext()
-
-    def recorder(
-        self, process: int, variables: Sequence[tf.Variable], inside: bool, independent: bool
-    ) -> Recorder | None:
-        """Return the recorder of the steps of a process, or None.
-
-        Parameters
-        ----------
-        variables : the trained variables.
-        inside : whether moments inside the step can be read, see `Strategy.can_time_inside_step`.
-        independent : whether a rank can compute its gradients without the other ranks. It cannot
-            if a layer normalises over the rows of all ranks.
-        """
-        return None
 
     def read(self, processes: list[dict]) -> Any:
         """Return the result of a run whose ranks ended ok, in the form of `result`.

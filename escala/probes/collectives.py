@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from escala.core.files import read_json
-from escala.probes._turns import Blocks, exchanges, library_shares, slowdowns
+from escala.probes._turns import exchanges, library_shares, slowdowns
 from escala.probes.base import Probe, section
-from escala.strategies import STRATEGIES, Strategy
+from escala.strategies import Strategy
 
 #: Libraries that perform collectives.
 MPI, GLOO, TENSORFLOW = LIBRARIES = ("mpi", "gloo", "tensorflow")
@@ -49,11 +49,11 @@ def library(strategy: type[Strategy]) -> str | None:
     """
     if "steps" not in strategy.trains_by:
         return None
-    if strategy.only_one_rank or strategy.asynchronous or strategy.one_process_per_node:
+    if strategy.layouts.one_rank or not strategy.waits() or strategy.layouts.process_per_node:
         return None
-    if strategy.mpi:
+    if strategy.meets_by == "mpi":
         return MPI
-    return GLOO if strategy.rendezvous else TENSORFLOW
+    return GLOO if strategy.meets_by == "rendezvous" else TENSORFLOW
 
 
 def _times(description: str) -> dict:
@@ -203,28 +203,12 @@ class Collectives(Probe):
         },
     }
 
+    records_steps = True
+
     @classmethod
     def applies(cls, run, strategy):
         several = run.layout != "1x1"
         return several and super().applies(run, strategy) and library(strategy) is not None
-
-    def recorder(self, process, variables, inside, independent):
-        from escala.probes._collective_calls import Timed
-
-        plan = read_json(self.folder / "plan.json")
-        whole_steps = plan["train_rows"] // plan["global_batch"]
-        steps = min(whole_steps, plan["max_steps"] or whole_steps)
-        return Timed(
-            self.folder / f"rank{process}.collectives.json",
-            self.values,
-            library(STRATEGIES[plan["strategy"]]),
-            plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"],
-            variables,
-            inside and independent,
-            process,
-            plan["ranks"],
-            Blocks.of(steps, self.values["block"]),
-        )
 
     def read(self, processes):
         files = [f"rank{number}.collectives.json" for number in range(len(processes))]

@@ -70,7 +70,8 @@ class Timeline(Probe):
 
     @classmethod
     def applies(cls, run, strategy):
-        return strategy.writes_timeline
+        writes = strategy.timeline_environment(Path(RAW_TIMELINE))
+        return bool(writes) and not strategy.layouts.one_rank
 
     def environment(self, strategy):
         return strategy.timeline_environment(self.folder / RAW_TIMELINE)

@@ -59,7 +59,7 @@ def collect(plan: Plan, data: Path, folder: Path, result: dict) -> Outcome:
     _write(plan, folder, everyone, ranks, epochs, result)
     result["evaluation"] = None if undefined else evaluation
     # A strategy that does not wait for a step cannot measure its time.
-    if not STRATEGIES[plan["strategy"]].asynchronous:
+    if STRATEGIES[plan["strategy"]].waits():
         result["step_seconds"] = steps.summary(table)
     if undefined:
         remedy = "return finite numbers, and leave out a score that these rows do not define"

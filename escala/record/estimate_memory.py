@@ -24,7 +24,7 @@ from escala.record.estimate import Experiments, expected
 from escala.runtime.layout import Layout, global_batch
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import complete, of_model
+from escala.strategies.knobs import complete, of_model, reads
 from escala.training.memory import Footprint, node_bytes, rows_of_ranks, shortage
 from escala.workloads import WORKLOADS
 
@@ -97,15 +97,13 @@ def _model(run: Run, experiment: Experiment) -> dict[str, Any] | None:
 def footprint_of(model: Mapping[str, Any]) -> dict[str, Any]:
     """Build a model and return its footprint, or its error under `error`. Imports TensorFlow."""
     from escala.data.base import specs
-    from escala.workloads import building, workload
+    from escala.engines.tensorflow.footprint import of_workload
+    from escala.workloads import workload
 
-    training, knobs = model["training"], model["knobs"]
+    outputs, training, knobs = tuple(model["outputs"]), model["training"], model["knobs"]
     try:
         work = workload(model["workload"])
-        built = building.build(work, specs(model), tuple(model["outputs"]), training, knobs)
-        optimizer = work.optimizer(training, training["learning_rate"]["value"], knobs)
-        optimizer.build(built.trainable_variables)
-        return asdict(Footprint.of(built, optimizer))
+        return asdict(of_workload(work, specs(model), outputs, training, knobs))
     # The code of a user's workload may raise anything.
     except (Exception, SystemExit) as error:
         return {"error": f"{model['workload']}: {user_code.message(error)}"}
@@ -206,11 +204,11 @@ def _of_node(run: Run, experiment: Experiment, footprint: Footprint) -> tuple[in
     whole = global_batch(settings["training"], layout.ranks)
     train_rows = expected(run, experiment).train_rows
     knobs = complete(settings["knobs"], run.workload)
-    by_speed = strategy.by_speed and knobs["shares"] is None
+    by_speed = reads(run.strategy, "shares") and knobs["shares"] is None
     batch = round(min(whole, train_rows or whole))
     rows = rows_of_ranks(batch, layout.ranks, knobs["accumulation"], by_speed)[: layout.processes]
     processes = processes_per_node(layout, strategy)
-    return node_bytes(footprint, rows, processes, strategy.asynchronous), max(rows)
+    return node_bytes(footprint, rows, processes, not strategy.waits()), max(rows)
 
 
 if __name__ == "__main__":

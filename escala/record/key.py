@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+from escala import engines
 from escala.cache import store
 from escala.cache.sources import code_digest
 from escala.core import hardware, other_memory
@@ -47,7 +48,10 @@ def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
     else:
         picked = [*([declared.package] if declared else []), *([kind.reader] if kind else [])]
         picked += [BY_KIND[declared.kind if declared else "steps"]]
-    picked += [PROBES[probe].__module__] if probe else []
+    instrument = PROBES[probe] if probe else None
+    if declared is None or declared.kind == "steps":
+        picked += engines.modules(strategy, instrument)
+    picked += [instrument.__module__] if instrument else []
     return [*picked, STRATEGIES[strategy].__module__, *AROUND]
 
 

@@ -60,7 +60,7 @@ def placed(request: dict, plan: Plan, result: dict, links: Links | None) -> Laun
         "oversubscribed": needed > available or (links is not None and _share_cores(started)),
         "cores": [place["cores"] for place in plan["places"]],
     }
-    if strategy.mpi and layout.processes > 1:
+    if strategy.meets_by == "mpi" and layout.processes > 1:
         result["ranks"]["single_copy"] = launch.single_copy(started.nodes)
     return started
 

@@ -13,7 +13,6 @@ from escala.cache.digests import sha256
 from escala.cache.store import location
 from escala.core import variables
 from escala.core.errors import InputError
-from escala.core.rates import bits_per_second
 from escala.data import base
 from escala.record import key
 from escala.runtime.layout import Layout, global_batch
@@ -61,10 +60,10 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         reason = "is validation, and this dataset has no validation rows: test rows must not decide"
         remedy = "use monitor: training, or a dataset with a validation side"
         raise InputError(data, "early_stopping.monitor", reason, remedy)
-    layout, rate = Layout.parse(request["layout"]), request["link"]["rate"]
+    layout = Layout.parse(request["layout"])
     knobs = complete(request["knobs"], request["workload"])
     # The launcher of a program gives each rank threads of its own.
-    together = STRATEGIES[request["strategy"]].one_process_per_node and "start" not in request
+    together = STRATEGIES[request["strategy"]].layouts.process_per_node and "start" not in request
     threads = threads_of(knobs, layout.processes if together else 1)
     validation = "validation" if "validation" in rows else "test"
     counts = None
@@ -81,7 +80,6 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         "train_rows": rows["train"],
         "validated_on": validation if training.get("validate") else None,
         "max_steps": request.get("max_steps"),
-        "link_bits_per_second": bits_per_second(rate) if rate else None,
         "probe_settings": request["probe_settings"],
     }
     if "start" in request:

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from escala.core import children, interrupts
+from escala.engines import interpreter
 from escala.probes import of_run
 from escala.record import diagnose
 from escala.record.outcome import Outcome
@@ -52,7 +53,8 @@ def supervise(
     probe = of_run(plan, folder)
     if probe:
         environment |= probe.environment(strategy)
-    command = [sys.executable, "-m", "escala.training.rank", str(folder / "plan.json")]
+    python = interpreter(request["strategy"], plan["kind"])
+    command = [python, "-m", "escala.training.rank", str(folder / "plan.json")]
     deadline, kills = time.monotonic() + limit_seconds, diagnose.memory_kills()
     progress = _Progress(folder / "rank0.log", request)
     launched = launch.command_line(launch_choice, strategy, plan["places"], command, program)

@@ -81,7 +81,7 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
     ports = processes_per_node(layout, strategy) + EXTRA_PORTS
     if layout.nodes == 1 and asked != SRUN:
         require_host_of_allocation()
-        chosen = MPIRUN if strategy.mpi else LOCAL
+        chosen = MPIRUN if strategy.meets_by == "mpi" else LOCAL
         return Launch(chosen if asked == "auto" else asked, [describe(LOOPBACK, ports)], None)
     job = _allocation()
     if job is None or not shutil.which("srun"):
@@ -90,8 +90,8 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
             reason = "needs several nodes, and this is one machine"
             raise InputError("layout", str(layout), reason, f"use a layout 1xN, {remedy}")
         raise InputError("launcher", asked, "needs a SLURM allocation", f"use auto, {remedy}")
-    nodes, world = _ask_nodes(job, layout, interface, ports, strategy.mpi)
-    chosen = SRUN if not strategy.mpi or world == layout.nodes else MPIRUN
+    nodes, world = _ask_nodes(job, layout, interface, ports, strategy.meets_by == "mpi")
+    chosen = SRUN if strategy.meets_by != "mpi" or world == layout.nodes else MPIRUN
     return Launch(chosen if asked == "auto" else asked, nodes, job)
 
 
@@ -178,10 +178,10 @@ def environment(
     if program:
         found |= passed_on(program)
         found.setdefault(CALLERS_PATH, found.get("PATH", ""))
-    found |= mpi.variables(program, declared.mpi)
+    found |= mpi.variables(program, declared.meets_by == "mpi")
     if threads := knobs["threads"]["intra_op"]:
         found["OMP_NUM_THREADS"] = str(threads)
-    if launch and declared.mpi:
+    if launch and declared.meets_by == "mpi":
         found["OMPI_MCA_btl_vader_single_copy_mechanism"] = single_copy(launch.nodes)
     if launch and launch.job:
         # By the older name mpirun recognises that srun starts its daemons.
@@ -210,7 +210,7 @@ def command_line(
     arguments = _STARTERS[launch.launcher](launch, strategy, len(places)) + command
     if launch.launcher == MPIRUN:
         arguments.insert(0, mpi.mpirun(program))
-    if not strategy.rendezvous:
+    if strategy.meets_by != "rendezvous":
         yield arguments, {}
         return
     first = launch.nodes[0]
@@ -226,7 +226,7 @@ def command_line(
 
 
 def _local(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
-    private = ["--private-network"] if strategy.listens else []
+    private = ["--private-network"] if strategy.meets_by == "servers" else []
     return [sys.executable, "-m", "escala.runtime.spawn", *private, str(processes)]
 
 
@@ -259,7 +259,7 @@ def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Comman
         *_srun(launch.job, len(launch.nodes), processes),
         # A probe's program is another job step at the same time.
         "--overlap",
-        f"--mpi={'pmix' if strategy.mpi else 'none'}",
+        f"--mpi={'pmix' if strategy.meets_by == 'mpi' else 'none'}",
         "--kill-on-bad-exit=1",
         f"--job-name={_step_name(launch.job)}",
     ]

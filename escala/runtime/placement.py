@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from escala.runtime.layout import Layout, assign_cores
 from escala.strategies import Strategy
-from escala.strategies.shared.place import Place
+from escala.strategies.place import Place
 
 #: Ports of a node besides those of its processes.
 EXTRA_PORTS = 2
@@ -34,7 +34,7 @@ class Node:
 
 
 def processes_per_node(layout: Layout, strategy: type[Strategy]) -> int:
-    return 1 if strategy.one_process_per_node else layout.processes
+    return 1 if strategy.layouts.process_per_node else layout.processes
 
 
 def places(

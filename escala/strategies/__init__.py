@@ -16,15 +16,19 @@ __all__ = ["STRATEGIES", "Strategy"]
 
 def _discover() -> dict[str, type[Strategy]]:
     """Return the strategies by name, in the order that tables and figures list them."""
-    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg]
+    # Declared knobs are looked up in the strategies found here.
+    names = [module.name for module in pkgutil.iter_modules(__path__) if module.name != "knobs"]
     modules = [import_module(f"escala.strategies.{name}") for name in names]
-    named = (
+    found = [
         value
         for module in modules
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Strategy) and "name" in vars(value)
-    )
-    return {each.name: each for each in sorted(named, key=lambda each: (each.position, each.name))}
+        if isinstance(value, type)
+        and issubclass(value, Strategy)
+        and value.__module__ == module.__name__
+        and "position" in vars(value)
+    ]
+    return {each.name: each for each in sorted(found, key=lambda each: (each.position, each.name))}
 
 
 STRATEGIES: dict[str, type[Strategy]] = _discover()

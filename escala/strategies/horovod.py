@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escala.strategies.base import Strategy, tensor_names
+from escala.strategies.base import Strategy
 
 #: The prefix of a gradient's name in the timeline; the variable's name follows.
 GRADIENT = "gradient/"
@@ -14,15 +14,15 @@ STATISTICS, BACKWARD = "statistics/", "/backward"
 
 
 class Horovod(Strategy):
-    writes_timeline = True
-    gathers = True
+    engine = "tensorflow.horovod"
 
-    @staticmethod
-    def environment(knobs):
-        return {"HOROVOD_AUTOTUNE": "1"} if knobs["autotune"] else {}
+    @classmethod
+    def environment(cls, knobs):
+        autotune = {"HOROVOD_AUTOTUNE": "1"} if knobs["autotune"] else {}
+        return super().environment(knobs) | autotune
 
-    @staticmethod
-    def timeline_environment(path, negotiation=True):
+    @classmethod
+    def timeline_environment(cls, path, negotiation=True):
         details = {
             "HOROVOD_TIMELINE_MARK_CYCLES": "1",
             # With a warm response cache Horovod no longer logs who negotiated when.
@@ -30,91 +30,7 @@ class Horovod(Strategy):
         }
         return {"HOROVOD_TIMELINE": str(path)} | (details if negotiation else {})
 
-    def start(self):
-        import horovod.tensorflow as hvd
 
-        self._hvd = hvd
-        hvd.init()
-        return [hvd.rank()], hvd.size()
-
-    def local(self, gradients):
-        from escala.strategies.shared.factors import Factors, dense
-
-        if self.knobs["sparse_as_dense"]:
-            return [g if isinstance(g, Factors) else dense(g) for g in gradients]
-        return list(gradients)
-
-    def exchange(self, gradients, variables, sums=None):
-        import tensorflow as tf
-
-        from escala.strategies.shared.factors import Factors, dense
-
-        names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
-        own = dict(zip(names, self.local(gradients), strict=True))
-        exchanged = {n: self._gathered(n, g) for n, g in own.items() if isinstance(g, Factors)}
-        # The large factors are most of the bytes of a gradient and are sent first.
-        with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
-            if sums:
-                taken = [n for n, v in zip(names, variables, strict=True) if sums.takes(v)]
-                exchanged |= zip(taken, sums.summed([dense(own[n]) for n in taken]), strict=True)
-            exchanged |= {n: self._summed(n, g) for n, g in own.items() if n not in exchanged}
-        return [exchanged[name] for name in names]
-
-    def _summed(self, name, gradient):
-        import tensorflow as tf
-
-        if isinstance(gradient, tf.IndexedSlices):
-            # Horovod would do the same, but under names of its own in the timeline.
-            values = self.gathered(gradient.values, name)
-            indices = self.gathered(gradient.indices, f"{name}{INDICES}")
-            return tf.IndexedSlices(values, indices, gradient.dense_shape)
-        # Losses are already divided by the global number of rows, so gradients are summed:
-        # an average would weigh the rows of a smaller shard more.
-        return self._hvd.allreduce(
-            gradient, op=self._hvd.Sum, compression=self._compression, name=name
-        )
-
-    def _gathered(self, name, factors):
-        """Return the factors of all ranks' rows.
-
-        Only the inputs, by far the larger factor, are compressed. Errors may be too small for 16
-        bits. Products are summed in the kernel's own type.
-        """
-        from escala.strategies.shared.factors import Exchanged, InMemory
-
-        if isinstance(factors, (Exchanged, InMemory)):
-            return factors
-        inputs, form = self._compression.compress(factors.inputs)
-        inputs = self.gathered(inputs, f"{name}{INPUTS}")
-        output_gradients = self.gathered(factors.output_gradients, name)
-        return Exchanged(self._compression.decompress(inputs, form), output_gradients)
-
-    def gathered(self, values, name):
-        return self._hvd.allgather(values, name=name)
-
-    def summed(self, values, name):
-        import tensorflow as tf
-
-        name = f"{STATISTICS}{name}"
-
-        def total(given, suffix=""):
-            return self._hvd.allreduce(given, op=self._hvd.Sum, name=f"{name}{suffix}")
-
-        # Horovod would name the gradient's exchange after the operation, which ranks may number
-        # differently.
-        return tf.custom_gradient(lambda given: (total(given), lambda up: total(up, BACKWARD)))(
-            values
-        )
-
-    @property
-    def _compression(self):
-        return getattr(self._hvd.Compression, self.knobs["compression"])
-
-    def broadcast(self, variables):
-        self._hvd.broadcast_variables(variables, root_rank=0)
-
-    def total(self, values):
-        return self._hvd.allreduce(values, op=self._hvd.Sum, name="total").numpy()
-
-    def stop(self):
-        self._hvd.shutdown()
+def over(library):
+    """Return the variables by which Horovod exchanges control messages and data over a library."""
+    return {"HOROVOD_CONTROLLER": library, "HOROVOD_CPU_OPERATIONS": library}

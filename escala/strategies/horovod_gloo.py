@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
-
-from escala.strategies.horovod import Horovod
+from escala.strategies.base import RENDEZVOUS
+from escala.strategies.horovod import Horovod, over
 
 
 class HorovodGloo(Horovod):
-    name = "horovod-gloo"
     position = 3
-    trains_by = frozenset({"steps", "command"})
-    library_of_programs = "horovod"
-    rendezvous = True
+    programs = "horovod"
+    meets_by = RENDEZVOUS
 
-    @staticmethod
-    def environment(knobs):
-        return Horovod.environment(knobs) | {
-            "HOROVOD_CONTROLLER": "gloo",
-            "HOROVOD_CPU_OPERATIONS": "gloo",
-        }
+    @classmethod
+    def environment(cls, knobs):
+        return super().environment(knobs) | over("gloo")
 
-    @staticmethod
-    def process_variables(place, interface):
+    @classmethod
+    def process_variables(cls, place, interface):
         # The variables that `horovodrun` sets for each process that it starts.
         return {
             "HOROVOD_HOSTNAME": place.host,
@@ -33,7 +27,3 @@ class HorovodGloo(Horovod):
             "HOROVOD_CROSS_RANK": str(place.node),
             "HOROVOD_CROSS_SIZE": str(place.nodes),
         }
-
-    def start(self):
-        os.environ.update(self.process_variables(self.place, ""))
-        return super().start()

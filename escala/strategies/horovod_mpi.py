@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from escala.strategies.horovod import Horovod
-from escala.strategies.shared import open_mpi
+from escala.strategies.horovod import Horovod, over
+from escala.strategies.open_mpi import OpenMPI
 
 
-class HorovodMPI(Horovod):
-    name = "horovod-mpi"
+class HorovodMPI(OpenMPI, Horovod):
     position = 2
-    trains_by = frozenset({"steps", "command"})
-    library_of_programs = "horovod"
-    mpi = True
+    programs = "horovod"
 
-    @staticmethod
-    def environment(knobs):
-        return (
-            Horovod.environment(knobs)
-            | open_mpi.environment(knobs)
-            | {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
-        )
+    @classmethod
+    def environment(cls, knobs):
+        return super().environment(knobs) | over("mpi")

@@ -10,7 +10,5 @@ from escala.strategies.horovod_mpi import HorovodMPI
 
 
 class Hybrid(HorovodMPI):
-    name = "hybrid"
     position = 4
-    trains_by = frozenset({"steps"})
-    by_speed = True
+    programs = None

@@ -5,31 +5,11 @@ The devices are the node's GPUs where it has any, and logical CPU devices otherw
 
 from __future__ import annotations
 
-from escala.core.errors import Unavailable
+from escala.strategies.base import Layouts
 from escala.strategies.distribute import Distribute
 
 
 class Mirrored(Distribute):
-    name = "mirrored"
     position = 5
-    one_process_per_node = True
-    only_one_node = True
-
-    def start(self):
-        import tensorflow as tf
-
-        ranks = self.place.ranks
-        if gpus := tf.config.list_physical_devices("GPU"):
-            if len(gpus) < len(ranks):
-                raise Unavailable(
-                    f"mirrored needs a GPU for each of {len(ranks)} ranks, and the node has "
-                    f"{len(gpus)}. `device: cpu` computes on cores"
-                )
-            devices = tf.config.list_logical_devices("GPU")
-        else:
-            [processor] = tf.config.list_physical_devices("CPU")
-            logical = [tf.config.LogicalDeviceConfiguration() for _ in ranks]
-            tf.config.set_logical_device_configuration(processor, logical)
-            devices = tf.config.list_logical_devices("CPU")
-        self.tf_strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
-        return ranks, self.tf_strategy.num_replicas_in_sync
+    engine = "tensorflow.mirrored"
+    layouts = Layouts(one_node=True, process_per_node=True)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from escala.strategies.shared import open_mpi
-from escala.strategies.shared.programs import ProgramStrategy, meeting_variables
+from escala.strategies.open_mpi import OpenMPI
+from escala.strategies.programs import meeting_variables
 
 
-class MPI(ProgramStrategy):
-    name = "mpi"
+class MPI(OpenMPI):
     position = 9
-    library_of_programs = "mpi"
-    mpi = True
+    programs = "mpi"
 
-    @staticmethod
-    def environment(knobs):
-        return open_mpi.environment(knobs)
-
-    @staticmethod
-    def process_variables(place, interface):
+    @classmethod
+    def process_variables(cls, place, interface):
         # `mpirun` sets the place of a process, `srun` does not, and programs read it.
         return meeting_variables(place, interface) | {
             "OMPI_COMM_WORLD_RANK": str(place.process),

@@ -6,16 +6,17 @@ it is and how many ranks it starts: `{ranks_of_node}`, `{nodes}`, `{node}`, `{ad
 
 from __future__ import annotations
 
-from escala.strategies.shared.programs import ProgramStrategy, interface_variables
+from escala.strategies.base import UNKNOWN, Layouts, Strategy
+from escala.strategies.programs import interface_variables
 
 
-class OwnLauncher(ProgramStrategy):
-    name = "own-launcher"
+class OwnLauncher(Strategy):
     position = 12
-    one_process_per_node = True
+    programs = UNKNOWN
+    layouts = Layouts(process_per_node=True)
 
-    @staticmethod
-    def process_variables(place, interface):
+    @classmethod
+    def process_variables(cls, place, interface):
         return interface_variables(interface) | {
             # Open MPI 4 and 5 would bind ranks to the first cores of the machine, not to theirs.
             "OMPI_MCA_hwloc_base_binding_policy": "none",

@@ -8,126 +8,14 @@ the first worker and the parameter server, and all three share the cores of its 
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import time
-from functools import cached_property
-
-from escala.core import children
-from escala.core.errors import Unavailable
-from escala.strategies.base import Strategy
-from escala.strategies.shared import worker
-
-_POLL_SECONDS = 0.2
+from escala.strategies.base import SERVERS, Strategy
 
 
 class ParameterServer(Strategy):
-    name = "parameter-server"
     position = 7
-    listens = True
-    asynchronous = True
-    can_time_inside_step = False
+    engine = "tensorflow.parameter_server"
+    meets_by = SERVERS
 
-    @property
-    def trains(self):
-        return self.place.process == 0
-
-    @property
-    def driven_ranks(self):
-        return list(range(self.place.processes)) if self.trains else []
-
-    @property
-    def part(self):
-        # Process 0 of 1 that train: only the coordinator runs the training loop.
-        return 0, 1
-
-    def start(self):
-        if not self.trains:
-            self._server = worker.serve(
-                self._cluster, "worker", self.place.process, self.knobs["threads"]
-            )
-            return self.place.ranks, self.place.processes
-        import tensorflow as tf
-
-        self._tasks = []
-        try:
-            self._tasks += map(self._start, ("ps", "worker"))
-            cluster = tf.train.ClusterSpec(self._cluster)
-            resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-                cluster, task_type="chief", task_id=0, rpc_layer=worker.PROTOCOL
-            )
-            self.tf_strategy = tf.distribute.ParameterServerStrategy(resolver)
-            self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.tf_strategy)
-        except BaseException:
-            self.stop()
-            raise
-        return self.place.ranks, len(resolver.cluster_spec().as_dict()["worker"])
-
-    def _start(self, job):
-        argument = json.dumps([self._cluster, job, 0, self.knobs["threads"]])
-        command = [sys.executable, "-m", worker.__name__, argument]
-        return children.start(command, os.environ, None)
-
-    @cached_property
-    def _cluster(self):
-        chief, server = self.place.extra_addresses
-        return {"worker": self.place.addresses, "ps": [server], "chief": [chief]}
-
-    def scope(self):
-        return self.tf_strategy.scope()
-
-    def compiled(self, step, signature):
-        import tensorflow as tf
-
-        from escala.workloads.graphs import as_graph
-
-        replicas, coordinator = self.tf_strategy, self._coordinator
-
-        @as_graph(input_signature=signature)
-        def on_worker(*arguments):
-            return tf.stack(replicas.run(step, args=arguments))
-
-        def run(arguments):
-            scheduled = [coordinator.schedule(on_worker, args=each) for each in arguments]
-            [sums] = on_worker.get_concrete_function().structured_outputs.shape
-            return [_LazySum(scheduled, index) for index in range(sums)]
-
-        return run
-
-    def exchange(self, gradients, variables):
-        return list(gradients)
-
-    def summed(self, values, name):
-        raise Unavailable(f"{self.name} has no step that all ranks make together")
-
-    def join(self):
-        self._coordinator.join()
-
-    def broadcast(self, variables):
-        """Do nothing: there is one copy of the weights."""
-
-    def total(self, values):
-        return values
-
-    def stop(self):
-        if self.trains:
-            children.stop(self._tasks, grace_seconds=0)
-
-    def serve(self, folder):
-        end_files = [folder / "rank0.json", folder / "rank0.error.json"]
-        while not any(file.exists() for file in end_files):
-            time.sleep(_POLL_SECONDS)
-
-
-class _LazySum:
-    """The sum, over scheduled steps, of the value at one position of their results.
-
-    `float` waits for the steps.
-    """
-
-    def __init__(self, scheduled: list, index: int):
-        self._scheduled, self._index = scheduled, index
-
-    def __float__(self) -> float:
-        return float(sum(value.fetch()[self._index] for value in self._scheduled))
+    @classmethod
+    def waits(cls):
+        return False

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from escala.strategies.shared.programs import ProgramStrategy, torchrun_variables
+from escala.strategies.base import Strategy
+from escala.strategies.programs import torchrun_variables
 
 
-class Processes(ProgramStrategy):
-    name = "processes"
+class Processes(Strategy):
     position = 10
-    library_of_programs = "none"
+    programs = "none"
 
-    @staticmethod
-    def process_variables(place, interface):
+    @classmethod
+    def process_variables(cls, place, interface):
         return torchrun_variables(place, interface)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
-from escala.strategies.shared.programs import ProgramStrategy
+from escala.strategies.base import SERVERS, UNKNOWN, Strategy
 
 
-class TFConfig(ProgramStrategy):
-    name = "tf-config"
+class TFConfig(Strategy):
     position = 11
-    listens = True
+    programs = UNKNOWN
+    meets_by = SERVERS
 
-    @staticmethod
-    def process_variables(place, interface):
+    @classmethod
+    def process_variables(cls, place, interface):
         task = {"type": "worker", "index": place.process}
         return {"TF_CONFIG": json.dumps({"cluster": {"worker": place.addresses}, "task": task})}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from escala.strategies.shared.programs import ProgramStrategy, torchrun_variables
+from escala.strategies.base import Strategy
+from escala.strategies.programs import torchrun_variables
 
 
-class TorchDDP(ProgramStrategy):
-    name = "torch-ddp"
+class TorchDDP(Strategy):
     position = 8
-    library_of_programs = "torch"
+    programs = "torch"
 
-    @staticmethod
-    def process_variables(place, interface):
+    @classmethod
+    def process_variables(cls, place, interface):
         # What `torchrun` sets besides. By the run's name Lightning and others know that somebody
         # else starts the processes. There is no agent whose store they could use.
         return torchrun_variables(place, interface) | {

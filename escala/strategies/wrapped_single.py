@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from escala.strategies.horovod import Horovod
+from escala.strategies.base import Layouts
+from escala.strategies.horovod import Horovod, over
 
 
 class WrappedSingle(Horovod):
-    name = "wrapped-single"
     position = 1
-    only_one_rank = True
-    writes_timeline = False
+    layouts = Layouts(one_rank=True)
 
-    @staticmethod
-    def environment(knobs):
-        return Horovod.environment(knobs) | {
-            "HOROVOD_CONTROLLER": "gloo",
-            "HOROVOD_CPU_OPERATIONS": "gloo",
-        }
+    @classmethod
+    def environment(cls, knobs):
+        return super().environment(knobs) | over("gloo")

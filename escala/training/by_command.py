@@ -17,8 +17,8 @@ from escala.core.errors import Diverged, Failed
 from escala.core.variables import MARKS
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
-from escala.strategies.shared.place import Place
-from escala.training import child, marks
+from escala.strategies.place import Place
+from escala.training import child, endings, marks
 from escala.training.data import STEP_COLUMNS
 from escala.training.marks import Epoch, Mark
 from escala.training.process import load_reader
@@ -28,12 +28,12 @@ from escala.workloads.program import Program
 _TRACEBACK = "Traceback (most recent call last)"
 
 
-def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
+def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     """Run the program of a rank, and return what it tells of itself.
 
     Parameters
     ----------
-    request : the run's plan (`escala.record.plan`).
+    plan : the run's plan (`escala.record.plan`).
     folder : the run's `ranks/` folder; receives the steps of this process, if they are known.
 
     Raises
@@ -42,17 +42,17 @@ def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         asked for, or took another number of rows.
     Diverged : it reported a number that is not finite.
     """
-    program, plan = Program.from_plan(request["start"]["program"]), request["start"]
+    program, start = Program.from_plan(plan["start"]["program"]), plan["start"]
     told, output = (folder / f"marks{place.process}").resolve(), folder.parent.resolve() / "output"
     told.mkdir()
     output.mkdir(exist_ok=True)
-    asked = values(request, place, output, plan["paths"])
-    reader, written = load_reader(request, place, grows=True), child.Written(program)
+    asked = values(plan, place, output, start["paths"])
+    reader, written = load_reader(plan, place, grows=True), child.Written(program)
     reader.begin()
-    given = variables(request, place, told)
+    given = variables(plan, place, told)
     ended = child.run(program, program.arguments(asked), given, MARKS, written)
     # A launcher, such as `mpirun`, reads its input to pass it on, whether anybody asks or not.
-    ended.asked &= not STRATEGIES[request["strategy"]].one_process_per_node
+    ended.asked &= not STRATEGIES[plan["strategy"]].layouts.process_per_node
     reader.end()
     written.close()
     started = ended.started
@@ -69,25 +69,19 @@ def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         _require_finite(reported)
         if known_by != marks.WHOLE:
             marks.require_order(by_process, started, ended.at if known_by == marks.HOOK else None)
-            _require_epochs(program, request, epochs, known_by)
-            _require_rows(program, request, place, epochs)
+            _require_epochs(program, plan, epochs, known_by)
+            _require_rows(program, plan, place, epochs)
     except (Failed, Diverged) as error:
         error.at = time.time() - (time.monotonic() - ended.at)
         error.code = ended.code
         raise
-    notes = [*written.notes, *_notes(ended, written, place, unread)]
-    undefined = {name for m in reported for name, v in m.values.items() if not math.isfinite(v)}
-    notes += [
-        f"it reported {name} that is no finite number: left out" for name in sorted(undefined)
-    ]
-    if known_by == marks.OUTPUT and len(reported) < len(written.marks.marks):
-        notes.append("most lines of its steps arrived at once, so the times of steps are not known")
+    notes = [*written.notes, *_notes(ended, written, place, unread, known_by, reported)]
     # Those of the first process that reports a number: several ranks may be in it.
     scores = {k: v for each in reversed(by_process) for k, v in marks.scores(each).items()}
     return _measured(known_by, epochs, reported, started, ended.at, folder, place) | {
         "scores": scores,
-        "ranks": request["ranks"],
-        "threads": request["knobs"]["threads"],
+        "ranks": plan["ranks"],
+        "threads": plan["knobs"]["threads"],
         "load": reader.found,
         "notes": notes,
     }
@@ -96,8 +90,8 @@ def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
 def _require_success(ended: child.Ended, written: child.Written, epochs: list[list[Epoch]]) -> None:
     said = written.last
     if ended.code:
-        hint = child.hint(ended.code, said, ended.asked)
-        raise Failed(f"the program ended with {child.how(ended.code)}{hint}")
+        hint = endings.hint(ended.code, said, ended.asked)
+        raise Failed(f"the program ended with {endings.how(ended.code)}{hint}")
     if ended.left:
         raise Failed(
             f"the program ended and left {ended.left} of its processes running, which were ended. "
@@ -116,10 +110,10 @@ def _require_finite(reported: list[Mark]) -> None:
 
 
 def _require_epochs(
-    program: Program, request: Mapping, epochs: list[list[Epoch]], known_by: str
+    program: Program, plan: Mapping, epochs: list[list[Epoch]], known_by: str
 ) -> None:
     """Refuse other numbers of epochs than a command that names `{epochs}` was asked for."""
-    done, asked = max(map(len, epochs)), request["epochs"]
+    done, asked = max(map(len, epochs)), plan["epochs"]
     if "epochs" not in program.named or done == asked:
         return
     how = "ended after" if done < asked else "told of"
@@ -130,7 +124,14 @@ def _require_epochs(
     )
 
 
-def _notes(ended: child.Ended, written: child.Written, place: Place, unread: int) -> list[str]:
+def _notes(
+    ended: child.Ended,
+    written: child.Written,
+    place: Place,
+    unread: int,
+    known_by: str,
+    reported: list[Mark],
+) -> list[str]:
     """Return what is to be said of a program that ended well."""
     found = []
     if _TRACEBACK in written.last:
@@ -142,19 +143,23 @@ def _notes(ended: child.Ended, written: child.Written, place: Place, unread: int
         found.append(f"it set its cores itself: {was}, and was given {given}")
     if unread:
         found.append(f"{unread} lines among its marks cannot be read, and are left out")
+    undefined = {name for m in reported for name, v in m.values.items() if not math.isfinite(v)}
+    found += [
+        f"it reported {name} that is no finite number: left out" for name in sorted(undefined)
+    ]
+    if known_by == marks.OUTPUT and len(reported) < len(written.marks.marks):
+        found.append("most lines of its steps arrived at once, so the times of steps are not known")
     return found
 
 
-def _require_rows(
-    program: Program, request: Mapping, place: Place, epochs: list[list[Epoch]]
-) -> None:
+def _require_rows(program: Program, plan: Mapping, place: Place, epochs: list[list[Epoch]]) -> None:
     """Refuse steps of other numbers of rows than the command was given; the last may have fewer."""
     found = [
         int(max(filter(None, epoch.rows))) for each in epochs for epoch in each if any(epoch.rows)
     ]
     if not found or not {"rows", "rows_of_rank"} & program.named:
         return
-    rows, ranks = request["global_batch"], request["ranks"]
+    rows, ranks = plan["global_batch"], plan["ranks"]
     expected = rows_of_rank(rows, ranks, place.ranks[0])
     if max(found) < expected and all(len(epoch.steps) == 1 for each in epochs for epoch in each):
         return  # Its data may have no more rows.

@@ -1,27 +1,135 @@
-"""Fit a workload in this process, without TensorFlow."""
+"""Fit a workload in this process, by one call and without a framework's steps."""
 
 from __future__ import annotations
 
+import csv
+import logging
+import math
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from sklearn.metrics import log_loss
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from escala.core.errors import Diverged
+from escala.core.load import Load
+from escala.data import reader
+from escala.data.base import Arrays
 from escala.probes import Probe
-from escala.strategies.shared.place import Place
+from escala.strategies.place import Place
+from escala.training.data import STEP_COLUMNS, Clock, digest
 from escala.training.process import load_reader, startup_seconds
+from escala.training.shards import row_moments
+from escala.workloads import models, offers, workload
+
+log = logging.getLogger("escala")
+
+#: Results that a fit does not have: it compiles no graph and has no other ranks.
+_ABSENT = ("build", "first_step", "first_prediction", "broadcast", "checkpoint", "averaging")
 
 
-def run(request: dict, folder: Path, place: Place, _: Probe | None) -> dict:
+def run(plan: dict, folder: Path, place: Place, _: Probe | None) -> dict:
     """Return what the fit measures, in the form of `escala.training.train`."""
-    from threadpoolctl import threadpool_info, threadpool_limits
-
-    from escala.training.fit import fit
-    from escala.workloads import workload
-
-    workload(request["workload"])  # The thread pools of its libraries exist from here on.
-    with threadpool_limits(request["knobs"]["threads"]["intra_op"]):
+    workload(plan["workload"])  # The thread pools of its libraries exist from here on.
+    with threadpool_limits(plan["knobs"]["threads"]["intra_op"]):
         startup = startup_seconds(place.process, 1)
-        reader = load_reader(request, place)
-        measured = fit(request, folder, reader)
-        measured["load"] = reader.found
+        load = load_reader(plan, place)
+        measured = fit(plan, folder, load)
+        measured["load"] = load.found
         threads = max(pool["num_threads"] for pool in threadpool_info())
     measured["seconds"]["startup"] = startup
     return measured | {"ranks": 1, "threads": {"intra_op": threads, "inter_op": 1}}
+
+
+def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
+    """Fit and evaluate a workload; return the measurements in the form of `escala.training.train`.
+
+    A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` cover
+    everything from the codes to the weights. Loss and accuracy on the training rows are computed
+    afterwards.
+
+    Parameters
+    ----------
+    plan : the run's plan (`escala.record.plan`).
+    folder : the run's `ranks/` folder; receives the step's time, the predictions and the model.
+    load : reads what the machine does during the fit.
+
+    Raises
+    ------
+    Diverged : the loss on the training rows is infinite or not a number.
+    InputError : the dataset does not have one class for each row.
+    """
+    clock, work = Clock(), workload(plan["workload"])
+    with clock.time("loading"):
+        data = reader(plan["data"])
+        offers.require_classes(work, data.description)
+        data.touch()
+    weights, epoch, loss_sum, correct = _fitted(work, plan, data, load)
+    with open(folder / "rank0.steps.csv", "w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(STEP_COLUMNS)
+        writer.writerow((1, 1, epoch["rows"], 0.0, epoch["train_seconds"], loss_sum, correct))
+    with clock.time("evaluation"):
+        inputs, _ = data.gather("test", slice(None))
+        predictions = work.probabilities(weights, inputs).argmax(axis=1)
+    np.save(folder / "rank0.predictions.npy", predictions)
+    with clock.time("save"):
+        if plan["training"]["save_model"]:
+            np.savez(folder / models.WEIGHTS, **weights)
+    return {
+        "epochs": [epoch],
+        "stopped_early": False,
+        "best_epoch": None,
+        "resumed_after": [],
+        "seconds": clock.seconds | dict.fromkeys(_ABSENT),
+        "evaluated": [0, data.rows("test")],
+        "shares": [1.0],
+        "weights_sha256": [digest(weights.values())],
+        "parameters": sum(w.size for w in weights.values() if w.dtype.kind == "f"),
+        "optimizer": work.OPTIMIZER,
+        "train_rows": data.rows("train"),
+    }
+
+
+def _fitted(work: Any, plan: Mapping, data: Arrays, load: Load) -> tuple[dict, dict, float, int]:
+    """Return the weights of the fit, it as an epoch, the sum of its losses, and its hits."""
+    (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
+    counts = _counts(plan, data, targets)
+    load.begin()
+    began, start = time.monotonic(), time.perf_counter()
+    weights = work.fit(inputs, targets, counts, plan["training"])
+    train_seconds = time.perf_counter() - start
+    load.end()
+    probabilities = work.probabilities(weights, inputs)
+    correct = int((probabilities.argmax(axis=1) == targets).sum())
+    loss_sum = float(log_loss(targets, probabilities, normalize=False, labels=range(len(counts))))
+    if not math.isfinite(loss_sum):
+        raise Diverged(f"the loss is {loss_sum} after the fit")
+    words = "fitted to %d rows: loss %.4f, accuracy %.4f, %.2f s"
+    log.info(words, rows, loss_sum / rows, correct / rows, train_seconds)
+    epoch = {
+        "epoch": 1,
+        "steps": 1,
+        "rows": rows,
+        "began": began,
+        "train_seconds": train_seconds,
+        "epoch_wall_seconds": time.perf_counter() - start,
+        "validation_seconds": None,
+        "loss": loss_sum / rows,
+        "accuracy": correct / rows,
+        "validation_accuracy": None,
+        "validation_loss": None,
+        "scores": {},
+        "row_moments": row_moments(np.arange(rows)),
+    }
+    return weights, epoch, loss_sum, correct
+
+
+def _counts(plan: Mapping, data: Arrays, targets: np.ndarray) -> np.ndarray:
+    """Return the training rows of each class before oversampling, int64 (classes,)."""
+    if plan["train_counts"] is not None:
+        return np.array(plan["train_counts"])
+    return np.bincount(targets, minlength=len(data.description["classes"]))

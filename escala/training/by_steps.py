@@ -1,4 +1,4 @@
-"""Train a workload by steps in this process, under a strategy."""
+"""Train a workload by steps in this process, by the engine of its strategy."""
 
 from __future__ import annotations
 
@@ -7,60 +7,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from escala import engines
 from escala.probes import Probe
-from escala.strategies.knobs import readable
-from escala.strategies.shared.devices import gpus_in_use, set_device
-from escala.strategies.shared.place import Place
+from escala.strategies.place import Place
 from escala.training.process import load_reader, startup_seconds
 
 
-def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
+def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     """Return what one process of a run measures; `escala.training.train` describes it."""
-    knobs = request["knobs"]
-    set_device(knobs["device"], place)
     with _without_garbage_collection():
-        import tensorflow as tf
-
-        from escala.strategies import STRATEGIES
-        from escala.strategies.base import set_products, set_threads
         from escala.training.train import train
 
-    set_threads(knobs["threads"])
-    set_products(knobs["products"])
-    name = request["strategy"]
-    strategy = STRATEGIES[name](readable(knobs, name), place)
-    ranks, total = strategy.start()
-    if (ranks, total) != (place.ranks, request["ranks"]):
+        engine = engines.joined(plan, place)
+    ranks, total = engine.start()
+    if (ranks, total) != (place.ranks, plan["ranks"]):
         raise RuntimeError(
-            f"requested rank {_listed(place.ranks)} of {request['ranks']}, "
+            f"requested rank {_listed(place.ranks)} of {plan['ranks']}, "
             f"obtained rank {_listed(ranks)} of {total}"
         )
-    gpus = gpus_in_use(knobs["device"])
     startup = startup_seconds(place.process, place.processes)
-    if strategy.trains:
-        reader = load_reader(request, place)
-        measured = train(request, strategy, total, folder, probe, reader)
+    measured = {}
+    if engine.group.trains:
+        load = load_reader(plan, place)
+        measured = train(plan, engine, folder, probe, load)
         measured["seconds"]["startup"] = startup
-        measured["load"] = reader.found
+        measured["load"] = load.found
     else:
-        measured = {}
-        strategy.serve(folder)
-    strategy.stop()
-    return measured | {
-        "ranks": total,
-        "gpus": gpus,
-        "threads": {
-            "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
-            "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
-        },
-    }
+        engine.group.serve(folder)
+    engine.group.stop()
+    return measured | {"ranks": total} | engine.obtained()
 
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Pause the collector of reference cycles, and exclude the block's objects from it afterwards.
 
-    Importing TensorFlow allocates millions of objects that live as long as the process. Searching
+    Importing a framework allocates millions of objects that live as long as the process. Searching
     them repeatedly takes a fifth of the import.
     """
     gc.disable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,11 +14,8 @@ import numpy as np
 from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data.base import Arrays
-from escala.probes import Recorder
-from escala.strategies import Strategy
-from escala.training.calls import Steps, calls, gathered
-from escala.training.shards import Shards, row_moments
-from escala.training.step import divisors
+from escala.engines.base import Engine
+from escala.training.shards import RankRows, Shards, calls, divisors, gathered, row_moments
 
 log = logging.getLogger("escala")
 
@@ -26,20 +24,18 @@ PROGRESS_SECONDS = 2.0
 
 def train_epoch(
     number: int,
-    make: Steps,
+    engine: Engine,
     data: Arrays,
-    request: dict,
-    strategy: Strategy,
+    plan: Mapping[str, Any],
     shares: np.ndarray,
     writer: Any,
-    recorder: Recorder | None,
     load: Load,
 ) -> tuple[dict, list[int]]:
     """Make one pass over the shards of this process.
 
     Parameters
     ----------
-    make : the compiled steps by their number in a call. With a recorder, calls have one step.
+    writer : of a CSV file, which receives the steps.
     load : reads what the machine does meanwhile.
 
     Returns
@@ -48,77 +44,116 @@ def train_epoch(
     `train_seconds` lasts from before the first batch is gathered until after the last step. The
     times of a call are divided evenly among its steps.
     """
-    rows_in_epoch, batch, ranks = data.rows("train"), request["global_batch"], strategy.driven_ranks
     shards = Shards(
-        request["shuffle_seed"], rows_in_epoch, batch, shares, request["knobs"]["shard"]
+        plan["shuffle_seed"],
+        data.rows("train"),
+        plan["global_batch"],
+        shares,
+        plan["knobs"]["shard"],
     )
-    steps = shards.steps(request["max_steps"])
-    records, taken, of_ranks = [], [], np.zeros(len(ranks), np.int64)
+    steps = shards.steps(plan["max_steps"])
+    made = _Made(number, steps, engine, plan)
     load.begin()
     # The ranks begin together, so that no rank's earlier work counts as training time of others.
-    strategy.total(np.zeros(1))
+    engine.group.meet()
     began = time.monotonic()
-    said = start = before = time.perf_counter()
-    for call in calls(islice(shards.of_epoch(number), steps), max(make)):
-        mine = [of_rank[rank] for of_rank in call for rank in ranks]
-        of_process = gathered(data, call, ranks, divisors(call[0], request["knobs"]["weighting"]))
+    made.start = before = time.perf_counter()
+    for call in calls(islice(shards.of_epoch(number), steps), engine.steps_per_call):
+        divided_by = divisors(call[0], plan["knobs"]["weighting"])
+        arguments = gathered(data, call, engine.group.driven, divided_by)
         ready = time.perf_counter()
-        sums = make[len(call)](of_process)
-        after = time.perf_counter()
-        of_step = ((ready - before) / len(call), (after - ready) / len(call))
-        rows = sum(map(len, mine)) // len(call)
-        for loss_sum, correct in zip(sums[: len(call)], sums[len(call) :], strict=True):
-            records.append((number, len(records) + 1, rows, *of_step, loss_sum, correct))
-        index = len(records)
-        if recorder:
-            recorder.note(number, index, before, ready, after)
-        if after - said > PROGRESS_SECONDS:
-            said = after
-            # The losses of an asynchronous strategy are there only once all scheduled steps are.
-            if not strategy.asynchronous:
-                _require_finite(records)
-            log.info(
-                "epoch %d/%d: step %d/%d, %.0f samples/s",
-                number,
-                request["training"]["epochs"],
-                index,
-                steps,
-                index * batch / (after - start),
-            )
-        taken += mine
-        of_ranks += [sum(len(of_rank[rank]) for of_rank in call) for rank in ranks]
+        sums = engine.step(arguments, len(call))
+        made.add(call, sums, (before, ready, time.perf_counter()))
         before = time.perf_counter()
-    strategy.join()
-    train_seconds = time.perf_counter() - start
+    engine.group.join()
+    train_seconds = time.perf_counter() - made.start
     load.end()
-    records = [(*record[:5], float(record[5]), float(record[6])) for record in records]
-    _require_finite(records)
-    writer.writerows(records)
-    losses, right = sum(r[5] for r in records), sum(r[6] for r in records)
-    trained = sum(map(len, taken))
-    losses, right, rows = strategy.total(np.array([losses, right, trained], np.float64))
-    if not math.isfinite(losses):
-        raise Diverged(f"the loss is not finite in epoch {number}")
-    epoch = {
-        "epoch": number,
-        "steps": steps,
-        "rows": int(rows),
-        "began": began,
-        "train_seconds": train_seconds,
-        "validation_seconds": None,
-        "loss": losses / rows,
-        "accuracy": right / rows,
-        "validation_accuracy": None,
-        "validation_loss": None,
-        "scores": {},
-        "row_moments": row_moments(np.concatenate(taken)),
-    }
-    return epoch, of_ranks.tolist()
+    epoch = {"epoch": number, "steps": steps, "began": began, "train_seconds": train_seconds}
+    validation = dict.fromkeys(f"validation_{each}" for each in ("accuracy", "loss", "seconds"))
+    return epoch | made.totals(writer) | validation | {"scores": {}}, made.rows.tolist()
 
 
-def _require_finite(records: list[tuple]) -> None:
-    """Refuse steps of which the last has a loss that is not finite."""
-    if math.isfinite(float(records[-1][5])):
-        return
-    epoch, step, *_ = next(record for record in records if not math.isfinite(float(record[5])))
-    raise Diverged(f"the loss is not finite in epoch {epoch}, step {step}")
+class _Made:
+    """The steps of an epoch that were made: their times and sums, and the rows that they took.
+
+    Attributes
+    ----------
+    start : when the epoch began, of `time.perf_counter`.
+    taken : the row numbers of each step and rank of this process.
+    rows : how many these are, by rank.
+    """
+
+    def __init__(self, epoch: int, steps: int, engine: Engine, plan: Mapping[str, Any]):
+        self._epoch, self._steps, self._engine, self._plan = epoch, steps, engine, plan
+        self._records: list[tuple] = []
+        self.start = self._told = time.perf_counter()
+        self.taken: list[np.ndarray] = []
+        self.rows = np.zeros(len(engine.group.driven), np.int64)
+
+    def add(
+        self, call: list[RankRows], sums: tuple[Sequence, Sequence], moments: tuple[float, ...]
+    ) -> None:
+        """Add the steps of a call.
+
+        Parameters
+        ----------
+        moments : when gathering its rows began, when it ended, and when the steps had been made.
+        """
+        began, ready, after = moments
+        mine = [step[rank] for step in call for rank in self._engine.group.driven]
+        seconds = (ready - began) / len(call), (after - ready) / len(call)
+        rows = sum(map(len, mine)) // len(call)
+        for loss, hits in zip(*sums, strict=True):
+            number = len(self._records) + 1
+            self._records.append((self._epoch, number, rows, *seconds, loss, hits))
+        if recorder := self._engine.recorder:
+            recorder.note(self._epoch, len(self._records), *moments)
+        if after - self._told > PROGRESS_SECONDS:
+            self._told = after
+            self._tell(after)
+        self.taken += mine
+        self.rows += [sum(len(step[rank]) for step in call) for rank in self._engine.group.driven]
+
+    def _tell(self, now: float) -> None:
+        # Where ranks do not wait, losses are there only once all scheduled steps are.
+        if self._engine.waits:
+            self._require_finite()
+        number = len(self._records)
+        log.info(
+            "epoch %d/%d: step %d/%d, %.0f samples/s",
+            self._epoch,
+            self._plan["training"]["epochs"],
+            number,
+            self._steps,
+            number * self._plan["global_batch"] / (now - self.start),
+        )
+
+    def totals(self, writer: Any) -> dict:
+        """Write the steps as `STEP_COLUMNS`, and return the totals over all ranks.
+
+        Raises
+        ------
+        Diverged : a loss is not finite.
+        """
+        self._records = [(*each[:5], float(each[5]), float(each[6])) for each in self._records]
+        self._require_finite()
+        writer.writerows(self._records)
+        taken = np.concatenate(self.taken)
+        losses, right = (sum(record[column] for record in self._records) for column in (5, 6))
+        losses, right, rows = self._engine.group.total(
+            np.array([losses, right, len(taken)], np.float64)
+        )
+        if not math.isfinite(losses):
+            raise Diverged(f"the loss is not finite in epoch {self._epoch}")
+        return {
+            "rows": int(rows),
+            "loss": losses / rows,
+            "accuracy": right / rows,
+            "row_moments": row_moments(taken),
+        }
+
+    def _require_finite(self) -> None:
+        if math.isfinite(float(self._records[-1][5])):
+            return
+        epoch, step, *_ = next(r for r in self._records if not math.isfinite(float(r[5])))
+        raise Diverged(f"the loss is not finite in epoch {epoch}, step {step}")

@@ -31,7 +31,6 @@ class Plan(TypedDict, total=False):
     shuffle_seed: int | None
     #: Steps of an epoch that is cut short.
     max_steps: int | None
-    link_bits_per_second: int | None
     #: The probe that instruments the run, and its settings; None of a timing run.
     instrument: str | None
     probe_settings: dict[str, Any] | None

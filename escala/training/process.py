@@ -6,12 +6,12 @@ import logging
 import os
 
 from escala.core import clock, load
-from escala.strategies.shared.place import Place
+from escala.strategies.place import Place
 
 log = logging.getLogger("escala")
 
 
-def load_reader(request: dict, place: Place, grows: bool = False) -> load.Load:
+def load_reader(plan: dict, place: Place, grows: bool = False) -> load.Load:
     """Return the reader of the load of this node, which reads in the first process of a node.
 
     The run's own are the ranks here, what they start, what started them, and on the first node what
@@ -25,7 +25,7 @@ def load_reader(request: dict, place: Place, grows: bool = False) -> load.Load:
         return load.Load(None)
     parent = os.getppid()
     roots = [parent if parent > 1 else os.getpid()]
-    supervisor = request["supervisor"]
+    supervisor = plan["supervisor"]
     if place.node == 0 and clock.runs(supervisor["pid"], supervisor["started"]):
         roots.append(supervisor["pid"])
     return load.Load(roots, grows)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from escala.core.variables import CALLERS_PATH, MARKS, TRACED
 from escala.strategies import STRATEGIES
-from escala.strategies.shared.place import Place
+from escala.strategies.place import Place
 from escala.workloads.program import DATA, Program
 from escala.workloads.program_environment import environment
 
@@ -22,7 +22,7 @@ _OF_JOB_STEP = re.compile(r"(SLURM|SLURMD|SRUN)_(?!CONF$|CLUSTERS$)\w+")
 
 
 def values(
-    request: Mapping, place: Place, output: Path, paths: Mapping[str, str]
+    plan: Mapping, place: Place, output: Path, paths: Mapping[str, str]
 ) -> dict[str, object]:
     """Return what stands for each placeholder of the command of a rank.
 
@@ -31,15 +31,15 @@ def values(
     output : a folder of the run.
     paths : of the dataset, by name.
     """
-    rows, ranks = request["global_batch"], request["ranks"]
+    rows, ranks = plan["global_batch"], plan["ranks"]
     address, port = place.extra_addresses[0].rsplit(":", 1)
     rank = place.ranks[0]
     of_node = len(place.ranks) * place.processes_per_node
     return {
         "rows": rows,
         "rows_of_rank": rows_of_rank(rows, ranks, rank),
-        "epochs": request["epochs"],
-        "seed": request["seed"],
+        "epochs": plan["epochs"],
+        "seed": plan["seed"],
         "ranks": ranks,
         "rank": rank,
         "ranks_of_node": of_node,
@@ -59,7 +59,7 @@ def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
 
 
 def variables(
-    request: Mapping, place: Place, told: Path, given: Mapping[str, str] = os.environ
+    plan: Mapping, place: Place, told: Path, given: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Return the environment of the program of a rank.
 
@@ -69,13 +69,13 @@ def variables(
     given : the environment of the rank; by default that of this process.
     """
     program, strategy = (
-        Program.from_plan(request["start"]["program"]),
-        STRATEGIES[request["strategy"]],
+        Program.from_plan(plan["start"]["program"]),
+        STRATEGIES[plan["strategy"]],
     )
     found = {
         name: value
         for name, value in given.items()
-        if name in program.variables or _is_for_programs(name, strategy.mpi)
+        if name in program.variables or _is_for_programs(name, strategy.meets_by == "mpi")
     }
     # `mpirun` puts its own folder before it, where another `python` may be.
     found["PATH"] = given.get(CALLERS_PATH, found.get("PATH", ""))
@@ -84,10 +84,10 @@ def variables(
         for path in given.get("PYTHONPATH", "").split(os.pathsep)
         if path and Path(path).resolve() != HOOK.parents[1]
     ]
-    found |= strategy.process_variables(place, request["start"]["interface"])
-    found |= _threads(request["knobs"]["threads"], place)
+    found |= strategy.process_variables(place, plan["start"]["interface"])
+    found |= _threads(plan["knobs"]["threads"], place)
     found |= {MARKS: str(told), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
-    if place.process == 0 and request["instrument"] and TRACED in os.environ:
+    if place.process == 0 and plan["instrument"] and TRACED in os.environ:
         found[TRACED] = os.environ[TRACED]
     if program.epoch_ends or program.step_ends:
         found["PYTHONUNBUFFERED"] = "1"

@@ -1,4 +1,4 @@
-"""One process of a training run: `python -m escala.training.rank REQUEST.json`.
+"""One process of a training run: `python -m escala.training.rank PLAN.json`.
 
 A rank writes only files in the run's `ranks/` folder: its log, its step times, its part of the test
 predictions, and `rank{r}.json` with its measurements, or `rank{r}.error.json` if it failed.
@@ -22,7 +22,7 @@ from escala.core.errors import Diverged, Failed, Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes import Probe, of_run
 from escala.runtime.launch import process_of_environment
-from escala.strategies.shared.place import Place
+from escala.strategies.place import Place
 
 log = logging.getLogger("escala")
 
@@ -32,35 +32,35 @@ BY_KIND = {
     "fit": "escala.training.by_fit",
     "command": "escala.training.by_command",
 }
-#: Folder beside the request for files that are not needed after the run.
+#: Folder beside the plan for files that are not needed after the run.
 SCRATCH = "scratch"
 
 
-def main(request_file: str) -> int:
+def main(plan_file: str) -> int:
     children.die_with_parent()
-    request = read_json(request_file)
+    plan = read_json(plan_file)
     rank = process_of_environment()
-    place = Place.of(request, rank)
-    folder = Path(request_file).parent
+    place = Place.of(plan, rank)
+    folder = Path(plan_file).parent
     _log_to(folder / f"rank{rank}.log")
     # TensorFlow leaves files of generated code behind if a rank is killed.
     tempfile.tempdir = str(folder / SCRATCH)
     Path(tempfile.tempdir).mkdir(exist_ok=True)
     os.sched_setaffinity(0, place.cores)
     try:
-        probe = of_run(request, folder)
+        probe = of_run(plan, folder)
         with (
-            _machine(request, place),
+            _machine(plan, place),
             probe.around(rank, place.node) if probe else nullcontext(),
-            _busy_neighbours(sum(r in place.ranks for r in request["knobs"]["busy_neighbours"])),
+            _busy_neighbours(sum(r in place.ranks for r in plan["knobs"]["busy_neighbours"])),
         ):
-            measured = _run(request, folder, place, probe)
+            measured = _run(plan, folder, place, probe)
     except Exception as error:
         # Of a program that failed, the last lines are its own.
         if not isinstance(error, (Failed, Diverged)):
             log.exception("this rank failed")
         told = {"at": getattr(error, "at", time.time()), "code": getattr(error, "code", None)}
-        failure = _failure(error, request) | told
+        failure = _failure(error, plan) | told
         write_json(folder / f"rank{rank}.error.json", failure, durable=False)
         # Other ranks may wait for this one inside a collective, so end without cleanup.
         os._exit(1)
@@ -69,8 +69,8 @@ def main(request_file: str) -> int:
     return 0
 
 
-def _run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
-    measured = import_module(BY_KIND[request["kind"]]).run(request, folder, place, probe)
+def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
+    measured = import_module(BY_KIND[plan["kind"]]).run(plan, folder, place, probe)
     return measured | {
         "host": socket.gethostname(),
         "boot": _boot(),
@@ -83,12 +83,12 @@ def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _machine(request: dict, place: Place) -> AbstractContextManager[None]:
+def _machine(plan: dict, place: Place) -> AbstractContextManager[None]:
     """Return the context that holds this machine for the run, unless its supervisor does.
 
     A run of several nodes does not wait for one of them: two runs could wait for each other.
     """
-    supervisor = request["supervisor"]
+    supervisor = plan["supervisor"]
     if place.local or supervisor["host"] == socket.gethostname():
         return nullcontext()
     return alone.hold({key: supervisor[key] for key in ("experiment", "run")}, wait=False)
@@ -105,7 +105,7 @@ def _busy_neighbours(count: int) -> Iterator[None]:
         children.stop(started, grace_seconds=0)
 
 
-def _failure(error: Exception, request: dict) -> dict:
+def _failure(error: Exception, plan: dict) -> dict:
     """Return the status and the reason of an error, with its place in the workload's code."""
     # Use TensorFlow only if it is imported already: a fit does not need it.
     if isinstance(error, Failed):
@@ -122,9 +122,9 @@ def _failure(error: Exception, request: dict) -> dict:
         status = "out-of-memory"
     else:
         status = "failed"
-    if status == "diverged" and request["kind"] == "command":
+    if status == "diverged" and plan["kind"] == "command":
         return {"status": status, "reason": str(error)[:500]}
-    where = _place(error, request["workload"])
+    where = _place(error, plan["workload"])
     return {"status": status, "reason": f"{where}{user_code.message(error)}"[:500]}
 
 

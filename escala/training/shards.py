@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
+
+from escala.data.base import Arrays
+
+#: The row numbers of each rank in one step.
+RankRows = list[np.ndarray]
 
 
 def epoch_order(rows: int, seed: int | Sequence[int], epoch: int) -> np.ndarray:
@@ -23,7 +29,7 @@ class Shards:
     seed : seed of the order of the rows, the same on every rank.
     rows : number of training rows.
     global_batch : rows of a step over all ranks.
-    shares : part of a step that each rank takes, summing to 1.
+    shares : fraction of a step that each rank takes, summing to 1.
     shard : the rows of an epoch that a rank takes, a value of the knob of this name.
         True: the ranks divide the rows.
         False: each rank goes through all rows in its own order, so that an epoch holds every row
@@ -42,7 +48,7 @@ class Shards:
         taken = self.global_batch
         if self.shard is False:
             # The rank with the fewest rows per step is the last to go through all rows.
-            sizes = parts(self.global_batch, self.shares)
+            sizes = split_rows(self.global_batch, self.shares)
             taken = int(sizes[sizes > 0].min())
         steps = -(-self.rows // taken)
         return min(steps, at_most) if at_most else steps
@@ -55,7 +61,7 @@ class Shards:
             yield from take(order, self.global_batch, self.shares)
             return
         orders = [epoch_order(self.rows, [self.seed, r], epoch) for r in range(len(self.shares))]
-        sizes = parts(self.global_batch, self.shares)
+        sizes = split_rows(self.global_batch, self.shares)
         for step in range(self.steps(None)):
             yield [
                 order[step * size : (step + 1) * size]
@@ -74,11 +80,11 @@ def batches(
 
     Parameters
     ----------
-    shares : part of a step that each rank takes, summing to 1; see `parts`.
+    shares : fraction of a step that each rank takes, summing to 1; see `split_rows`.
     """
     for start in range(0, len(order), global_batch):
         step = order[start : start + global_batch]
-        yield np.split(step, np.cumsum(parts(len(step), shares))[:-1])
+        yield np.split(step, np.cumsum(split_rows(len(step), shares))[:-1])
 
 
 def leading(
@@ -97,10 +103,10 @@ def leading(
     """
     for start in range(0, len(order), global_batch):
         step = order[start : start + global_batch]
-        yield [step[:rows] for rows in parts(len(step), shares)]
+        yield [step[:rows] for rows in split_rows(len(step), shares)]
 
 
-def parts(rows: int, shares: Sequence[float]) -> np.ndarray:
+def split_rows(rows: int, shares: Sequence[float]) -> np.ndarray:
     """Divide rows among ranks in proportion to their shares, int64 of shape (ranks,).
 
     The method is largest remainders, with the lower rank first among equals. So equal shares differ
@@ -112,6 +118,58 @@ def parts(rows: int, shares: Sequence[float]) -> np.ndarray:
     first = np.argsort(-np.round(exact - whole, 9), kind="stable")
     whole[first[: rows - whole.sum()]] += 1
     return whole
+
+
+def calls(steps: Iterable[RankRows], at_once: int) -> Iterator[list[RankRows]]:
+    """Group steps into calls, in their order: of `at_once` steps, or of a single one.
+
+    In a call of several steps, each rank has as many rows in every step as in the others, and at
+    least one. All ranks group the steps alike, because each knows the rows of all.
+    """
+    remaining = iter(steps)
+    while group := list(islice(remaining, at_once)):
+        sizes = {tuple(map(len, step)) for step in group}
+        if len(group) == at_once and len(sizes) == 1 and min(*sizes):
+            yield group
+        else:
+            yield from ([step] for step in group)
+
+
+def gathered(
+    data: Arrays, call: Sequence[RankRows], ranks: Sequence[int], divisors: Sequence[float]
+) -> list[tuple]:
+    """Return for each of some ranks what `gather` returns, with the rows of all steps of a call.
+
+    Parameters
+    ----------
+    divisors : of each rank, the same in every step.
+    """
+    return [
+        gather(data, np.concatenate([step[rank] for step in call]), divisors[rank])
+        for rank in ranks
+    ]
+
+
+def gather(data: Arrays, rows: np.ndarray, divisor: float) -> tuple:
+    """Return inputs, targets and weights of a rank's rows, and the divisor of its loss.
+
+    An empty share becomes one row of weight 0: the rank takes part in the exchange but adds
+    nothing. TensorFlow's convolutions reject a batch without rows.
+    """
+    inputs, targets = data.gather("train", rows if len(rows) else np.zeros(1, np.int64))
+    weights = np.full(len(targets), float(len(rows) > 0), np.float32)
+    return (*inputs, targets, weights, np.float32(divisor))
+
+
+def divisors(step: RankRows, weighting: str) -> list[float]:
+    """Return the divisor of each rank's sum of losses, so that the sum over ranks is a mean.
+
+    With `rows` every row counts the same. With `ranks` every rank counts the same, even with few
+    rows: this is the mean of the ranks' own means. The mean of a rank without rows is 0.
+    """
+    if weighting == "rows":
+        return [sum(map(len, step))] * len(step)
+    return [max(1, len(rows)) * len(step) for rows in step]
 
 
 def balanced_shares(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.ndarray:

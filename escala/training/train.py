@@ -5,33 +5,26 @@ from __future__ import annotations
 import csv
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from escala.core.load import Load
 from escala.data import reader
-from escala.data.base import output_shape
+from escala.engines.base import Engine
 from escala.probes import Probe
-from escala.strategies import Strategy
-from escala.strategies.costs import ALLREDUCE
-from escala.strategies.knobs import of_model
-from escala.training import memory, replicas
-from escala.training import step as steps
+from escala.strategies.knobs import of_model, reads
+from escala.training import memory
 from escala.training.checkpoint import FOLDER, Checkpoint
-from escala.training.contract import losses_of_rows
 from escala.training.data import STEP_COLUMNS, Clock, digest
 from escala.training.epoch import train_epoch
-from escala.training.evaluate import evaluated, evaluator, validate
+from escala.training.evaluate import evaluated, validate
 from escala.training.shards import evaluation_rows
-from escala.training.state import State
 from escala.training.stopping import EarlyStopping
-from escala.training.warmup import shares_by_speed, stated_shares, unchanged, warm_up
-from escala.workloads import building, models, offers, scores_module, workload
-from escala.workloads.graphs import function_of
-from escala.workloads.normalisation import synchronised
+from escala.training.warmup import shares_of_ranks, warm_up
+from escala.workloads import models, offers, scores_module, workload
 
 log = logging.getLogger("escala")
 
@@ -40,9 +33,8 @@ BOARD = ("loss", "accuracy", "validation_loss", "validation_accuracy", "train_se
 
 
 def train(
-    request: dict,
-    strategy: Strategy,
-    total: int,
+    plan: Mapping[str, Any],
+    engine: Engine,
     folder: Path,
     probe: Probe | None = None,
     load: Load | None = None,
@@ -51,9 +43,8 @@ def train(
 
     Parameters
     ----------
-    request : the run's plan (`escala.record.plan`).
-    strategy : already started.
-    total : ranks in all.
+    plan : the run's plan (`escala.record.plan`).
+    engine : already started.
     folder : the run's `ranks/` folder; receives step times, predictions and the model.
     probe : of the run, if it is no timing run.
     load : reads what the machine does during the steps.
@@ -61,190 +52,168 @@ def train(
     Raises
     ------
     Diverged : the loss became infinite or not a number.
-    Unavailable : the model normalises over all ranks, and each computes its rows in parts.
+    Unavailable : the model needs what the strategy or a knob does not allow.
     MemoryError : the ranks of this node need more memory than it had available.
     InputError : the workload lacks what its dataset needs, or has a part that would be ignored.
     """
-    settings, clock, load = request["training"], Clock(), load or Load(None)
-    process, processes = strategy.part
-    work, knobs = workload(request["workload"]), of_model(request["knobs"], request["workload"])
-    scores = scores_module(request["workload"])
-    with clock.time("loading"):
-        data = reader(request["data"])
-        offers.require(work, data.description, scores)
-        data.touch()
-    divided = request["knobs"]["evaluation"] == "divided"
-    slowdown = dict(enumerate(request["knobs"]["slowdown"])).get(process, 1.0)
-    with clock.time("build"), strategy.scope():
-        # Every process draws its own weights; the broadcast makes them equal.
-        tf.keras.utils.set_random_seed(request["seed"] + process)
-        replicas.use_generators()
-        model = building.build(work, data.inputs, output_shape(data.description), settings, knobs)
-        optimizer = work.optimizer(settings, request["learning_rate"], knobs)
-        building.refuse_ignored(work, model, optimizer)
-        replicas.require_whole_steps(model, request["knobs"]["accumulation"])
-        input_of = getattr(work, "input_of", None)
-        exchanges = steps.exchanges(model, optimizer, request, strategy, total, input_of)
-        shared = steps.shared_kernels(exchanges, strategy, request["global_batch"])
-        state = State(
-            model,
-            optimizer,
-            shared,
-            strategy,
-            # Otherwise ranks may gather the rows of a gradient.
-            summed=strategy.knobs.get("sparse_as_dense", False),
-            factored=[layer.kernel for layer, each in exchanges.items() if each != ALLREDUCE],
-        )
-        memory.require(model, optimizer, state, request, strategy)
-        row_losses = losses_of_rows(work, settings)
-        correct = function_of(work, "correct", steps.most_probable_is_right)
-        methods = steps.methods(
-            model, exchanges, strategy, request["knobs"]["input_gradient"], input_of
-        )
-        own = replicas.own_variables(model)
+    training = _Training(plan, engine, folder, load or Load(None))
+    training.build(probe)
+    training.warm_up()
+    training.resume()
+    training.epochs()
+    return training.results()
 
-        def computing(methods: Mapping, summed: Callable) -> Callable:
-            compute = steps.computing(model, row_losses, correct, methods, own, summed)
-            compute = steps.accumulated(compute, request["knobs"]["accumulation"])
-            return steps.slowed(compute, slowdown)
 
-        by_itself = computing({}, steps.own_sum)
-        compute = steps.with_shared(state, computing(methods, strategy.summed))
-        recorder = probe and probe.recorder(
-            strategy.place.process,
-            model.trainable_variables,
-            strategy.can_time_inside_step,
-            independent=not synchronised(model),
+class _Training:
+    """The training of one process. The methods are called in their order."""
+
+    def __init__(self, plan: Mapping[str, Any], engine: Engine, folder: Path, load: Load):
+        self._plan, self._engine, self._folder, self._load = plan, engine, folder, load
+        self._settings, self._clock = plan["training"], Clock()
+        self._process, self._processes = engine.group.part
+        self._divided = plan["knobs"]["evaluation"] == "divided"
+        self._by_speed = reads(plan["strategy"], "shares")
+        self._shares = np.full(plan["ranks"], 1 / plan["ranks"])
+        self._steps_file = folder / f"rank{self._process}.steps.csv"
+        self._checkpoint = Checkpoint(
+            folder.parent / FOLDER,
+            self._settings["checkpoint_epochs"],
+            plan["digest"],
+            self._process,
         )
-        # A probe looks at single steps.
-        at_once = 1 if probe else request["knobs"]["steps_per_call"]
-        make = {
-            count: steps.train_step(
-                state, strategy, data, compute, strategy.exchange, recorder, count
-            )
-            for count in {1, at_once}
-        }
-        alone = steps.train_step(state, strategy, data, by_itself, steps.no_exchange)
-        evaluate = evaluator(model, work, row_losses, data, settings)
-    checkpoint = Checkpoint(
-        folder.parent / FOLDER, settings["checkpoint_epochs"], request["digest"], process
-    )
-    steps_file, done = folder / f"rank{process}.steps.csv", request["resume_after"]
-    shares = np.full(total, 1 / total)
-    with clock.time("first_step"), unchanged(state.changed):
-        warm_up(make, data, request, strategy, shares)
-        if strategy.by_speed and total > 1 and not done:
-            shares = stated_shares(request)
-            if shares is None:
-                shares = shares_by_speed(alone, data, request, strategy, total)
-    with clock.time("first_prediction"):
-        evaluated(evaluate, data, "test", slice(0, 1))
-    epochs: list[dict] = []
-    resumed_after: list[int] = []
-    stopper = EarlyStopping(settings.get("early_stopping"))
-    with clock.time("checkpoint"):
-        if done:
-            values, kept = checkpoint.restore(done, steps_file)
-            state.restore(values)
-            epochs, shares = kept["epochs"], np.array(kept["shares"])
-            resumed_after = [*kept["resumed_after"], done]
-            stopper.resume(epochs, lambda: checkpoint.best(done))
-            log.info("going on after epoch %d", done)
-    with clock.time("broadcast"):
-        state.broadcast()
+        self._stopper = EarlyStopping(self._settings.get("early_stopping"))
+        self._epochs: list[dict] = []
+        self._resumed_after: list[int] = []
+        self._work, self._scores = workload(plan["workload"]), scores_module(plan["workload"])
+        with self._clock.time("loading"):
+            self._data = reader(plan["data"])
+            offers.require(self._work, self._data.description, self._scores)
+            self._data.touch()
 
-    first = process == 0
-    rate = request["learning_rate"]
-    board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and first, rate)
-    with open(steps_file, "a", newline="") as handle:
-        writer = csv.writer(handle)
-        if not done:
-            writer.writerow(STEP_COLUMNS)
-        for number in range(done + 1, settings["epochs"] + 1):
-            wall = time.perf_counter()
-            replicas.seed_random_layers(model, request["seed"], process, number)
-            epoch, trained = train_epoch(
-                number, make, data, request, strategy, shares, writer, recorder, load
-            )
-            with clock.time("averaging"):
-                state.wait()
-                replicas.average(own, trained, strategy)
-            if request["validated_on"]:
-                epoch |= validate(
-                    evaluate, data, request["validated_on"], strategy, scores, divided
+    def build(self, probe: Probe | None) -> None:
+        """Build the model, and refuse it if it does not fit into the memory of its node."""
+        plan = self._plan
+        with self._clock.time("build"):
+            knobs = of_model(plan["knobs"], plan["workload"])
+            self._engine.build(self._work, self._data, knobs, probe)
+            measured = self._by_speed and plan["knobs"]["shares"] is None
+            memory.require(plan, self._engine, measured)
+
+    def warm_up(self) -> None:
+        """Make steps that leave no trace, measure the speed of ranks, and predict a row."""
+        plan, batch = self._plan, min(self._plan["global_batch"], self._data.rows("train"))
+        with self._clock.time("first_step"), self._engine.unchanged():
+            warm_up(self._engine, self._data, batch, self._shares)
+            if self._by_speed and plan["ranks"] > 1 and not plan["resume_after"]:
+                self._shares = shares_of_ranks(self._engine, self._data, batch, plan)
+        with self._clock.time("first_prediction"):
+            evaluated(self._engine, self._data, "test", slice(0, 1))
+
+    def resume(self) -> None:
+        """Begin with the weights of rank 0, or go on from the checkpoint that the plan names."""
+        done = self._plan["resume_after"]
+        with self._clock.time("checkpoint"):
+            if done:
+                values, kept = self._checkpoint.restore(done, self._steps_file)
+                self._engine.restore(values)
+                self._epochs, self._shares = kept["epochs"], np.array(kept["shares"])
+                self._resumed_after = [*kept["resumed_after"], done]
+                self._stopper.resume(self._epochs, lambda: self._checkpoint.best(done))
+                log.info("going on after epoch %d", done)
+        with self._clock.time("broadcast"):
+            self._engine.broadcast()
+
+    def epochs(self) -> None:
+        """Train until the last epoch, or until the loss has not fallen for long enough."""
+        done, last = self._plan["resume_after"], self._settings["epochs"]
+        board = None
+        if self._settings["tensorboard"] and self._process == 0:
+            board = self._engine.board(self._folder.parent / "tensorboard")
+        with open(self._steps_file, "a", newline="") as handle:
+            writer = csv.writer(handle)
+            if not done:
+                writer.writerow(STEP_COLUMNS)
+            for number in range(done + 1, last + 1):
+                began = time.perf_counter()
+                epoch = self._epoch(number, writer)
+                if board:
+                    board(number, _shown(epoch, self._plan["learning_rate"]))
+                epoch["epoch_wall_seconds"] = time.perf_counter() - began
+                self._epochs.append(epoch)
+                log.info(
+                    "epoch %d/%d: loss %.4f, accuracy %.4f, %.2f s",
+                    *(number, last, epoch["loss"], epoch["accuracy"], epoch["train_seconds"]),
                 )
-            board(epoch)
-            epoch["epoch_wall_seconds"] = time.perf_counter() - wall
-            epochs.append(epoch)
-            log.info(
-                "epoch %d/%d: loss %.4f, accuracy %.4f, %.2f s",
+                if self._stopper.see(epoch, lambda: self._engine.weights()[0]):
+                    patience = self._stopper.patience
+                    log.info("early stopping: the loss has not fallen for %d epochs", patience)
+                    break
+                if self._checkpoint.due(number):
+                    handle.flush()
+                    self._keep(number)
+                    epoch["epoch_wall_seconds"] = time.perf_counter() - began
+
+    def _epoch(self, number: int, writer: Any) -> dict:
+        """Train an epoch, make the ranks equal, and validate."""
+        engine, data = self._engine, self._data
+        engine.seed(self._plan["seed"], self._process, number)
+        epoch, trained = train_epoch(
+            number, engine, data, self._plan, self._shares, writer, self._load
+        )
+        with self._clock.time("averaging"):
+            engine.end_epoch(trained)
+        if side := self._plan["validated_on"]:
+            epoch |= validate(engine, data, side, self._scores, self._divided)
+        return epoch
+
+    def _keep(self, number: int) -> None:
+        """Keep a checkpoint after an epoch."""
+        state = {
+            "epochs": self._epochs,
+            "shares": self._shares.tolist(),
+            "resumed_after": self._resumed_after,
+        }
+        with self._clock.time("checkpoint"):
+            self._checkpoint.keep(
                 number,
-                settings["epochs"],
-                epoch["loss"],
-                epoch["accuracy"],
-                epoch["train_seconds"],
+                self._engine.values(),
+                self._stopper.best_weights,
+                state,
+                self._steps_file,
+                self._engine.group.meet,
             )
-            if stopper.see(epoch, lambda: strategy.weights(model.variables)[0]):
-                log.info("early stopping: the loss has not fallen for %d epochs", stopper.patience)
-                break
-            if checkpoint.due(number):
-                handle.flush()
-                of_process = {"epochs": epochs, "shares": shares.tolist()}
-                of_process["resumed_after"] = resumed_after
-                with clock.time("checkpoint"):
-                    checkpoint.keep(
-                        number,
-                        state.values(),
-                        stopper.best_weights,
-                        of_process,
-                        steps_file,
-                        lambda: strategy.total(np.zeros(1)),
-                    )
-                epoch["epoch_wall_seconds"] = time.perf_counter() - wall
 
-    restored = stopper.best_weights is not None
-    if restored:
-        for variable, value in zip(model.variables, stopper.best_weights, strict=True):
-            variable.assign(value)
-    if recorder:
-        recorder.write()
-    with clock.time("evaluation"):
-        rows = evaluation_rows(data.rows("test"), process, processes, divided)
-        predictions, _ = evaluated(evaluate, data, "test", rows)
-    np.save(folder / f"rank{process}.predictions.npy", predictions)
-    with clock.time("save"):
-        if first and settings["save_model"]:
-            np.savez(folder / models.WEIGHTS, *strategy.weights(model.variables)[0])
-    return {
-        "epochs": epochs,
-        "stopped_early": len(epochs) < settings["epochs"],
-        "best_epoch": stopper.best_epoch if restored else None,
-        "resumed_after": resumed_after,
-        "seconds": clock.seconds,
-        "evaluated": [rows.start, rows.stop],
-        "shares": shares.tolist(),
-        "weights_sha256": [digest(weights) for weights in strategy.weights(model.variables)],
-        "parameters": model.count_params(),
-        "optimizer": type(optimizer).__name__,
-        "dense_exchange": {layer.name: exchange for layer, exchange in exchanges.items()},
-        "train_rows": data.rows("train"),
-    }
+    def results(self) -> dict:
+        """Evaluate the test rows, keep predictions and model, and return what was measured."""
+        engine, best = self._engine, self._stopper.best_weights
+        if best is not None:
+            engine.set_weights(best)
+        if engine.recorder:
+            engine.recorder.write()
+        with self._clock.time("evaluation"):
+            test_rows = self._data.rows("test")
+            rows = evaluation_rows(test_rows, self._process, self._processes, self._divided)
+            predictions, _ = evaluated(engine, self._data, "test", rows)
+        np.save(self._folder / f"rank{self._process}.predictions.npy", predictions)
+        with self._clock.time("save"):
+            if self._process == 0 and self._settings["save_model"]:
+                np.savez(self._folder / models.WEIGHTS, *engine.weights()[0])
+        return {
+            "epochs": self._epochs,
+            "stopped_early": len(self._epochs) < self._settings["epochs"],
+            "best_epoch": None if best is None else self._stopper.best_epoch,
+            "resumed_after": self._resumed_after,
+            "seconds": self._clock.seconds,
+            "evaluated": [rows.start, rows.stop],
+            "shares": self._shares.tolist(),
+            "weights_sha256": [digest(weights) for weights in engine.weights()],
+            "train_rows": self._data.rows("train"),
+        } | engine.about()
 
 
-def _tensorboard(folder: Path, wanted: bool, learning_rate: float) -> Callable[[dict], None]:
-    """Return the function that writes an epoch for TensorBoard, if it is wanted."""
-    if not wanted:
-        return lambda epoch: None
-    summary = tf.summary.create_file_writer(str(folder))
-
-    def write(epoch: dict) -> None:
-        with summary.as_default(step=epoch["epoch"]):
-            shown = {name: epoch[name] for name in BOARD} | epoch["scores"]
-            shown["learning_rate"] = learning_rate
-            shown["step_seconds"] = epoch["train_seconds"] / epoch["steps"]
-            for name, value in shown.items():
-                if value is not None:
-                    tf.summary.scalar(name, value)
-        summary.flush()
-
-    return write
+def _shown(epoch: Mapping[str, Any], learning_rate: float) -> dict[str, float]:
+    """Return the numbers of an epoch that TensorBoard shows."""
+    shown = {name: epoch[name] for name in BOARD} | epoch["scores"]
+    shown["learning_rate"] = learning_rate
+    shown["step_seconds"] = epoch["train_seconds"] / epoch["steps"]
+    return {name: value for name, value in shown.items() if value is not None}

@@ -24,7 +24,7 @@ RANKS_TOLERANCE = 3e-3
 
 
 def _build(subject: Subject) -> str:
-    from escala.workloads import building
+    from escala.engines.tensorflow import building
 
     subject.require("build", "optimizer", "row_losses")
     again = subject.built()
@@ -160,7 +160,7 @@ def _ranks(subject: Subject) -> str:
 
 
 def _scores(subject: Subject) -> str:
-    from escala.training.evaluate import SUMMED
+    from escala.engines.tensorflow.functions import SUMMED
 
     names: set[str] = set()
     if hasattr(subject.module, "row_scores"):

@@ -91,8 +91,8 @@ class Subject:
 
     def built(self) -> Any:
         """Return a newly built model."""
-        from escala.training.replicas import use_generators
-        from escala.workloads import building
+        from escala.engines.tensorflow import building
+        from escala.engines.tensorflow.replicas import use_generators
 
         use_generators()
         return building.build(self.module, *self.form, self.knobs)

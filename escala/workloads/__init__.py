@@ -34,17 +34,11 @@ By *steps*:
     an untrained `keras.Model` with one output. It is called with one tensor for one input and with
     a list for several, in the dtypes of the specs, and may cast them. A model of a class of its own
     is called once, so that it makes its variables. If the dataset has no `classes`, the
-    shape of the output may go on after `outputs`, such as by a number for each word. A layer of a
-    class of its own may have a true attribute `row_wise`. It says that the layer computes each row
-    for itself, without chance and without variables that it changes. `knobs` are
+    shape of the output may go on after `outputs`, such as by a number for each word. `knobs` are
     the values of the knobs that the workload declares. The same arguments must give the same
     variables in the same order;
 `optimizer(settings, learning_rate, knobs)`
-    a `keras.optimizers.Optimizer`. If it has a method `takes_factors(variable)`, then for a
-    variable for which this is true its `apply_gradients` also takes
-    `escala.strategies.shared.factors.Factors` as the gradient. If it is no optimizer of Keras, a
-    true attribute `elementwise` says that it updates each weight by its own gradient, so that ranks
-    may each update a part of a kernel;
+    a `keras.optimizers.Optimizer`;
 `row_losses(targets, outputs, settings)`
     the loss of every row, shape (rows,), never a mean, so that a row counts the same on every rank.
 
@@ -61,10 +55,6 @@ It may also offer
     the correctness of each row, float32 (rows,) from 0 to 1, whose mean is recorded as accuracy; by
     default whether the most probable class is the target. It is needed without classes, and with
     several classes in a row; so is the module `scores`;
-`input_of(model, layer)`
-    a model that computes the input of one of the model's dense layers as the layers before it do,
-    to rounding, but in less time; None for other layers. It has the same variables, and computes
-    each row for itself. Ranks use it where `dense_exchange` is `recompute`;
 `row_scores(targets, outputs)`
     further scores of every row, finite float32 (rows,) by name, which is neither `loss` nor
     `correct`. With `validate`, their means are recorded after each epoch;

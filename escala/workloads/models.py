@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -172,14 +173,15 @@ def row_blocks(rows: slice, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, rows.stop))
 
 
-def rows_at_once(model: Any) -> int:
+def rows_at_once(form: Sequence[int | None]) -> int:
     """Return how many rows a network predicts at once, so that its outputs fit into memory.
 
-    If Keras does not know the shape of the outputs, they count as small.
+    Parameters
+    ----------
+    form : shape of its output for one row. A size that is not known counts as 1.
     """
-    _, *shape = getattr(model, "output_shape", None) or (None,)
-    of_row = 4 * math.prod(size or 1 for size in shape)
-    return max(1, min(PREDICTION_ROWS, PREDICTION_BYTES // of_row))
+    numbers = math.prod(size or 1 for size in form)
+    return max(1, min(PREDICTION_ROWS, PREDICTION_BYTES // (4 * numbers)))
 
 
 def given(inputs: Sequence[Any]) -> Any:
@@ -274,39 +276,21 @@ def _form(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
 
 def _network(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
     """Return the functions from inputs to the outputs of a network, and to its predictions."""
-    import tensorflow as tf
+    from escala.workloads import WORKLOADS, workload
 
-    from escala.workloads import WORKLOADS, building, workload
-    from escala.workloads.graphs import as_graph
-    from escala.workloads.predictions import predicting
-
-    work = workload(described["workload"])
     # A model may be older than a knob of its workload.
     knobs = WORKLOADS[described["workload"]].knob_defaults | described["knobs"]
-    model = building.build(work, *_form(described), knobs)
-    # The names that `np.savez` gives: names of variables depend on what the process built before.
-    shapes = {f"arr_{number}": tuple(v.shape) for number, v in enumerate(model.weights)}
-    _require_shapes(shapes, arrays)
-    model.set_weights([arrays[name] for name in shapes])
-    signature = [tf.TensorSpec((None, *spec.shape), spec.dtype) for spec in _form(described)[0]]
-
-    predictions = predicting(work, model, described["settings"])
-
-    @as_graph(input_signature=signature)
-    def outputs(*inputs):
-        return model(given(inputs), training=False)
-
-    @as_graph(input_signature=signature)
-    def predicted(*inputs):
-        return predictions(inputs, outputs(*inputs))
-
-    return tuple(partial(_in_blocks, each, rows_at_once(model)) for each in (outputs, predicted))
+    work = workload(described["workload"])
+    # The engine that trained it; frameworks are imported only where they are needed.
+    engine = import_module("escala.engines.tensorflow.functions")
+    *functions, form = engine.restored(work, *_form(described), knobs, arrays, _require_shapes)
+    return tuple(partial(_in_blocks, each, rows_at_once(form)) for each in functions)
 
 
 def _in_blocks(function: Callable, size: int, inputs: Inputs) -> np.ndarray:
-    """Return the results of a compiled function for all rows, computed for `size` rows at once."""
+    """Return the results of a function for all rows, computed for `size` rows at once."""
     blocks = row_blocks(slice(0, len(inputs[0])), size)
-    return np.concatenate([function(*(each[rows] for each in inputs)).numpy() for rows in blocks])
+    return np.concatenate([function(*(each[rows] for each in inputs)) for rows in blocks])
 
 
 def _fit(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:

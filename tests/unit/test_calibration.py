@@ -164,7 +164,7 @@ def test_collectives_are_timed_for_each_library_and_network():
     ],
 )
 def test_what_the_model_does_not_know_is_not_predicted(variant, strategy, reason):
-    layout = "1x1" if STRATEGIES[strategy].only_one_rank else "1x2"
+    layout = "1x1" if STRATEGIES[strategy].layouts.one_rank else "1x2"
     found = experiment(
         workloads=BY_STEPS,
         variants={"tuned": variant},

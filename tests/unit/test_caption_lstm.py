@@ -15,8 +15,9 @@ from tensorflow.keras import layers
 
 from escala.data.base import Arrays, Spec
 from escala.data.splits import Side, write_split
-from escala.strategies.shared import factors
-from escala.training.evaluate import Evaluator, evaluator, validate
+from escala.engines.tensorflow import factors
+from escala.engines.tensorflow.functions import evaluating, output_form
+from escala.training.evaluate import validate
 from escala.workloads.caption_lstm import model as work
 from escala.workloads.caption_lstm import scores
 from escala.workloads.models import PREDICTION_ROWS, rows_at_once
@@ -231,7 +232,7 @@ def test_a_wide_beam_holds_the_most_probable_of_all_captions():
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory) -> tuple[tf.keras.Model, Evaluator, Arrays]:
+def learnt(tmp_path_factory) -> tuple[tf.keras.Model, Callable, Arrays]:
     """A network that has learnt the captions of eight pictures by heart, and these."""
     folder = tmp_path_factory.mktemp("captions")
     features, words, targets = rows(8, below=30)
@@ -257,11 +258,17 @@ def learnt(tmp_path_factory) -> tuple[tf.keras.Model, Evaluator, Arrays]:
     for _ in range(120):
         step()
     losses = partial(work.row_losses, settings=settings)
-    return network, evaluator(network, work, losses, data, settings), data
+    return network, evaluating(network, work, losses, data, settings), data
 
 
 def of_epoch(evaluate, data, part=(0, 1), total=lambda values: values, module=scores) -> dict:
-    return validate(evaluate, data, "test", SimpleNamespace(part=part, total=total), module)
+    def evaluated(inputs, targets):
+        predictions, sums = evaluate(*inputs, targets)
+        return predictions.numpy(), {name: float(value) for name, value in sums.items()}
+
+    group = SimpleNamespace(part=part, total=total)
+    engine = SimpleNamespace(group=group, evaluate=evaluated, rows_at_once=256)
+    return validate(engine, data, "test", module)
 
 
 def test_scores_of_an_epoch_are_those_of_the_corpus_however_its_rows_are_divided(learnt):
@@ -322,7 +329,7 @@ def test_two_scores_of_one_name_end_the_training(learnt):
         correct=work.correct,
         row_scores=lambda targets, outputs: {"bleu_1": work.correct(targets, outputs)},
     )
-    evaluate = evaluator(network, model, losses, data, SETTINGS)
+    evaluate = evaluating(network, model, losses, data, SETTINGS)
     with pytest.raises(ValueError, match="score bleu_1 is given by row_scores and by scores_of"):
         of_epoch(evaluate, data)
     module = SimpleNamespace(counts=scores.counts)
@@ -338,12 +345,12 @@ def test_a_score_of_rows_by_a_name_of_the_runs_own_ends_the_training(learnt, nam
         row_scores=lambda targets, outputs: {name: work.correct(targets, outputs)},
     )
     losses = partial(work.row_losses, settings=SETTINGS)
-    evaluate = evaluator(network, model, losses, data, SETTINGS)
-    with pytest.raises(ValueError, match=f"`row_scores` gives the score {name}, which is a name"):
+    evaluate = evaluating(network, model, losses, data, SETTINGS)
+    with pytest.raises(ValueError, match=f"the score {name}, which is a reserved"):
         of_epoch(evaluate, data)
 
 
 def test_outputs_that_are_large_are_computed_for_fewer_rows_at_once():
-    assert rows_at_once(build()) == PREDICTION_ROWS
+    assert rows_at_once(output_form(build())) == PREDICTION_ROWS
     large = tf.keras.Sequential([layers.Input((1,)), layers.Dense(2**19)])
-    assert rows_at_once(large) == 128
+    assert rows_at_once(output_form(large)) == 128

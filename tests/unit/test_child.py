@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from escala.training import child
+from escala.training import endings
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from escala.training import child
     ],
 )
 def test_the_end_is_told_in_words(code, words):
-    assert child.how(code) == words
+    assert endings.how(code) == words
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_the_end_is_told_in_words(code, words):
     ],
 )
 def test_a_cause_is_named_with_its_remedy(code, said, words):
-    assert words in child.hint(code, said, asked=False)
+    assert words in endings.hint(code, said, asked=False)
 
 
 def test_what_nobody_knows_is_not_guessed():
-    assert child.hint(1, "ValueError: 7", asked=False) == ""
-    assert child.hint(1, "EOFError", asked=False) == "", "of a worker that has ended"
+    assert endings.hint(1, "ValueError: 7", asked=False) == ""
+    assert endings.hint(1, "EOFError", asked=False) == "", "of a worker that has ended"
     early = "ImportError: no faster one" + "\n.." * 9
-    assert child.hint(1, early, asked=False) == ""
-    assert "asks for input" in child.hint(1, "ValueError: 7", asked=True)
+    assert endings.hint(1, early, asked=False) == ""
+    assert "asks for input" in endings.hint(1, "ValueError: 7", asked=True)

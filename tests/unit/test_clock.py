@@ -77,7 +77,8 @@ def test_a_program_that_waits_for_the_scheduler_is_given_up_by_its_age(
 @pytest.mark.parametrize("within", [False, True], ids=["between-steps", "within-a-step"])
 def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step, within):
     tf = pytest.importorskip("tensorflow")
-    from escala.probes.clocks import RETURNED, STEP_BEGINS, Moments
+    from escala.engines.tensorflow.recorders.clocks import Moments
+    from escala.probes.clocks import RETURNED, STEP_BEGINS
 
     kernel = tf.Variable([1.0], name="kernel")
     clocks = Moments(tmp_path / "clocks.csv", [kernel], inside=True)
@@ -104,7 +105,7 @@ def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step
 
 def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clock, monkeypatch):
     tf = pytest.importorskip("tensorflow")
-    from escala.training import step
+    from escala.engines.tensorflow import step
 
     slept = []
     monkeypatch.setattr(step.time, "sleep", slept.append)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from escala.probes import _collective_calls as collectives
-from escala.probes._collective_calls import Call, Timed
+from escala.engines.tensorflow.recorders import collectives
+from escala.engines.tensorflow.recorders.collectives import Call, Timed
 from escala.probes._turns import Blocks
 
 SLEEP = 0.02

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ from escala.core.load import Load
 from escala.training import epoch
 from escala.training.epoch import train_epoch
 
-REQUEST = {
+PLAN = {
     "global_batch": 2,
     "shuffle_seed": 1,
     "max_steps": None,
@@ -33,23 +34,24 @@ class Data:
         return np.ones((len(rows), 1), np.float32), np.zeros(len(rows), np.int64)
 
 
-def epoch_of(losses: list, asynchronous: bool = False, join=lambda: None) -> dict:
-    strategy = SimpleNamespace(
-        driven_ranks=[0], total=lambda values: values, join=join, asynchronous=asynchronous
-    )
-    given = iter(losses)
-    writer = csv.writer(io.StringIO())
-    found, _ = train_epoch(
-        1,
-        {1: lambda parts: (next(given), 1.0)},
-        Data(),
-        REQUEST,
-        strategy,
-        np.ones(1),
-        writer,
-        None,
-        Load(None),
-    )
+class Steps:
+    """An engine of one rank whose steps have the losses that it is given."""
+
+    steps_per_call, recorder = 1, None
+
+    def __init__(self, losses: list, waits: bool, join: Callable[[], None]):
+        self._losses, self.waits = iter(losses), waits
+        self.group = SimpleNamespace(
+            driven=[0], total=lambda values: values, meet=lambda: None, join=join
+        )
+
+    def step(self, arguments: list, count: int) -> tuple:
+        return [next(self._losses)], [1.0]
+
+
+def epoch_of(losses: list, waits: bool = True, join: Callable[[], None] = lambda: None) -> dict:
+    writer, engine = csv.writer(io.StringIO()), Steps(losses, waits, join)
+    found, _ = train_epoch(1, engine, Data(), PLAN, np.ones(1), writer, Load(None))
     return found
 
 
@@ -79,4 +81,4 @@ def test_progress_does_not_wait_for_the_steps_of_an_asynchronous_strategy(monkey
     def join() -> None:
         Scheduled.joined = True
 
-    assert epoch_of([Scheduled() for _ in range(3)], asynchronous=True, join=join)["loss"] == 0.5
+    assert epoch_of([Scheduled() for _ in range(3)], waits=False, join=join)["loss"] == 0.5

@@ -13,10 +13,9 @@ from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
+from escala.engines.tensorflow import exchanges, factors
+from escala.engines.tensorflow.dense_operations import dense
 from escala.strategies import costs
-from escala.strategies.shared import exchanges, factors
-from escala.training import step as steps
-from escala.workloads.dense_operations import dense
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
 from escala.workloads.virus_cnn import model as virus_cnn
@@ -62,7 +61,7 @@ def gradients(model, factored, inputs, labels, input_gradient) -> tuple[tf.Tenso
 @pytest.mark.parametrize("knob", ["tensorflow", "operation"])
 def test_the_knob_chooses_what_computes_the_input_gradient(knob):
     model = virus_model()
-    methods = steps.methods(model, {dense_layers(model)[0]: costs.FACTORS}, None, knob)
+    methods = exchanges.methods(model, {dense_layers(model)[0]: costs.FACTORS}, None, knob)
 
     @tf.function
     def step(inputs):

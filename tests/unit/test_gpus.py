@@ -11,8 +11,8 @@ import pytest
 from escala.core import hardware
 from escala.core.errors import Unavailable
 from escala.core.gpus import VISIBLE, Gpu, available_gpus
-from escala.strategies.shared import devices
-from escala.strategies.shared.place import Place
+from escala.engines import devices
+from escala.strategies.place import Place
 
 
 class Nvml(types.SimpleNamespace):
@@ -127,7 +127,7 @@ def test_each_rank_has_a_gpu_of_its_node(driver, monkeypatch, device, gpus, rank
     shown = []
     for local, held in enumerate(ranks):
         monkeypatch.delenv(VISIBLE, raising=False)
-        devices.set_device(device, place(local, held))
+        devices.show_device(device, place(local, held))
         shown.append(os.environ[VISIBLE])
         assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
     assert shown == expected
@@ -135,24 +135,25 @@ def test_each_rank_has_a_gpu_of_its_node(driver, monkeypatch, device, gpus, rank
 
 def test_ranks_on_cores_see_no_gpu(driver):
     driver(["GPU-a"])
-    devices.set_device("cpu", place(0, [0]))
+    devices.show_device("cpu", place(0, [0]))
     assert available_gpus() == []
 
 
 def test_without_gpus_auto_changes_nothing_and_gpu_is_refused(driver):
     driver(None)
-    devices.set_device("auto", place(0, [0]))
+    devices.show_device("auto", place(0, [0]))
     assert VISIBLE not in os.environ
     with pytest.raises(Unavailable, match="device: gpu needs a GPU"):
-        devices.set_device("gpu", place(0, [0]))
+        devices.show_device("gpu", place(0, [0]))
 
 
 def test_a_tensorflow_without_cuda_is_not_taken_for_one_that_uses_the_gpu(driver, monkeypatch):
+    from escala.engines.tensorflow import engine
+
     driver(["GPU-a"])
-    found = types.SimpleNamespace(list_physical_devices=lambda kind: [])
-    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=found))
-    assert devices.gpus_in_use("auto") == []
+    monkeypatch.setattr(engine.tf.config, "list_physical_devices", lambda kind: [])
+    assert engine.gpus_in_use("auto") == []
     with pytest.raises(Unavailable, match="TensorFlow finds no GPU"):
-        devices.gpus_in_use("gpu")
-    found.list_physical_devices = lambda kind: ["one"]
-    assert devices.gpus_in_use("gpu") == ["GPU-a"]
+        engine.gpus_in_use("gpu")
+    monkeypatch.setattr(engine.tf.config, "list_physical_devices", lambda kind: ["one"])
+    assert engine.gpus_in_use("gpu") == ["GPU-a"]

@@ -11,13 +11,12 @@ import tensorflow as tf
 
 from escala import workloads
 from escala.data.base import Spec
-from escala.strategies.single import Single
-from escala.training.contract import losses_of_rows
-from escala.training.evaluate import evaluator
-from escala.training.state import State
-from escala.training.step import computing, no_exchange, own_sum, train_step
+from escala.engines.tensorflow.functions import evaluating, losses_of_rows
+from escala.engines.tensorflow.graphs import function_of
+from escala.engines.tensorflow.single import Single
+from escala.engines.tensorflow.state import State
+from escala.engines.tensorflow.step import computing, local_sum, no_exchange, train_step
 from escala.workloads import models
-from escala.workloads.graphs import function_of
 from tests.conftest import KNOBS
 
 STEPS, ROWS, RATE, LARGE = 8, 12, 0.05, 0.5
@@ -100,7 +99,7 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
     )
     numbers = np.full((ROWS, 4), size, np.float32)
     expected = generate(network(), [numbers], SETTINGS)
-    evaluate = evaluator(network(), work, losses_of_rows(work, SETTINGS), DATA, SETTINGS).function
+    evaluate = evaluating(network(), work, losses_of_rows(work, SETTINGS), DATA, SETTINGS)
     np.testing.assert_allclose(evaluate(numbers, numbers[:, 0])[0], expected, rtol=1e-5)
     np.savez(tmp_path / models.WEIGHTS, *network().get_weights())
     array = {"name": "numbers", "shape": [4], "dtype": "float32"}
@@ -113,10 +112,10 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
 def test_control_flow_of_a_workload_may_depend_on_tensors():
     model, reference, rows = network(), network(), steps_of_rows()
     losses = losses_of_rows(WORK, SETTINGS)
-    compute = computing(model, losses, function_of(WORK, "correct"), {}, [], own_sum)
+    compute = computing(model, losses, function_of(WORK, "correct"), {}, [], local_sum)
     optimizer, single = tf.keras.optimizers.SGD(RATE), Single(KNOBS, None)
     step = train_step(State(model, optimizer, [], single), single, DATA, compute, no_exchange)
-    evaluate = evaluator(model, WORK, losses, DATA, SETTINGS).function
+    evaluate = evaluating(model, WORK, losses, DATA, SETTINGS)
     taken = set()
     for numbers, targets in rows:
         with tf.GradientTape() as tape:

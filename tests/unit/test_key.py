@@ -53,10 +53,12 @@ from escala.record import key
 print(json.dumps({name: key.code_sha256(name, "single", None) for name in ("virus-cnn", "dense")}))
 """
 STRATEGY = """
-from escala.strategies.single import Single
+from escala.strategies.base import Layouts, Strategy
 
-class Late(Single):
-    name = "late"
+class Late(Strategy):
+    position = 50
+    engine = "tensorflow.single"
+    layouts = Layouts(one_rank=True)
 """
 PROBE = """
 from escala.probes.base import Probe, section
@@ -74,7 +76,7 @@ OF_STEPS = [name for name, each in STRATEGIES.items() if "steps" in each.trains_
 
 
 def experiment(*strategies: str) -> dict:
-    layouts = {name: "1x1" if STRATEGIES[name].only_one_rank else "1x2" for name in OF_STEPS}
+    layouts = {name: "1x1" if STRATEGIES[name].layouts.one_rank else "1x2" for name in OF_STEPS}
     return {
         "experiment": "known",
         "title": "What runs are known by",
@@ -185,14 +187,16 @@ VOIDED = {
     "data/base.py": RUNS,
     "data/genomes/arrays.py": set(),
     "workloads/virus_cnn/workload.yaml": RUNS,
-    "workloads/virus_cnn/lookup.py": RUNS,
+    "engines/tensorflow/lookup/__init__.py": RUNS,
     "workloads/virus_cnn/kernels/added.cc": RUNS,
     "workloads/kmer_logreg/model.py": set(),
     "strategies/mirrored.py": {"mirrored"},
     "strategies/distribute.py": {"mirrored", "multiworker-mirrored"},
     "strategies/horovod_mpi.py": MPI,
-    "strategies/knobs/__init__.py": set(),
-    "strategies/knobs/horovod.yaml": set(),
+    "strategies/knobs.py": set(),
+    "strategies/horovod.yaml": set(),
+    "engines/tensorflow/mirrored.py": {"mirrored"},
+    "engines/tensorflow/recorders/clocks.py": {"clocks"},
     "record/plan.py": RUNS,
     "record/collect.py": set(),
     "lab/network.py": set(),

@@ -20,7 +20,7 @@ from escala.runtime.layout import Layout
 from escala.runtime.node import EPHEMERAL_PORTS, FIRST_PORT, describe
 from escala.runtime.placement import EXTRA_PORTS, Node, places
 from escala.strategies import STRATEGIES
-from escala.strategies.shared.place import Place
+from escala.strategies.place import Place
 from tests import conftest
 
 KNOBS = conftest.KNOBS | {"threads": {"intra_op": 3, "inter_op": 1}}
@@ -123,7 +123,7 @@ def start(strategy: str, launched: Launch, layout: str):
 def test_one_node_is_started_by_itself_or_by_mpirun():
     for name, strategy in STRATEGIES.items():
         found = launch.survey(Layout(1, 1), strategy, None, "auto")
-        assert found.launcher == ("mpirun" if strategy.mpi else "local"), name
+        assert found.launcher == ("mpirun" if strategy.meets_by == "mpi" else "local"), name
         assert found.job is None
         [node] = found.nodes
         assert (node.interface, node.address) == ("lo", "127.0.0.1")
@@ -185,7 +185,9 @@ def test_a_port_in_use_is_left_out_and_the_kernel_chooses_where_no_other_is_free
     assert len(set(ports)) == 3
 
 
-@pytest.mark.parametrize("strategy", [name for name, s in STRATEGIES.items() if s.listens])
+@pytest.mark.parametrize(
+    "strategy", [name for name, s in STRATEGIES.items() if s.meets_by == "servers"]
+)
 def test_what_listens_to_everybody_is_given_a_network_of_its_own(strategy):
     with start(strategy, Launch("local", [HERE], None), "1x2") as (arguments, _):
         assert "--private-network" in arguments
@@ -252,7 +254,7 @@ def test_a_rendezvous_without_horovod_is_unavailable(monkeypatch):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("layout", ["1x1", "1x3", "2x2", "3x1"])
 def test_places_hold_every_rank_once_on_cores_of_their_own(strategy, layout):
-    parsed, one = Layout.parse(layout), STRATEGIES[strategy].one_process_per_node
+    parsed, one = Layout.parse(layout), STRATEGIES[strategy].layouts.process_per_node
     nodes = [
         Node(f"n{i}", "eth0", f"10.0.0.{i}", [0, 1, 2, 3], [4000, 4001, 4002, 4003, 4004], MACHINE)
         for i in range(parsed.nodes)

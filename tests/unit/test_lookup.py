@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow.keras import layers
 
+from escala.engines.tensorflow.lookup import TABLE_BYTES, Lookup
 from escala.training.data import digest
 from escala.workloads import load
 from escala.workloads.models import WEIGHTS, describe
 from escala.workloads.virus_cnn import model as virus_cnn
-from escala.workloads.virus_cnn.lookup import TABLE_BYTES, Lookup
 
 #: Of the largest value: sums of some hundred float32 numbers, taken in another order.
 TOLERANCE = 1e-5

@@ -14,6 +14,7 @@ import pytest
 from escala.core import readable
 from escala.core.files import read_json
 from escala.core.hardware import available_memory
+from escala.engines.tensorflow.footprint import footprint, peak
 from escala.record.run import measure
 from escala.training import memory, shards
 from tests.conftest import ROOT
@@ -31,7 +32,7 @@ def test_a_footprint_holds_the_variables_of_model_and_optimizer_and_what_a_row_k
     optimizer = virus_cnn.optimizer({}, 0.1, knobs)
     optimizer.build(model.trainable_variables)
     weights = [array.nbytes for array in model.get_weights()]
-    found = memory.Footprint.of(model, optimizer)
+    found = footprint(model, optimizer)
     assert found.variables == sum(weights)
     # RMSprop keeps one average for each weight, and the number of its steps.
     assert found.optimizer == sum(weights) + 8
@@ -59,7 +60,7 @@ def test_the_peak_is_where_outputs_and_gradients_together_are_most(outputs, larg
         gradients = alive[-2:]
         by_hand = max(by_hand, sum(alive) + sum(gradients))
         alive.pop()
-    assert memory.peak(outputs) == by_hand == largest
+    assert peak(outputs) == by_hand == largest
 
 
 def test_a_residual_network_of_tensorflows_functions_keeps_the_outputs_of_its_dense_layers():
@@ -71,8 +72,8 @@ def test_a_residual_network_of_tensorflows_functions_keeps_the_outputs_of_its_de
     first = layers.Dense(4)(tf.reshape(given, (-1, 6)))
     added = tf.nn.relu(first) + layers.Dense(4)(tf.nn.relu(first))
     whole = Model(given, {"classes": layers.Dense(1)(added[:, :2])})
-    found = memory.Footprint.of(whole, _without_variables())
-    assert found.row == memory.peak([16, 16, 4])
+    found = footprint(whole, _without_variables())
+    assert found.row == peak([16, 16, 4])
 
 
 def test_outputs_of_unknown_rank_count_as_nothing_and_named_ones_each():
@@ -88,8 +89,8 @@ def test_outputs_of_unknown_rank_count_as_nothing_and_named_ones_each():
             return {"hidden": hidden, "scaled": self.scale * inputs}
 
     given = layers.Input((6,))
-    found = memory.Footprint.of(Model(given, Named()(given)), _without_variables())
-    assert found.row == memory.peak([24])
+    found = footprint(Model(given, Named()(given)), _without_variables())
+    assert found.row == peak([24])
 
 
 def test_the_logits_of_captions_are_not_counted_twice():
@@ -99,10 +100,10 @@ def test_the_logits_of_captions_are_not_counted_twice():
     from tests.unit.test_caption_lstm import build
 
     model = build()
-    found = memory.Footprint.of(model, _without_variables())
+    found = footprint(model, _without_variables())
     weighted = [layer for layer in model.layers if layer.weights]
     kept = [4 * math.prod(layer.output_shape[1:]) for layer in weighted]
-    assert isinstance(weighted[-1], layers.Dense) and found.row == memory.peak(kept)
+    assert isinstance(weighted[-1], layers.Dense) and found.row == peak(kept)
 
 
 def test_layers_that_reuse_their_input_keep_nothing_and_models_in_models_count_once():
@@ -111,8 +112,8 @@ def test_layers_that_reuse_their_input_keep_nothing_and_models_in_models_count_o
     given = layers.Input((6,))
     inner = Model(given, layers.ReLU()(layers.Dense(4)(given)))
     whole = Model(given, layers.Add()([inner(given), layers.Dense(4)(given)]))
-    found = memory.Footprint.of(whole, _without_variables())
-    assert found.row == memory.peak([16, 16])
+    found = footprint(whole, _without_variables())
+    assert found.row == peak([16, 16])
 
 
 def _without_variables():
@@ -134,7 +135,7 @@ def _without_variables():
 def test_a_rank_computes_its_share_in_parts(batch, ranks, parts, by_speed, rows):
     assert memory.rows_of_ranks(batch, ranks, parts, by_speed) == rows
     if not by_speed:
-        shares = shards.parts(batch, [1 / ranks] * ranks)
+        shares = shards.split_rows(batch, [1 / ranks] * ranks)
         assert rows == [math.ceil(each / parts) for each in shares]
 
 

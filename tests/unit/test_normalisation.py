@@ -8,9 +8,9 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.core.errors import Unavailable
-from escala.strategies import STRATEGIES
-from escala.training.replicas import own_variables
-from escala.workloads.normalisation import SynchronisedBatchNormalization, over_ranks
+from escala.engines.tensorflow.normalisation import SynchronisedBatchNormalization, over_ranks
+from escala.engines.tensorflow.parameter_server import ParameterServer
+from escala.engines.tensorflow.replicas import local_variables
 
 SHAPES = [(6,), (4, 5, 6)]
 
@@ -92,11 +92,11 @@ def test_a_rank_adds_the_moments_of_its_rows_and_takes_those_of_all(shape):
 def test_statistics_of_all_rows_are_no_ranks_own():
     local, shared = layers.BatchNormalization(), SynchronisedBatchNormalization()
     model = tf.keras.Sequential([layers.Input((4,)), local, shared])
-    own = {id(variable) for variable in own_variables(model)}
+    own = {id(variable) for variable in local_variables(model)}
     assert own == {id(variable) for variable in local.non_trainable_variables}
 
 
 def test_ranks_without_a_common_step_are_refused():
-    server = STRATEGIES["parameter-server"]({}, None)
+    server = ParameterServer({}, None)
     with pytest.raises(Unavailable, match="no step that all ranks make together"):
         server.summed(tf.zeros(3), "0.layer")

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from escala.cache.sources import sources
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
+from escala.engines.tensorflow import compiled, exchanges
+from escala.engines.tensorflow import step as steps
+from escala.engines.tensorflow.dense_operations import dense, rmsprop
+from escala.engines.tensorflow.factors import Factors
+from escala.engines.tensorflow.footprint import footprint
+from escala.engines.tensorflow.single import Single
+from escala.engines.tensorflow.state import State
 from escala.record import key
-from escala.strategies import STRATEGIES
-from escala.strategies.shared.factors import Factors
-from escala.training import memory
-from escala.training import step as steps
-from escala.training.state import State
-from escala.workloads import compiled
-from escala.workloads.dense_operations import dense, rmsprop
 from escala.workloads.virus_cnn import model as virus_cnn
 from tests.conftest import ROOT
 
@@ -233,21 +233,21 @@ def test_the_first_dense_layer_trains_as_with_keras():
         tf.keras.utils.set_random_seed(0)
         model = virus_cnn.network(100, 3)
         optimizer = virus_cnn.optimizer({}, RATE, {"optimizer": name})
-        strategy = STRATEGIES["single"]({}, None)
-        request = {"knobs": {"accumulation": 1}}
-        assert steps.exchanges(model, optimizer, {"knobs": {"accumulation": 2}}, strategy, 1) == {}
-        exchanges = steps.exchanges(model, optimizer, request, strategy, 1)
-        found.append({tuple(layer.kernel.shape): each for layer, each in exchanges.items()})
-        state = State(model, optimizer, [], strategy)
+        single, plan = Single({}, None), {"ranks": 1, "knobs": {"accumulation": 1}}
+        accumulating = plan | {"knobs": {"accumulation": 2}}
+        assert exchanges.exchanges(model, optimizer, accumulating, single) == {}
+        selected = exchanges.exchanges(model, optimizer, plan, single)
+        found.append({tuple(layer.kernel.shape): each for layer, each in selected.items()})
+        state = State(model, optimizer, [], single)
         compute = steps.computing(
             model,
             lambda targets, outputs: virus_cnn.row_losses(targets, outputs, {}),
             steps.most_probable_is_right,
-            steps.methods(model, exchanges, strategy, input_gradient),
+            exchanges.methods(model, selected, single, input_gradient),
             [],
-            steps.own_sum,
+            steps.local_sum,
         )
-        step = steps.train_step(state, strategy, Rows, compute, strategy.exchange)
+        step = steps.train_step(state, single, Rows, compute, single.exchange)
         random = np.random.default_rng(1)
         losses = []
         for rows in (6, 4):
@@ -290,7 +290,7 @@ def test_a_kernel_that_is_updated_by_factors_needs_no_memory_for_its_gradient():
     optimizer = rmsprop.OnePassRMSprop()
     optimizer.build(model.trainable_variables)
     sizes = sorted(array.nbytes for array in model.get_weights())
-    assert memory.Footprint.of(model, optimizer).gradient == sizes[-2]
+    assert footprint(model, optimizer).gradient == sizes[-2]
 
 
 def test_only_large_matrices_of_float32_have_factors():
@@ -407,8 +407,8 @@ def test_a_compiler_that_is_missing_or_fails_is_named_and_nothing_is_left(tmp_pa
 def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
     """Every workload reads knobs that need it, and nothing that scores a run does."""
     folders = [
-        ROOT / "escala" / each
-        for each in ("workloads/dense_operations", "strategies/shared/shared_memory")
+        ROOT / "escala/engines/tensorflow" / each
+        for each in ("dense_operations", "lookup", "shared_memory")
     ]
     code = {
         str(path.relative_to(ROOT))
@@ -420,10 +420,3 @@ def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
     for workload in ("virus-cnn", "mlp"):
         assert code <= set(sources(key.CODE, chosen=key.chosen(workload, "single", None)).files)
     assert not code & set(sources("escala.record.evaluation").files)
-
-
-def test_the_code_of_lookups_is_part_of_the_key_of_their_workload_only():
-    of_lookups = "escala/workloads/virus_cnn/operations.cc"
-    for workload in ("virus-cnn", "mlp"):
-        found = sources(key.CODE, chosen=key.chosen(workload, "single", None)).files
-        assert (of_lookups in found) == (workload == "virus-cnn")

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from escala.core import children
-from escala.strategies.parameter_server import ParameterServer
-from escala.strategies.shared.place import Place
+from escala.engines.tensorflow.parameter_server import ParameterServer
+from escala.strategies.place import Place
 from tests.conftest import KNOBS
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from escala.core.errors import Unavailable
 from escala.core.hardware import has_instructions
-from escala.strategies import base
+from escala.engines.tensorflow import engine
 from tests.conftest import ROOT
 
 #: 1 + 2^-12 is 1 in bfloat16, so a product of `SIZE` terms tells in which type it was computed.
@@ -18,8 +18,8 @@ SMALL, SIZE = 2.0**-12, 256
 PROGRAM = f"""
 import json, sys
 import numpy as np, tensorflow as tf
-from escala.strategies.base import set_products
-from escala.workloads.graphs import as_graph
+from escala.engines.tensorflow.engine import set_products
+from escala.engines.tensorflow.graphs import as_graph
 set_products(sys.argv[1])
 weights = tf.Variable(tf.fill(({SIZE}, {SIZE}), 1 + {SMALL}))
 rows = np.ones((32, {SIZE}), np.float32)
@@ -54,7 +54,7 @@ def computed(products: str) -> list:
 def test_only_the_knob_lets_a_gpu_round_factors(products, allowed):
     """TensorFlow's own default is to round them. There is no GPU here, so its setting is read."""
     program = (
-        "import sys, tensorflow as tf; from escala.strategies.base import set_products; "
+        "import sys, tensorflow as tf; from escala.engines.tensorflow.engine import set_products; "
         "assert tf.config.experimental.tensor_float_32_execution_enabled(); "
         "set_products(sys.argv[1]); "
         "print(tf.config.experimental.tensor_float_32_execution_enabled())"
@@ -73,12 +73,12 @@ def test_products_in_float32_are_exact():
     assert computed("float32") == [["float32", SIZE * (1 + SMALL)], UPDATED]
 
 
-@pytest.mark.skipif(not has_instructions(base.BFLOAT16), reason=f"no {base.BFLOAT16} here")
+@pytest.mark.skipif(not has_instructions(engine.BFLOAT16), reason=f"no {engine.BFLOAT16} here")
 def test_products_in_bfloat16_round_their_factors_and_weights_stay_as_they_are():
     assert computed("bfloat16") == [["float32", SIZE], UPDATED]
 
 
 def test_a_processor_without_instructions_for_bfloat16_is_refused(monkeypatch):
-    monkeypatch.setattr(base, "has_instructions", lambda name: False)
+    monkeypatch.setattr(engine, "has_instructions", lambda name: False)
     with pytest.raises(Unavailable, match="needs a processor with avx512_bf16"):
-        base.set_products("bfloat16")
+        engine.set_products("bfloat16")

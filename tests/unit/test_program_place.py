@@ -16,7 +16,7 @@ from escala.runtime import launch, mpi
 from escala.runtime.layout import Layout
 from escala.runtime.placement import Node, places
 from escala.strategies import STRATEGIES
-from escala.strategies.shared.place import Place
+from escala.strategies.place import Place
 from escala.training import program_place
 from escala.workloads.program import Program
 from tests import conftest
@@ -107,7 +107,7 @@ def test_a_program_finds_its_place_and_the_others(strategy, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("strategy", FOR_PROGRAMS)
 def test_another_trainings_place_does_not_reach_a_program(strategy, tmp_path, monkeypatch):
-    layout = "1x1" if STRATEGIES[strategy].only_one_rank else "1x2"
+    layout = "1x1" if STRATEGIES[strategy].layouts.one_rank else "1x2"
     found = started(monkeypatch, program(tmp_path), strategy, layout, 0)
     left = {n for n, v in OF_ANOTHER.items() if found.get(n) == v and n not in KEPT}
     assert not left

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.training.replicas import own_variables, seed_random_layers, use_generators
+from escala.engines.tensorflow.replicas import local_variables, seed_random_layers, use_generators
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_only_what_a_model_updates_by_itself_is_a_ranks_own():
     frozen = layers.Dense(2, trainable=False)
     counting = layers.Normalization()
     chain = [layers.Input((4,)), counting, frozen, layers.BatchNormalization(), layers.Dense(3)]
-    own = own_variables(tf.keras.Sequential(chain))
+    own = local_variables(tf.keras.Sequential(chain))
     names = {variable.name.rpartition("/")[2] for variable in own}
     assert {"moving_mean:0", "moving_variance:0"} <= names
     assert not {id(variable) for variable in own} & {id(w) for w in frozen.weights}

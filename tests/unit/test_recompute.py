@@ -8,10 +8,11 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Arrays
+from escala.engines.tensorflow import exchanges
+from escala.engines.tensorflow.gradients import ROWS, described
+from escala.engines.tensorflow.lookup import Lookup
+from escala.engines.tensorflow.recompute import data_bytes, layers_before
 from escala.strategies import costs
-from escala.strategies.shared import exchanges
-from escala.strategies.shared.recompute import data_bytes, layers_before
-from escala.training.gradients import ROWS, described
 from escala.workloads.virus_cnn import model as virus_cnn
 from tests.conftest import KNOBS
 
@@ -19,10 +20,6 @@ from tests.conftest import KNOBS
 class Doubled(layers.Layer):
     def call(self, values):
         return 2.0 * values
-
-
-class RowWise(Doubled):
-    row_wise = True
 
 
 def network(*before: layers.Layer, shape: tuple = (1000,), dtype: str = "uint8"):
@@ -45,7 +42,7 @@ def test_the_input_is_computed_with_the_variables_of_the_model(way):
     variables = [id(variable) for variable in model.variables]
     expected_of = tf.keras.Model(model.inputs, dense.input)
     codes = np.random.default_rng(0).integers(0, 5, (6, 40)).astype(np.uint8)
-    found = [layers_before(model, dense, virus_cnn.input_of) for _ in range(2)]
+    found = [layers_before(model, dense) for _ in range(2)]
     for scale in (1.0, 3.0):
         model.set_weights([scale * array for array in model.get_weights()])
         for before in found:
@@ -53,27 +50,25 @@ def test_the_input_is_computed_with_the_variables_of_the_model(way):
     assert [id(variable) for variable in model.variables] == variables
 
 
-def test_only_the_first_dense_layer_has_a_faster_way():
-    model = virus_cnn.network(40, 3)
-    first, *others = model.layers[-3:]
-    assert virus_cnn.input_of(model, first) is not None
-    assert [virus_cnn.input_of(model, layer) for layer in others] == [None, None]
-    looked_up = virus_cnn.network(40, 3, "lookup-table")
-    assert virus_cnn.input_of(looked_up, looked_up.layers[-3]) is None
+def test_lookups_replace_plain_convolutions_before_the_layer():
+    plain = virus_cnn.network(40, 3)
+    assert isinstance(layers_before(plain, plain.layers[-3]).layers[0], Lookup)
+    padded = [layers.Embedding(5, 8), layers.Conv1D(4, 3, padding="same"), layers.MaxPool1D(2)]
+    before = layers_before(*network(*padded))
+    assert not any(isinstance(layer, Lookup) for layer in before.layers)
 
 
 @pytest.mark.parametrize(
     ("before", "again"),
     [
         ([layers.Embedding(5, 8), layers.Conv1D(4, 3, activation="relu")], True),
-        ([layers.Embedding(5, 8), RowWise()], True),
         ([layers.Embedding(5, 8), Doubled()], False),
         ([layers.Embedding(5, 8), layers.Dropout(0.5)], False),
         ([layers.Embedding(5, 8), layers.BatchNormalization()], False),
         ([layers.Embedding(5, 8), layers.Dense(4, tf.nn.relu)], False),
         ([layers.Embedding(5, 8), layers.Activation(lambda values: 2 * values)], False),
     ],
-    ids=["keras", "row-wise", "unknown", "chance", "rows together", "other", "function"],
+    ids=["keras", "unknown", "chance", "rows together", "other", "function"],
 )
 def test_layers_that_may_do_anything_are_not_computed_again(before, again):
     model, large = network(*before)

@@ -15,8 +15,8 @@ from escala.training.shards import (
     batches,
     epoch_order,
     evaluation_rows,
-    parts,
     row_moments,
+    split_rows,
     total_moments,
 )
 
@@ -55,7 +55,7 @@ def test_the_last_step_may_be_uneven_and_leave_ranks_empty():
 @given(st.integers(0, 500), st.lists(st.floats(0.01, 1), min_size=1, max_size=8))
 def test_parts_are_within_one_row_of_what_the_shares_say(rows, weights):
     shares = np.array(weights) / sum(weights)
-    found = parts(rows, shares)
+    found = split_rows(rows, shares)
     assert found.sum() == rows
     assert (np.abs(found - rows * shares) < 1 + 1e-6).all()
 
@@ -78,7 +78,7 @@ def test_without_shards_ranks_of_unequal_parts_take_every_row_too(rows, batch, r
     steps = list(shards.of_epoch(1))
     assert len(steps) == shards.steps(None)
     assert any(map(len, steps[-1]))
-    for rank, size in enumerate(parts(batch, shares)):
+    for rank, size in enumerate(split_rows(batch, shares)):
         taken = np.concatenate([step[rank] for step in steps]).tolist()
         assert sorted(taken) == list(range(rows if size else 0))
 

@@ -19,13 +19,12 @@ from escala.data import DEFAULT_KIND, reader
 from escala.data.base import Spec, output_shape
 from escala.data.captions.words import END, START
 from escala.data.splits import Side, write_split
-from escala.strategies import STRATEGIES
-from escala.strategies.base import set_threads
+from escala.engines.tensorflow.engine import set_threads
 from escala.training.shards import epoch_order
 from escala.workloads import workload
 from escala.workloads.models import WEIGHTS, given
 from tests.conftest import KNOBS
-from tests.workflow.real_ranks import NO_KNOBS, place, plan, trained
+from tests.workflow.real_ranks import NO_KNOBS, place, plan, ranks_by, trained
 
 #: The last step of an epoch has one row, so one of two ranks has none.
 ROWS = {"train": 17, "test": 5}
@@ -198,19 +197,19 @@ def train_by_keras(name: str, data: Path, folder: Path) -> None:
 
 def main(folder: Path, names: list[str]) -> None:
     set_threads({"intra_op": 1, "inter_op": 1})
-    pair, single = (STRATEGIES[name](KNOBS, None) for name in ("horovod-mpi", "single"))
+    pair, single = (ranks_by(name, KNOBS, None) for name in ("horovod-mpi", "single"))
     (process,), ranks = pair.start()
     for name in names:
         probe = "clocks" if name in CLOCKED else None
-        asked = request(name, folder / "data" / name, pair.name, probe)
+        asked = request(name, folder / "data" / name, "horovod-mpi", probe)
         trained(asked, pair, place(process, 2, [process]), ranks, folder / TOGETHER / name)
     for way, knobs in WAYS.items() if VIRUS in names else ():
-        asked = request(VIRUS, folder / "data" / VIRUS, pair.name, knobs=knobs)
+        asked = request(VIRUS, folder / "data" / VIRUS, "horovod-mpi", knobs=knobs)
         trained(asked, pair, place(process, 2, [process]), ranks, folder / TOGETHER / way)
     for name in names:
         data = folder / "data" / name
         if process == 0:
-            asked = request(name, data, single.name)
+            asked = request(name, data, "single")
             trained(asked, single, place(0, 1, [0]), 1, folder / ALONE / name)
         else:
             train_by_keras(name, data, folder / KERAS / name)

@@ -16,17 +16,15 @@ import tensorflow as tf
 from tensorflow.keras import layers, regularizers
 
 from escala.core.files import write_json
-from escala.strategies import STRATEGIES
-from escala.strategies.base import set_threads
-from escala.strategies.shared.place import Place
+from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
+from escala.engines.tensorflow.engine import set_threads
+from escala.strategies.place import Place
 from escala.training import train
-from escala.training.shards import Shards
-from escala.training.step import gather
-from escala.workloads.dense_operations.rmsprop import OnePassRMSprop
+from escala.training.shards import Shards, gather
 from escala.workloads.models import WEIGHTS
 from escala.workloads.resnet34.model import NORMALISATIONS
 from tests.conftest import KNOBS
-from tests.workflow.real_ranks import place, plan, trained
+from tests.workflow.real_ranks import place, plan, ranks_by, trained
 
 ROWS, BATCH, EPOCHS, LENGTH, CLASSES = 20, 8, 2, 24, 3
 SEED, RATE, WORDS = 5, 0.05, 400
@@ -196,13 +194,13 @@ def place_of(strategy: str, process: int) -> Place:
     return place(0, 1, [0, 1] if strategy == "mirrored" else [0])
 
 
-def stated(shares: list[float], process: int, step, data, *_) -> np.ndarray:
+def stated(shares: list[float], process: int, engine, data, *_) -> np.ndarray:
     """Return stated shares, after a step of rank 0 alone, in place of shares by speed.
 
     If ranks exchanged anything while they measure their speed, rank 0 would wait for ever.
     """
     if process == 0:
-        step([gather(data, np.arange(2), 2.0)])
+        engine.step_alone(gather(data, np.arange(2), 2.0))
     return np.array(shares)
 
 
@@ -240,10 +238,10 @@ def reference(
 def main(folder: Path) -> None:
     data = folder / "data"
     set_threads({"intra_op": 1, "inter_op": 1})
-    mirrored = STRATEGIES["mirrored"](KNOBS, place_of("mirrored", 0))
+    mirrored = ranks_by("mirrored", KNOBS, place_of("mirrored", 0))
     mirrored.start()
     started = {"mirrored": mirrored}
-    started["horovod-mpi"] = STRATEGIES["horovod-mpi"](KNOBS, None)
+    started["horovod-mpi"] = ranks_by("horovod-mpi", KNOBS, None)
     (process,), ranks = started["horovod-mpi"].start()
     train.workload, train.of_model = lambda name: WORKLOAD, lambda knobs, name: knobs
     train.scores_module = lambda name: None
@@ -251,10 +249,10 @@ def main(folder: Path) -> None:
         if BY.get(strategy, process) != process:
             continue
         asked = request(data, strategy, knobs, "clocks" if name == CLOCKED else None)
-        used = started.get(strategy) or STRATEGIES[strategy](asked["knobs"], None)
+        used = started.get(strategy) or ranks_by(strategy, asked["knobs"], None)
         if strategy not in started:
             used.start()
-        train.shares_by_speed = partial(stated, shares, process)
+        train.shares_of_ranks = partial(stated, shares, process)
         total = 1 if strategy == "single" else ranks
         trained(asked, used, place_of(strategy, process), total, folder / name)
     if process == 0:

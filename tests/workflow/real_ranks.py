@@ -9,17 +9,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from escala import engines
 from escala.core.files import read_json, write_json
 from escala.probes import of_run
 from escala.runtime import launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
-from escala.strategies.base import Strategy
-from escala.strategies.shared.place import Place
+from escala.strategies.place import Place
 from tests.conftest import KNOBS, ROOT
 
 #: The folder of what the ranks of a run have measured.
@@ -86,7 +88,6 @@ def plan(
         "train_rows": rows,
         "validated_on": "test",
         "max_steps": None,
-        "link_bits_per_second": None,
         "instrument": instrument,
         "probe_settings": {} if instrument else None,
         "epochs": training["epochs"],
@@ -107,23 +108,32 @@ def place(process: int, processes: int, ranks: list[int]) -> Place:
     )  # fmt: skip
 
 
-def trained(asked: dict, strategy: Strategy, at: Place, total: int, folder: Path) -> None:
+def ranks_by(strategy: str, knobs: Mapping[str, object], at: Place | None) -> Any:
+    """Return a process among those of a run (`escala.engines.tensorflow.ranks`), not started."""
+    if at:
+        os.environ.update(STRATEGIES[strategy].process_variables(at, ""))
+    return import_module(engines.modules(strategy)[1]).RANKS(knobs, at)
+
+
+def trained(asked: dict, ranks: Any, at: Place, total: int, folder: Path) -> None:
     """Train one process's part of a run in a folder, which receives what a run's folder does.
 
     Parameters
     ----------
     asked : the result of `plan`.
-    strategy : already started, perhaps for an earlier run: it gets this one's knobs and place.
+    ranks : already started, perhaps for an earlier run: they get this one's knobs and place.
     total : ranks in all.
     """
     # Imports TensorFlow, for which the tests of a script need not wait.
+    from escala.engines.tensorflow.engine import TensorFlow
     from escala.training.train import train
 
-    strategy.knobs, strategy.place = asked["knobs"], at
+    ranks.knobs, ranks.place = asked["knobs"], at
+    asked["ranks"] = total
     into = folder / RANKS
     into.mkdir(parents=True, exist_ok=True)
     write_json(into / "request.json", asked)
-    measured = train(asked, strategy, total, into, of_run(asked, into))
+    measured = train(asked, TensorFlow(asked, ranks), into, of_run(asked, into))
     write_json(into / f"rank{at.process}.json", measured)
 
 

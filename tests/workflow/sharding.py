@@ -15,13 +15,12 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.core.files import write_json
-from escala.strategies import STRATEGIES
-from escala.strategies.base import set_threads
+from escala.engines.tensorflow.engine import set_threads
 from escala.training import train
 from escala.training.shards import Shards
 from tests.conftest import KNOBS
 from tests.workflow.exchange import BATCH, CLASSES, EPOCHS, LENGTH, ROWS, SEED, request
-from tests.workflow.real_ranks import place, trained
+from tests.workflow.real_ranks import place, ranks_by, trained
 
 RANKS, RATE, STRATEGY = 3, 0.02, "horovod-gloo"
 #: 601 rows of the larger kernel: one rank has 201, the others 200. In shared memory the parts of
@@ -86,7 +85,7 @@ def main(folder: Path) -> None:
 
     set_threads({"intra_op": 1, "inter_op": 1})
     process = process_of_environment()
-    strategy = STRATEGIES[STRATEGY](KNOBS, place(process, RANKS, [process]))
+    strategy = ranks_by(STRATEGY, KNOBS, place(process, RANKS, [process]))
     strategy.start()
     train.workload, train.of_model = lambda name: WORKLOAD, lambda knobs, name: knobs
     train.scores_module = lambda name: None

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from escala.core.files import read_json, sha256_file, write_json
 from escala.data.base import Arrays
+from escala.engines.tensorflow.functions import evaluating, losses_of_rows
 from escala.record import steps
 from escala.record.run import INVALID, measure
-from escala.training.contract import losses_of_rows
-from escala.training.evaluate import evaluator, validate
+from escala.training.evaluate import validate
 from escala.workloads import load
 from tests.workflow.conftest import add_workload
 from tests.workloads.regression import model as regression
@@ -114,7 +114,13 @@ def test_a_mean_of_row_scores_that_is_no_number_ends_the_training(split):
         row_scores=lambda targets, outputs: {"ratio": targets[:, 0] / tf.zeros_like(outputs[:, 0])},
     )
     losses = losses_of_rows(regression, {})
-    evaluate = evaluator(model, undefined, losses, data, {})
-    alone = SimpleNamespace(part=(0, 1), total=lambda values: values)
+    evaluate = evaluating(model, undefined, losses, data, {})
+
+    def evaluated(inputs, targets):
+        predictions, sums = evaluate(*inputs, targets)
+        return predictions.numpy(), {name: float(value) for name, value in sums.items()}
+
+    group = SimpleNamespace(part=(0, 1), total=lambda values: values)
+    alone = SimpleNamespace(group=group, evaluate=evaluated, rows_at_once=256)
     with pytest.raises(ValueError, match=r"^score ratio is .*`row_scores` must give a finite"):
-        validate(evaluate, data, "validation", alone)
+        validate(alone, data, "validation")

@@ -13,10 +13,10 @@ from escala.core.files import read_json
 from escala.data import KINDS
 from escala.data.base import Arrays
 from escala.data.splits import Side, write_split
+from escala.engines.tensorflow import exchanges
 from escala.predict.classify import predict
 from escala.record.run import measure
 from escala.strategies import costs
-from escala.strategies.shared import exchanges
 from escala.workloads import load, workload
 from tests.conftest import ROOT
 

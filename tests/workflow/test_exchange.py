@@ -10,12 +10,13 @@ import pytest
 
 from escala.core.errors import Unavailable
 from escala.core.files import read_json
+from escala.engines.tensorflow import replicas
+from escala.engines.tensorflow.engine import TensorFlow
 from escala.record import steps
 from escala.record.invariants import broken_promise, planned_epochs
-from escala.strategies import STRATEGIES
 from escala.training import train
 from tests.workflow import exchange
-from tests.workflow.real_ranks import ranks_of, started
+from tests.workflow.real_ranks import ranks_by, ranks_of, started
 
 #: Float32 sums taken in other orders, over six steps of plain gradient descent. Normalisation
 #: divides by standard deviations of few rows.
@@ -99,11 +100,12 @@ def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(tmp_p
     monkeypatch.setattr(train, "workload", lambda name: exchange.WORKLOAD)
     monkeypatch.setattr(train, "of_model", lambda knobs, name: knobs)
     monkeypatch.setattr(train, "scores_module", lambda name: None)
-    monkeypatch.setattr(train.replicas, "use_generators", lambda: None)
+    monkeypatch.setattr(replicas, "use_generators", lambda: None)
     asked = exchange.request(tmp_path, "single", exchange.SYNCHRONISED | {"accumulation": 2}, None)
-    single = STRATEGIES["single"](asked["knobs"], exchange.place_of("single", 0))
+    single = ranks_by("single", asked["knobs"], exchange.place_of("single", 0))
+    asked["ranks"] = 1
     with pytest.raises(Unavailable, match="over all ranks, which needs accumulation: 1, not 2"):
-        train.train(asked, single, 1, tmp_path)
+        train.train(asked, TensorFlow(asked, single), tmp_path)
 
 
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):

@@ -31,7 +31,7 @@ from escala.runtime import launch
 from escala.strategies.horovod import GRADIENT
 from escala.training.data import digest
 from escala.training.rank import _busy_neighbours
-from escala.training.shards import parts
+from escala.training.shards import split_rows
 from escala.workloads import load
 from tests.conftest import CLASSES
 
@@ -96,7 +96,7 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
 @pytest.mark.parametrize("weighting", ["rows", "ranks"])
 def test_a_step_is_the_mean_of_its_rows_or_of_its_ranks(weighting):
     """A last step in which ranks have unequal rows, and one has none."""
-    from escala.training.step import divisors
+    from escala.training.shards import divisors
 
     per_row = [np.array([1.0, 2.0, 3.0]), np.array([10.0]), np.array([])]
     of_rank = divisors(per_row, weighting)
@@ -110,7 +110,7 @@ def test_parts_are_computed_one_after_the_other():
     """Together they would take the memory of the whole batch."""
     import tensorflow as tf
 
-    from escala.training.step import accumulated as in_parts
+    from escala.engines.tensorflow.step import accumulated as in_parts
 
     present, most = [], []
 
@@ -179,7 +179,7 @@ def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_s
     fast, slow = run["ranks"]["shares"]
     assert fast > slow
     [epoch] = run["epochs"]
-    assert epoch["rows"] == ROWS * np.count_nonzero(parts(64, [fast, slow]))
+    assert epoch["rows"] == ROWS * np.count_nonzero(split_rows(64, [fast, slow]))
 
 
 @pytest.mark.sweep

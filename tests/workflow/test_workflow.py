@@ -93,16 +93,16 @@ def test_runs_whose_arrays_do_not_fit_on_the_disk_do_not_begin(snakemake, tmp_pa
 # Code that every Python process begins with: the rank of a fit is killed.
 ENDING = """
 import os, signal
-from escala.training import fit
+from escala.training import by_fit
 
-of_any = fit.fit
+of_any = by_fit.fit
 
 def ended(request, *others):
     if request["workload"] == "majority":
         os.kill(os.getpid(), signal.SIGKILL)
     return of_any(request, *others)
 
-fit.fit = ended
+by_fit.fit = ended
 """
 
 

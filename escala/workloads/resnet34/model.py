@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
-from escala.workloads.normalisation import SynchronisedBatchNormalization
+from escala.engines.tensorflow.normalisation import SynchronisedBatchNormalization
 from escala.workloads.pictures import picture_input, row_losses
 
 __all__ = ["build", "optimizer", "row_losses"]

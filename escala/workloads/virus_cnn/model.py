@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
-from escala.workloads.dense_operations.rmsprop import OnePassRMSprop
-from escala.workloads.virus_cnn.lookup import Lookup
+from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
+from escala.engines.tensorflow.lookup import Lookup
 
 CODES = 5
 LAYERS, TABLE, OPERATION = "layers", "lookup-table", "lookup-operation"
@@ -57,16 +57,6 @@ def network(
             layers.Dense(classes, activation="softmax"),
         ],
         name="virus_cnn",
-    )
-
-
-def input_of(model: tf.keras.Model, layer: layers.Layer) -> tf.keras.Model | None:
-    """Return the layers before the first dense one, with lookups for the convolutions."""
-    *before, flatten, dense, _, _ = model.layers
-    if layer is not dense or isinstance(before[0], Lookup):
-        return None
-    return tf.keras.Sequential(
-        [layers.Input(model.input_shape[1:], dtype="uint8"), Lookup(before), flatten]
     )
 
 

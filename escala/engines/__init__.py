@@ -1,0 +1,73 @@
+"""Engines: what a process of a run does inside a framework. Each engine is a folder.
+
+A strategy names its engine and the module of it that joins the ranks, as `tensorflow.horovod`. They
+are imported in ranks only, so a framework may have an environment of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from escala.engines.base import Engine
+from escala.engines.devices import show_device
+from escala.probes import Probe
+from escala.strategies import STRATEGIES
+from escala.strategies.knobs import readable
+from escala.strategies.place import Place
+
+__all__ = ["Engine", "interpreter", "joined", "load", "modules"]
+
+#: The Python of each engine whose framework is not in Escala's own environment.
+INTERPRETERS: dict[str, str] = {}
+
+
+def interpreter(strategy: str, kind: str) -> str:
+    """Return the path of the Python that runs the ranks of a strategy.
+
+    Parameters
+    ----------
+    kind : how their workload is trained. A program's own interpreter is started by its rank.
+    """
+    return (
+        INTERPRETERS.get(_named(strategy)[0], sys.executable)
+        if kind == "steps"
+        else (sys.executable)
+    )
+
+
+def modules(strategy: str, probe: type[Probe] | None = None) -> list[str]:
+    """Return the names of the modules in which ranks begin to train: engine, group, recorder."""
+    if STRATEGIES[strategy].engine is None:
+        return []
+    name, joins = _named(strategy)
+    found = [f"escala.engines.{name}.engine", f"escala.engines.{name}.{joins}"]
+    if probe and probe.records_steps:
+        found.append(f"escala.engines.{name}.recorders.{probe.name.replace('-', '_')}")
+    return found
+
+
+def joined(plan: Mapping[str, Any], place: Place) -> Engine:
+    """Return the engine of a run's process, which has imported its framework and not yet started.
+
+    Raises
+    ------
+    Unavailable : a GPU is asked for, and there is none.
+    """
+    show_device(plan["knobs"]["device"], place)
+    os.environ.update(STRATEGIES[plan["strategy"]].process_variables(place, ""))
+    engine, joins = map(import_module, modules(plan["strategy"]))
+    return engine.ENGINE(plan, joins.RANKS(readable(plan["knobs"], plan["strategy"]), place))
+
+
+def load(engine: str, module: str) -> ModuleType:
+    """Return a module of an engine by its name."""
+    return import_module(f"escala.engines.{engine}.{module}")
+
+
+def _named(strategy: str) -> list[str]:
+    return STRATEGIES[strategy].engine.split(".")

@@ -1,0 +1,241 @@
+"""The contract of an engine: what one process of a run does inside a framework, in NumPy terms."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from escala.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from escala.data.base import Arrays
+    from escala.probes import Probe, Recorder
+    from escala.strategies.place import Place
+
+#: What a rank computes in a call: its inputs and targets, the weight of each row, and the divisor
+#: of the sum of the losses.
+Arguments = tuple
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that one replica of a model takes.
+
+    Attributes
+    ----------
+    variables : of the model, trained or not, and parts of them that the optimizer updates.
+    optimizer : of the optimizer's variables.
+    gradient : of the largest trained variable whose gradient the optimizer needs as a whole. A
+        gradient can be applied and freed before the next one is computed, so no more than one need
+        exist.
+    row : of the layers' outputs and their gradients for one row.
+    shared : of variables that all replicas of a node share; they are in no other field.
+    """
+
+    variables: int
+    optimizer: int
+    gradient: int
+    row: int
+    shared: int = 0
+
+
+class Group(ABC):
+    """One process among those of a run. Call `start` first.
+
+    Parameters
+    ----------
+    knobs : those that the strategy reads.
+    place : the number, node and cores of this process, and the addresses of all.
+    """
+
+    def __init__(self, knobs: Mapping[str, Any], place: Place):
+        self.knobs, self.place = knobs, place
+
+    @abstractmethod
+    def start(self) -> tuple[list[int], int]:
+        """Join the others; return the ranks this process holds and how many there are in all.
+
+        Raises
+        ------
+        Unavailable : a program or device that it needs is missing.
+        """
+
+    @property
+    def trains(self) -> bool:
+        """Whether this process trains. If not, it serves the processes that do."""
+        return True
+
+    @property
+    def driven(self) -> list[int]:
+        """The ranks whose rows this process gathers and whose steps it starts."""
+        return self.place.ranks
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """The number of this process among those that train, and how many these are."""
+        return self.place.process, self.place.processes
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of a float64 vector over all processes; each must call it."""
+        return values
+
+    def meet(self) -> None:
+        """Wait until every process that trains has come here."""
+        self.total(np.zeros(1))
+
+    def join(self) -> None:  # noqa: B027
+        """Wait until every step that was started is done."""
+
+    def serve(self, folder: Path) -> None:  # noqa: B027
+        """Serve the processes that train until the run's `folder` says that they have ended."""
+
+    def stop(self) -> None:  # noqa: B027
+        """Leave the others."""
+
+
+class Engine(ABC):
+    """Model, optimizer and steps of one process. `start` comes first, then `build`.
+
+    Parameters
+    ----------
+    plan : the run's plan (`escala.record.plan`).
+    group : the process among the others.
+    """
+
+    def __init__(self, plan: Mapping[str, Any], group: Group):
+        self.plan, self.group = plan, group
+
+    @property
+    def waits(self) -> bool:
+        """Whether ranks make each step together, so that its sums are there when it returns."""
+        return STRATEGIES[self.plan["strategy"]].waits()
+
+    @abstractmethod
+    def start(self) -> tuple[list[int], int]:
+        """Set threads and devices, and start the group."""
+
+    @abstractmethod
+    def obtained(self) -> dict[str, Any]:
+        """Return the `gpus` and the `threads` that this process uses, as `run.json` has them."""
+
+    @abstractmethod
+    def build(
+        self,
+        work: ModuleType,
+        data: Arrays,
+        knobs: Mapping[str, Any],
+        probe: Probe | None = None,
+    ) -> None:
+        """Build model, optimizer and compiled steps of a workload.
+
+        Parameters
+        ----------
+        work : the module `model` of the workload.
+        data : gives the form of the rows.
+        knobs : of the workload.
+        probe : of the run, if it is no timing run.
+
+        Raises
+        ------
+        InputError : the workload has a part that would be ignored.
+        Unavailable : the model needs what the strategy or a knob does not allow.
+        """
+
+    @property
+    @abstractmethod
+    def recorder(self) -> Recorder | None:
+        """What the probe of the run records of the steps, if it records them."""
+
+    @abstractmethod
+    def footprint(self) -> Footprint | None:
+        """Return what the model takes in memory; None if it is not in that of the node."""
+
+    @property
+    @abstractmethod
+    def steps_per_call(self) -> int:
+        """How many steps a call may make, besides a single one."""
+
+    @abstractmethod
+    def step(self, arguments: Sequence[Arguments], count: int = 1) -> tuple[Sequence, Sequence]:
+        """Make `count` steps of the ranks that this process drives, which exchange and update.
+
+        Parameters
+        ----------
+        arguments : of each rank, with the rows of all these steps, one step after the other.
+
+        Returns
+        -------
+        For each step the sum of the losses over these ranks, and that of hits. `float` converts
+        one, and may wait for the step.
+        """
+
+    @abstractmethod
+    def step_alone(self, arguments: Arguments) -> None:
+        """Make a step of this process's only rank that exchanges nothing."""
+
+    @contextmanager
+    @abstractmethod
+    def unchanged(self) -> Iterator[None]:
+        """Restore everything that steps change when the block ends."""
+
+    @abstractmethod
+    def seed(self, *numbers: int) -> None:
+        """Seed what the model draws while it trains, by non-negative integers."""
+
+    @abstractmethod
+    def end_epoch(self, rows: Sequence[int]) -> None:
+        """Make the model equal on all ranks: of what each updates by itself, the weighted mean.
+
+        Parameters
+        ----------
+        rows : number of rows in the epoch, of each rank that this process drives.
+        """
+
+    @property
+    @abstractmethod
+    def rows_at_once(self) -> int:
+        """How many rows `evaluate` should be given at once."""
+
+    @abstractmethod
+    def evaluate(
+        self, inputs: Sequence[np.ndarray], targets: np.ndarray
+    ) -> tuple[np.ndarray, dict[str, float]]:
+        """Return the predictions for some rows, and the sums over them by name.
+
+        The names are `loss`, `correct`, and the workload's own.
+        """
+
+    @abstractmethod
+    def weights(self) -> list[list[np.ndarray]]:
+        """Return the model's variables as each rank of this process holds them."""
+
+    @abstractmethod
+    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
+        """Set the model's variables."""
+
+    @abstractmethod
+    def values(self) -> list[np.ndarray]:
+        """Return the values of all variables of model and optimizer; every process calls this."""
+
+    @abstractmethod
+    def restore(self, values: Sequence[np.ndarray]) -> None:
+        """Set the variables to what `values` returned in a run with as many ranks."""
+
+    @abstractmethod
+    def broadcast(self) -> None:
+        """Give every rank the values that rank 0 holds."""
+
+    @abstractmethod
+    def about(self) -> dict[str, Any]:
+        """Return `parameters`, `optimizer`, and how gradients are exchanged, for `run.json`."""
+
+    @abstractmethod
+    def board(self, folder: Path) -> Callable[[int, Mapping[str, float]], None]:
+        """Return a function that writes numbers by name, at a step, for TensorBoard."""

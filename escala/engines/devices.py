@@ -1,0 +1,40 @@
+"""Give each process of a run the GPUs of its ranks, or none."""
+
+from __future__ import annotations
+
+import os
+
+from escala.core.errors import Unavailable
+from escala.core.gpus import VISIBLE, available_gpus
+from escala.strategies.place import Place
+
+#: What `CUDA_VISIBLE_DEVICES` holds to show no GPU.
+_NONE = "-1"
+#: Makes TensorFlow take memory of a GPU as it needs it, so that processes can share a GPU.
+_GROW = "TF_FORCE_GPU_ALLOW_GROWTH"
+
+
+def show_device(device: str, place: Place) -> None:
+    """Show this process and those that it starts the GPUs of its ranks, before any framework is.
+
+    Each rank has a GPU of its node, in turns if there are fewer GPUs than ranks.
+
+    Parameters
+    ----------
+    device : `auto`, `gpu` or `cpu`; without a GPU, `auto` changes nothing.
+
+    Raises
+    ------
+    Unavailable : `gpu`, and the driver knows none that this process may use.
+    """
+    if device == "cpu":
+        os.environ[VISIBLE] = _NONE
+        return
+    gpus = available_gpus()
+    if not gpus and device == "gpu":
+        raise Unavailable("device: gpu needs a GPU and NVIDIA's driver; see `escala check`")
+    if gpus:
+        first = place.local * len(place.ranks)
+        numbers = {(first + rank) % len(gpus): None for rank in range(len(place.ranks))}
+        os.environ[VISIBLE] = ",".join(gpus[number].identifier for number in numbers)
+        os.environ[_GROW] = "true"

@@ -1,0 +1,33 @@
+"""The gradient of a dense layer's input."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from escala.engines.tensorflow.dense_operations import compiled
+
+
+def input_gradient(
+    output_gradients: tf.Tensor, kernel: tf.Tensor, instructions: str = "auto"
+) -> tf.Tensor:
+    """Return output_gradients · kernelᵀ.
+
+    Every element is summed in the order of the kernel's columns. So the result depends neither on
+    the number of threads nor, with fused multiply-add, on the processor.
+
+    Parameters
+    ----------
+    output_gradients : float32 (rows, out).
+    kernel : float32 (in, out), on a CPU.
+    instructions : `avx512f`, `avx2` or `baseline`; `auto` is the first that the processor has.
+
+    Returns
+    -------
+    float32 (rows, in).
+
+    Raises
+    ------
+    Unavailable : the operation cannot be compiled or loaded.
+    """
+    operations = compiled("input_gradient: tensorflow")
+    return operations.escala_input_gradient(output_gradients, kernel, instructions=instructions)

@@ -1,0 +1,212 @@
+"""RMSprop that updates each variable in one pass over memory, and large kernels by factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from escala.engines.tensorflow.dense_operations import compiled
+
+#: Kernels with fewer weights are updated as all other variables are: their update is a small part
+#: of a step.
+LEAST_WEIGHTS = 2**16
+#: The knob that needs no compiler.
+INSTEAD = "optimizer: fused"
+
+
+def update(
+    kernel: tf.Variable,
+    mean_square: tf.Variable,
+    inputs: tf.Tensor,
+    output_gradients: tf.Tensor,
+    learning_rate: tf.Tensor | float,
+    rho: float,
+    epsilon: float,
+    instructions: str = "auto",
+) -> tf.Operation | None:
+    """Update a kernel and its mean square in place, as Keras's RMSprop by the product of factors.
+
+    With the gradient g = inputsᵀ · output_gradients, v = ρ · v + (1 - ρ) · g² and then
+    w = w - rate · g / √(v + ε), as in `keras.optimizers.RMSprop` of Keras 2.15 without momentum. g
+    is computed block by block and never written to memory. The result does not depend on the number
+    of threads, nor on the processor if it has fused multiply-add.
+
+    While a value that was read from a variable is in use, the update copies the variable first.
+
+    Parameters
+    ----------
+    kernel, mean_square : float32 (in, out), on a CPU.
+    inputs : float32 (rows, in).
+    output_gradients : float32 (rows, out).
+    instructions : `avx512f`, `avx2` or `baseline`; `auto` is the first that the processor has.
+
+    Returns
+    -------
+    The operation; None outside a graph.
+
+    Raises
+    ------
+    TypeError : an argument is not float32.
+    ValueError : the shapes do not fit.
+    Unavailable : the operation cannot be compiled or loaded.
+    """
+    given = {
+        "kernel": kernel,
+        "mean_square": mean_square,
+        "inputs": inputs,
+        "output_gradients": output_gradients,
+    }
+    for name, each in given.items():
+        if each.dtype != tf.float32:
+            raise TypeError(f"{name} is {each.dtype.name}; the update computes with float32 only")
+        if each.shape.rank not in (None, 2):
+            raise ValueError(f"{name} has the shape {each.shape}; the update takes matrices")
+    wide = inputs.shape[1:].concatenate(output_gradients.shape[1:])
+    if not (kernel.shape == mean_square.shape and kernel.shape.is_compatible_with(wide)):
+        raise ValueError(
+            f"a kernel {kernel.shape} and its mean square {mean_square.shape} cannot be updated by "
+            f"inputs {inputs.shape} and output gradients {output_gradients.shape}"
+        )
+    return compiled(INSTEAD).escala_rmsprop_of_product(
+        kernel.handle,
+        mean_square.handle,
+        inputs,
+        output_gradients,
+        tf.cast(learning_rate, tf.float32),
+        rho=rho,
+        epsilon=epsilon,
+        instructions=instructions,
+    )
+
+
+def update_by_gradient(
+    variable: tf.Variable,
+    mean_square: tf.Variable,
+    gradient: tf.Tensor,
+    learning_rate: tf.Tensor | float,
+    rho: float,
+    epsilon: float,
+    instructions: str = "auto",
+) -> tf.Operation | None:
+    """Update a variable and its mean square in place by its gradient, by the formula of `update`.
+
+    Parameters
+    ----------
+    variable, mean_square, gradient : float32 of one shape, on a CPU.
+    instructions : as of `update`.
+
+    Returns
+    -------
+    The operation; None outside a graph.
+
+    Raises
+    ------
+    InvalidArgumentError : the shapes do not fit.
+    Unavailable : the operation cannot be compiled or loaded.
+    """
+    return compiled(INSTEAD).escala_rmsprop(
+        variable.handle,
+        mean_square.handle,
+        gradient,
+        tf.cast(learning_rate, tf.float32),
+        rho=rho,
+        epsilon=epsilon,
+        instructions=instructions,
+    )
+
+
+class OnePassRMSprop(tf.keras.optimizers.RMSprop):
+    """Keras's RMSprop, which updates each variable in one pass, and large kernels by factors.
+
+    `inputs` (rows, in) and `output_gradients` (rows, out) are the attributes of such factors:
+    `escala.engines.tensorflow.factors.Factors`. Keras updates the variables that are not float32,
+    have a constraint or are on a GPU, and large ones of whose gradient only some rows are given.
+
+    Parameters
+    ----------
+    options : of Keras's RMSprop.
+
+    Raises
+    ------
+    ValueError : an option changes the update to another one than `update` computes.
+    Unavailable : the operations cannot be compiled or loaded.
+    """
+
+    def __init__(self, learning_rate: float = 0.001, **options: Any):
+        super().__init__(learning_rate, **options)
+        others = {
+            "momentum": self.momentum,
+            "centered": self.centered,
+            "weight_decay": self.weight_decay,
+            "clipnorm": self.clipnorm,
+            "clipvalue": self.clipvalue,
+            "global_clipnorm": self.global_clipnorm,
+            "use_ema": self.use_ema,
+        }
+        for name, value in others.items():
+            if value:
+                raise ValueError(f"{name} is {value}; an update in one pass does not have it")
+        # For what Keras updates. It uses this option of the constructor only if there is a GPU.
+        self.jit_compile = True
+        compiled(INSTEAD)
+
+    def takes_factors(self, variable: tf.Variable) -> bool:
+        """Return whether the gradient of a variable may be given as its factors."""
+        return (
+            _updates(variable)
+            and variable.shape.rank == 2
+            and variable.shape.num_elements() >= LEAST_WEIGHTS
+        )
+
+    def apply_gradients(self, grads_and_vars: Iterable[tuple], **options: Any) -> tf.Variable:
+        """Update variables by their gradients, of which some may be factors."""
+        pairs = [(_dense_if_small(each), variable) for each, variable in grads_and_vars]
+        tensors = tf.nest.flatten(
+            [each for each, _ in pairs if each is not None and not _are_factors(each)],
+            expand_composites=True,
+        )
+        self._compute_current_learning_rate()
+        by_keras = []
+        for gradient, variable in pairs:
+            if _are_factors(gradient):
+                # The other gradients are the last that the backward pass computes. Before, it may
+                # still read a kernel, which the update would then copy.
+                with tf.control_dependencies(tensors):
+                    self._update(update, variable, gradient.inputs, gradient.output_gradients)
+            elif isinstance(gradient, tf.Tensor) and _updates(variable):
+                self._update(update_by_gradient, variable, gradient)
+            else:
+                by_keras.append((gradient, variable))
+        if not by_keras:
+            # Keras would not count this step.
+            return self.iterations.assign_add(1)
+        return super().apply_gradients(by_keras, **options)
+
+    def _update(self, by: Callable, variable: tf.Variable, *gradient: tf.Tensor) -> None:
+        mean_square = self._velocities[self._index_dict[self._var_key(variable)]]
+        by(variable, mean_square, *gradient, self.learning_rate, self.rho, self.epsilon)
+
+
+def _dense_if_small(gradient: Any) -> Any:
+    """Return a gradient of which only some rows are given as a tensor, if it is small."""
+    if not isinstance(gradient, tf.IndexedSlices) or gradient.dense_shape is None:
+        return gradient
+    size = tf.get_static_value(gradient.dense_shape)
+    small = size is not None and math.prod(size) < LEAST_WEIGHTS
+    return tf.convert_to_tensor(gradient) if small else gradient
+
+
+def _are_factors(gradient: Any) -> bool:
+    return hasattr(gradient, "output_gradients")
+
+
+def _updates(variable: tf.Variable) -> bool:
+    """Return whether the operations may update a variable."""
+    return (
+        variable.dtype == tf.float32
+        and variable.constraint is None
+        and "GPU" not in variable.device
+    )

@@ -1,0 +1,258 @@
+"""The engine of TensorFlow: models of Keras, trained by compiled steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+
+import tensorflow as tf
+
+from escala import engines
+from escala.core.errors import Unavailable
+from escala.core.gpus import available_gpus
+from escala.core.hardware import has_instructions
+from escala.data.base import output_shape
+from escala.engines.base import Engine
+from escala.engines.tensorflow import building, functions, replicas
+from escala.engines.tensorflow import step as steps
+from escala.engines.tensorflow.exchanges import exchanges, methods
+from escala.engines.tensorflow.footprint import footprint
+from escala.engines.tensorflow.graphs import function_of
+from escala.engines.tensorflow.normalisation import synchronised
+from escala.engines.tensorflow.ranks import Ranks
+from escala.engines.tensorflow.shared_memory import SharedKernel
+from escala.engines.tensorflow.state import State
+from escala.probes import Probe, Recorder
+from escala.strategies import costs
+from escala.workloads.models import rows_at_once
+
+#: Linux's name for the instructions that multiply numbers of the type bfloat16.
+BFLOAT16 = "avx512_bf16"
+
+
+class TensorFlow(Engine):
+    """A process that trains with TensorFlow; its group are `Ranks`."""
+
+    group: Ranks
+
+    def start(self):
+        set_threads(self.plan["knobs"]["threads"])
+        set_products(self.plan["knobs"]["products"])
+        joined = self.group.start()
+        self._gpus = gpus_in_use(self.plan["knobs"]["device"])
+        return joined
+
+    def obtained(self):
+        threads = tf.config.threading
+        return {
+            "gpus": self._gpus,
+            "threads": {
+                "intra_op": threads.get_intra_op_parallelism_threads(),
+                "inter_op": threads.get_inter_op_parallelism_threads(),
+            },
+        }
+
+    def build(self, work, data, knobs, probe=None):
+        plan, settings = self.plan, self.plan["training"]
+        process, _ = self.group.part
+        with self.group.scope():
+            # Every process draws its own weights; the broadcast makes them equal.
+            tf.keras.utils.set_random_seed(plan["seed"] + process)
+            replicas.use_generators()
+            self.model = building.build(
+                work, data.inputs, output_shape(data.description), settings, knobs
+            )
+            self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
+            building.refuse_ignored(work, self.model, self.optimizer)
+            replicas.require_whole_steps(self.model, plan["knobs"]["accumulation"])
+            self._exchanges = exchanges(self.model, self.optimizer, plan, self.group)
+            self._state = self._stated()
+            self._local = replicas.local_variables(self.model)
+            row_losses = functions.losses_of_rows(work, settings)
+            self._compile(work, data, row_losses, probe)
+            self._evaluate = functions.evaluating(self.model, work, row_losses, data, settings)
+
+    def _stated(self) -> State:
+        """Build the optimizer, and place kernels that ranks share."""
+        shared = [
+            SharedKernel.among(layer.kernel, self.group, self.plan["global_batch"])
+            for layer, exchange in self._exchanges.items()
+            if exchange == costs.SHARED_MEMORY
+        ]
+        return State(
+            self.model,
+            self.optimizer,
+            shared,
+            self.group,
+            # Otherwise ranks may gather the rows of a gradient.
+            summed=self.group.knobs.get("sparse_as_dense", False),
+            factored=[
+                layer.kernel for layer, each in self._exchanges.items() if each != costs.ALLREDUCE
+            ],
+        )
+
+    def _compile(self, work, data, row_losses: Callable, probe) -> None:
+        """Compile the steps: alone, and with the others, as many in a call as the knob says."""
+        knobs, state, ranks = self.plan["knobs"], self._state, self.group
+        slowdown = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
+        correct = function_of(work, "correct", steps.most_probable_is_right)
+
+        def computing(by_layer: Mapping, summed: Callable) -> Callable:
+            compute = steps.computing(
+                self.model, row_losses, correct, by_layer, self._local, summed
+            )
+            return steps.slowed(steps.accumulated(compute, knobs["accumulation"]), slowdown)
+
+        def together(*arguments):
+            state.begin_step(tf.shape(arguments[0])[0])
+            return compute(*arguments)
+
+        by_layer = methods(self.model, self._exchanges, ranks, knobs["input_gradient"])
+        compute = computing(by_layer, ranks.summed)
+        self._recorder = self._recording(probe) if probe and probe.records_steps else None
+        # A probe looks at single steps.
+        self._at_once = 1 if probe else knobs["steps_per_call"]
+        self._steps = {
+            count: steps.train_step(
+                state, ranks, data, together, ranks.exchange, self._recorder, count
+            )
+            for count in {1, self._at_once}
+        }
+        by_itself = computing({}, steps.local_sum)
+        self._step_alone = steps.train_step(state, ranks, data, by_itself, steps.no_exchange)
+
+    def _recording(self, probe: Probe) -> Recorder:
+        module = engines.load("tensorflow", f"recorders.{probe.name.replace('-', '_')}")
+        return module.recorder(
+            probe,
+            self.plan,
+            self.group.place.process,
+            self.model.trainable_variables,
+            self.group.reads_clock,
+            independent=not synchronised(self.model),
+        )
+
+    @property
+    def recorder(self):
+        return self._recorder
+
+    def footprint(self):
+        if any("GPU" in variable.device for variable in self.model.variables):
+            return None
+        return footprint(self.model, self.optimizer, self._state.updated, self._state.shared)
+
+    @property
+    def steps_per_call(self):
+        return self._at_once
+
+    def step(self, arguments, count=1):
+        sums = self._steps[count](arguments)
+        return sums[:count], sums[count:]
+
+    def step_alone(self, arguments):
+        self._step_alone([arguments])
+
+    @contextmanager
+    def unchanged(self):
+        saved = [variable.numpy() for variable in self._state.changed]
+        yield
+        for variable, value in zip(self._state.changed, saved, strict=True):
+            variable.assign(value)
+
+    def seed(self, *numbers):
+        replicas.seed_random_layers(self.model, *numbers)
+
+    def end_epoch(self, rows):
+        self._state.wait()
+        replicas.average(self._local, rows, self.group)
+
+    @property
+    def rows_at_once(self):
+        return rows_at_once(functions.output_form(self.model))
+
+    def evaluate(self, inputs, targets):
+        predictions, sums = self._evaluate(*inputs, targets)
+        return predictions.numpy(), {name: float(value) for name, value in sums.items()}
+
+    def weights(self):
+        return self.group.weights(self.model.variables)
+
+    def set_weights(self, weights):
+        for variable, value in zip(self.model.variables, weights, strict=True):
+            variable.assign(value)
+
+    def values(self):
+        return self._state.values()
+
+    def restore(self, values):
+        self._state.restore(values)
+
+    def broadcast(self):
+        self._state.broadcast()
+
+    def about(self):
+        return {
+            "parameters": self.model.count_params(),
+            "optimizer": type(self.optimizer).__name__,
+            "dense_exchange": {layer.name: each for layer, each in self._exchanges.items()},
+        }
+
+    def board(self, folder):
+        summary = tf.summary.create_file_writer(str(folder))
+
+        def write(step: int, numbers: Mapping[str, float]) -> None:
+            with summary.as_default(step=step):
+                for name, value in numbers.items():
+                    tf.summary.scalar(name, value)
+            summary.flush()
+
+        return write
+
+
+ENGINE = TensorFlow
+
+
+def set_threads(threads: dict[str, int]) -> None:
+    """Size TensorFlow's thread pools, before it uses any."""
+    tf.config.threading.set_intra_op_parallelism_threads(threads["intra_op"])
+    tf.config.threading.set_inter_op_parallelism_threads(threads["inter_op"])
+
+
+def set_products(kind: str) -> None:
+    """Choose the type of matrix products and convolutions in graphs that are compiled after it.
+
+    For `bfloat16` TensorFlow rewrites the graphs: it casts the factors of these operations, and the
+    results back to float32, and oneDNN computes them with the processor's own instructions. For
+    `tensor-float-32` a GPU rounds the factors to 10 bits of mantissa, which is TensorFlow's own
+    default; cores do not.
+
+    Parameters
+    ----------
+    kind : `float32`, `tensor-float-32` or `bfloat16`.
+
+    Raises
+    ------
+    Unavailable : the processor has no instructions for bfloat16. oneDNN would emulate them.
+    """
+    if kind == "bfloat16" and not has_instructions(BFLOAT16):
+        raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
+    tf.config.experimental.enable_tensor_float_32_execution(kind == "tensor-float-32")
+    if kind == "bfloat16":
+        tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": True})
+
+
+def gpus_in_use(device: str) -> list[str]:
+    """Return the identifiers of the GPUs that TensorFlow uses in this process.
+
+    Raises
+    ------
+    Unavailable : `device` is `gpu`, and TensorFlow finds none.
+    """
+    if not tf.config.list_physical_devices("GPU"):
+        if device == "gpu":
+            raise Unavailable(
+                "device: gpu, and TensorFlow finds no GPU; its log in `ranks/` states why. "
+                "Install the TensorFlow with CUDA: uv sync --extra gpu --no-group cpu"
+            )
+        return []
+    return [gpu.identifier for gpu in available_gpus()]

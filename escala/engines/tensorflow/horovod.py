@@ -1,0 +1,89 @@
+"""Ranks that exchange by Horovod: synchronous data parallelism by allreduce."""
+
+from __future__ import annotations
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+from escala.engines.tensorflow.factors import Exchanged, Factors, InMemory, dense
+from escala.engines.tensorflow.ranks import Ranks, tensor_names
+from escala.strategies.horovod import BACKWARD, GRADIENT, INDICES, INPUTS, STATISTICS
+
+
+class Horovod(Ranks):
+    gathers = True
+
+    def start(self):
+        hvd.init()
+        return [hvd.rank()], hvd.size()
+
+    def local(self, gradients):
+        if self.knobs["sparse_as_dense"]:
+            return [g if isinstance(g, Factors) else dense(g) for g in gradients]
+        return list(gradients)
+
+    def exchange(self, gradients, variables, sums=None):
+        names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
+        local = dict(zip(names, self.local(gradients), strict=True))
+        exchanged = {n: self._gathered(n, g) for n, g in local.items() if isinstance(g, Factors)}
+        # The large factors are most of the bytes of a gradient and are sent first.
+        with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
+            if sums:
+                taken = [n for n, v in zip(names, variables, strict=True) if sums.takes(v)]
+                exchanged |= zip(taken, sums.summed([dense(local[n]) for n in taken]), strict=True)
+            exchanged |= {n: self._summed(n, g) for n, g in local.items() if n not in exchanged}
+        return [exchanged[name] for name in names]
+
+    def _summed(self, name, gradient):
+        if isinstance(gradient, tf.IndexedSlices):
+            # Horovod would do the same, but under names of its own in the timeline.
+            values = self.gathered(gradient.values, name)
+            indices = self.gathered(gradient.indices, f"{name}{INDICES}")
+            return tf.IndexedSlices(values, indices, gradient.dense_shape)
+        # Losses are already divided by the global number of rows, so gradients are summed:
+        # an average would weigh the rows of a smaller shard more.
+        return hvd.allreduce(gradient, op=hvd.Sum, compression=self._compression, name=name)
+
+    def _gathered(self, name, factors):
+        """Return the factors of all ranks' rows.
+
+        Only the inputs, by far the larger factor, are compressed. Errors may be too small for 16
+        bits. Products are summed in the kernel's own type.
+        """
+        if isinstance(factors, (Exchanged, InMemory)):
+            return factors
+        inputs, form = self._compression.compress(factors.inputs)
+        inputs = self.gathered(inputs, f"{name}{INPUTS}")
+        output_gradients = self.gathered(factors.output_gradients, name)
+        return Exchanged(self._compression.decompress(inputs, form), output_gradients)
+
+    def gathered(self, values, name):
+        return hvd.allgather(values, name=name)
+
+    def summed(self, values, name):
+        name = f"{STATISTICS}{name}"
+
+        def total(given, suffix=""):
+            return hvd.allreduce(given, op=hvd.Sum, name=f"{name}{suffix}")
+
+        # Horovod would name the gradient's exchange after the operation, which ranks may number
+        # differently.
+        return tf.custom_gradient(lambda given: (total(given), lambda up: total(up, BACKWARD)))(
+            values
+        )
+
+    @property
+    def _compression(self):
+        return getattr(hvd.Compression, self.knobs["compression"])
+
+    def broadcast(self, variables):
+        hvd.broadcast_variables(variables, root_rank=0)
+
+    def total(self, values):
+        return hvd.allreduce(values, op=hvd.Sum, name="total").numpy()
+
+    def stop(self):
+        hvd.shutdown()
+
+
+RANKS = Horovod

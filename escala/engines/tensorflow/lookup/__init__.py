@@ -1,0 +1,213 @@
+"""Two convolutions over letters, looked up in tables that each step computes from the weights.
+
+The layers are Embedding → Conv1D → ReLU → MaxPool → Conv1D → ReLU → MaxPool, over a small alphabet.
+Each position after the first pooling depends only on a k-mer of `kernel + pool - 1` letters. So a
+table with one row for each k-mer holds all its values: 125 rows for five letters and a kernel and a
+pool of two. For each tap of the second kernel, another table is the product of this table and the
+tap's weights. The second convolution is the sum of one row from each of these tables. If it stays
+small, a single table holds these sums for the longer k-mer that all taps see together. Nothing is
+approximated: the results differ from those of the plain layers only by the order of sums.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow.keras import layers
+
+from escala.engines.tensorflow.lookup.operation import look_up
+
+#: Maximum bytes of a table, float32. Beyond it the plain layers are used.
+TABLE_BYTES = 2**22
+#: The number of layers that lookups replace.
+STEM = 5
+
+
+class Lookup(layers.Layer):
+    """Five plain layers, computed by lookups if their tables stay small.
+
+    It has the weights of the plain layers, with the same names, order and initial values, and the
+    same gradients. If lookups are impossible, it calls the plain layers one after the other.
+
+    Parameters
+    ----------
+    stem : an `Embedding`, a `Conv1D`, a `MaxPool1D`, a `Conv1D` and a `MaxPool1D`, not yet built.
+        Lookups are possible if both convolutions have a bias and ReLU, but no padding, strides,
+        dilation or groups, and if the pools neither overlap nor pad.
+    table_bytes : maximum bytes of a table.
+    operation : whether an operation in C++ does the lookups in one pass. It needs codes of uint8.
+
+    It takes codes, integers of shape (rows, length), and gives floats of shape (rows, positions,
+    filters). On a CPU a code outside the alphabet is an error, as in `Embedding`.
+    """
+
+    def __init__(
+        self,
+        stem: list[layers.Layer],
+        table_bytes: int = TABLE_BYTES,
+        operation: bool = False,
+        **options,
+    ):
+        super().__init__(**options)
+        self.stem = stem
+        self.table_bytes = table_bytes
+        self.operation = operation
+
+    def build(self, shape: tf.TensorShape) -> None:
+        for layer in self.stem:
+            # An absolute scope gives the weights the same names as without this layer.
+            with tf.name_scope(f"{layer.name}/"):
+                if not layer.built:
+                    layer.build(shape)
+            shape = layer.compute_output_shape(shape)
+        super().build(shape)
+
+    @property
+    def looks_up(self) -> bool:
+        """Return whether tables are used rather than the plain layers."""
+        if not tabulable(self.stem):
+            return False
+        embedding, first, _, second, _ = self.stem
+        width = max(first.filters, second.filters)
+        return _bytes(embedding.input_dim, self._k, width) <= self.table_bytes
+
+    def compute_output_shape(self, shape: tf.TensorShape) -> tf.TensorShape:
+        for layer in self.stem:
+            shape = layer.compute_output_shape(shape)
+        return shape
+
+    def call(self, codes: tf.Tensor) -> tf.Tensor:
+        if not self.looks_up or codes.shape[1] is None:
+            for layer in self.stem:
+                codes = layer(codes)
+            return codes
+        embedding, _, pool, convolution, last_pool = self.stem
+        alphabet, (stride,), (taps,) = embedding.input_dim, pool.pool_size, convolution.kernel_size
+        (pooled,) = last_pool.pool_size
+        tables, k, offsets = self._tables(), self._k, [stride * tap for tap in range(taps)]
+        if self.operation:
+            return look_up(codes, tf.stack(tables), alphabet, k, stride, pooled)
+        joined = _bytes(alphabet, k + offsets[-1], convolution.filters) <= self.table_bytes
+        if joined:
+            # ReLU of a table is cheaper than ReLU of all looked-up rows.
+            tables = [tf.nn.relu(_joined(tables, alphabet, k, stride))]
+            k, offsets = k + offsets[-1], [0]
+        # As in `Embedding`, a code beyond the alphabet is an error, not another k-mer.
+        letters = tf.gather(tf.range(alphabet), tf.cast(codes, tf.int32))
+        positions = self.compute_output_shape(codes.shape)[1]
+
+        def convolved(start: int) -> tf.Tensor:
+            """Return the convolution at position `start` of every last pool."""
+            numbers = [
+                _kmers(letters, alphabet, k, stride * start + offset, stride * pooled, positions)
+                for offset in offsets
+            ]
+            return tf.add_n([_rows(*each) for each in zip(tables, numbers, strict=True)])
+
+        largest = _largest(*map(convolved, range(pooled)))
+        return largest if joined else tf.nn.relu(largest)
+
+    @property
+    def _k(self) -> int:
+        """Number of letters that a position after the first pooling depends on."""
+        _, convolution, pool, *_ = self.stem
+        return convolution.kernel_size[0] + pool.pool_size[0] - 1
+
+    def _tables(self) -> list[tf.Tensor]:
+        """Return for each tap of the second kernel its table of all k-mers, (k-mers, filters).
+
+        The first table includes the bias.
+        """
+        embedding, first, pool, second, _ = self.stem
+        pooled = pool(first(embedding(_all_kmers(embedding.input_dim, self._k))))
+        of_first, *others = tf.unstack(tf.matmul(tf.squeeze(pooled, 1), second.kernel))
+        return [of_first + second.bias, *others]
+
+
+def tabulable(stem: list[layers.Layer]) -> bool:
+    """Return whether lookups can replace some layers, if their tables stay small."""
+    types = [layers.Embedding, layers.Conv1D, layers.MaxPool1D, layers.Conv1D, layers.MaxPool1D]
+    if [type(layer) for layer in stem] != types or stem[0].mask_zero:
+        return False
+    convolutions = all(
+        (layer.padding, layer.data_format) == ("valid", "channels_last")
+        and (layer.strides, layer.dilation_rate, layer.groups) == ((1,), (1,), 1)
+        and (layer.activation, layer.use_bias) == (tf.keras.activations.relu, True)
+        for layer in stem[1::2]
+    )
+    pools = all(
+        (layer.padding, layer.data_format) == ("valid", "channels_last")
+        and layer.strides == layer.pool_size
+        for layer in stem[2::2]
+    )
+    return convolutions and pools and not any(layer.activity_regularizer for layer in stem)
+
+
+def _bytes(alphabet: int, k: int, width: int) -> int:
+    """Return the bytes of a float32 table with `width` columns and a row for every k-mer."""
+    return 4 * width * alphabet**k
+
+
+def _all_kmers(alphabet: int, k: int) -> tf.Tensor:
+    """Return the letters of every k-mer, int32 (alphabet**k, k), ordered by the k-mers' numbers."""
+    places = alphabet ** tf.range(k - 1, -1, -1)
+    return tf.range(alphabet**k)[:, tf.newaxis] // places % alphabet
+
+
+def _kmers(
+    letters: tf.Tensor, alphabet: int, k: int, start: int, stride: int, count: int
+) -> tf.Tensor:
+    """Return the numbers of `count` k-mers of every row, int32 (rows, count), `stride` apart."""
+    numbers = tf.zeros((), tf.int32)
+    for at in range(start, start + k):
+        numbers = numbers * alphabet + letters[:, at::stride][:, :count]
+    return numbers
+
+
+def _joined(tables: list[tf.Tensor], alphabet: int, k: int, stride: int) -> tf.Tensor:
+    """Return the sum of the tables' rows for every longer k-mer that all taps see together."""
+    filters = tables[0].shape[1]
+    ends = [alphabet ** (stride * tap) for tap in range(len(tables))]
+    return tf.add_n(
+        [
+            tf.reshape(
+                tf.broadcast_to(
+                    table[tf.newaxis, :, tf.newaxis], (before, alphabet**k, after, filters)
+                ),
+                (-1, filters),
+            )
+            for table, before, after in zip(tables, ends, reversed(ends), strict=True)
+        ]
+    )
+
+
+@tf.custom_gradient
+def _rows(table: tf.Tensor, numbers: tf.Tensor):
+    """Return rows of a table by their numbers; the gradient is summed into a dense table."""
+
+    def gradient(upstream):
+        flat = tf.reshape(upstream, (-1, table.shape[1]))
+        return tf.math.unsorted_segment_sum(flat, tf.reshape(numbers, [-1]), table.shape[0]), None
+
+    return tf.gather(table, numbers), gradient
+
+
+@tf.custom_gradient
+def _largest(*values: tf.Tensor):
+    """Return the elementwise maximum; among equal values, the first gets the gradient.
+
+    The gradient of ReLU selects the elements where another tensor is positive. It is the only
+    selection that TensorFlow computes with vector instructions.
+    """
+    maxima = [values[0]]
+    for value in values[1:]:
+        maxima.append(tf.maximum(maxima[-1], value))
+
+    def gradient(upstream):
+        shares = []
+        for value, before in zip(values[:0:-1], maxima[-2::-1], strict=True):
+            share = tf.raw_ops.ReluGrad(gradients=upstream, features=value - before)
+            upstream -= share
+            shares.append(share)
+        return [upstream, *reversed(shares)]
+
+    return maxima[-1], gradient

@@ -1,0 +1,54 @@
+"""Two convolutions over letters by lookups in tables, each pass over the data in one operation."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from escala.engines.tensorflow.compiled import operations
+
+
+def look_up(
+    codes: tf.Tensor,
+    tables: tf.Tensor,
+    alphabet: int,
+    k: int,
+    stride: int,
+    pool: int,
+    instructions: str = "auto",
+) -> tf.Tensor:
+    """Return ReLU of the largest of `pool` sums of the tables' rows, at every position.
+
+    Sum j of a position adds one row of each table. That of table t is the row of the k-mer that
+    begins at letter stride · (pool · position + j + t). This is a convolution with as many taps as
+    tables, over positions `stride` letters apart, with max-pooling and ReLU. Of equal sums, the
+    first gets the gradient. The result does not depend on the number of threads.
+
+    Parameters
+    ----------
+    codes : uint8 (rows, length).
+    tables : float32 (taps, alphabet**k, filters). A k-mer's number has its first letter as the
+        highest digit.
+    stride, pool : positive.
+    instructions : `avx2` or `baseline`; `auto` is the first that the processor has.
+
+    Returns
+    -------
+    float32 (rows, positions, filters), with as many positions as all their letters fit in.
+
+    Raises
+    ------
+    InvalidArgumentError : a code is not in the alphabet.
+    Unavailable : the operations cannot be compiled or loaded.
+    """
+    compiled = operations("escala.engines.tensorflow.lookup", "convolution: lookup-table")
+    options = {"stride": stride, "pool": pool, "instructions": instructions}
+    kmers = compiled.escala_kmers(codes, alphabet=alphabet, k=k)
+
+    @tf.custom_gradient
+    def values(tables: tf.Tensor):
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return compiled.escala_lookups_gradient(kmers, tables, upstream, **options)
+
+        return compiled.escala_lookups(kmers, tables, **options), gradient
+
+    return values(tables)

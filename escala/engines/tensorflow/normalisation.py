@@ -1,0 +1,113 @@
+"""Batch normalisation over the rows of all ranks.
+
+A workload builds its model with `SynchronisedBatchNormalization` and knows no strategy. The step of
+a rank calls the model within `over_ranks`, which gives the layers the weight of each row and the
+strategy's sum over ranks. Elsewhere the layers normalise over the rows that they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import count
+
+import tensorflow as tf
+
+from escala.engines.tensorflow.building import layers_of
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The step of a rank in which layers are called, with the numbers of their exchanges."""
+
+    weights: tf.Tensor
+    summed: Callable[[tf.Tensor, str], tf.Tensor]
+    numbers: Iterator[int] = field(default_factory=count)
+
+
+#: Replicas of one process run in threads of their own, and each thread has its own value.
+_STEP: ContextVar[_Step | None] = ContextVar("step", default=None)
+
+
+@contextmanager
+def over_ranks(weights: tf.Tensor, summed: Callable[[tf.Tensor, str], tf.Tensor]) -> Iterator[None]:
+    """Let layers called in this context normalise over the rows of all ranks.
+
+    Parameters
+    ----------
+    weights : float32 (rows,), how often each row counts: 0 excludes a row from the statistics.
+    summed : takes a tensor and a name, which is the same on all ranks, and returns the sum of the
+        tensor over all ranks, with its gradient.
+    """
+    token = _STEP.set(_Step(weights, summed))
+    try:
+        yield
+    finally:
+        _STEP.reset(token)
+
+
+class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
+    """Normalise each channel, the last axis, over the rows of a step on all ranks.
+
+    The variables are those of Keras's layer. Mean and variance are those of all rows, computed from
+    the sums of each rank. So ranks compute what one process with all rows computes, whatever the
+    number of rows of each rank, and their moving statistics are equal after every step. As in
+    Keras, the moving variance of pictures is the unbiased one, and a frozen layer uses its moving
+    statistics.
+
+    Horovod's `SyncBatchNormalization` averages the ranks' means with equal weights, and Keras's
+    `synchronized=True` knows only the ranks of `tf.distribute` and counts the row of weight 0 that
+    stands for an empty share.
+    """
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        if list(self.axis) != [len(input_shape) - 1]:
+            raise ValueError(f"{self.name} normalises the last axis only, not axis {self.axis}")
+
+    def call(self, inputs, training=None):
+        if not (training and self.trainable):
+            return super().call(inputs, training=False)
+        step = _STEP.get()
+        values = tf.cast(inputs, tf.float32)
+        weights = tf.ones(tf.shape(values)[:1]) if step is None else step.weights
+        moments = _moments(values, weights)
+        if step is not None:
+            moments = step.summed(moments, f"{next(step.numbers)}.{self.name}")
+        channels = values.shape[-1]
+        rows, sums, squares = tf.split(moments, [1, channels, channels])
+        means = sums / rows
+        variances = tf.maximum(squares / rows - tf.square(means), 0.0)
+        rows, mean, variance = (tf.cast(each, tf.float32) for each in (rows, means, variances))
+        # Keras's layer is fused for pictures, and the fused operation divides by one row less.
+        spread = variance * rows / tf.maximum(rows - 1, 1.0) if self.fused else variance
+        for moving, value in ((self.moving_mean, mean), (self.moving_variance, spread)):
+            moving.assign(moving * self.momentum + value * (1 - self.momentum))
+        normalised = tf.nn.batch_normalization(
+            values, mean, variance, self.beta, self.gamma, self.epsilon
+        )
+        return tf.cast(normalised, inputs.dtype)
+
+
+def _moments(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
+
+    Where a mean is large, the variance is a small difference of two large numbers. So squares of
+    deviations from the rank's own mean are summed in 32 bits, and only these sums are converted to
+    64 bits.
+    """
+    axes = list(range(values.shape.rank - 1))
+    weighted = tf.reshape(weights, [-1] + [1] * len(axes))
+    places = tf.reduce_prod(tf.shape(values)[1:-1])
+    rows = tf.reduce_sum(weights) * tf.cast(places, tf.float32)
+    mean = tf.reduce_sum(weighted * values, axes) / tf.maximum(rows, 1.0)
+    deviations = tf.reduce_sum(weighted * tf.square(values - mean), axes)
+    rows, mean, deviations = (tf.cast(each, tf.float64) for each in (rows, mean, deviations))
+    return tf.concat([[rows], rows * mean, deviations + rows * tf.square(mean)], 0)
+
+
+def synchronised(model: tf.keras.Model) -> Sequence[SynchronisedBatchNormalization]:
+    """Return the layers of a model that normalise over all ranks."""
+    return [each for each in layers_of(model) if isinstance(each, SynchronisedBatchNormalization)]

@@ -1,0 +1,107 @@
+"""The processes of a run as TensorFlow has them: how they join, exchange gradients and agree.
+
+A module of a strategy has one subclass of `Ranks`, which it names `RANKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from escala.engines.base import Group
+from escala.engines.tensorflow.graphs import as_graph
+
+
+class Ranks(Group):
+    """One process among those of a run, and how its ranks exchange inside TensorFlow.
+
+    What runs inside a step may not use Python's `if`, `for` or `while` on tensors
+    (`escala.engines.tensorflow.graphs`).
+    """
+
+    #: Whether ranks can exchange the gradient of a dense layer in other ways than by its sum.
+    gathers: ClassVar[bool] = False
+    #: Whether a process can read the clock inside its compiled step.
+    reads_clock: ClassVar[bool] = True
+
+    def scope(self) -> AbstractContextManager:
+        """Return the context that model and optimizer are built in."""
+        return nullcontext()
+
+    def compiled(self, step: Callable, signature: Sequence[tf.TypeSpec]) -> Callable:
+        """Compile the step of one rank to a step of all ranks of this process.
+
+        Parameters
+        ----------
+        step : takes tensors as in `signature` and returns float32 scalars to be summed.
+
+        Returns
+        -------
+        A function of one tuple of arrays per rank that this process drives. It returns the sums
+        over these ranks, each a float, or an object that `float` converts, which waits for the
+        step.
+        """
+        function = as_graph(input_signature=signature)(step)
+
+        def run(arguments: Sequence[tuple]) -> list[float]:
+            (only,) = arguments
+            return [float(value) for value in function(*only)]
+
+        return run
+
+    def local(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return a rank's own gradients in the form in which they are exchanged."""
+        return list(gradients)
+
+    def exchange(
+        self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+    ) -> list[tf.Tensor]:
+        """Return the sums of the gradients over all ranks.
+
+        Where the optimizer sums them, they are returned as they are. For a gradient that is
+        `Factors`, the factors of all ranks' rows are returned.
+
+        Ranks that `gathers` also take, as `sums`, an object
+        `escala.engines.tensorflow.shared_memory.Sums`, which sums the gradients of its variables.
+        """
+        return list(gradients)
+
+    def summed(self, values: tf.Tensor, name: str) -> tf.Tensor:
+        """Return the sum of a tensor over all ranks inside a step, with its gradient.
+
+        Every rank must call it, with the same name.
+
+        Raises
+        ------
+        Unavailable : the ranks have no common step.
+        """
+        return values
+
+    def gathered(self, values: tf.Tensor, name: str) -> tf.Tensor:
+        """Return a tensor of all ranks, one below the other in the order of the ranks.
+
+        Only ranks that `gathers` have it. Every rank must call it, with the same name; ranks may
+        have different numbers of rows.
+        """
+        return values
+
+    def broadcast(self, variables: list[tf.Variable]) -> None:
+        """Give every rank the values that rank 0 holds."""
+
+    def weights(self, variables: Sequence[tf.Variable]) -> list[list[np.ndarray]]:
+        """Return the values of variables as each rank of this process holds them."""
+        return [[variable.numpy() for variable in variables]]
+
+
+def tensor_names(variables: Sequence[tf.Variable]) -> list[str]:
+    """Return a name for the gradient of each variable, such as `6.dense/kernel`.
+
+    Two variables may have the same name, as in nested models. The position makes every name unique.
+    The names are the same on all ranks, because all build the same model.
+    """
+    names = [variable.name.partition(":")[0] for variable in variables]
+    return [f"{position}.{name}" for position, name in enumerate(names)]

@@ -1,0 +1,132 @@
+"""Compute the input of a dense layer for the rows of all ranks, in place of exchanging it.
+
+The gradient of a dense layer's kernel needs the layer's input for the rows of all ranks
+(`escala.engines.tensorflow.factors`). The layers before it have equal weights on all ranks. So a
+rank can compute this input by itself, from the rows of data that the others train on. These are
+often far fewer bytes. A rank then receives these data, and the gradient of the layer's output.
+
+Every rank computes this for the rows of all ranks at once, its own included. So on equal processors
+all ranks multiply the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from escala.engines.tensorflow.factors import Exchanged, Factors, as_factors
+from escala.engines.tensorflow.lookup import STEM, Lookup, tabulable
+from escala.engines.tensorflow.ranks import Ranks
+from escala.workloads.models import given
+
+#: The prefix of the names of what a layer exchanges; the variable's name follows.
+LAYER = "layer/"
+
+#: Keras's layers that compute each row for itself, without chance or variables that they change.
+ROW_WISE = (
+    "InputLayer", "Embedding", "Conv1D", "Conv2D", "Conv3D", "MaxPool1D", "MaxPool2D", "MaxPool3D",
+    "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", "GlobalMaxPool1D",
+    "GlobalMaxPool2D", "Dense", "Activation", "ReLU", "LeakyReLU", "Flatten", "Reshape", "Permute",
+    "ZeroPadding1D", "ZeroPadding2D", "Add",
+)  # fmt: skip
+#: Types that Horovod gathers (`HorovodAllgather` in `horovod/tensorflow/mpi_ops.cc`, 0.28).
+GATHERED = (
+    tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64,
+    tf.bool,
+)  # fmt: skip
+
+
+def layers_before(model: tf.keras.Model, layer: tf.keras.layers.Layer) -> tf.keras.Model | None:
+    """Return the part of a model that computes a layer's input, if ranks may compute it again.
+
+    Where a chain begins with layers that lookups can replace, it has these: the same variables, and
+    the same values to rounding, in less time.
+
+    Parameters
+    ----------
+    model : a chain or a functional model.
+    layer : one of its layers, which is called once.
+
+    Returns
+    -------
+    None if a layer before it computes rows together or by chance, or is of an unknown class.
+    """
+    try:
+        before = tf.keras.Model(model.inputs, layer.input)
+    except (AttributeError, ValueError):
+        # The layer is part of another model, too.
+        return None
+    known = [getattr(tf.keras.layers, name) for name in ROW_WISE]
+    for each in before.layers:
+        of_keras = type(each) in known and _is_of_keras(getattr(each, "activation", None))
+        if not (of_keras or isinstance(each, Lookup)):
+            return None
+    if isinstance(model, tf.keras.Sequential):
+        chain = model.layers[: model.layers.index(layer)]
+        if tabulable(chain[:STEM]):
+            inputs = tf.keras.Input(model.input_shape[1:], dtype=model.input.dtype)
+            return tf.keras.Sequential([inputs, Lookup(chain[:STEM]), *chain[STEM:]])
+    return before
+
+
+def _is_of_keras(activation: Callable | None) -> bool:
+    """Return whether an activation is none, or one of Keras: another one may be any function."""
+    name = getattr(activation, "__name__", "")
+    return activation is None or getattr(tf.keras.activations, name, None) is activation
+
+
+def data_bytes(before: tf.keras.Model) -> float | None:
+    """Return the bytes of the inputs of some layers for one row.
+
+    Returns
+    -------
+    None if a row may have any length, or a type that Horovod does not gather.
+    """
+    if not all(tf.TensorShape(each.shape[1:]).is_fully_defined() for each in before.inputs):
+        return None
+    if not all(each.dtype in GATHERED for each in before.inputs):
+        return None
+    return sum(math.prod(each.shape[1:]) * each.dtype.size for each in before.inputs)
+
+
+def computed(
+    name: str,
+    before: tf.keras.Model,
+    ranks: Ranks,
+    input_gradient: Callable,
+    layer: tf.keras.layers.Dense,
+    values: tf.Tensor,
+    inputs: Any,
+):
+    """Compute a layer's product for this rank's rows; its factors are those of all ranks' rows.
+
+    Every rank calls it. A rank computes the input for all rows when it knows all its gradients, so
+    that their exchange goes on meanwhile.
+
+    Parameters
+    ----------
+    name : of the kernel in exchanges, see `escala.engines.tensorflow.ranks.tensor_names`.
+    before : as `layers_before` returns it.
+    input_gradient : as in `escala.engines.tensorflow.factors.as_factors`.
+    layer, values, inputs : as a `escala.engines.tensorflow.factors.Method` takes them.
+
+    Returns
+    -------
+    As a `Method` does.
+    """
+    of_all = [
+        ranks.gathered(each, f"{LAYER}{name}/data{number}")
+        for number, each in enumerate(tf.nest.flatten(inputs))
+    ]
+    product, _ = as_factors(Factors, input_gradient, layer, values, inputs)
+
+    def factors_of(output_gradients: tf.Tensor, others: Sequence[tf.Tensor]) -> Exchanged:
+        gathered = ranks.gathered(output_gradients, f"{LAYER}{name}/output_gradients")
+        with tf.control_dependencies(others):
+            data = [tf.identity(each) for each in of_all]
+        return Exchanged(before(given(data), training=True), gathered)
+
+    return product, factors_of

@@ -1,0 +1,261 @@
+"""Kernels of dense layers, and sums of small gradients, in memory that the ranks of a node share.
+
+Each rank updates some rows of a kernel in this memory, from the factors of all ranks, which they
+exchange through it too (`operations.cc`). Nothing is gathered: where a rank reads the kernel, it
+reads what the others have written. The ranks also sum their other gradients there, if these are few
+bytes. The strategy's library exchanges the rest.
+
+The memory is an anonymous file of the first rank (man 2 memfd_create), which the others open while
+that rank waits for them. So it ends with the last of their processes, however they end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from escala.core.errors import Unavailable
+from escala.engines.tensorflow.compiled import operations
+from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
+from escala.engines.tensorflow.factors import Exchanged, Factors
+from escala.engines.tensorflow.ranks import Ranks
+
+#: The knob that needs no memory that ranks share.
+INSTEAD = "dense_exchange: factors"
+
+
+def compiled() -> ModuleType:
+    """Return the operations, see `escala.engines.tensorflow.compiled.operations`."""
+    return operations("escala.engines.tensorflow.shared_memory", INSTEAD)
+
+
+#: Keras's optimizers that update each weight by its own gradient, whatever those of the others.
+ELEMENTWISE = (
+    "SGD", "RMSprop", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "Nadam", "Ftrl", "Lion",
+)  # fmt: skip
+
+
+def partition(rows: int, ranks: int) -> list[int]:
+    """Return the number of consecutive rows of each rank; the first ranks have one more."""
+    return [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
+
+
+def can_be_shared(
+    optimizer: tf.keras.optimizers.Optimizer, layer: tf.keras.layers.Dense, ranks: int
+) -> bool:
+    """Return whether ranks may update parts of a layer's kernel in memory and get the same whole.
+
+    Each weight must be updated for itself, each rank must have rows, and all is float32 on a CPU.
+    """
+    known = [getattr(tf.keras.optimizers, name) for name in ELEMENTWISE]
+    return (
+        type(optimizer) in (*known, OnePassRMSprop)
+        and optimizer.clipnorm is None
+        and optimizer.global_clipnorm is None
+        and not optimizer.use_ema
+        and not hasattr(optimizer, "_exclude_from_weight_decay")
+        and layer.kernel_constraint is None
+        and {layer.kernel.dtype.name, layer.compute_dtype} == {"float32"}
+        and "GPU" not in layer.kernel.device
+        and layer.kernel.shape[0] >= ranks
+    )
+
+
+@dataclass(frozen=True)
+class SharedKernel:
+    """A dense layer's kernel in memory that all ranks share, of which this rank updates some rows.
+
+    Every rank calls its methods, and those of several kernels in the same order.
+
+    Attributes
+    ----------
+    kernel : (in, out), the whole kernel.
+    local : the rows of this rank, (rows, out), with the same name; the optimizer has variables for
+        it, and not for the whole kernel.
+    rows : which rows of the kernel these are.
+    memory : handle of the memory.
+    """
+
+    kernel: tf.Variable
+    local: tf.Variable
+    rows: slice
+    memory: tf.Tensor
+
+    @classmethod
+    def among(cls, kernel: tf.Variable, ranks: Ranks, rows: int) -> SharedKernel:
+        """Divide a kernel evenly among the ranks of a node, each in a process of its own.
+
+        Parameters
+        ----------
+        ranks : started.
+        rows : the most that all ranks together have in a step.
+
+        Raises
+        ------
+        Unavailable : the operations cannot be compiled or loaded, or the memory is not available.
+        """
+        [rank] = ranks.place.ranks
+        sizes = partition(kernel.shape[0], ranks.place.processes)
+        memory = _opened(
+            ranks,
+            compiled().escala_open_layer,
+            sizes=sizes,
+            outputs=kernel.shape[1],
+            # A rank without rows computes one that counts nothing.
+            capacity=rows + ranks.place.processes,
+        )
+        start = sum(sizes[:rank])
+        local_rows = slice(start, start + sizes[rank])
+        # No layer owns it, so Keras does not train it by itself.
+        local = tf.Variable(kernel[local_rows], trainable=False, name=kernel.name.partition(":")[0])
+        shared = cls(kernel, local, local_rows, memory)
+        shared.place()
+        return shared
+
+    def begin_step(self, rows: tf.Tensor) -> None:
+        """Begin a step in which this rank has a number of rows, int32."""
+        compiled().escala_begin_step(self.memory, rows)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until all ranks have updated their rows."""
+        compiled().escala_await_kernel(self.memory, self.kernel.handle)
+
+    def exchanged(self, gradient: Factors) -> Exchanged:
+        """Exchange the factors of all ranks. Then no rank reads the kernel any more in a step."""
+        found = compiled().escala_exchange_factors(
+            self.memory, self.local.handle, gradient.inputs, gradient.output_gradients
+        )
+        rows, outputs = self.local.shape
+        return Exchanged(
+            tf.ensure_shape(found.own_columns, (None, rows)),
+            tf.ensure_shape(found.all_output_gradients, (None, outputs)),
+        )
+
+    def end_step(self) -> None:
+        """End a step in which this rank's rows were updated."""
+        compiled().escala_publish_kernel(self.memory, self.local.handle)
+
+    def place(self) -> None:
+        """Place the kernel of the first rank into the memory, where it and the rows now are."""
+        compiled().escala_place_kernel(self.memory, self.kernel.handle, self.local.handle)
+
+
+class Sums:
+    """Sums of some gradients over all ranks, which are taken in the order of the ranks.
+
+    Parameters
+    ----------
+    variables : whose gradients are summed.
+    ranks : started; each of its ranks, on one node, is a process.
+
+    Raises
+    ------
+    Unavailable : as of `SharedKernel.among`.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable], ranks: Ranks):
+        self._memory = _opened(
+            ranks,
+            compiled().escala_open_sums,
+            ranks=ranks.place.processes,
+            numbers=sum(variable.shape.num_elements() for variable in variables),
+        )
+        self._of = {variable.ref() for variable in variables}
+
+    def takes(self, variable: tf.Variable) -> bool:
+        """Return whether the gradient of a variable is summed here."""
+        return variable.ref() in self._of
+
+    def summed(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the sums of the gradients of all variables of this object, in their order."""
+        return list(compiled().escala_sum_in_memory(self._memory, list(gradients)))
+
+
+def _opened(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
+    """Return the handle of a memory that each rank opens.
+
+    Parameters
+    ----------
+    among : the ranks, each of which is a process of one node.
+    operation : opens a file as a memory, with these attributes.
+
+    Raises
+    ------
+    Unavailable : a rank cannot open it, for example because it runs in a container of its own.
+    """
+    [rank] = among.place.ranks
+    try:
+        file = os.memfd_create("escala") if rank == 0 else None
+    except OSError as error:
+        raise Unavailable(f"no memory that ranks share: {error}") from error
+    try:
+        # The first rank gives the file its size.
+        handle = None
+        if file is not None:
+            handle = _handle(operation, f"/proc/self/fd/{file}", rank, attributes)
+        mine = [0] * 4 if file is None else [os.getpid(), file, *_identity(os.fstat(file))]
+        process, number, *identity = map(int, among.total(np.array(mine, np.float64)))
+        if handle is None:
+            path = f"/proc/{process}/fd/{number}"
+            _require_same(path, identity)
+            handle = _handle(operation, path, rank, attributes)
+        # The file has no name: it ends with the last process that has it open.
+        among.total(np.zeros(1))
+    finally:
+        if file is not None:
+            os.close(file)
+    return handle
+
+
+def _handle(operation: Callable, path: str, rank: int, attributes: Mapping) -> tf.Tensor:
+    try:
+        return operation(path=path, rank=rank, **attributes)
+    except tf.errors.UnavailableError as error:
+        raise Unavailable(error.message) from error
+
+
+def _identity(status: os.stat_result) -> list[int]:
+    return [status.st_dev, status.st_ino]
+
+
+def _require_same(path: str, identity: list[int]) -> None:
+    """Refuse a path that is not the file of the first rank."""
+    try:
+        same = _identity(Path(path).stat()) == identity
+    except OSError:
+        same = False
+    if not same:
+        raise Unavailable(
+            f"{path} is not the memory of the first rank: do all ranks run in one container? "
+            f"Otherwise use `{INSTEAD}`"
+        )
+
+
+@contextmanager
+def noted_variables(optimizer: tf.keras.optimizers.Optimizer) -> Iterator[list]:
+    """Collect each variable that an optimizer creates for a variable of the model.
+
+    Yields
+    ------
+    A list, to which pairs are appended: the model's variable and the optimizer's.
+    """
+    created, add = [], optimizer.add_variable_from_reference
+
+    def added(model_variable: tf.Variable, *arguments, **options) -> tf.Variable:
+        created.append((model_variable, add(model_variable, *arguments, **options)))
+        return created[-1][1]
+
+    optimizer.add_variable_from_reference = added
+    try:
+        yield created
+    finally:
+        del optimizer.add_variable_from_reference

@@ -1,0 +1,211 @@
+"""One step of a rank: compute the gradients of its rows, exchange them and apply them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import tensorflow as tf
+
+from escala.data.base import Arrays
+from escala.engines.tensorflow import factors
+from escala.engines.tensorflow.normalisation import over_ranks
+from escala.engines.tensorflow.ranks import Ranks
+from escala.engines.tensorflow.state import State
+from escala.probes import Recorder
+from escala.workloads.models import given
+
+
+def computing(
+    model: tf.keras.Model,
+    row_losses: Callable,
+    correct: Callable,
+    methods: Mapping[tf.keras.layers.Dense, factors.Method],
+    local: Sequence[tf.Variable],
+    summed: Callable,
+) -> Callable:
+    """Return a function from a rank's arrays of a step to gradients and sums of losses and scores.
+
+    These arrays are the inputs and targets of some rows, the weight of each row, and the divisor of
+    the sum of the losses. `correct` scores each row. `local` are the variables that the model
+    itself updates; a rank without rows does not change them. `summed` sums over ranks for layers
+    that normalise over all of them (`Ranks.summed`).
+
+    The layers of `methods` are computed by these, and their gradients are factors. Losses of
+    regularisers and layers (`model.losses`) are added to the loss of every row. So the mean over
+    the rows of a step holds them once, for any number of ranks, shares and parts. As in Keras, a
+    regulariser of a layer's output is a mean over the rows that the layer receives at once.
+    """
+
+    def compute(*arguments):
+        *inputs, targets, weights, divisor = arguments
+        before = [variable.read_value() for variable in local]
+        with tf.GradientTape() as tape, over_ranks(weights, summed):
+            outputs, recorded = factors.forward(model, given(inputs), methods)
+            losses = row_losses(targets, outputs)
+            if added := model.losses:
+                losses += tf.add_n(added)
+            loss_sum = tf.reduce_sum(weights * losses)
+            share = loss_sum / divisor
+        for variable, value in zip(local, before, strict=True):
+            variable.assign(tf.where(tf.reduce_sum(weights) > 0, variable.read_value(), value))
+        right = correct(targets, outputs)
+        gradients = factors.gradients(tape, share, model.trainable_variables, recorded)
+        return gradients, loss_sum, tf.reduce_sum(weights * right)
+
+    return compute
+
+
+def accumulated(compute: Callable, parts: int) -> Callable:
+    """Return a function that computes a rank's rows in parts and sums the results.
+
+    Fewer rows than parts give one part per row.
+    """
+    if parts == 1:
+        return compute
+
+    def add_up(*arguments):
+        *arrays, divisor = arguments
+        rows = tf.shape(arrays[0])[0]
+        size = -(-rows // parts)
+
+        def part(start):
+            of_part = [array[start : start + size] for array in arrays]
+            gradients, *sums = compute(*of_part, divisor)
+            return list(map(factors.dense, gradients)), *sums
+
+        def add(start, *sums):
+            # Parts computed at the same time would need the memory of all parts.
+            with tf.control_dependencies(tf.nest.flatten(sums)):
+                next_one = tf.identity(start)
+            added = tf.nest.map_structure(tf.add, sums, part(next_one))
+            return start + size, *added
+
+        _, *sums = tf.while_loop(lambda start, *_: start < rows, add, (size, *part(0)))
+        return tuple(sums)
+
+    return add_up
+
+
+def slowed(compute: Callable, factor: float) -> Callable:
+    """Return a function that takes `factor` times as long, as on a slower processor.
+
+    It sleeps, so the core is free meanwhile, and later operations are not slowed.
+    """
+    if factor == 1:
+        return compute
+
+    def now() -> np.float64:
+        # Outside a graph TensorFlow converts a plain float to float32.
+        return np.float64(time.perf_counter())
+
+    def sleep(started: float) -> float:
+        seconds = (factor - 1) * (now() - started)
+        time.sleep(seconds)
+        return seconds
+
+    def slow(*arguments):
+        started = tf.numpy_function(now, [], tf.float64)
+        with tf.control_dependencies([started]):
+            arguments = [tf.identity(argument) for argument in arguments]
+        results = compute(*arguments)
+        with tf.control_dependencies(tf.nest.flatten(results, expand_composites=True)):
+            slept = tf.numpy_function(sleep, [started], tf.float64)
+        with tf.control_dependencies([slept]):
+            return tf.nest.map_structure(tf.identity, results, expand_composites=True)
+
+    return slow
+
+
+def train_step(
+    state: State,
+    ranks: Ranks,
+    data: Arrays,
+    compute: Callable,
+    exchange: Callable,
+    recorder: Recorder | None = None,
+    count: int = 1,
+) -> Callable:
+    """Return the compiled step, a function from the arrays of each rank to losses and scores.
+
+    With a `count` it makes several steps; see `repeated`.
+    """
+    if state.sums and exchange is not no_exchange:
+        exchange = partial(exchange, sums=state.sums)
+
+    def exchanged(gradients):
+        return state.exchanged(exchange(gradients, state.updated), gradients)
+
+    def step(*arguments):
+        gradients, loss_sum, right = compute(*arguments)
+        state.update(exchanged(gradients))
+        return loss_sum, right
+
+    if recorder and ranks.reads_clock:
+        step = recorder.step(compute, ranks.local, exchanged, state.update)
+    return ranks.compiled(repeated(step, count), step_signature(data))
+
+
+def repeated(step: Callable, count: int) -> Callable:
+    """Return a function that makes `count` steps, one after the other, in one graph.
+
+    Parameters
+    ----------
+    step : takes the arrays of a step, and returns two float32 scalars.
+
+    Returns
+    -------
+    A function that takes the rows of all steps, one below the other, as many in each step. It
+    returns the first scalar of every step, and then the second of every step.
+    """
+    if count == 1:
+        return step
+
+    def make(*arguments):
+        *arrays, divisor = arguments
+        rows = tf.shape(arrays[0])[0] // count
+
+        def one(number, *results):
+            of_step = [array[number * rows : (number + 1) * rows] for array in arrays]
+            values = step(*of_step, divisor)
+            # Two steps at the same time would train by the same weights.
+            with tf.control_dependencies(values):
+                written = [r.write(number, v) for r, v in zip(results, values, strict=True)]
+                return number + 1, *written
+
+        results = [tf.TensorArray(tf.float32, count, element_shape=()) for _ in range(2)]
+        _, *results = tf.while_loop(
+            lambda number, *_: number < count, one, (0, *results), parallel_iterations=1
+        )
+        return [value for each in results for value in tf.unstack(each.stack(), count)]
+
+    return make
+
+
+def local_sum(values: tf.Tensor, name: str) -> tf.Tensor:
+    """Return the sum over the ranks of a rank that trains by itself."""
+    return values
+
+
+def no_exchange(gradients: Sequence, variables: Sequence) -> list:
+    """Return the gradients of a rank that trains by itself."""
+    return list(gradients)
+
+
+def step_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
+    """Return the specs of a step's arrays for so many rows, None for any number."""
+    weights, divisor = tf.TensorSpec((rows,), tf.float32), tf.TensorSpec((), tf.float32)
+    return [*row_signature(data, rows), weights, divisor]
+
+
+def row_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
+    """Return the specs of the inputs and the targets of so many rows, None for any number."""
+    specs = (*data.inputs, data.targets)
+    return [tf.TensorSpec((rows, *spec.shape), spec.dtype) for spec in specs]
+
+
+def most_probable_is_right(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Return 1 for each row whose most probable class is its target and 0 otherwise, float32."""
+    return tf.cast(tf.equal(tf.argmax(outputs, axis=-1), tf.cast(targets, tf.int64)), tf.float32)

@@ -1,0 +1,213 @@
+"""The knobs of a variant: their declarations, and who reads them.
+
+Knobs are declared in YAML files beside the strategies, and in the `workload.yaml` of the workload
+that reads them. A file here holds
+
+`read_by`
+    the modules of `escala/strategies` whose classes, and classes derived from them, read its knobs;
+    absent, the module of the file's name. `base` stands for every strategy;
+`trained_by`
+    how workloads are trained whose runs read them; absent, `[steps]`;
+`knobs`
+    by name, each a JSON Schema with a `description` and a `default`. `synchronous` lists the values
+    with which ranks exchange while they compute.
+
+A request holds the knobs that its run reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from escala.core.errors import InputError
+from escala.core.files import read_yaml
+from escala.strategies import STRATEGIES
+from escala.workloads import WORKLOADS
+
+#: Keys of a declaration that do not restrict the value.
+_ABOUT = ("default", "synchronous")
+
+
+class Knob(NamedTuple):
+    """The declaration of a knob.
+
+    Attributes
+    ----------
+    schema : JSON Schema of its value, with the default.
+    strategies : those whose runs read it.
+    kinds : how the workloads are trained whose runs read it.
+    workload : the workload that declares it, None for those of this folder.
+    synchronous : values with which ranks exchange while they compute.
+    """
+
+    schema: dict[str, Any]
+    strategies: frozenset[str]
+    kinds: frozenset[str] = frozenset({"steps"})
+    workload: str | None = None
+    synchronous: tuple = ()
+
+    @property
+    def default(self) -> Any:
+        return self.schema["default"]
+
+    @property
+    def read_by(self) -> list[str]:
+        """The names of those that read it: strategies, or a workload; none stands for all."""
+        if self.workload:
+            return [self.workload]
+        if len(self.strategies) == len(STRATEGIES):
+            return []
+        return [name for name in STRATEGIES if name in self.strategies]
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """JSON Schema of its value without the default, as `run.json` records it."""
+        return {key: value for key, value in self.schema.items() if key not in _ABOUT}
+
+
+#: Names of knobs and of their values in version 0.1, which 0.2 still takes, with a warning.
+FORMER = {
+    "stem": ("convolution", {"lookup": "lookup-table"}),
+    "update": ("optimizer", {}),
+    "factors": ("dense_exchange", {True: "factors", False: "allreduce"}),
+}
+
+
+def of_strategies() -> dict[str, Knob]:
+    """Return the knobs that runs of any workload may read, by name."""
+    return dict(_of_files(tuple(STRATEGIES.values())))
+
+
+def of_workload(workload: str) -> dict[str, Knob]:
+    """Return the knobs that a workload declares, by name; none if it is not known here."""
+    if workload not in WORKLOADS:
+        return {}
+    declared = WORKLOADS[workload]
+    return _knobs(declared.knobs, frozenset(STRATEGIES), frozenset({declared.kind}), workload)
+
+
+def all_knobs() -> dict[str, Knob]:
+    """Return every knob by name.
+
+    Raises
+    ------
+    InputError : workloads give one name to knobs of other values, or that of a strategy's knob.
+    """
+    knobs = of_strategies()
+    for workload, declared in WORKLOADS.items():
+        for name, knob in of_workload(workload).items():
+            if name in knobs and _allowed(knobs[name]) != _allowed(knob):
+                raise InputError(
+                    f"{declared.folder}: knobs",
+                    name,
+                    "is a knob of other values elsewhere",
+                    "choose another name",
+                )
+            knobs.setdefault(name, knob)
+    return knobs
+
+
+def renamed(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return knobs under their present names, with the present names of their values."""
+    present = {}
+    for name, value in knobs.items():
+        new, values = FORMER.get(name, (name, {}))
+        present[new] = values.get(value, value) if values else value
+    return present
+
+
+def read_by_run(knobs: Mapping[str, Any], strategy: str, workload: str) -> dict[str, Any]:
+    """Return the knobs that a run reads.
+
+    Parameters
+    ----------
+    knobs : of the variant.
+    strategy, workload : of the run.
+
+    Raises
+    ------
+    KeyError : a knob is not declared.
+    """
+    known, kind = all_knobs(), WORKLOADS[workload].kind
+    read = {
+        name: knob
+        for name, knob in of_strategies().items()
+        if strategy in knob.strategies and kind in knob.kinds
+    } | of_workload(workload)
+    return {name: value for name, value in sorted(knobs.items()) if known[name] and name in read}
+
+
+def readable(knobs: Mapping[str, Any], strategy: str) -> dict[str, Any]:
+    """Return the knobs that a strategy may read: asking for another is a `KeyError`."""
+    declared = of_strategies()
+    return {n: v for n, v in knobs.items() if n in declared and strategy in declared[n].strategies}
+
+
+def reads(strategy: str, knob: str) -> bool:
+    """Return whether a strategy reads a knob."""
+    return strategy in of_strategies()[knob].strategies
+
+
+def of_model(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
+    """Return the knobs that a workload may read: asking for another is a `KeyError`."""
+    declared = of_workload(workload)
+    return {name: value for name, value in knobs.items() if name in declared}
+
+
+def complete(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
+    """Return all knobs of a run: those given, and the defaults of the others."""
+    declared = of_strategies() | of_workload(workload)
+    return {name: knob.default for name, knob in declared.items()} | dict(knobs)
+
+
+def threads_of(knobs: Mapping[str, Any], processes: int = 1) -> dict[str, int]:
+    """Return the threads of a process: those of the knobs, and otherwise one for each core.
+
+    Parameters
+    ----------
+    knobs : complete.
+    processes : of the layout whose cores one process has.
+    """
+    cores = knobs["cores_per_process"] * processes
+    return dict.fromkeys(("intra_op", "inter_op"), cores) | knobs["threads"]
+
+
+def _allowed(knob: Knob) -> dict[str, Any]:
+    return {key: value for key, value in knob.schema.items() if key != "description"}
+
+
+@cache
+def _of_files(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
+    knobs: dict[str, Knob] = {}
+    for file in sorted(Path(__file__).parent.glob("*.yaml")):
+        content = read_yaml(file)
+        names = content.get("read_by", [file.stem])
+        modules = {f"escala.strategies.{name}" for name in names}
+        readers = frozenset(
+            each.name for each in strategies if modules & {base.__module__ for base in each.__mro__}
+        )
+        if not readers:
+            raise InputError(file, names, "defines no strategy", "name its module in read_by")
+        kinds = frozenset(content.get("trained_by", ["steps"]))
+        declared = _knobs(content["knobs"], readers, kinds)
+        taken = sorted(declared.keys() & knobs.keys())
+        if taken:
+            raise InputError(file, taken[0], "is declared in another file too", "rename one")
+        knobs |= declared
+    # Those that every strategy reads come first.
+    return tuple(sorted(knobs.items(), key=lambda knob: bool(knob[1].read_by)))
+
+
+def _knobs(
+    declared: Mapping[str, dict],
+    strategies: frozenset[str],
+    kinds: frozenset[str],
+    workload: str | None = None,
+) -> dict[str, Knob]:
+    return {
+        name: Knob(schema, strategies, kinds, workload, tuple(schema.get("synchronous", ())))
+        for name, schema in declared.items()
+    }

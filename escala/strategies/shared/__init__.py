@@ -1,1 +1,0 @@
-"""Code shared by strategies: the place of a process, factored gradients, servers."""

@@ -1,0 +1,57 @@
+"""How a program ended, in words, and what may be the cause of a bad end."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+_LAST_LINES = 5
+
+
+def how(code: int) -> str:
+    """Return in words how a process ended, from its exit code or the negative of a signal."""
+    if code < 0:
+        return f"signal {-code} ({signal.strsignal(-code) or 'unknown'})"
+    # A shell ends so whose last command a signal ended.
+    name = signal.strsignal(code - 128) if 128 < code <= 128 + 64 else None
+    return f"exit code {code}" + (f" (of signal {code - 128}, {name})" if name else "")
+
+
+_ASKS = "It asks for input, and gets none here. Remedy: give what it asks for as an argument"
+#: What programs write at their end that names a cause, and what to say of it.
+_HINTS = (
+    (
+        r"ModuleNotFoundError|ImportError|No module named",
+        "Its interpreter lacks a module. Remedy: environment: {python: DIR/bin/python} names the "
+        "one that has it",
+    ),
+    (
+        r"SyntaxError|IndentationError|TabError",
+        "Its interpreter does not read this code; is it for another version? Remedy: environment: "
+        "{python: DIR/bin/python}",
+    ),
+    (
+        r"EOF when reading a line|not a TTY|inappropriate ioctl",
+        _ASKS,
+    ),
+    (
+        r"Address already in use|EADDRINUSE",
+        "Remedy: take the port of MASTER_PORT or {port}, which is free",
+    ),
+    (
+        r"unrecognized arguments|invalid choice|the following arguments are required|"
+        r"[Nn]o such option|unrecognized option|invalid option",
+        "Remedy: write in `command` the options that it knows",
+    ),
+)
+
+
+def hint(code: int, said: str, asked: bool) -> str:
+    """Return what may be the cause of a bad end and its remedy, or an empty text."""
+    if code in (126, 127):
+        return ". The command was not found, or is no program"
+    last = "\n".join(said.splitlines()[-_LAST_LINES:])
+    for pattern, words in _HINTS:
+        if re.search(pattern, last, re.IGNORECASE):
+            return f". {words}"
+    return f". {_ASKS}" if asked else ""
