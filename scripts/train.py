@@ -18,14 +18,7 @@ from escala.record.stored import keep_older, may_be_served
 from escala.strategies.base import TIMELINE_FILES
 
 #: Files that a run may leave beside its run.json.
-BESIDE = (
-    "ranks",
-    "predictions.npy",
-    "model.npz",
-    "model.json",
-    "tensorboard",
-    *TIMELINE_FILES,
-)
+BESIDE = ("ranks", "predictions.npy", "model.npz", "model.json", "tensorboard", *TIMELINE_FILES)
 
 
 def main() -> None:

@@ -24,9 +24,7 @@ Reading = dict[str, float | None]
 
 
 def read(
-    own: Iterable[int],
-    proc: Path = Path("/proc"),
-    groups: Path = Path("/sys/fs/cgroup"),
+    own: Iterable[int], proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
 ) -> Reading:
     """Return what this machine did so far.
 

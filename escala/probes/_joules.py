@@ -7,13 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from escala.core.errors import Unavailable
-from escala.probes._counters import (
-    INSIDE,
-    NODE_WATTS,
-    PACKAGE_WATTS,
-    UPDATE_SECONDS,
-    wrap_seconds,
-)
+from escala.probes._counters import INSIDE, NODE_WATTS, PACKAGE_WATTS, UPDATE_SECONDS, wrap_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,10 +34,7 @@ def summary(
 
 
 def _of_node(
-    node: int,
-    samples: pd.DataFrame,
-    trained: tuple[float, float],
-    idle: tuple[float, float],
+    node: int, samples: pd.DataFrame, trained: tuple[float, float], idle: tuple[float, float]
 ) -> dict:
     devices = dict(iter(samples.groupby("device", sort=False)))
     try:

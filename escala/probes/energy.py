@@ -246,11 +246,7 @@ def row(counter: Counter) -> tuple:
 
 def main() -> int | None:
     given = arguments(
-        __doc__.split("\n\n")[0],
-        "--sysfs",
-        type=Path,
-        default=SYSFS,
-        help="where sysfs is mounted",
+        __doc__.split("\n\n")[0], "--sysfs", type=Path, default=SYSFS, help="where sysfs is mounted"
     )
     try:
         found = counters(given.sysfs)

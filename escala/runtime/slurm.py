@@ -13,11 +13,7 @@ from pathlib import Path
 from escala.core.errors import InputError
 
 #: SLURM's state of a job -> the run's status; any other is `failed`.
-STATUSES = {
-    "DEADLINE": "timeout",
-    "OUT_OF_MEMORY": "out-of-memory",
-    "TIMEOUT": "timeout",
-}
+STATUSES = {"DEADLINE": "timeout", "OUT_OF_MEMORY": "out-of-memory", "TIMEOUT": "timeout"}
 _MEANINGS = {"DEADLINE": "it had not begun after queue_minutes"}
 _OVER_MEMORY = "exceeded memory limit"
 # On some clusters the name of the node is included.
