@@ -11,7 +11,7 @@ from escala.data.captions import flickr8k
 from escala.data.captions.files import CAPTIONS_FILE
 
 #: Only the code of this module decides the features, and not that which lists the pictures.
-CODE = "escala.data.captions.features"
+CODE = "escala.data.captions.vgg16"
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
 
     def make() -> None:
         from escala.core.files import atomic
-        from escala.data.captions.features import extract
+        from escala.data.captions.vgg16 import extract
 
         with atomic(arguments.output) as temporary:
             temporary.mkdir()

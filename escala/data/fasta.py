@@ -58,10 +58,8 @@ Parser = Callable[[Lines], Iterator[tuple[str, str]]]
 def records(path: Path, parser: Parser = SimpleFastaParser) -> Iterator[tuple[str, str]]:
     """Yield header (without `>`) and sequence of every record of a FASTA file.
 
-    Raises
-    ------
-    InputError : as `escala.core.text.opened`; or the file is empty or not FASTA; or an accession is
-        missing, begins like a formula, or occurs twice.
+    A file that is empty or not FASTA, and an accession that is missing, begins like a formula, or
+    occurs twice, are refused.
     """
     with opened(path) as handle:
         # The parser would skip text before the first header silently.
@@ -96,12 +94,7 @@ def _distinct(records: Iterator[tuple[str, str]], where: Path) -> Iterator[tuple
 
 
 def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield accession and letters of each parsed record of the file `path`.
-
-    Raises
-    ------
-    InputError : a record has no sequence, or holds letters that are not nucleotides.
-    """
+    """Yield accession and letters of each parsed record; refuse one that is no nucleotides."""
     for header, text in parsed:
         accession = (header.split() or ["(no name)"])[0]
         if not text:

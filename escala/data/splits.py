@@ -109,19 +109,9 @@ def stratified(
 ) -> dict[str, np.ndarray]:
     """Divide rows among the sides, each class in proportion.
 
-    Parameters
-    ----------
-    labels : int64 (rows,).
-    settings : `test_fraction` and `validation_fraction` of the rows.
-    if_one : what else may help if a class has a single row.
-
-    Returns
-    -------
-    Row numbers of each side, int64, ascending; `validation` where its fraction is not 0.
-
-    Raises
-    ------
-    InputError : a class has too few rows for every side.
+    `labels` are int64 (rows,). The result are row numbers of each side, int64, ascending;
+    `validation` where its fraction is not 0. A class with too few rows for every side is refused;
+    `if_one` is what else may help if it has a single row.
     """
     # Reading a split takes no scikit-learn.
     from sklearn.model_selection import train_test_split

@@ -47,11 +47,6 @@ def predict(
     `familiar_share` (of its evidence; NaN without evidence), `threshold`, `false_alarm_rate`
     (measured on held-out rows), `unlike_anything_seen`, and `likeness`, which is `familiar`, `near`
     or `far`.
-
-    Raises
-    ------
-    InputError : the run did not end ok or kept no model, the kind cannot read the file, or
-        `false_alarms` is out of its range.
     """
     classifier = model(run)
     data = classifier.description["data"]

@@ -25,7 +25,6 @@ from escala.data import KINDS
 from escala.data.base import Arrays, Spec
 from escala.data.captions import arrays, flickr8k, scenes, settings, source, vgg16
 from escala.data.captions.bleu import bleu, counts
-from escala.data.captions.features import extract
 from escala.data.captions.queries import queries
 from escala.data.captions.words import (
     DTYPE,
@@ -241,11 +240,11 @@ def test_a_model_whose_source_or_words_are_unknown_is_refused(scenes_split, tmp_
 def test_only_the_extraction_of_features_takes_tensorflow():
     reached = {
         part: sources(module, chosen=[module]).packages
-        for part in ("settings", "arrays", "bleu", "words", "source", "features", "queries")
+        for part in ("settings", "arrays", "bleu", "words", "source", "vgg16", "queries")
         for module in [f"escala.data.captions.{part}"]
     }
     with_it = {part for part, packages in reached.items() if "tensorflow" in packages}
-    assert with_it == {"features", "queries"}
+    assert with_it == {"vgg16", "queries"}
 
 
 # Flickr8k.
@@ -292,7 +291,7 @@ def of_flickr(
         path.mkdir(parents=True)
     source.acquire({"type": "flickr8k"}, [files[key] for key in settings.PATHS], made["source"])
     pictures = flickr8k.files(read_json(made["source"] / "captions.json"), files["pictures"])
-    extract(pictures, files["weights"], digest, made["features"])
+    vgg16.extract(pictures, files["weights"], digest, made["features"])
     return arrays.prepare("d", FLICKR | changed, 4, made, folder)
 
 

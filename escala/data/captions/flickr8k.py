@@ -13,25 +13,11 @@ OFFICIAL = "docs/how-to/captions.md tells where to get the files"
 
 
 def sides(tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]:
-    """Return the pictures of each side, in the order of its list.
+    """Return the pictures of each side, in the order of its list of file names.
 
+    Each has its `name` and its `captions`, in the order of their numbers in the file `tokens`.
     Captions of pictures in no list are left out: the file of Flickr8k has some of a picture that is
-    not in its folder.
-
-    Parameters
-    ----------
-    tokens : file of the captions.
-    lists : files with a picture's file name a line, by side.
-
-    Returns
-    -------
-    For each side a list of pictures, each with its `name` and its `captions`, in the order of their
-    numbers.
-
-    Raises
-    ------
-    InputError : a file is missing, empty or not in its format; a picture is in two lists, or does
-        not have five captions.
+    not in its folder. A picture in two lists, or without five captions, is refused.
     """
     names = {side: [line.strip() for _, line in _lines(file)] for side, file in lists.items()}
     known: dict[str, str] = {}

@@ -6,14 +6,16 @@ ICLR 2015.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 from escala.core.errors import InputError
-from escala.core.files import sha256_file
+from escala.core.files import sha256_file, write_json
+from escala.data.captions.files import EXTRACTION, FEATURES, NAMES
 from escala.data.images.pictures import read_picture
 
 LAYER = "fc2"
@@ -26,6 +28,30 @@ PROGRESS = 5
 
 #: Computes features, float32 (pictures, features), of pictures, uint8 (pictures, 224, 224, 3).
 Network = Callable[[np.ndarray], np.ndarray]
+
+
+def extract(pictures: Mapping[str, Path], weights: Path, weights_sha256: str, folder: Path) -> None:
+    """Compute the features of pictures, whose files are given by name: a step of its own.
+
+    It takes long and depends only on the pictures and the network. So a corrected caption does not
+    repeat it, and neither do other sides of the same pictures. `folder` receives `features.npy`,
+    float16 (pictures, features); `names.json`, the name of the picture of each row; and
+    `extraction.json`: the number of `pictures`, the `seconds` for reading them and computing their
+    features, the mean `seconds_per_picture`, and the `network_seconds` for building the network.
+    """
+    paths = list(pictures.values())
+    begin = time.perf_counter()
+    compute = network(weights, weights_sha256, "get the file again, or correct weights_sha256")
+    network_seconds = time.perf_counter() - begin
+    require_pictures(paths)
+    begin = time.perf_counter()
+    computed = np.concatenate(list(features(paths, compute)))
+    seconds = time.perf_counter() - begin
+    np.save(folder / FEATURES, computed, allow_pickle=False)
+    write_json(folder / NAMES, list(pictures))
+    times = {"seconds": seconds, "seconds_per_picture": seconds / len(paths)}
+    times |= {"network_seconds": network_seconds}
+    write_json(folder / EXTRACTION, {"pictures": len(paths)} | times)
 
 
 def network(weights: Path, sha256: str, remedy: str) -> Network:

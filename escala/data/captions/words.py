@@ -51,16 +51,10 @@ def numbered(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return what a model reads of captions, and the next word at each position.
 
-    Parameters
-    ----------
-    captions : words of captions, each at most `length` - 1.
-    numbers : of the words; others are `UNKNOWN`.
-
-    Returns
-    -------
-    Two uint16 arrays (captions, length). In the first, a row is `START` and the caption's words. In
-    the second, it is the words and `END`. Both end with `PADDING`. So the second holds, at position
-    k, what follows the first k + 1 numbers of the first.
+    Both are uint16 (captions, length). In the first, a row is `START` and the numbers of a
+    caption's words, at most `length` - 1, or `UNKNOWN`. In the second, it is the words and `END`.
+    Both end with `PADDING`. So the second holds, at position k, what follows the first k + 1
+    numbers of the first.
     """
     read, following = (np.full((len(captions), length), PADDING, DTYPE) for _ in range(2))
     for row, words in enumerate(captions):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,12 +34,9 @@ SYNTHETIC = -1
 
 @dataclass(frozen=True)
 class Genomes:
-    """The genomes of a dataset: their concatenated codes, and a record of each.
+    """The genomes of a dataset: their concatenated codes, uint8 of shape (letters,), and `records`.
 
-    Attributes
-    ----------
-    codes : uint8 of shape (letters,), mapped from a file.
-    records : a row per genome, see `escala.data.genomes.prepare.fasta.encode_classes`.
+    These have a row per genome, see `escala.data.genomes.prepare.fasta.encode_classes`.
     """
 
     codes: np.ndarray
@@ -67,14 +65,11 @@ class Genomes:
         return windows.blocks(self.codes, offsets, self.letters, rows, length)
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """What was written: labels and genomes of the rows of each side.
 
-    Attributes
-    ----------
-    not_separable : labels of the classes that the split cannot separate.
-    before : the training rows of each class before balancing.
+    `not_separable` are the labels of the classes that the split cannot separate, and `before` the
+    training rows of each class before balancing.
     """
 
     sides: dict[str, tuple[np.ndarray, np.ndarray]]
@@ -149,10 +144,7 @@ def _counts(report: Path, made: Made, classes: list[str]) -> dict[str, dict[str,
 
 
 def _split(records: pd.DataFrame, preparation: dict, seed: int, groups: Path | None) -> Split:
-    """Split the genomes of a dataset as `preparation["split"]` says.
-
-    `groups` is the file with the group of every record, for a split that keeps groups together.
-    """
+    """Split the genomes of a dataset, perhaps by a file with the group of every record."""
     settings, classes = preparation["split"], preparation["classes"]
     labels = records["label"].to_numpy(np.int64)
     if settings["by"] == "random":

@@ -125,12 +125,7 @@ class Familiarity:
 
 
 def learn(split: Path, output: Path) -> Familiarity:
-    """Write the k-mers of a split's training rows and the fractions of its test rows, as `.npz`.
-
-    Raises
-    ------
-    InputError : no test row has a k-mer, so that false alarms cannot be measured.
-    """
+    """Write the k-mers of a split's training rows and the fractions of its test rows, as `.npz`."""
     (train, train_labels), (test, test_labels) = (
         [
             np.load(split / f"{side}{what}.npy", mmap_mode="r", allow_pickle=False)

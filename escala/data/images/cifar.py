@@ -40,14 +40,8 @@ def sides(
 ) -> tuple[list[str], Iterator[tuple[str, np.ndarray, np.ndarray]]]:
     """Return the names of the classes, and an iterator over the files.
 
-    Yields
-    ------
-    `train` or `test`; uint8 (pictures, 32, 32, 3); uint8 (pictures,).
-
-    Raises
-    ------
-    InputError : a file is missing or not whole, a label has no class, or the archive has another
-        digest.
+    It yields `train` or `test`; uint8 (pictures, 32, 32, 3); uint8 (pictures,). A file that is
+    missing or not whole, a label without a class, and an archive of another digest are refused.
     """
     if official and not path.is_file():
         remedy = f"{_REMEDY}; or set official: false"

@@ -42,13 +42,8 @@ def sides(
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield side, pictures and labels of the files in a folder, a side after the other.
 
-    Yields
-    ------
-    `train` or `test`; uint8 (pictures, height, width, 1); uint8 (pictures,).
-
-    Raises
-    ------
-    InputError : a file is missing or not whole, is no idx file of bytes, or has another digest.
+    They are `train` or `test`; uint8 (pictures, height, width, 1); uint8 (pictures,). A file that
+    is missing or not whole, is no idx file of bytes, or has another digest, is refused.
     """
     for side, stems in FILES.items():
         paths = [_file(folder, stem, official) for stem in stems]

@@ -26,14 +26,8 @@ def outlines(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield pictures and classes, some at a time; classes take turns.
 
-    Parameters
-    ----------
-    size : height and width in pixels.
-    difficulty : from 0, outlines of a class differ in their pose only, to 1.
-
-    Yields
-    ------
-    uint8 (pictures, height, width, 1), 0 outside and 255 inside; int64 (pictures,).
+    Pictures are uint8 (pictures, height, width, 1), 0 outside and 255 inside. With difficulty 0, up
+    to 1, outlines of a class differ in their pose only.
     """
     random = np.random.default_rng(seed)
     labels = np.tile(np.arange(OUTLINES), per_class)

@@ -26,20 +26,11 @@ Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
-    """Read pictures into `folder`, some at a time.
+    """Read the pictures of the user's folder, archive or files into `folder`, some at a time.
 
-    Parameters
-    ----------
-    acquisition : the settings of the source, without its paths, with `colour` and `size`.
-    inputs : the user's folder, archive or files.
-    folder : receives for each side `SIDE_images.npy`, uint8 (pictures, height, width, colours), and
-        `SIDE_labels.npy`, int64 (pictures,); and `images.json` with the names of the `classes` and
-        the `sides`. Pictures that the source does not divide are the side `train`.
-
-    Raises
-    ------
-    InputError : a file is missing, damaged, or no picture of that size; or a name can name no
-        class, or two.
+    It receives for each side `SIDE_images.npy`, uint8 (pictures, height, width, colours), and
+    `SIDE_labels.npy`, int64 (pictures,); and `images.json` with the names of the `classes` and the
+    `sides`. Pictures that the source does not divide are the side `train`.
     """
     size = tuple(acquisition["size"]) if acquisition["size"] else None
     classes, parts = _read(acquisition, inputs, size)

@@ -40,13 +40,8 @@ Lines = list[tuple[int, str]]
 def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
     """Return the matrix of the only motif in a file, float64 (positions, 4), by Biopython.
 
-    Its columns are A, C, G and T.
-
-    Raises
-    ------
-    InputError : the file cannot be read, is of another format, or holds no motif or several; the
-        motif is cut short or has no position; or a position has no letter, a number that is
-        negative or not finite, or probabilities that do not sum to 1.
+    Its columns are A, C, G and T. A file of another format, with no motif or several, and a motif
+    that is cut short or whose numbers are no probabilities or counts, are refused.
     """
     text = read_text(path)
     _require_format(path, text, form)

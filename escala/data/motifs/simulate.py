@@ -17,16 +17,9 @@ def sequences(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return sequences of letters and whether each holds the motif.
 
-    A sequence with the motif is background into which one instance is written, at a position and on
-    a strand drawn uniformly.
-
-    Parameters
-    ----------
-    matrix : of the motif, float64 (positions, 4), rows of sum 1.
-
-    Returns
-    -------
-    uint8 (rows, length), 0 to 3 for A, C, G and T; int64 (rows,), 1 with the motif.
+    They are uint8 (rows, length), 0 to 3 for A, C, G and T; and int64 (rows,), 1 with the motif. A
+    sequence with it is background into which one instance is written, at a position and on a strand
+    drawn uniformly. `matrix` is float64 (positions, 4), rows of sum 1.
     """
     letters = _draw(BACKGROUND[None], random.random((rows, length)))
     labels = (random.random(rows) < POSITIVE).astype(np.int64)

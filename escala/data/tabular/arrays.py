@@ -82,18 +82,9 @@ def usable_rows(
 ) -> np.ndarray:
     """Return the numbers of the rows to use, int64.
 
-    Parameters
-    ----------
-    features : float64 (rows, features), NaN where a value is missing.
-    labels : int64 (rows,), below 0 where the class is missing.
-    names : of the features.
-    lines : of the file at which the rows begin, for messages.
-    key : of the setting `missing`, for messages.
-
-    Raises
-    ------
-    InputError : a value is missing and `missing` is `refuse`, a class is missing and `missing` is
-        not `drop`, or no row is left.
+    A value that is missing, NaN, is refused if `missing` is `refuse`; and a missing class, a label
+    below 0, unless it is `drop`. For messages, `lines` are those of the file at which the rows
+    begin, and `key` is that of the setting `missing`.
     """
     rows = np.arange(len(features))
     unlabelled = incomplete = labels < 0

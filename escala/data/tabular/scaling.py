@@ -57,17 +57,9 @@ def learn(
 ) -> Scaling:
     """Return the scaling of a table by its training rows, read some at a time.
 
-    Parameters
-    ----------
-    features : float64 (all rows, features), NaN where a value is missing.
-    rows : numbers of the training rows, int64.
-    names : of the features.
-    constant : what becomes of features with one value in all training rows.
-
-    Raises
-    ------
-    InputError : a feature has no value in these rows; or is constant there, and `constant` is
-        `refuse`; or no feature is left.
+    `features` are float64 (all rows, features), NaN where a value is missing; `rows` are numbers of
+    the training rows. Features without a value in them are refused, and those with one value in all
+    of them treated as `constant` says.
     """
     scaler = StandardScaler()
     lowest, highest = np.full(len(names), np.inf), np.full(len(names), -np.inf)

@@ -27,11 +27,6 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     `folder` receives `features.npy`, float64 (rows, features), NaN where a value is missing;
     `labels.npy`, int64 (rows,), `UNKNOWN` where the class is missing; `table.json` with the names
     of `features` and `classes`; and of a file `lines.npy`, int64 (rows,), the line of each row.
-
-    Raises
-    ------
-    InputError : the file is no table of numbers with a class, has fewer than two classes, or a
-        feature numbers the rows.
     """
     if acquisition["type"] == "csv":
         columns = table.columns(inputs[0], acquisition["header"])

@@ -52,13 +52,10 @@ class Columns:
 
 
 class Block(NamedTuple):
-    """Some rows of a table.
+    """Some rows of a table: features, float64 (rows, features), NaN where a value is missing.
 
-    Attributes
-    ----------
-    features : float64 (rows, features), NaN where a value is missing.
-    labels : names of classes, object (rows,); an empty text where the class is missing.
-    lines : of the file at which the rows begin, counted from 1, int64 (rows,).
+    `labels` are names of classes, object (rows,), an empty text where the class is missing; and
+    `lines` those of the file at which the rows begin, counted from 1, int64 (rows,).
     """
 
     features: np.ndarray
@@ -70,13 +67,8 @@ def columns(path: Path, header: Header) -> Columns:
     """Return the columns of a CSV file, plain or packed, whose last one is the class.
 
     `header: auto` takes the first line for a header if it has names in place of features: texts
-    that are no number, no truth value, and do not stand for a missing value.
-
-    Raises
-    ------
-    InputError : the file cannot be read, is empty or has fewer than two columns; its first line may
-        be a header or a sample; or a column has no name, that of another, or the class stands
-        first.
+    that are no number, no truth value, and do not stand for a missing value. A first line that may
+    be a header or a sample, and columns without a name of their own, are refused.
     """
     line, fields = _first_row(path)
     if len(fields) < 2:
@@ -124,10 +116,8 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
 def blocks(path: Path, of: Columns) -> Iterator[Block]:
     """Yield the rows of a CSV file, some at a time.
 
-    Raises
-    ------
-    InputError : there is no row; or a row has more or fewer columns than the first, a feature is no
-        finite number, or a field holds a NUL character. The message names the line.
+    A row with more or fewer columns than the first, a feature that is no finite number, and a NUL
+    character are refused with the line.
     """
     rows, width = _rows(path), len(of.features)
     if of.header:
@@ -151,9 +141,7 @@ def blocks(path: Path, of: Columns) -> Iterator[Block]:
 def sample(name: Literal["breast_cancer", "digits"]) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Return a data set that comes with scikit-learn.
 
-    Returns
-    -------
-    Features, float64 (rows, features); classes as text, object (rows,); the features' names.
+    It is features, float64 (rows, features); classes as text, object (rows,); the features' names.
     """
     from sklearn import datasets
 

@@ -13,7 +13,7 @@ SOURCES = {
     "files": "escala.data.genomes.acquire.files",
     "ncbi": "escala.data.genomes.acquire.entrez",
     "simulated": "escala.data.genomes.acquire.simulate",
-    "virusurf": "escala.data.genomes.acquire.virusurf",
+    "virusurf": "escala.data.genomes.acquire.files",
 }
 
 

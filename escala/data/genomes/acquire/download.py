@@ -59,9 +59,7 @@ class Download:
     def attempt(self) -> None:
         """Request the next records once, and keep the complete ones of the answer.
 
-        Raises
-        ------
-        Failure : the answer held no complete record; the next request is smaller.
+        Without a complete record a `Failure` is raised, and the next request is smaller.
         """
         asked = list(islice(self.waiting, self._size))
         # A single record is always the last of its answer, so request another one after it.

@@ -45,9 +45,6 @@ def fetch(
 
     Parameters
     ----------
-    source : `email` (or `$NAME` of an environment variable) and, for each class, where its records
-        are listed: `accessions` (class → list, or path of a file with one a line), else `queries`
-        (class → Entrez query), else `queries.QUERIES`, with `max_records` (class → int).
     partial : folder for verified records. It survives a failure, an interrupt and a kill, and the
         next call requests only the other records.
     locked : the rows of an earlier lock file, in place of lists and queries.

@@ -86,13 +86,8 @@ class TruncatedAnswer(RetryableFailure):
 class Client:
     """Send one user's requests, with an e-mail address, to NCBI or to a mirror.
 
-    Attributes
-    ----------
-    faults : number of retries so far, by the reason of the fault.
-
-    Raises
-    ------
-    InputError : an environment variable holds no HTTP address, or no number of seconds.
+    `faults` is the number of retries so far, by the reason of the fault. An environment variable
+    without an HTTP address, or without a number of seconds, is refused.
     """
 
     def __init__(self, email: str):
@@ -122,9 +117,7 @@ class Client:
     def ask(self, utility: Callable[..., Any], **parameters: Any) -> str:
         """Return the answer to one request through a function of Bio.Entrez, without retries.
 
-        Raises
-        ------
-        Failure : its class tells whether a retry may help.
+        The class of a `Failure` tells whether a retry may help.
         """
         asked = {"db": "nuccore", "tool": "escala", "email": self.email, "api_key": _key()}
         # Raise outside of the handlers: the original exceptions hold the URL, and with it the key.
@@ -143,10 +136,7 @@ class Client:
     def with_retries(self, attempt: Callable[[], T]) -> T:
         """Return the result of `attempt`; retry after each `RetryableFailure`, with growing waits.
 
-        Raises
-        ------
-        Failure : the last `RetryableFailure` after `MAX_TRIES` attempts, or the first failure that
-            is not retryable.
+        After `MAX_TRIES` attempts the last one is raised, and another failure at once.
         """
 
         def count_fault(state: RetryCallState) -> None:

@@ -50,10 +50,8 @@ def write_lock(rows: list[Locked], lock: Path) -> None:
 def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
     """Return the rows of each class of a lock file, in the order of the file.
 
-    Raises
-    ------
-    InputError : as `escala.core.text.opened`; or the file is no lock file, an accession occurs
-        twice in a class, or a class of the dataset has no row.
+    A file that is no lock file, an accession twice in a class, and a class without a row are
+    refused.
     """
     found: dict[str, dict[str, Locked]] = {name: {} for name in classes}
     with opened(path, newline="") as handle:

@@ -34,11 +34,7 @@ def searched(client: eutils.Client, wanted: Wanted) -> list[str]:
     """Return the accessions that match a query, sorted, at most `wanted.limit` of them.
 
     Records without a sequence of their own, such as masters of WGS projects, are left out and named
-    on stderr.
-
-    Raises
-    ------
-    InputError : no record matches, or NCBI does not list all of them.
+    on stderr. No match, and matches that NCBI does not list, are refused.
     """
     left_out: list[str] = []
 

@@ -17,11 +17,8 @@ def wanted(labels: np.ndarray, classes: list[str], oversample: dict) -> dict[int
     """Return the wanted number of rows of each class to enlarge, by label.
 
     `oversample` gives the `rows` wanted per class name; classes not named, or larger already, stay
-    as they are. Without it every class is enlarged to the largest. `method: none` enlarges none.
-
-    Raises
-    ------
-    InputError : the method is SMOTEN, and a class to enlarge has no more rows than `neighbours`.
+    as they are. Without it every class is enlarged to the largest. SMOTEN needs more rows of a
+    class than `neighbours`.
     """
     if oversample["method"] == "none":
         return {}
@@ -50,18 +47,11 @@ def more_rows(
     """Return the rows to add that are pieces of genomes: windows, or copies of existing rows.
 
     With `features: sequence`, as in the source work, SMOTEN treats the whole genome as one nominal
-    feature, and so makes only copies.
+    feature, and so makes only copies. There are none if it makes new rows position by position.
 
-    Parameters
-    ----------
-    rows : array of `escala.data.genomes.prepare.windows.ROW`, with their `labels`.
-    letters, identities : of every genome: its number of letters, and a number that equal genomes
-        have in common.
-    enlarged : as `wanted` returns it.
-
-    Returns
-    -------
-    Array of `ROW`, class by class; empty if SMOTEN makes new rows position by position.
+    Rows, with their `labels`, are arrays of `escala.data.genomes.prepare.windows.ROW`. `letters`
+    and `identities` are of every genome: how many, and a number that equal genomes have in common.
+    `enlarged` is as `wanted` returns it.
     """
     added = [rows[:0]]
     if oversample["method"] == "windows":
@@ -89,14 +79,7 @@ def synthetic(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the rows that SMOTEN makes with each position as a nominal feature, in blocks.
 
-    Parameters
-    ----------
-    codes : uint8 of shape (rows, length); may be mapped from a file.
-    enlarged : as `wanted` returns it.
-
-    Yields
-    ------
-    A label, and codes of this class, uint8 of shape (some rows, length).
+    They are a label, and codes of this class, uint8 of shape (some rows, length).
     """
     if enlarged and (oversample["method"], oversample["features"]) == ("smoten", "positions"):
         from escala.data.genomes.prepare.smoten import new_rows

@@ -74,7 +74,8 @@ def encode_classes(
 ) -> pd.DataFrame:
     """Encode one FASTA file per class and drop exact duplicates within each class.
 
-    Memory holds one genome at a time, and for each record two digests and a row of the table.
+    Memory holds one genome at a time, and for each record two digests and a row of the table. The
+    same genome in two classes is refused.
 
     Parameters
     ----------
@@ -84,15 +85,8 @@ def encode_classes(
     letters_kept : letters to keep from the start of each genome; None keeps all of them.
     output : receives `codes.npy` (uint8 of shape (letters,), the kept genomes concatenated),
         `records.tsv` (a row per genome, with its start `offset` and its number of `letters` in
-        `codes.npy`) and `classes.csv`.
-
-    Returns
-    -------
-    One row per class: records, duplicates of both kinds, kept, lengths, ambiguous fraction.
-
-    Raises
-    ------
-    InputError : as `records`, or the same genome is in two classes.
+        `codes.npy`) and `classes.csv`, which is returned: a row per class, with its records,
+        duplicates of both kinds, kept, lengths, and ambiguous fraction.
     """
     rows, summaries, home, offset = [], [], {}, 0
     codes_path = output / "codes.npy"

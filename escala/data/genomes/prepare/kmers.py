@@ -6,20 +6,12 @@ import numpy as np
 
 
 def kmers(codes: np.ndarray, k: int, strands: bool) -> np.ndarray:
-    """Return the number of every k-mer of a sequence, in order of its start.
+    """Return the number of every k-mer of a sequence, int64, in order of its start.
 
-    A k-mer is read as a number in base 4 with the digits A 0, C 1, G 2 and T 3. The smaller one of
-    the numbers of a k-mer and of its reverse complement stands for both if `strands` is true.
-    K-mers with an ambiguous letter or padding are left out.
-
-    Parameters
-    ----------
-    codes : uint8 of shape (n,), 0 to 4.
-    k : letters of a k-mer, at most 31.
-
-    Returns
-    -------
-    int64 of shape (at most n - k + 1,), from 0 to 4**k - 1.
+    `codes` are uint8, 0 to 4, and `k` is at most 31. A k-mer is read as a number in base 4 with the
+    digits A 0, C 1, G 2 and T 3. The smaller one of the numbers of a k-mer and of its reverse
+    complement stands for both if `strands` is true. K-mers with an ambiguous letter or padding are
+    left out.
     """
     if len(codes) < k:
         return np.empty(0, np.int64)

@@ -110,16 +110,9 @@ def sketches(folder: Path, records: pd.DataFrame) -> Sketches:
 def clusters(matrix: sparse.csr_matrix, labels: np.ndarray, threshold: float) -> np.ndarray:
     """Link genomes of a class that are at least as similar as `threshold`, by single linkage.
 
-    Parameters
-    ----------
-    matrix : of the sketches, see `Sketches.matrix`.
-    labels : class of each genome, int array.
-    threshold : similarity, above 0 to 1, compared as float32.
-
-    Returns
-    -------
-    int64, the number of each genome's cluster in its class, from 1. Larger clusters come first;
-    among equal ones, the cluster with the earlier genome.
+    `matrix` is that of the sketches, and `labels` are the class of each genome. The result, int64,
+    is the number of each genome's cluster in its class, from 1. Larger clusters come first; among
+    equal ones, the cluster with the earlier genome.
     """
     numbers = np.zeros(len(labels), np.int64)
     for label in np.unique(labels):
@@ -173,17 +166,10 @@ def leakage(similarity: np.ndarray, threshold: float) -> float:
 
 
 def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
-    """Write the similarity of the nearest training genome for every test row, as `.npy`.
+    """Write the similarity of the nearest training genome for every test row of a split, as `.npy`.
 
-    Parameters
-    ----------
-    split : folder with `train_genomes.npy` and `test_genomes.npy`.
-    sketches : file of the dataset's sketches.
-
-    Returns
-    -------
-    float32 of shape (test rows,). NaN means unknown: a row that SMOTEN made, which is no genome, or
-    a genome without a kept k-mer.
+    It is float32 of shape (test rows,). NaN means unknown: a row that SMOTEN made, which is no
+    genome, or a genome without a kept k-mer.
     """
     train, test = (
         np.load(split / f"{side}_genomes.npy", allow_pickle=False) for side in ("train", "test")
@@ -240,11 +226,7 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     """Return the name of the group of every record, an object array, from a group file.
 
     It is a TSV with the columns accession, class and group (or lineage, as simulated genomes have).
-
-    Raises
-    ------
-    InputError : the file or a column is missing, it is no table, a record has no group or two, or a
-        group holds records of several classes.
+    A record without a group or with two, and a group with records of several classes, are refused.
     """
     remedy = "give a TSV with the columns accession, class and group"
     try:

@@ -32,14 +32,7 @@ class Split:
 def stratified_split(
     labels: np.ndarray, classes: list[str], test_fraction: float, seed: int
 ) -> Split:
-    """Split rows at random, each class in the same proportion.
-
-    `labels` are positions in `classes`, of shape (rows,).
-
-    Raises
-    ------
-    InputError : a class has too few rows for both sides.
-    """
+    """Split rows at random, each class in the same proportion; refuse a class with too few rows."""
     counts = np.bincount(labels, minlength=len(classes))
     try:
         sides = train_test_split(
@@ -64,22 +57,13 @@ def stratified_split(
 def group_split(
     labels: np.ndarray, groups: np.ndarray, classes: list[str], test_fraction: float, seed: int
 ) -> Split:
-    """Split rows so that each group is entirely on one side.
+    """Split rows so that each group, whose rows are of one class, is entirely on one side.
 
     In each class, groups are drawn at random for the test side. The wanted number of test rows is
     `test_fraction` of the rows of the class. The number of rows in the drawn groups may differ from
     it by `SLACK` times the wanted number. If no set of groups has such a number of rows, a set with
     the nearest number is drawn. Each side gets at least one group. A class with a single group goes
-    to the training side.
-
-    Parameters
-    ----------
-    labels : int array of shape (rows,), positions in `classes`.
-    groups : names of groups, of shape (rows,); a group holds rows of one class.
-
-    Raises
-    ------
-    InputError : every class has a single group.
+    to the training side; if every class has a single group, that is refused.
     """
     random = np.random.default_rng(seed)
     test_groups, single_group_classes = [], []
@@ -136,11 +120,8 @@ def split_leaving_out(
 ) -> Split:
     """Put the named groups in the test side, all others in training.
 
-    A class with no named group has no test rows. `labels` and `groups` are as in `group_split`.
-
-    Raises
-    ------
-    InputError : a group does not exist, or the named groups are all groups of a class.
+    A class with no named group has no test rows. A group that does not exist, and all groups of a
+    class, are refused.
     """
     unknown = sorted(set(left_out) - set(groups))
     if unknown:

@@ -17,22 +17,15 @@ BLOCK_BYTES = 64 * 2**20
 def windows(
     genomes: np.ndarray, letters: np.ndarray, length: int, window: dict, seed: int
 ) -> np.ndarray:
-    """Return the rows that a window setting cuts from genomes.
+    """Return the rows, an array of `ROW`, that a window setting cuts from genomes, in their order.
 
-    Parameters
-    ----------
-    genomes : numbers of the genomes to cut, int array.
-    letters : letters of every genome, int array indexed by those numbers.
-    length : letters of a row.
-    window : `method` is `start` (one row a genome), `random` (`per_genome` rows, which begin
-        anywhere) or `tiles` (a row every `stride` letters, and one that ends where the genome
-        does). With `reverse_complement` each row is followed by its other strand.
-    seed : of the random windows.
+    `method` is `start` (one row a genome), `random` (`per_genome` rows, which begin anywhere, by
+    the seed) or `tiles` (a row every `stride` letters, and one that ends where the genome does).
+    With `reverse_complement` each row is followed by its other strand. A genome shorter than a row
+    gives one padded row, with `random` the same one `per_genome` times.
 
-    Returns
-    -------
-    Array of `ROW`, in the order of `genomes`. A genome shorter than a row gives one padded row,
-    with `random` the same one `per_genome` times.
+    `genomes` are numbers, by which `letters`, those of every genome, are indexed. `length` is that
+    of a row.
     """
     room = np.maximum(letters[genomes].astype(np.int64) - length, 0)
     if window["method"] == "start":
@@ -58,16 +51,9 @@ def random_windows(
     """Return `count` more rows from the genomes of `rows`, with random starts.
 
     Genomes of one virus begin at different letters, as sequencing gave them, so a model that
-    weighs positions must see each of them shifted (docs/decisions/009-windows.md).
-
-    Parameters
-    ----------
-    within : letters from the start of a genome within which windows begin; None is anywhere.
-
-    Returns
-    -------
-    Array of `ROW`. The genomes take turns, so their numbers of windows differ by at most one.
-    Strands are drawn if `rows` holds both.
+    weighs positions must see each of them shifted (docs/decisions/009-windows.md). The genomes take
+    turns, so their numbers of windows differ by at most one. Windows begin `within` so many letters
+    from the start of a genome; None is anywhere. Strands are drawn if `rows` holds both.
     """
     random = np.random.default_rng(seed)
     genomes = np.resize(random.permutation(np.unique(rows["genome"])), count)
