@@ -52,17 +52,14 @@ class Spec(NamedTuple):
 class Arrays:
     """Reader of a split whose sides are `.npy` files, mapped into memory read-only.
 
+    An array that is missing or differs from its description is refused.
+
     Attributes
     ----------
     description : the content of `dataset.json`.
     inputs : the specs of the model's inputs, in their order.
     targets : the spec of the array that the model predicts.
     sides : the sides of the split, in the order of `SIDES`.
-
-    Raises
-    ------
-    InputError : `dataset.json` is missing or does not describe arrays, or an array is missing or
-        differs from its description.
     """
 
     def __init__(self, folder: str | Path):

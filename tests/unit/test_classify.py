@@ -204,12 +204,6 @@ def test_a_file_that_is_no_nucleotide_fasta_is_refused_and_nothing_written(run, 
     assert not (run / "out.tsv").exists()
 
 
-def test_a_run_that_failed_has_no_model(run):
-    write_json(run / "run.json", {"status": "failed"})
-    with pytest.raises(InputError, match="no trained model"):
-        predicted(run, ">a\nACGT\n")
-
-
 @pytest.mark.parametrize(
     ("window", "key"),
     [

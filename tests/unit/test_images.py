@@ -20,7 +20,7 @@ from PIL import Image, PngImagePlugin
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.base import Arrays
-from escala.data.images import arrays, cifar, idx, outlines, settings, source
+from escala.data.images import arrays, cifar, idx, settings, source
 from escala.data.images.pictures import listed, read_picture
 from escala.data.images.queries import queries
 from escala.data.size import Size
@@ -153,21 +153,6 @@ def test_an_idx_file_that_is_cut_short_gives_its_whole_pictures_when_told(
     found = acquired(tmp_path, [folder], **IDX | {"cut_short": "accept"})
     np.testing.assert_array_equal(found["train_images"], pictures["train"][:7, ..., None])
     assert len(found["train_labels"]) == 7 and len(found["test_labels"]) == 6
-
-
-@pytest.mark.parametrize("accept", ["refuse", "accept"])
-def test_a_damaged_packed_idx_file_is_refused_without_advice_that_does_not_help(
-    tmp_path, pictures, accept
-):
-    folder = tmp_path / "mnist"
-    write_idx(folder, pictures, packed=True)
-    path = folder / f"{IMAGES}.gz"
-    damaged = bytearray(path.read_bytes())
-    damaged[len(damaged) // 2] ^= 4
-    path.write_bytes(damaged)
-    with pytest.raises(InputError, match="cannot be unpacked") as refused:
-        acquired(tmp_path, [folder], **IDX | {"cut_short": accept})
-    assert "cut_short" not in refused.value.remedy
 
 
 def test_a_packed_idx_file_that_would_fill_the_memory_is_refused(tmp_path, pictures, monkeypatch):
@@ -542,14 +527,6 @@ def test_a_whole_picture_with_damaged_exif_data_is_read(tmp_path, kind, form):
         read_picture(path, "as-is", None)
 
 
-def test_files_of_the_system_among_pictures_are_not_read(tmp_path, folders):
-    for name in ("Thumbs.db", "desktop.ini", ".DS_Store", "._1.png"):
-        (folders / "cat" / name).write_bytes(b"\0")
-    (folders / "__MACOSX").mkdir()
-    found = acquired(tmp_path, [folders], type="folders")
-    assert len(found["train_labels"]) == 16 and found["described"]["classes"] == ["cat", "dog"]
-
-
 def test_folders_that_are_nested_otherwise_are_refused_with_what_to_do(tmp_path, folders):
     (tmp_path / "only").mkdir()
     folders.rename(tmp_path / "only" / "pets")
@@ -703,20 +680,6 @@ def test_fractions_that_leave_no_picture_to_train_on_are_refused(kind):
 
 
 OUTLINES = {"type": "outlines", "per_class": 4, "seed": 1, "difficulty": 0.5}
-
-
-def test_outlines_are_filled_grey_pictures_of_nine_classes(tmp_path):
-    found = acquired(tmp_path, [], **OUTLINES)
-    pictures, labels = found["train_images"], found["train_labels"]
-    assert pictures.shape == (36, 148, 197, 1) and set(np.unique(pictures)) == {0, 255}
-    np.testing.assert_array_equal(np.bincount(labels), [4] * 9)
-    inside = (pictures == 255).mean(axis=(1, 2, 3))
-    assert inside.min() > 0.03 and inside.max() < 0.6
-    edges = [pictures[:, 0], pictures[:, -1], pictures[:, :, 0], pictures[:, :, -1]]
-    assert np.mean([edge.any(axis=(1, 2)).mean() for edge in edges]) < 0.1
-    again = list(outlines.outlines(4, (148, 197), 0.5, 1))
-    np.testing.assert_array_equal(again[0][0], pictures)
-    assert (next(outlines.outlines(4, (148, 197), 0.5, 2))[0] != pictures).any()
 
 
 @pytest.mark.real_pictures

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -110,14 +109,6 @@ def test_a_length_is_enough_if_all_longer_ones_are():
 
 def replace_letters(entry: Measured, count: int, **changes: int) -> Measured:
     return entry._replace(letters=count, **changes)
-
-
-def test_a_model_without_classes_has_no_errors_by_length(run, monkeypatch):
-    from escala.predict import classify
-
-    numbers = replace(classify.load(run), classes=[])
-    monkeypatch.setattr(classify, "load", lambda folder: numbers)
-    assert measured(run) == [] == lengths.read(run / "errors.json")
 
 
 def test_fragments_are_of_test_genomes_and_of_either_strand_if_rows_are(run):

@@ -161,15 +161,6 @@ def test_a_file_that_has_changed_since_it_was_encoded_is_refused(tmp_path):
     assert caught.value.value == "b"
 
 
-def test_clusters_are_written_as_a_group_file(tmp_path):
-    table = similarity.write_groups(RECORDS, np.array([2, 1, 1]), tmp_path / "groups.tsv")
-    assert (tmp_path / "groups.tsv").read_text() == (
-        "accession\tclass\tgroup\na\tX\tX.2\nb\tX\tX.1\nNA\tY\tY.1\n"
-    )
-    assert table["group"].tolist() == ["X.2", "X.1", "Y.1"]
-    assert read_groups(tmp_path / "groups.tsv", RECORDS).tolist() == ["X.2", "X.1", "Y.1"]
-
-
 RECORDS = pd.DataFrame({"accession": ["a", "b", "NA"], "class": ["X", "X", "Y"]})
 
 

@@ -111,14 +111,6 @@ def test_equal_numbers_and_truth_values_are_one_class(written, name):
     assert class_name(written) == name
 
 
-def test_blocks_join_without_a_seam(file, monkeypatch):
-    monkeypatch.setattr(table, "BLOCK_ROWS", 7)
-    path = file("a,b\n" + "".join(f"{number},{number % 3}\n" for number in range(50)))
-    _, values, labels = read(path)
-    np.testing.assert_array_equal(values[:, 0], range(50))
-    assert labels == [str(number % 3) for number in range(50)]
-
-
 @pytest.mark.parametrize(
     ("text", "value", "reason"),
     [
@@ -319,12 +311,6 @@ def test_a_last_column_that_is_no_class_is_refused(prepared, label, what):
         prepared(text)
 
 
-def test_classes_that_are_few_numbers_stay_classes(prepared):
-    text = "u,v,dose\n" + "".join(f"{n % 7},{n % 5},{(n % 4) / 2}\n" for n in range(60))
-    _, description = prepared(text)
-    assert description["classes"] == ["0", "0.5", "1", "1.5"]
-
-
 def test_constant_features_are_refused_dropped_or_kept(prepared, tmp_path):
     text = "".join(f"7,{number + 2},{'ab'[number % 2]}\n" for number in range(40))
     with pytest.raises(InputError, match="same value in all training rows"):
@@ -338,12 +324,6 @@ def test_constant_features_are_refused_dropped_or_kept(prepared, tmp_path):
     output, _ = prepared(text, constant_features="keep")
     (features,), _ = Arrays(output).gather("train", slice(None))
     assert (features[:, 0] == 0).all() and features.shape[1] == 2
-
-
-def test_a_class_of_too_few_rows_is_refused(prepared):
-    text = rows_of(40) + "1,2,rare\n"
-    with pytest.raises(InputError, match=r"rare: 1 rows.*set header: yes"):
-        prepared(text)
 
 
 def test_queries_are_scaled_as_the_table_was(prepared, tmp_path):

@@ -23,13 +23,11 @@ Words = Sequence[Hashable]
 def counts(references: Sequence[Words], candidate: Words) -> np.ndarray:
     """Return the counts of one candidate, from whose sums `bleu` computes the score of a corpus.
 
-    Returns
-    -------
-    int64 (10,): for n-grams of 1 to 4 words, how many of the candidate are in the references, each
-    counted at most as often as in the reference that holds it most often; for 1 to 4 words, how
-    many n-grams the candidate has, at least 1, also if it is shorter than n words, as in nltk; the
-    words of the candidate; and the words of the reference whose length is closest, the shorter of
-    two.
+    They are int64 (10,): for n-grams of 1 to 4 words, how many of the candidate are in the
+    references, each counted at most as often as in the reference that holds it most often; for 1 to
+    4 words, how many n-grams the candidate has, at least 1, also if it is shorter than n words, as
+    in nltk; the words of the candidate; and the words of the reference whose length is closest, the
+    shorter of two.
     """
     matches, totals = [], []
     for n in range(1, LONGEST + 1):

@@ -28,18 +28,10 @@ def acquire(
 ) -> None:
     """Fill `folder` with `{class}.fasta` for every class, and write `lock`; both or neither.
 
-    Parameters
-    ----------
-    source : the `source` of a dataset. If its `lock` names an earlier lock file, the records are
-        exactly those of that file, in its order.
-    folder : replaced if it exists.
-    lock : TSV of class, accession, length and sha256, see `lock.Locked`.
-    partial : folder that keeps the received records of an incomplete download. It stays after a
-        failure and is removed after success.
-
-    Raises
-    ------
-    InputError : the source cannot give the genomes, or they differ from the lock file.
+    If the `lock` of a source names an earlier lock file, the records are exactly those of that
+    file, in its order. The lock that is written is a TSV, see `lock.Locked`. `partial` keeps the
+    received records of an incomplete download. It stays after a failure and is removed after
+    success.
     """
     from escala.data.genomes.acquire.lock import lock_rows, read_lock, require_locked, write_lock
     from escala.data.genomes.acquire.partial import forget

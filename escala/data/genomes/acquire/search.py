@@ -89,12 +89,9 @@ def _restriction(field: str, low: int, high: int) -> str:
 def _listing(
     client: eutils.Client, term: str, most: int, all_of_them: bool
 ) -> tuple[int, list[str] | None]:
-    """Search, and list the matching accessions; a retry repeats both.
+    """Search, and return how many records match, and the accessions of the first `most`.
 
-    Returns
-    -------
-    How many records match, and the accessions of the first `most`; None if all are wanted and there
-    are more.
+    There are none if all are wanted and there are more. A retry repeats search and list.
     """
     try:
         text = client.ask(Entrez.esearch, term=term, usehistory="y", retmax=0, retmode="json")

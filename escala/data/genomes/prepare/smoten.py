@@ -86,12 +86,9 @@ def _generate(
 class Metric:
     """The value-difference metric of rows with labels.
 
-    Attributes
-    ----------
-    alphabet : the codes that occur, ascending.
-    index : the place in `alphabet` of every one-byte code.
-    tables : float64 of shape (positions, codes, codes), T_f[a, b] of the module's description, bit
-        by bit the numbers of imbalanced-learn.
+    `alphabet` are the codes that occur, ascending, and `index` is the place in it of every one-byte
+    code. `tables` are float64 (positions, codes, codes), T_f[a, b] of the module's description, bit
+    by bit the numbers of imbalanced-learn.
     """
 
     def __init__(self, X: np.ndarray, y: np.ndarray, block_bytes: int):
@@ -148,17 +145,10 @@ def nearest(
 ) -> np.ndarray:
     """Return the nearest rows of some rows within their class, int64 of shape (bases, count).
 
-    Parameters
-    ----------
-    members : row numbers of the class, ascending.
-    bases : places of these rows in `members`.
-    count : neighbours of each row, the row itself included.
-
-    Returns
-    -------
-    Row numbers of `X`, the nearest first. Among rows at the same distance (float64, terms added in
-    the order of the positions) the base comes first, then the rows after it in `members`, and after
-    the last row the first.
+    `members` are the row numbers of the class, ascending, and `bases` places in `members`. The
+    nearest comes first, and a row is a neighbour of itself. Among rows at the same distance
+    (float64, terms added in the order of the positions) the base comes first, then the rows after
+    it in `members`, and after the last row the first.
     """
     columns = Columns.in_class(metric, value_counts(X, members, metric.alphabet, block_bytes))
     group_of = _alike(X, members, np.unique(columns.position), block_bytes)
@@ -186,9 +176,7 @@ def nearest(
 class Columns:
     """The columns of a class's one-hot codes that contribute to distances within the class.
 
-    Attributes
-    ----------
-    position, code : of each column, int64 of shape (columns,); `code` is a place in the alphabet.
+    `position` and `code`, a place in the alphabet, are int64 of shape (columns,).
     """
 
     position: np.ndarray
