@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -64,6 +65,20 @@ def json_or_file(text: str) -> Any:
     OSError : the file cannot be read.
     """
     return json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
+
+
+def options(description: str, **types: Callable[[str], Any] | list) -> argparse.Namespace:
+    """Return the options of a script that a rule calls, each by its name and type.
+
+    All are required, but one whose type is in a list, which takes any number of values.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    for name, form in types.items():
+        many = {"nargs": "*", "default": [], "type": form[0]} if isinstance(form, list) else None
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", **many or {"required": True, "type": form}
+        )
+    return parser.parse_args()
 
 
 def serve_or_make(step: str, **keywords) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
@@ -13,35 +12,24 @@ PLACES = ("folder", "lock", "email")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=cli.json_or_file, required=True, metavar="JSON")
-    parser.add_argument("--classes", nargs="+", required=True, metavar="CLASS")
-    parser.add_argument(
-        "--inputs",
-        nargs="*",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="files or folders that the source reads",
+    given = cli.options(
+        __doc__,
+        source=cli.json_or_file,
+        classes=[str],
+        inputs=[Path],  # What the source reads.
+        output=Path,
+        lock=Path,
+        partial=Path,  # The folder for a download until it is complete.
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--lock", type=Path, required=True, metavar="FILE", help="TSV to write")
-    parser.add_argument(
-        "--partial",
-        type=Path,
-        metavar="DIR",
-        help="folder for a download until it is complete",
-    )
-    arguments = parser.parse_args()
-    source = arguments.source
+    source = given.source
 
     def make() -> None:
         import pandas as pd
 
         from escala.data.genomes.acquire import acquire
 
-        acquire(source, arguments.classes, arguments.output, arguments.lock, arguments.partial)
-        locked = pd.read_csv(arguments.lock, sep="\t", dtype={"class": str}, keep_default_na=False)
+        acquire(source, given.classes, given.output, given.lock, given.partial)
+        locked = pd.read_csv(given.lock, sep="\t", dtype={"class": str}, keep_default_na=False)
         for name, lengths in locked.groupby("class", sort=False)["length"]:
             print(f"{name}: {len(lengths)} records of {lengths.min()} to {lengths.max()} letters")
 
@@ -49,15 +37,15 @@ def main() -> None:
         "acquire",
         code="scripts.acquire",
         # By their paths: lists of two classes may have one name.
-        inputs={f"{place} {path.name}": path for place, path in enumerate(arguments.inputs)},
+        inputs={f"{place} {path.name}": path for place, path in enumerate(given.inputs)},
         # The content of folders and lists is an input; their path and the user's address are not.
         parameters={
             "source": {key: value for key, value in source.items() if key not in PLACES},
-            "classes": arguments.classes,
+            "classes": given.classes,
             # A mirror of NCBI is another source.
             "server": os.environ.get("ESCALA_EUTILS_URL") if source.get("type") == "ncbi" else None,
         },
-        outputs={"sequences": arguments.output, "lock": arguments.lock},
+        outputs={"sequences": given.output, "lock": given.lock},
         make=make,
     )
 

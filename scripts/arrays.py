@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from escala import cli
@@ -13,39 +12,28 @@ DESCRIPTION = "dataset.json"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", required=True, choices=sorted(KINDS), help="of the dataset")
-    parser.add_argument("--name", required=True, help="the dataset's name")
-    parser.add_argument(
-        "--preparation",
-        required=True,
-        type=cli.json_or_file,
-        metavar="JSON",
-        help="the settings that the arrays depend on",
+    given = cli.options(
+        __doc__,
+        kind=str,
+        name=str,
+        preparation=cli.json_or_file,
+        seed=int,
+        inputs=cli.json_or_file,  # Files to read, by name.
+        output=Path,
     )
-    parser.add_argument("--seed", required=True, type=int, help="seed of the split")
-    parser.add_argument(
-        "--inputs",
-        required=True,
-        type=cli.json_or_file,
-        metavar="JSON",
-        help="files to read, by name",
-    )
-    parser.add_argument("--output", required=True, type=Path, help="folder for the arrays")
-    arguments = parser.parse_args()
-    kind, inputs = KINDS[arguments.kind], {k: Path(v) for k, v in arguments.inputs.items()}
-    outputs = {name: arguments.output / name for name in (*kind.files, DESCRIPTION)}
+    kind, inputs = KINDS[given.kind], {name: Path(path) for name, path in given.inputs.items()}
+    outputs = {name: given.output / name for name in (*kind.files, DESCRIPTION)}
+    settings = {"name": given.name, "preparation": given.preparation, "seed": given.seed}
 
     def make() -> None:
         with cli.stage("arrays") as stage:
-            description = kind.load("arrays").prepare(
-                arguments.name, arguments.preparation, arguments.seed, inputs, arguments.output
-            )
+            prepare = kind.load("arrays").prepare
+            description = prepare(given.name, given.preparation, given.seed, inputs, given.output)
             # Their reader is chosen by this kind.
             if (named := description.get("kind", DEFAULT_KIND)) != kind.name:
                 reason = f"the dataset is of the kind {kind.name}, and its arrays name another"
                 remedy = "use the kind's name in its module arrays"
-                raise InputError(arguments.output / DESCRIPTION, named, reason, remedy)
+                raise InputError(given.output / DESCRIPTION, named, reason, remedy)
             counts = description.get("counts", {})
             stage.rows_out = sum(filter(None, description["rows"].values()))
             # Without balancing these are all rows.
@@ -66,12 +54,7 @@ def main() -> None:
         code="scripts.arrays",
         chosen=[kind.module("arrays")],
         inputs=inputs,
-        parameters={
-            "kind": kind.name,
-            "name": arguments.name,
-            "preparation": arguments.preparation,
-            "seed": arguments.seed,
-        },
+        parameters={"kind": kind.name} | settings,
         outputs=outputs,
         optional=kind.files,
         make=make,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from escala import cli
@@ -15,30 +14,26 @@ CODE = "escala.data.captions.vgg16"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", required=True, type=Path, help="folder of the captions")
-    parser.add_argument("--pictures", required=True, type=Path, help="folder of the pictures")
-    parser.add_argument("--weights", required=True, type=Path, help="file of the weights of VGG16")
-    parser.add_argument("--weights-sha256", required=True, help="its digest")
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR")
-    arguments = parser.parse_args()
-    pictures = flickr8k.files(read_json(arguments.source / CAPTIONS_FILE), arguments.pictures)
+    given = cli.options(
+        __doc__, source=Path, pictures=Path, weights=Path, weights_sha256=str, output=Path
+    )
+    pictures = flickr8k.files(read_json(given.source / CAPTIONS_FILE), given.pictures)
 
     def make() -> None:
         from escala.core.files import atomic
         from escala.data.captions.vgg16 import extract
 
-        with atomic(arguments.output) as temporary:
+        with atomic(given.output) as temporary:
             temporary.mkdir()
-            extract(pictures, arguments.weights, arguments.weights_sha256, temporary)
+            extract(pictures, given.weights, given.weights_sha256, temporary)
 
     cli.serve_or_make(
         "features",
         code=CODE,
-        inputs={"weights": arguments.weights}
+        inputs={"weights": given.weights}
         | {f"pictures/{name}": path for name, path in pictures.items()},
-        parameters={"weights_sha256": arguments.weights_sha256},
-        outputs={"features": arguments.output},
+        parameters={"weights_sha256": given.weights_sha256},
+        outputs={"features": given.output},
         make=make,
     )
 

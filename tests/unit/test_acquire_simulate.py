@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_bytes_in_any_process(tmp_path):
             [
                 *(sys.executable, ROOT / "scripts/acquire.py", "--source", source),
                 *("--classes", "COVID", "SARS", "--output", tmp_path / hash_seed),
-                *("--lock", tmp_path / f"{hash_seed}.tsv"),
+                *("--lock", tmp_path / f"{hash_seed}.tsv", "--partial", tmp_path / "partial"),
             ],
             env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
             capture_output=True,

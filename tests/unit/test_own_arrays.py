@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -158,70 +159,35 @@ class TestPrepared:
             prepared(train=given, classes=3)
 
 
-def _pickled() -> None:
-    np.save("x.npy", np.array([{}] * ROWS), allow_pickle=True)
+def _instead(make: Callable[[str], object]) -> Callable[[], None]:
+    """Return a change that makes something else of `x.npy`."""
 
+    def change() -> None:
+        Path("x.npy").unlink()
+        make("x.npy")
 
-def _text() -> None:
-    np.save("x.npy", np.array(["a"] * ROWS))
-
-
-def _complex() -> None:
-    np.save("x.npy", X.astype(np.complex64))
-
-
-def _none() -> None:
-    np.save("x.npy", X[:0])
-
-
-def _scalar() -> None:
-    np.save("x.npy", np.float32(3))
-
-
-def _short() -> None:
-    np.save("x.npy", X[:-1])
-
-
-def _cut() -> None:
-    data = Path("x.npy").read_bytes()
-    Path("x.npy").write_bytes(data[:-10])
-
-
-def _no_numpy() -> None:
-    Path("x.npy").write_text("1,2,3\n")
-
-
-def _gone() -> None:
-    Path("x.npy").unlink()
-
-
-def _folder() -> None:
-    Path("x.npy").unlink()
-    Path("x.npy").mkdir()
-
-
-def _pipe() -> None:
-    Path("x.npy").unlink()
-    os.mkfifo("x.npy")
+    return change
 
 
 @pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (_pickled, "holds Python objects, which are not read"),
-        (_text, "holds texts"),
-        (_complex, "holds complex numbers"),
-        (_none, r"has shape \(0, 3, 2\)"),
-        (_scalar, "has no axis, and so no rows"),
-        (_short, "has 39 rows, and the targets have 40"),
-        (_cut, "is cut short: its header tells of 960 bytes, and it holds 950"),
-        (_no_numpy, "is no file of NumPy, or is damaged"),
-        (_gone, "there is no such file"),
-        (_folder, "cannot be read: Is a directory"),
-        (_pipe, "it is a pipe, a socket or a device"),
+        (lambda: np.save("x.npy", np.array([{}] * ROWS), allow_pickle=True),
+         "holds Python objects, which are not read"),
+        (lambda: np.save("x.npy", np.array(["a"] * ROWS)), "holds texts"),
+        (lambda: np.save("x.npy", X.astype(np.complex64)), "holds complex numbers"),
+        (lambda: np.save("x.npy", X[:0]), r"has shape \(0, 3, 2\)"),
+        (lambda: np.save("x.npy", np.float32(3)), "has no axis, and so no rows"),
+        (lambda: np.save("x.npy", X[:-1]), "has 39 rows, and the targets have 40"),
+        (lambda: Path("x.npy").write_bytes(Path("x.npy").read_bytes()[:-10]),
+         "is cut short: its header tells of 960 bytes, and it holds 950"),
+        (lambda: Path("x.npy").write_text("1,2,3\n"), "is no file of NumPy, or is damaged"),
+        (_instead(lambda _: None), "there is no such file"),
+        (_instead(os.mkdir), "cannot be read: Is a directory"),
+        (_instead(os.mkfifo), "it is a pipe, a socket or a device"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_file_is_named_before_anything_is_prepared(make, reason):
     make()
     with pytest.raises(InputError, match=rf"e.yaml: datasets.own.train.inputs.x: .*{reason}"):
