@@ -77,7 +77,7 @@ class Difficulty(NamedTuple):
         return cls(*(low + rise * setting for low, rise in zip(least, growth, strict=True)))
 
 
-# Share of the divergence that arises within a lineage, after its ancestor.
+# Fraction of the divergence that arises within a lineage, after its ancestor.
 WITHIN_LINEAGE = 0.2
 # Growth rate of the epidemic per coalescent unit, enough for the star-like trees of outbreaks.
 GROWTH = 20.0
