@@ -183,9 +183,7 @@ def prepared(tmp_path, file):
     """Return a function that takes a table's text to the arrays of a split."""
 
     def make(text: str, header: str = "auto", **changes) -> tuple[Path, dict]:
-        folder, output = tmp_path / "source", tmp_path / "split"
-        folder.mkdir()
-        output.mkdir()
+        folder, output = (Path(tempfile.mkdtemp(dir=tmp_path)) for _ in range(2))
         source.acquire({"type": "csv", "header": header}, [file(text)], folder)
         description = arrays.prepare("t", PREPARATION | changes, 3, {"source": folder}, output)
         return output, description
@@ -224,19 +222,15 @@ def test_sides_are_disjoint_complete_and_scaled_by_the_training_rows(prepared, f
         assert np.bincount(labels).tolist() == [len(labels) * 3 // 4, len(labels) // 4]
 
 
-def test_missing_values_are_refused_dropped_or_filled(prepared, tmp_path):
+def test_missing_values_are_refused_dropped_or_filled(prepared):
     lines = rows_of(40).splitlines()
     lines[3] = "?" + lines[3][lines[3].index(",") :]
     text = "\n".join(lines) + "\n"
     with pytest.raises(InputError, match="line 4, column 1, u': a value is missing") as caught:
         prepared(text)
     assert "missing: drop" in caught.value.remedy
-    for folder in ("source", "split"):
-        (tmp_path / folder).rename(tmp_path / f"{folder}-refused")
     _, description = prepared(text, missing="drop")
     assert sum(description["rows"].values()) == 39
-    for folder in ("source", "split"):
-        (tmp_path / folder).rename(tmp_path / f"{folder}-dropped")
     output, description = prepared(text, missing="mean")
     assert sum(description["rows"].values()) == 40
     reader = Arrays(output)
@@ -245,15 +239,8 @@ def test_missing_values_are_refused_dropped_or_filled(prepared, tmp_path):
     assert sum((column == 0).sum() for column in filled) == 1
 
 
-def again(tmp_path: Path) -> None:
-    """Make room for the next table of a test."""
-    for folder in ("source", "split"):
-        if (tmp_path / folder).exists():
-            (tmp_path / folder).rename(Path(tempfile.mkdtemp(dir=tmp_path), folder))
-
-
 @pytest.mark.parametrize("word", ["NA", "", "None"])
-def test_a_missing_class_is_treated_as_missing_says(prepared, tmp_path, capsys, word):
+def test_a_missing_class_is_treated_as_missing_says(prepared, capsys, word):
     lines = rows_of(40).splitlines()
     lines[5] = lines[5].rpartition(",")[0] + f",{word}"
     text = "\n".join(lines) + "\n"
@@ -261,7 +248,6 @@ def test_a_missing_class_is_treated_as_missing_says(prepared, tmp_path, capsys, 
         with pytest.raises(InputError, match=r"line 6, column 3': the class is missing") as caught:
             prepared(text, missing=missing)
         assert "missing: drop" in caught.value.remedy
-        again(tmp_path)
     capsys.readouterr()
     _, description = prepared(text, missing="drop")
     assert description["classes"] == ["a", "b"]
@@ -271,21 +257,19 @@ def test_a_missing_class_is_treated_as_missing_says(prepared, tmp_path, capsys, 
     )
 
 
-def test_a_first_line_of_words_for_missing_values_may_be_a_header(prepared, tmp_path):
+def test_a_first_line_of_words_for_missing_values_may_be_a_header(prepared):
     """`Na`, sodium, is one."""
     text = "Na,class\n" + "".join(f"{n % 7},{'ab'[n % 2]}\n" for n in range(40))
     with pytest.raises(InputError, match=r"line 1, column 1.*header: yes"):
         prepared(text)
-    again(tmp_path)
     _, description = prepared(text, header="yes")
     assert description["features"] == ["Na"]
 
 
-def test_a_class_that_would_lose_all_rows_is_refused(prepared, tmp_path):
+def test_a_class_that_would_lose_all_rows_is_refused(prepared):
     text = rows_of(40) + "1,NA,c\n?,2,c\n"
     with pytest.raises(InputError, match=r"missing: 'drop': leaves no row of the class c"):
         prepared(text, missing="drop")
-    again(tmp_path)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -311,16 +295,12 @@ def test_a_last_column_that_is_no_class_is_refused(prepared, label, what):
         prepared(text)
 
 
-def test_constant_features_are_refused_dropped_or_kept(prepared, tmp_path):
+def test_constant_features_are_refused_dropped_or_kept(prepared):
     text = "".join(f"7,{number + 2},{'ab'[number % 2]}\n" for number in range(40))
     with pytest.raises(InputError, match="same value in all training rows"):
         prepared(text)
-    for folder in ("source", "split"):
-        (tmp_path / folder).rename(tmp_path / f"{folder}-refused")
     output, description = prepared(text, constant_features="drop")
     assert description["inputs"][0]["shape"] == [1]
-    for folder in ("source", "split"):
-        (tmp_path / folder).rename(tmp_path / f"{folder}-dropped")
     output, _ = prepared(text, constant_features="keep")
     (features,), _ = Arrays(output).gather("train", slice(None))
     assert (features[:, 0] == 0).all() and features.shape[1] == 2
