@@ -304,7 +304,7 @@ def test_folders_of_pictures_tell_the_size_of_a_split_before_they_are_read(tmp_p
         assert found.rows == pytest.approx({"train": 10.8, "validation": 1.2, "test": 8})
     else:
         assert found.rows == pytest.approx({"train": 14, "validation": 2, "test": 4})
-    assert (found.values, found.outputs) == (35, (2,)) and found.bytes
+    assert (found.inputs[0]["shape"], found.outputs) == ((5, 7, 1), (2,)) and found.bytes
     assert settings.size(given | {"colour": "as-is"}).inputs is None
     missing = given | {"source": {"type": "folders", "folder": str(tmp_path / "none")}}
     assert settings.size(missing).rows is None
@@ -333,9 +333,10 @@ def test_the_size_of_a_full_set_is_known_before_it_is_read():
     common |= {"store": "uint8"}
     mnist = settings.size(common | {"source": {"type": "idx"}})
     assert mnist.rows == {"train": 54000, "validation": 6000, "test": 10000}
-    assert (mnist.values, mnist.outputs, mnist.bytes) == (784, (10,), 70000 * (784 + 8))
+    assert (mnist.outputs, mnist.bytes) == ((10,), 70000 * (784 + 8))
     grey = common | {"source": {"type": "cifar"}, "colour": "grey", "size": [16, 20]}
-    assert (settings.size(grey).train_rows, settings.size(grey).values) == (45000, 320)
+    assert settings.size(grey).train_rows == 45000
+    assert settings.size(grey).inputs[0]["shape"] == (16, 20, 1)
     drawn = common | {"source": {"type": "outlines", "per_class": 100}}
     drawn["split"] = {"validation_fraction": 0.1, "test_fraction": 0.2}
     assert settings.size(drawn).train_rows == pytest.approx(630)

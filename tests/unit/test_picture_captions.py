@@ -502,7 +502,7 @@ def test_settings_decide_the_source_and_the_arrays_without_paths(monkeypatch):
     assert settings.acquisition(simulated) == simulated["source"]
     assert settings.preparation(simulated) == SCENES
     size = settings.size(simulated)
-    assert size.train_rows == 600 and size.values == 256 + 5 * 34
+    assert size.train_rows == 600 and size.inputs[0]["shape"] == (256,)
     read = complete(
         {"source": {"type": "flickr8k", **FILES, "weights_sha256": DIGEST}, "vocabulary": 9}
     )
@@ -512,7 +512,7 @@ def test_settings_decide_the_source_and_the_arrays_without_paths(monkeypatch):
     assert settings.extraction(read) == {key: f"/own/{key}" for key in ("pictures", "weights")}
     assert settings.preparation(read) == FLICKR | {"words": 34, "vocabulary": 9}
     size = settings.size(read)
-    assert size.train_rows is None and size.values == 4096 + 5 * 34
+    assert size.train_rows is None and size.inputs[0]["shape"] == (4096,)
     assert size.inputs[1]["below"] == 4 + 9 and size.outputs == (5, 34)
     assert size.untimed == "the features of the pictures"
     assert settings.size(read | {"vocabulary": None}).outputs is None
