@@ -30,5 +30,5 @@ def require_training_rows(split: Mapping[str, float], rows: str = "row") -> None
 def expected_rows(rows: int, split: Mapping[str, float]) -> dict[str, float]:
     """Return the expected number of `rows` of each side, without sides whose fraction is 0."""
     fractions = {side: split[f"{side}_fraction"] for side in ("validation", "test")}
-    of_sides = {"train": 1 - sum(fractions.values())} | fractions
-    return {side: rows * fraction for side, fraction in of_sides.items() if fraction}
+    sides = {"train": 1 - sum(fractions.values())} | fractions
+    return {side: rows * fraction for side, fraction in sides.items() if fraction}

@@ -15,5 +15,5 @@ def predicting(kind: Kind, workload: str, *further: str) -> list[str]:
     `further` are modules of the kind that are picked too.
     """
     parts = ("queries", "familiarity", *further)
-    of_kind = [kind.module(part) for part in parts if kind.has(part)]
-    return [*of_kind, WORKLOADS[workload].package]
+    modules = [kind.module(part) for part in parts if kind.has(part)]
+    return [*modules, WORKLOADS[workload].package]

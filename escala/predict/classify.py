@@ -104,9 +104,9 @@ def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
         numbers = np.ravel(outputs)
         names = [f"predicted_{place}" for place in range(1, len(numbers) + 1)]
         return dict(zip(names if len(numbers) > 1 else ["predicted"], numbers, strict=True))
-    of_classes = zip(classes, outputs, strict=True)
+    by_class = zip(classes, outputs, strict=True)
     return {"predicted": classes[int(np.argmax(outputs))]} | {
-        f"probability_{name}": probability for name, probability in of_classes
+        f"probability_{name}": probability for name, probability in by_class
     }
 
 

@@ -46,10 +46,10 @@ def prepare(
             }
             for side, given in preparation["sides"].items()
         }
-        for of_side in arrays.values():
-            targets = of_side[TARGETS]
+        for group in arrays.values():
+            targets = group[TARGETS]
             if classes and targets.shape[1:] in ((), (1,)):  # One class in each row.
-                of_side[TARGETS] = np.asarray(targets).reshape(-1).astype(np.int64)
+                group[TARGETS] = np.asarray(targets).reshape(-1).astype(np.int64)
         rows = {side: np.arange(len(given[TARGETS])) for side, given in arrays.items()}
         divided = _divided(where, arrays["train"][TARGETS], preparation, seed)
         rows |= divided

@@ -50,11 +50,11 @@ def _divided(found: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
         words = re.findall(r"[A-Za-z0-9]+", spaced)
         side = next((_SIDES[w.lower()] for w in words if w.lower() in _SIDES), "train")
         rest = [w for w in words if w.lower() not in _SIDES]
-        of_side = sides.setdefault(side, {"inputs": {}, "targets": []})
+        group = sides.setdefault(side, {"inputs": {}, "targets": []})
         if _TARGETS & {w.lower() for w in rest}:
-            of_side["targets"].append(place)
+            group["targets"].append(place)
         else:
-            of_side["inputs"]["-".join(rest)[:64] or "x"] = place
+            group["inputs"]["-".join(rest)[:64] or "x"] = place
     for side in sides.values():
         if len(side["targets"]) != 1 or not side["inputs"]:
             raise _unclear(found, data)

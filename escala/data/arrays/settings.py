@@ -80,7 +80,7 @@ def size(settings: Mapping[str, Any]) -> Size:
         headers = _headers(settings)
     except InputError:
         return Size()
-    rows = {side: of_side[TARGETS].shape[0] for side, of_side in headers.items()}
+    rows = {side: arrays[TARGETS].shape[0] for side, arrays in headers.items()}
     rows = expected_rows(rows.pop("train"), _split(settings)) | rows
     inputs = tuple(
         {"name": key, "shape": found.shape[1:], "dtype": found.dtype.name}

@@ -65,8 +65,8 @@ def prepare(
     if preparation["provenance"] == "simulated":
         agreement = sum(counts(references, first) for first, *references in captions["test"])
         trained = {each["name"] for each in described["train"]}
-        of_trained = float(np.mean([each["name"] in trained for each in described["test"]]))
-        more = {"baselines": {"grammar": bleu(agreement)}, "trained_scenes": of_trained}
+        repeated = float(np.mean([each["name"] in trained for each in described["test"]]))
+        more = {"baselines": {"grammar": bleu(agreement)}, "trained_scenes": repeated}
     else:
         more = {"weights_sha256": preparation["weights_sha256"]}
     return write_split(

@@ -21,22 +21,22 @@ def sides(tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]:
     """
     names = {side: [line.strip() for _, line in _lines(file)] for side, file in lists.items()}
     known: dict[str, str] = {}
-    for side, of_side in names.items():
-        if not of_side:
+    for side, listed in names.items():
+        if not listed:
             file = lists[side]
             raise InputError(file, file.name, "names no picture", "write a file name a line")
-        for name in of_side:
+        for name in listed:
             if name in known:
                 reason = f"is already in the list {lists[known[name]].name}"
                 raise InputError(lists[side], name, reason, "keep it in one line of one list")
             known[name] = side
     captions = _captions(tokens)
     described = {
-        side: [{"name": name, "captions": captions.get(name, [])} for name in of_side]
-        for side, of_side in names.items()
+        side: [{"name": name, "captions": captions.get(name, [])} for name in listed]
+        for side, listed in names.items()
     }
-    for side, of_side in described.items():
-        few = [each["name"] for each in of_side if len(each["captions"]) != CAPTIONS]
+    for side, listed in described.items():
+        few = [each["name"] for each in listed if len(each["captions"]) != CAPTIONS]
         reason = f"is in the list {lists[side].name}, and does not have {CAPTIONS} captions"
         _refuse(tokens, few, reason, "add them, or take it from the list")
     return described
@@ -49,11 +49,11 @@ def files(described: Mapping[str, list[dict]], pictures: Path) -> dict[str, Path
     """
     if not pictures.is_dir():
         raise InputError(pictures, pictures.name, "no such folder", OFFICIAL)
-    for side, of_side in described.items():
-        absent = [each["name"] for each in of_side if not (pictures / each["name"]).is_file()]
+    for side, listed in described.items():
+        absent = [each["name"] for each in listed if not (pictures / each["name"]).is_file()]
         reason = f"is in the list of the side {side}, and is not in the folder"
         _refuse(pictures, absent, reason, "add it, or take it from the list")
-    names = sorted(each["name"] for of_side in described.values() for each in of_side)
+    names = sorted(each["name"] for listed in described.values() for each in listed)
     return {name: pictures / name for name in names}
 
 
@@ -73,7 +73,9 @@ def _captions(file: Path) -> dict[str, list[str]]:
             reason, remedy = "stands twice in the file", "give each caption of a picture its own "
             raise InputError(file, f"line {number}: {key}", reason, f"{remedy}number")
         numbered[name][int(place)] = caption
-    return {name: [caption for _, caption in sorted(of.items())] for name, of in numbered.items()}
+    return {
+        name: [caption for _, caption in sorted(texts.items())] for name, texts in numbered.items()
+    }
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:

@@ -195,8 +195,8 @@ def _balanced_first(
                 writer.append(rows[side[first : first + size]])
     whole.unlink()
     sides = {
-        side: (labels[of_side], origins[of_side])
-        for side, of_side in (("train", parts.train), ("test", parts.test))
+        side: (labels[selected], origins[selected])
+        for side, selected in (("train", parts.train), ("test", parts.test))
     }
     return Made(sides, parts.single_group_classes, _count(labels[parts.train], classes))
 

@@ -72,8 +72,8 @@ class Familiarity:
             bits[label] = np.packbits(known)
         everything, fractions, far = knowing(classes > 0), [], []
         for label, rows in held_out.items():
-            of_class = np.unpackbits(bits[label]) if label in bits else np.uint8(0)
-            others, unrelated = knowing(classes > of_class), []
+            inside = np.unpackbits(bits[label]) if label in bits else np.uint8(0)
+            others, unrelated = knowing(classes > inside), []
             for row in rows:
                 fraction = everything.fraction(row)
                 if not np.isnan(fraction):

@@ -38,13 +38,13 @@ def prepare(
     given = {f"{side}_fraction": 0 for side in arrays}
     rows = {side: np.arange(len(labels)) for side, (_, labels) in arrays.items()}
     divided = stratified(np.asarray(arrays["train"][1]), split | given, content["classes"], seed)
-    rows = divided | {side: of_side for side, of_side in rows.items() if side != "train"}
+    rows = divided | {side: selected for side, selected in rows.items() if side != "train"}
     store = np.dtype(preparation["store"])
     sides = {}
-    for side, of_side in rows.items():
+    for side, selected in rows.items():
         images, labels = arrays.get(side, arrays["train"])
-        stored = {"image": _stored(images, of_side, store)}
-        sides[side] = Side(stored, np.asarray(labels)[of_side])
+        stored = {"image": _stored(images, selected, store)}
+        sides[side] = Side(stored, np.asarray(labels)[selected])
     return write_split(
         output,
         sides,

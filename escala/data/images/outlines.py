@@ -16,13 +16,15 @@ POINTS, FORMS = 160, 2021
 #: How far the harmonics of classes lie apart, and those of single outlines of one class at
 #: difficulty 1, as fractions of the radius.
 BETWEEN, WITHIN = 0.10, 0.14
+#: Pictures that are yielded at a time.
+ROWS = 512
 #: Higher harmonics are smaller, so that outlines are smooth.
 _ORDERS = np.sqrt(np.arange(1, HARMONICS + 1))
 _ANGLES = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
 
 
 def outlines(
-    per_class: int, size: tuple[int, int], difficulty: float, seed: int, rows: int = 512
+    per_class: int, size: tuple[int, int], difficulty: float, seed: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield pictures and classes, some at a time; classes take turns.
 
@@ -31,8 +33,8 @@ def outlines(
     """
     random = np.random.default_rng(seed)
     labels = np.tile(np.arange(OUTLINES), per_class)
-    for begin in range(0, len(labels), rows):
-        classes = labels[begin : begin + rows]
+    for begin in range(0, len(labels), ROWS):
+        classes = labels[begin : begin + ROWS]
         radii = radii_of(classes, difficulty, random)
         pictures = [_draw(each, size, random) for each in radii]
         yield np.stack(pictures)[..., None], classes
@@ -40,9 +42,9 @@ def outlines(
 
 def radii_of(labels: np.ndarray, difficulty: float, random: np.random.Generator) -> np.ndarray:
     """Return the radii of outlines of these classes, float64 (outlines, POINTS), about 1."""
-    of_outlines = random.normal(0, WITHIN * difficulty, (len(labels), 2, HARMONICS)) / _ORDERS
+    single = random.normal(0, WITHIN * difficulty, (len(labels), 2, HARMONICS)) / _ORDERS
     forms = np.random.default_rng(FORMS).normal(0, BETWEEN, (OUTLINES, 2, HARMONICS)) / _ORDERS
-    harmonics = forms[labels] + of_outlines
+    harmonics = forms[labels] + single
     orders = np.arange(2, HARMONICS + 2)[:, None] * _ANGLES
     radii = 1 + harmonics[:, 0] @ np.cos(orders) + harmonics[:, 1] @ np.sin(orders)
     return np.maximum(radii, 0.2)

@@ -178,8 +178,8 @@ def listed(folder: Path) -> tuple[dict[str, int], int]:
     sides = sides_of(folder)
     classes = classes_of(sides["train"])
     pictures = {
-        side: sum(len(list(files_of(of_side / name))) for name in folders_of(of_side))
-        for side, of_side in sides.items()
+        side: sum(len(list(files_of(inner / name))) for name in folders_of(inner))
+        for side, inner in sides.items()
     }
     return pictures, len(classes)
 

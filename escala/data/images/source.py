@@ -41,7 +41,7 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     with ExitStack() as files:
         writers: dict[str, ArrayWriter] = {}
         shape = None
-        for side, pictures, of_pictures in parts:
+        for side, pictures, found in parts:
             pictures = brought_to(pictures, acquisition["colour"], size)
             shape = shape or pictures.shape[1:]
             _require_shape(inputs[0] if inputs else folder, pictures.shape[1:], shape)
@@ -49,16 +49,16 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
                 path = folder / f"{side}_images.npy"
                 writers[side] = files.enter_context(written(path, shape, np.uint8))
             writers[side].append(pictures)
-            labels.setdefault(side, []).append(of_pictures)
+            labels.setdefault(side, []).append(found)
     numbers = {side: np.concatenate(blocks) for side, blocks in labels.items()}
-    for side, of_side in numbers.items():
-        if not len(of_side):
+    for side, group in numbers.items():
+        if not len(group):
             raise InputError(inputs[0], f"side {side}", "holds no picture", "give some")
     named = classes or _numbered(inputs[-1], np.concatenate(list(numbers.values())))
     if len(named) < 2:
         raise InputError(inputs[-1], named, "is one class only", "give pictures of two or more")
-    for side, of_side in numbers.items():
-        np.save(folder / f"{side}_labels.npy", of_side.astype(np.int64), allow_pickle=False)
+    for side, group in numbers.items():
+        np.save(folder / f"{side}_labels.npy", group.astype(np.int64), allow_pickle=False)
     write_json(folder / "images.json", {"classes": named, "sides": list(numbers)})
 
 
@@ -99,18 +99,18 @@ def _read(
 def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[list[str], Pictures]:
     sides = sides_of(folder)
     classes = classes_of(sides["train"])
-    for of_side in sides.values():
-        others = sorted(set(classes_of(of_side)) - set(classes))
+    for inner in sides.values():
+        others = sorted(set(classes_of(inner)) - set(classes))
         if others:
             reason, remedy = "is no class of the training side", "add it there, or take it away"
-            raise InputError(of_side, others, reason, remedy)
+            raise InputError(inner, others, reason, remedy)
 
     def read() -> Pictures:
         shape = None
-        for side, of_side in sides.items():
-            present = (name for name in classes if (of_side / name).is_dir())
+        for side, inner in sides.items():
+            present = (name for name in classes if (inner / name).is_dir())
             for name in present:
-                paths = list(files_of(of_side / name))
+                paths = list(files_of(inner / name))
                 for path in tqdm(paths, desc=f"{side} {name}", disable=None):
                     picture = read_picture(path, colour, size)
                     shape = shape or picture.shape

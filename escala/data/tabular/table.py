@@ -113,22 +113,22 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
     return Columns(tuple(names), header, labelled=len(fields) > len(names))
 
 
-def blocks(path: Path, of: Columns) -> Iterator[Block]:
+def blocks(path: Path, form: Columns) -> Iterator[Block]:
     """Yield the rows of a CSV file, some at a time.
 
     A row with more or fewer columns than the first, a feature that is no finite number, and a NUL
     character are refused with the line.
     """
-    rows, width = _rows(path), len(of.features)
-    if of.header:
+    rows, width = _rows(path), len(form.features)
+    if form.header:
         next(rows)
     most = max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // width))
     empty = True
     while True:
         features, labels, lines = np.empty((most, width)), [], []
         for line, fields in islice(rows, most):
-            features[len(lines)] = _features(path, of, line, fields)
-            labels.append(class_name(fields[-1]) if of.labelled else "")
+            features[len(lines)] = _features(path, form, line, fields)
+            labels.append(class_name(fields[-1]) if form.labelled else "")
             lines.append(line)
         if not lines:
             break
@@ -151,15 +151,15 @@ def sample(name: Literal["breast_cancer", "digits"]) -> tuple[np.ndarray, np.nda
     return found.data.astype(np.float64), labels, names
 
 
-def _features(path: Path, of: Columns, line: int, fields: list[str]) -> list[float]:
+def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[float]:
     """Return the numbers of a row, NaN where a value is missing; refuse it as `blocks`."""
     together = "".join(fields)
     if "\0" in together:
         place = next(n for n, field in enumerate(fields, start=1) if "\0" in field)
         raise InputError(path, f"line {line}, column {place}", *_NUL)
-    if len(fields) != of.count:
-        raise _unequal(path, of, line, fields)
-    features = fields[: len(of.features)]
+    if len(fields) != form.count:
+        raise _unequal(path, form, line, fields)
+    features = fields[: len(form.features)]
     # `float` reads these, and most other programs do not: digits of other scripts, and 1_000.
     if together.isascii() and "_" not in together:
         try:
@@ -174,7 +174,7 @@ def _features(path: Path, of: Columns, line: int, fields: list[str]) -> list[flo
         try:
             numbers.append(number(value))
         except ValueError:
-            where = f"line {line}, column {place + 1}, {of.features[place]}"
+            where = f"line {line}, column {place + 1}, {form.features[place]}"
             remedy = "write features as numbers, leave missing ones empty, and put the class last"
             if value.strip().lower() in BOOLEANS:
                 remedy = "write 1 for true and 0 for false"
@@ -185,17 +185,17 @@ def _features(path: Path, of: Columns, line: int, fields: list[str]) -> list[flo
     return numbers
 
 
-def _unequal(path: Path, of: Columns, line: int, fields: list[str]) -> InputError:
+def _unequal(path: Path, form: Columns, line: int, fields: list[str]) -> InputError:
     """Return the error for a row with more or fewer columns than the first."""
-    first = "header" if of.header else "first row"
+    first = "header" if form.header else "first row"
     remedy = "give every row the same columns"
-    if len(fields) > of.count:
+    if len(fields) > form.count:
         remedy = "put fields that hold a comma into quotes"
         if not fields[-1].strip():
             remedy = "remove the comma at its end"
-        elif of.header and len(fields) == of.count + 1:
+        elif form.header and len(fields) == form.count + 1:
             remedy = f"{remedy}, or leave out names of rows (R: row.names=FALSE)"
-    reason = f"has {len(fields)} columns, and the {first} has {of.count}"
+    reason = f"has {len(fields)} columns, and the {first} has {form.count}"
     return InputError(path, f"line {line}", reason, remedy)
 
 

@@ -241,10 +241,10 @@ def _text(body: str | bytes) -> str:
     return body if isinstance(body, str) else body.decode("utf-8", "replace")
 
 
-def excerpt(text: str, limit: int = 120) -> str:
+def excerpt(text: str) -> str:
     """Return an answer as one short line, without the API key, which NCBI repeats in some."""
     plain = " ".join(re.sub(r"<[^>]*>", " ", _without_key(text)).split())
-    return plain[:limit] or "nothing"
+    return plain[:120] or "nothing"
 
 
 def _without_key(text: str) -> str:

@@ -130,30 +130,25 @@ def _linked(matrix: sparse.csr_matrix, threshold: float) -> np.ndarray:
     """Return a number for every row; rows connected by a chain of similar pairs share it."""
     component = np.arange(matrix.shape[0])
     for first, block in _similarities(matrix, matrix):
-        of_rows = component[first : first + len(block)]
-        near = (block >= np.float32(threshold)) & (of_rows[:, None] != component)
+        components = component[first : first + len(block)]
+        near = (block >= np.float32(threshold)) & (components[:, None] != component)
         row, column = np.nonzero(near)
-        ends = of_rows[row], component[column]
+        ends = components[row], component[column]
         size = len(component), len(component)
         links = sparse.coo_matrix((np.ones(len(row), np.bool_), ends), shape=size)
         component = connected_components(links, directed=False)[1][component]
     return component
 
 
-def nearest(
-    matrix: sparse.csr_matrix, train: np.ndarray, test: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the training genome, of any class, that is most similar to each test genome.
+def nearest(matrix: sparse.csr_matrix, train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Return the similarity of each test genome to the most similar training genome of any class.
 
-    It is the similarity, float32 of shape (len(test),), 0 without a common k-mer, and the number of
-    the training genome, the first one among equals. `train` has one number at least.
+    It is float32 of shape (len(test),), 0 without a common k-mer. `train` has one number at least.
     """
-    similarity, place = np.zeros(len(test), np.float32), np.zeros(len(test), np.int64)
+    similarity = np.zeros(len(test), np.float32)
     for first, block in _similarities(matrix[test], matrix[train]):
-        part = slice(first, first + len(block))
-        place[part] = block.argmax(axis=1)
-        similarity[part] = block.max(axis=1)
-    return similarity, train[place]
+        similarity[first : first + len(block)] = block.max(axis=1)
+    return similarity
 
 
 def leakage(similarity: np.ndarray, threshold: float) -> float:
@@ -179,7 +174,7 @@ def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
     matrix = Sketches.load(sketches).matrix()
     known = genomes >= 0
     known[known] = np.diff(matrix.indptr)[genomes[known]] > 0
-    found[known], _ = nearest(matrix, np.unique(train[train >= 0]), genomes[known])
+    found[known] = nearest(matrix, np.unique(train[train >= 0]), genomes[known])
     with atomic(output) as temporary:
         np.save(temporary, found[place], allow_pickle=False)
     return found[place]
