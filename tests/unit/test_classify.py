@@ -15,7 +15,7 @@ from escala.core.files import write_json
 from escala.data import KINDS
 from escala.data.base import Spec
 from escala.data.encode import encode, letters, reverse_complement
-from escala.data.genomes import familiarity, queries
+from escala.data.genomes import familiarity
 from escala.data.queries import Query
 from escala.predict import classify
 from escala.workloads import Classifier, workload
@@ -106,12 +106,6 @@ def test_either_strand_and_case_is_familiar_and_what_is_strange_is_flagged(run):
     assert (table["false_alarm_rate"] <= 0.05).all()
     assert set(table.loc[flagged, "likeness"]) == {"far"}
     assert set(table.loc[~flagged, "likeness"]) == {"familiar"}
-
-
-def test_a_very_long_record_is_sampled_evenly(run):
-    half = LENGTH * queries.WINDOWS
-    row = predicted(run, f">long\n{'A' * half}{'C' * half}\n").loc["long"]
-    assert row["probability_X"] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("strands", [False, True])

@@ -126,13 +126,6 @@ def test_a_motif_of_ones_own_is_read(tmp_path, form, text):
     np.testing.assert_allclose(described["motif"], expected)
 
 
-def test_u_in_an_rna_motif_is_read_as_t(tmp_path):
-    (tmp_path / "dna").write_text(MEME)
-    (tmp_path / "rna").write_text(MEME.replace("ACGT", "ACGU").replace("T 0.3", "U 0.3"))
-    dna, rna = (read_motif(tmp_path / name, "meme") for name in ("dna", "rna"))
-    np.testing.assert_array_equal(rna, dna)
-
-
 @pytest.mark.parametrize("sites", ["", "nsites= 1", "nsites= 20 ", "nsites=17 E= 4.1e-009"])
 def test_probabilities_of_a_meme_file_are_kept_whatever_the_number_of_sites(tmp_path, sites):
     rows = [[0.02, 0.93, 0.03, 0.02], [0.125, 0.125, 0.125, 0.625], [0.333333, 0, 0.666667, 0]]
@@ -191,11 +184,6 @@ def test_a_file_that_holds_no_motif_is_refused(tmp_path, form, text, message):
     with pytest.raises(InputError) as refused:
         read_motif(path, form)
     assert message in str(refused.value) and str(path) in str(refused.value)
-
-
-def test_a_motif_longer_than_a_sequence_is_refused(tmp_path):
-    with pytest.raises(InputError, match="less than the 10 letters of the motif"):
-        arrays.prepare("d", SIMULATED | {"length": 9}, 1, {}, tmp_path)
 
 
 def test_a_change_of_the_code_of_genomes_does_not_make_the_arrays_of_motifs_again():

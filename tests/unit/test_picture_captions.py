@@ -32,7 +32,6 @@ from escala.data.captions.words import (
     SPECIAL,
     START,
     UNKNOWN,
-    numbered,
     words_of,
 )
 from escala.experiment.schema import completed, with_python_patterns
@@ -68,13 +67,6 @@ LISTS = {"train": ["c.jpg", "a.jpg", "b.jpg"], "validation": ["d.jpg"], "test": 
 )
 def test_words_are_letters_in_lower_case(caption, words):
     assert words_of(caption) == words
-
-
-def test_targets_are_the_words_that_follow():
-    words, following = numbered([["dog", "runs"], [], ["cat"]], {"dog": 4, "runs": 5}, 4)
-    assert words.dtype == following.dtype == np.uint16
-    assert words.tolist() == [[START, 4, 5, 0], [START, 0, 0, 0], [START, UNKNOWN, 0, 0]]
-    assert following.tolist() == [[4, 5, END, 0], [END, 0, 0, 0], [UNKNOWN, END, 0, 0]]
 
 
 # Simulated scenes.
@@ -532,11 +524,3 @@ def test_the_settings_know_the_number_of_words_of_the_grammar(scenes_split):
     described = Arrays(scenes_split).description
     found = settings.size(complete({"source": {"type": "simulated"}}))
     assert described["inputs"][1]["below"] == found.inputs[1]["below"]
-
-
-def test_one_list_for_two_sides_is_refused():
-    source_of = {"type": "flickr8k", **FILES, "weights_sha256": DIGEST}
-    settings.check({"source": source_of})
-    settings.check({"source": {"type": "simulated"}})
-    with pytest.raises(InputError, match=r"source\.test.*list of the side train"):
-        settings.check({"source": source_of | {"test": FILES["train"]}})

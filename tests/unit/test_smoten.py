@@ -21,7 +21,6 @@ from escala.data.genomes.prepare.smoten import (
     new_rows,
     rough_distances,
     value_counts,
-    within_reach,
 )
 
 MIB = 2**20
@@ -194,21 +193,6 @@ def test_distances_from_products_keep_to_their_error(rate):
     assert rough.dtype == np.float32
     assert (np.abs(rough - exact) <= columns.relative_error * exact).all()
     assert columns.relative_error < 1e-4
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    rows=st.integers(1, 60),
-    count=st.integers(1, 8),
-    apart=st.sampled_from([0.0, 0.5, 3.0]),
-)
-def test_the_nearest_are_within_reach_whatever_the_errors(seed, rows, count, apart):
-    random, error = np.random.default_rng(seed), 1e-4
-    exact = 7 * (1 + error * apart * random.random(rows))
-    rough = (exact * random.choice([1 - error, 1 + error], rows)).astype(np.float32)
-    # Leave room for the rounding to float32 itself.
-    reach = within_reach(rough, count, error + 2**-23)
-    assert set(np.argsort(exact)[:count]) <= set(reach)
 
 
 @pytest.mark.parametrize("k", [1, 11, 300])

@@ -53,13 +53,6 @@ def test_either_refused_or_every_row_once_and_each_class_on_both_sides(counts, f
         assert abs((labels[test] == label).sum() - count * fraction) < 2
 
 
-def test_the_seed_alone_decides_the_rows():
-    counts = [40, 30, 20]
-    labels = labelled(counts)
-    one, again, other = (stratified_split(labels, names(counts), 0.3, s).test for s in (4, 4, 5))
-    assert one.tolist() == again.tolist() != other.tolist()
-
-
 @pytest.mark.parametrize(
     ("counts", "lacking"),
     [
