@@ -1,81 +1,62 @@
-"""Kinds of datasets. Each kind is a folder of this package.
-
-An experiment may also name a folder outside the project by its path.
+"""Kinds of datasets. Each kind is a folder of this package, or one outside the project.
 
 A kind is found by its `kind.yaml`, which declares it without importing anything:
 
-`description`
-    one sentence on the data;
-`settings`
-    the JSON Schema of `datasets.NAME` in an experiment. `kind` and `split.seeds` are common to all
-    kinds and are added to it. It may refer to `#/$defs/name` and `#/$defs/count_by_class`;
-`files`
-    names of all files that preparation writes beside `dataset.json`;
-`audits`
-    optional: what the kind's own rules compute in addition, `CLASSES` or `LEAKAGE`.
+`description` : one sentence on the data.
+`settings` : the JSON Schema of `datasets.NAME` in an experiment. `kind` and `split.seeds` are
+    common to all kinds and are added to it. It may refer to `#/$defs/name` and
+    `#/$defs/count_by_class`.
+`files` : names of all files that preparation writes beside `dataset.json`.
+`audits` : optional: what the kind's own rules compute in addition, `CLASSES` or `LEAKAGE`.
 
-A kind has the name of its folder, with `-` for `_`. Its modules have fixed names:
+A kind has the name of its folder, with `-` for `_`. Its modules have fixed names. What of a user's
+input they cannot use is an `InputError`.
 
 `settings`, which the workflow imports at every start, so it imports no heavy library. It reads the
-paths of an experiment with `escala.data.paths`:
-    `check(settings)`
-        raise an `InputError` for what the schema cannot express;
-    `preparation(settings)`
-        only the settings that the arrays depend on: they determine every measurement;
-    `prepared_from(settings, folder)`
-        the files that preparation reads, by name: the user's files, or files in `folder`, the
-        folder of the dataset;
-    `size(settings)`
-        an `escala.data.size.Size`: the rows of each side, and the form of a row, each None if the
-        settings do not determine it. They serve to estimate the time, the memory and the disk that
-        runs take;
-    `acquisition(settings)`
-        with `source` only: the settings that decide what is acquired, without paths of files;
-    `inputs(settings)`
-        with `source` only: the user's files that acquisition reads.
-    The place of an `InputError` is the key below `datasets.NAME`.
+paths of an experiment with `escala.data.paths`. The place of an `InputError` is the key below
+`datasets.NAME`:
+    `check(settings)` refuses what the schema cannot express;
+    `preparation(settings)` returns only the settings that the arrays depend on: they determine
+        every measurement;
+    `prepared_from(settings, folder)` returns the files that preparation reads, by name: the user's
+        files, or files in `folder`, the folder of the dataset;
+    `size(settings)` returns an `escala.data.size.Size`: the rows of each side, and the form of a
+        row, each None if the settings do not determine it. They serve to estimate the memory and
+        the disk that runs take;
+    `acquisition(settings)`, with `source` only, returns the settings that decide what is acquired,
+        without paths of files, and `inputs(settings)` the user's files that acquisition reads.
 
 `source`, if data must be acquired before any split:
-    `acquire(acquisition, inputs, folder)`
-        fill the empty `folder`, which is `source` in the dataset's folder. The workflow adds a
-        `lock.tsv` with the digest of every file.
+    `acquire(acquisition, inputs, folder)` fills the empty `folder`, which is `source` in the
+        dataset's folder. The workflow adds a `lock.tsv` with the digest of every file.
 
 `arrays`:
-    `prepare(name, preparation, seed, inputs, output)`
-        write the arrays of one split and `dataset.json` into `output`, and return the content of
-        `dataset.json`. `name` is the dataset's, `inputs` are the files of `prepared_from`, by name.
-        `escala.data.splits` offers a function for both. An `InputError` tells what of the user's
-        data cannot be used, and then no `dataset.json` is written.
+    `prepare(name, preparation, seed, inputs, output)` writes the arrays of one split and
+        `dataset.json` into `output`, and returns the content of `dataset.json`. `name` is the
+        dataset's, `inputs` are the files of `prepared_from`. `escala.data.splits` offers a function
+        for both. If it raises, no `dataset.json` is written.
 
 `reader`, if `escala.data.base.Arrays` cannot read these arrays:
-    `Arrays(folder)`
-        a reader with the same attributes and methods.
+    `Arrays(folder)` has the same attributes and methods.
 
 `watch`, if programs read the user's files where they are:
-    `changed(split)`
-        the names of what was changed since it was described.
+    `changed(split)` returns the names of what was changed since it was described.
 
 `queries`, if a user's own data can be predicted:
-    `queries(path, description)`
-        yield a `Query` for each item in a user's file, or raise an `InputError` if the model cannot
-        take it; `description` is the `dataset.json` that the model was trained on.
+    `queries(path, description)` yields a `Query` for each item in a user's file; `description` is
+        the `dataset.json` that the model was trained on.
 
 `familiarity`, if the kind measures how similar a query is to the training rows:
-    `learn(split, output)`
-        write a summary of the training rows of a split, and return it as a `Familiarity`;
-    `Familiarity.load(path)`
-        read it.
+    `learn(split, output)` writes a summary of the training rows of a split, and returns it as a
+        `Familiarity`, which `Familiarity.load(path)` reads.
 
 `fragments`, with `queries` and `familiarity`, if items may be of any length, which is the column
 `letters` of a `Query`:
-    `fragments(split, description)`
-        yield lengths with pieces of the test side, each a `Query` and its label;
-    `inputs(split)`
-        the files that it reads, by name.
+    `fragments(split, description)` yields lengths with pieces of the test side, each a `Query` and
+        its label, and `inputs(split)` returns the files that it reads, by name.
 
 `examples`, if figures show photographs of its test rows (`escala.report.figures`):
-    `pictures(settings)`
-        the folder of the photographs, or None if the dataset has none.
+    `pictures(settings)` returns the folder of the photographs, or None if the dataset has none.
 
 A kind may have further modules, and rules for its own steps, like those of genomes in `rules/`.
 """
