@@ -17,8 +17,8 @@ from escala.record import again, key
 from escala.record.stored import keep_older, may_be_served
 from escala.strategies.base import TIMELINE_FILES
 
-#: Files that a run may leave beside its run.json.
-BESIDE = ("ranks", "predictions.npy", "model.npz", "model.json", "tensorboard", *TIMELINE_FILES)
+#: Files that a run may leave next to its run.json.
+FILES = ("ranks", "predictions.npy", "model.npz", "model.json", "tensorboard", *TIMELINE_FILES)
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
         help="do not run: write that the run ended without a result",
     )
     arguments = parser.parse_args()
-    # Ranks must not go on after Snakemake was killed: it would start the run again beside them.
+    # Ranks must not go on after Snakemake was killed: it would start the run again alongside them.
     die_with_parent()
     request, output = arguments.request, arguments.output
 
@@ -92,7 +92,7 @@ def serve_or_measure(
         return settled and not own_changes.changed(request, data)
 
     probe = request["instrument"]
-    beside = tuple(dict.fromkeys((*BESIDE, *(PROBES[probe].products if probe else ()))))
+    files = tuple(dict.fromkeys((*FILES, *(PROBES[probe].products if probe else ()))))
     names = (base.DESCRIPTION, *base.files(base.description(data)))
     arrays = {name: data / name for name in names}
     works = [key.work(each) for each in (request, *turn["matched_with"])]
@@ -111,8 +111,8 @@ def serve_or_measure(
         probe or "train",
         **common,
         **works[0]._asdict(),
-        outputs={name: output.with_name(name) for name in ("run.json", *beside)},
-        optional=beside,
+        outputs={name: output.with_name(name) for name in ("run.json", *files)},
+        optional=files,
         make=make,
         serve=serve,
     )

@@ -222,7 +222,7 @@ def keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
 
 
 def restore(store: Path, entry: Entry, outputs: Mapping[str, Path]) -> None:
-    """Copy all outputs to temporary paths beside their own, and rename them if none is damaged.
+    """Copy all outputs to temporary paths next to their own, and rename them if none is damaged.
 
     Raises
     ------

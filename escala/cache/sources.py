@@ -12,7 +12,7 @@ A folder outside the project (`escala.core.plugins`) is reached as a whole as so
 modules is. Its files have relative paths, so the place of the folder does not count.
 
 Comments, docstrings, the layout of code and descriptions in schemas change no digest. What is read
-in a module is kept beside its bytecode, and used again while its bytes are the same.
+in a module is kept next to its bytecode, and used again while its bytes are the same.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class _Module:
 
 @cache
 def _kept(path: Path, source: bytes, package: str) -> _Module:
-    """Return the result of `_parsed`, and keep it in a file beside the module's bytecode.
+    """Return the result of `_parsed`, and keep it in a file next to the module's bytecode.
 
     The file is used again as long as its key is the same: a digest of the source, the package, this
     module, and the version of Python. Like bytecode, it is not written if Python is told to write

@@ -56,7 +56,7 @@ def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
             opened.callback(os.close, descriptor)
             _take(descriptor, wait)
         except OSError as error:
-            _say(f"no lock on this machine, so other runs may run beside this one: {error}")
+            _say(f"no lock on this machine, so other runs may run alongside this one: {error}")
             yield
             return
         try:

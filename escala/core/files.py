@@ -22,7 +22,7 @@ _NEW, _REPLACED = os.uname().nodename, "replaced"
 
 @contextmanager
 def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, renamed onto it if the block succeeds.
+    """Yield a temporary path next to `path`, renamed onto it if the block succeeds.
 
     The block may create a file or a directory there. If it raises, the temporary content is removed
     and `path` is as it was. So is the temporary content of earlier writers that were killed. The
@@ -63,7 +63,7 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
 
 
 def _locked_folder(path: Path) -> tuple[Path, int]:
-    """Make a temporary folder beside `path`; return it and the open descriptor of its lock."""
+    """Make a temporary folder next to `path`; return it and the open descriptor of its lock."""
     while True:
         try:
             holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))

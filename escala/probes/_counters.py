@@ -4,7 +4,7 @@
 |---|---|---|
 | `pm_counters` | the whole node and each accelerator of a Cray: `{sysfs}/cray/pm_counters` | J |
 | `rapl` | each processor package, and its memory: `{sysfs}/class/powercap/intel-rapl:*` | µJ |
-| `nvml` | each NVIDIA GPU, beside `rapl` | mJ |
+| `nvml` | each NVIDIA GPU, in addition to `rapl` | mJ |
 
 The counters of a node are complete or unavailable: part of a node is never taken for the whole. A
 `pm_counters` node needs no other source. Zones of `rapl` that are contained in others (cores,

@@ -30,10 +30,10 @@ def summary(
     missing = sorted(within.keys() - samples.keys())
     if missing:
         raise Unavailable(f"node {missing[0]} has no samples of energy")
-    return [_of_node(node, samples[node], **within[node]) for node in sorted(within)]
+    return [_node(node, samples[node], **within[node]) for node in sorted(within)]
 
 
-def _of_node(
+def _node(
     node: int, samples: pd.DataFrame, trained: tuple[float, float], idle: tuple[float, float]
 ) -> dict:
     devices = dict(iter(samples.groupby("device", sort=False)))

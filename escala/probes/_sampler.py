@@ -1,4 +1,4 @@
-"""Sample a node while its ranks run, from one process beside them.
+"""Sample a node while its ranks run, from one process alongside them.
 
 A rank announces itself in the run's `ranks/` folder, by `rank{n}.pid`. The sampler writes
 `node{n}.{probe}.csv` there until all ranks of its node have ended. It starts with the ranks, so it
@@ -87,7 +87,7 @@ def command(module: str, folder: Path, seconds: float, *options: str) -> list[st
     return [sys.executable, "-m", module, str(folder), "--seconds", f"{seconds:g}", *options]
 
 
-def arguments(description: str, option: str, **of_option: object) -> argparse.Namespace:
+def arguments(description: str, option: str, **settings: object) -> argparse.Namespace:
     """Return the arguments of a sampler, with one `option` of its own; it dies with its parent."""
     die_with_parent()
     parser = argparse.ArgumentParser(description=description)
@@ -97,7 +97,7 @@ def arguments(description: str, option: str, **of_option: object) -> argparse.Na
         "--node", type=int, default=node, help="its number, from 0; default: SLURM_NODEID"
     )
     parser.add_argument("--seconds", type=_positive, default=SAMPLE_SECONDS, help="between samples")
-    parser.add_argument(option, **of_option)
+    parser.add_argument(option, **settings)
     return parser.parse_args()
 
 

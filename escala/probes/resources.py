@@ -147,8 +147,8 @@ def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
             epochs = process["epochs"][max(process.get("resumed_after", ()), default=0) :]
             end = epochs and epochs[-1]["began"] + epochs[-1]["train_seconds"]
             own[number] = (epochs[0]["began"], end) if epochs else None
-    of_machine = {processes[number]["boot"]: moments for number, moments in own.items()}
-    return {number: of_machine.get(each["boot"]) for number, each in enumerate(processes)} | own
+    by_machine = {processes[number]["boot"]: moments for number, moments in own.items()}
+    return {number: by_machine.get(each["boot"]) for number, each in enumerate(processes)} | own
 
 
 class Node:

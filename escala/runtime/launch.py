@@ -96,7 +96,7 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
 
 
 def require_host_of_allocation() -> None:
-    """Refuse to measure runs of one node beside an allocation, as in the shell of `salloc`.
+    """Refuse to measure runs of one node outside an allocation, as in the shell of `salloc`.
 
     Raises
     ------
@@ -285,7 +285,7 @@ def _srun(job: str, nodes: int, tasks: int) -> Command:
 def on_each_node(
     launch: Launch, program: Command, environment: Environment, log: Path
 ) -> subprocess.Popen:
-    """Start a program once on each node of a run, beside its ranks."""
+    """Start a program once on each node of a run, alongside its ranks."""
     if launch.launcher == SRUN or len(launch.nodes) > 1:
         step = _srun(launch.job, len(launch.nodes), len(launch.nodes))
         step += ["--overlap", "--mpi=none", f"--job-name={_step_name(launch.job)}"]

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,8 +11,6 @@ from escala.core import hardware
 from escala.core.errors import InputError
 from escala.experiment import Experiment, read
 from escala.experiment.files import ROOT
-
-COUNT = "from escala.core import hardware; print(len(hardware.available_cores()))"
 
 
 def write(folder: Path, **files: object) -> None:
@@ -69,36 +63,3 @@ def test_too_few_cores_by_a_quota_are_refused_with_the_quota(monkeypatch):
     run = next(run for run in experiment.runs if run.layout == "1x2")
     with pytest.raises(InputError, match=r"and 1 are available by a quota .* of 1\.5 cores"):
         experiment.require_cores(run, 1)
-
-
-@pytest.fixture
-def group() -> Iterator[Path]:
-    """A control group of this machine whose quota is one core."""
-    found = next(hardware.control_groups("cpu"), None)
-    if found is None:
-        pytest.skip("no control groups; mount them")
-    version, parent = found
-    folder = parent / f"escala-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-        if version == 1:
-            write(folder, cpu__cfs_period_us=100_000)
-            write(folder, cpu__cfs_quota_us=100_000)
-        else:
-            write(folder, cpu__max="100000 100000")
-    except OSError as error:
-        with suppress(OSError):
-            folder.rmdir()
-        pytest.skip(f"no control group can be made: {error}; run as root")
-    yield folder
-    folder.rmdir()
-
-
-def test_a_process_in_a_group_with_a_quota_of_one_core_has_one_core(group):
-    def enter() -> None:
-        (group / "cgroup.procs").write_text(str(os.getpid()))
-
-    said = subprocess.run(
-        [sys.executable, "-c", COUNT], preexec_fn=enter, capture_output=True, text=True
-    )
-    assert said.stdout.split() == ["1"], said.stderr

@@ -44,10 +44,6 @@ def test_a_signal_is_not_forgotten_where_its_exception_is_dropped(number):
     assert "interrupted" in done.stderr
 
 
-def test_without_a_signal_work_goes_on():
-    assert run(0).stdout == "a result\n"
-
-
 def cleans_up(number: int, **options: object) -> subprocess.CompletedProcess:
     """Run a script that is sent a signal, and again while it cleans up."""
     program = (
