@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from escala.engines.tensorflow.recorders import collectives
+from escala.engines.tensorflow.recorders import collectives, cores
 from escala.engines.tensorflow.recorders.collectives import Call, Timed
 from escala.probes._turns import Blocks
 
@@ -61,17 +61,17 @@ def test_a_call_that_takes_long_once_leaves_no_larger_size_out(monkeypatch):
     """The first call of each size takes a second, and the next one 10 ms."""
     calls = itertools.count()
 
-    def seconds(_, call):
+    def seconds(call):
         return 0.01 if next(calls) % 2 else 1.0
 
     def alone(operation, name, values):
         return values
 
-    monkeypatch.setattr(collectives, "_seconds", seconds)
+    monkeypatch.setattr(cores, "seconds_of", seconds)
     sizes = [1024, 2048, 4096]
     timed = collectives.Timings(alone, sizes, 2, 6.0)
     assert [each["bytes"] for each in timed._entries] == sizes * 2
-    monkeypatch.setattr(collectives, "_seconds", lambda _, call: 1.0)
+    monkeypatch.setattr(cores, "seconds_of", lambda call: 1.0)
     timed = collectives.Timings(alone, sizes, 2, 6.0)
     assert [each["bytes"] for each in timed._entries] == [1024, 1024]
 
@@ -105,8 +105,8 @@ USUAL = 40.0
 @pytest.mark.parametrize("outside", [0.0, 0.5])
 def test_what_computing_loses_by_a_call_is_known(monkeypatch, speed, outside):
     clock = [100.0]
-    monkeypatch.setattr(collectives.time, "perf_counter", lambda: clock[0])
-    computing = collectives._Computing()
+    monkeypatch.setattr(cores.time, "perf_counter", lambda: clock[0])
+    computing = cores.Computing()
     computing._done = 7.0
     times, lost = computing.alongside(Known(clock, computing, 2.0, outside, speed), 3, USUAL)
     assert times == [2.0] * 3
@@ -115,13 +115,13 @@ def test_what_computing_loses_by_a_call_is_known(monkeypatch, speed, outside):
 
 def test_a_rate_is_that_of_calls_after_the_first_ones(monkeypatch):
     clock, calls = [0.0], []
-    monkeypatch.setattr(collectives.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(cores.time, "perf_counter", lambda: clock[0])
 
-    def work(_):
+    def work():
         calls.append(1)
         clock[0] += 0.05 if len(calls) <= 5 else 0.01
 
-    np.testing.assert_allclose(collectives._rates(work, 20.0, 3), [2000.0] * 3)
+    np.testing.assert_allclose(cores._rates(work, 20.0, 3), [2000.0] * 3)
 
 
 class Counted:

@@ -7,18 +7,17 @@ Python takes to call TensorFlow.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from escala.core.files import write_json
 from escala.engines.tensorflow.factors import Factors
+from escala.engines.tensorflow.recorders import cores
 from escala.probes import _threads
 from escala.probes._turns import EXCHANGING, IN_TURNS, Blocks, Turns
 from escala.probes.collectives import (
@@ -37,16 +36,6 @@ from escala.strategies import STRATEGIES
 MOST_CALLS = 20
 #: Skip a size whose single call exceeds so many budgets: the time of all calls of a size.
 _MOST_BUDGETS = 4
-#: Numbers that are copied to measure the memory.
-_COPIED = 2**24
-#: Shape of a product of two factors. Its rows are many, because the model asks for the time of
-#: further rows, without that of writing the result. If the number of inputs were a power of two,
-#: they would compete for the same lines of the cache, and the product would take twice as long.
-_ROWS, _INPUTS, _OUTPUTS = 256, 8000, 128
-_COMPUTED = 256
-#: Time in which calls are made before their rate is measured. In the first ones, the system gives
-#: the memory of the result page by page.
-_WARM_SECONDS = 0.3
 #: Time in which the speed of products without calls is measured, and calls of TensorFlow that do
 #: nothing, by which they become slower too.
 _USUAL_SECONDS, _EMPTY_CALLS = 0.2, 200
@@ -103,7 +92,7 @@ class Timed:
     ):
         self._path, self._variables, self._blocks = path, variables, blocks
         collective = _by_tensorflow if library == TENSORFLOW else _by_horovod
-        core = core_rates(values["rounds"], threads)
+        rates = cores.rates(values["rounds"], threads)
         self._timed = Timings(collective, values["sizes"], values["rounds"], values["seconds"])
         self._timed.before_steps()
         self._timed.meet()
@@ -111,7 +100,7 @@ class Timed:
         self._turns = Turns(
             rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, of_library)
         )
-        self._record = {"library": library, "alone": independent, "core": core}
+        self._record = {"library": library, "alone": independent, "core": rates}
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
         """Return a step that applies a rank's own gradients, or exchanges them before.
@@ -240,7 +229,7 @@ class Timings:
                 call = Call(partial(collective, operation, name), values)
                 call.seconds()  # Connects the ranks.
                 # The shorter one, because a call may once take many times as long.
-                once = self._agree(min(_seconds(Call.seconds, call) for _ in range(2)))
+                once = self._agree(min(cores.seconds_of(call.seconds) for _ in range(2)))
                 count = max(1, min(MOST_CALLS, math.floor(budget / once)))
                 self._entries.append({"operation": operation, "bytes": size})
                 self._calls.append((call, count))
@@ -253,14 +242,14 @@ class Timings:
         for entry in self._entries:
             entry |= {way: [] for way in (ALONE, COMPUTING, SHARES)}
         for _ in range(self._repeats):
-            with _Computing() as computing:
+            with cores.Computing() as computing:
                 usual = computing.rate(_USUAL_SECONDS)
                 self._empty.seconds()
                 _, by_calling = computing.alongside(self._empty, _EMPTY_CALLS, usual)
             for entry, (call, count) in zip(self._entries, self._calls, strict=True):
                 call.seconds()
                 entry[ALONE].append([call.seconds() for _ in range(count)])
-                with _Computing() as computing:
+                with cores.Computing() as computing:
                     call.seconds()
                     found, lost = computing.alongside(call, count, usual)
                 entry[COMPUTING].append(found)
@@ -297,78 +286,3 @@ def _agreement(collective: Collective) -> Callable[[float], float]:
         return float(both[0] / both[1])
 
     return agree
-
-
-def _seconds(call: Callable, argument: Any) -> float:
-    before = time.perf_counter()
-    call(argument)
-    return time.perf_counter() - before
-
-
-class _Computing:
-    """Computes products on the cores of this process in a further thread, within a context."""
-
-    def __enter__(self) -> _Computing:
-        self._done, self._ended = 0, threading.Event()
-        self._thread = threading.Thread(target=self._compute, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _compute(self) -> None:
-        values = np.ones((_COMPUTED, _COMPUTED), np.float32)
-        while not self._ended.is_set():
-            np.dot(values, values)
-            self._done += 1
-
-    def rate(self, seconds: float) -> float:
-        """Return the products per second in some time without calls."""
-        done, start = self._done, time.perf_counter()
-        time.sleep(seconds)
-        return (self._done - done) / (time.perf_counter() - start)
-
-    def alongside(self, call: Call, count: int, usual: float) -> tuple[list[float], float]:
-        """Return the times of so many calls, and the seconds that computing loses by each.
-
-        Parameters
-        ----------
-        usual : products per second without calls.
-        """
-        done, start = self._done, time.perf_counter()
-        found = [call.seconds() for _ in range(count)]
-        lost = time.perf_counter() - start - (self._done - done) / usual
-        return found, lost / count
-
-
-def core_rates(repeats: int, threads: int) -> dict[str, list[float]]:
-    """Return how fast a core copies memory and multiplies two factors, one for each repeat.
-
-    Parameters
-    ----------
-    threads : of a product in this process.
-    """
-    source, target = np.ones(_COPIED, np.float32), np.zeros(_COPIED, np.float32)
-    inputs, outputs = tf.ones((_ROWS, _INPUTS)), tf.ones((_ROWS, _OUTPUTS))
-
-    def copy(_) -> None:
-        np.copyto(target, source)
-
-    def multiply(_) -> None:
-        tf.matmul(inputs, outputs, transpose_a=True)
-
-    operations = 2 * _ROWS * _INPUTS * _OUTPUTS / threads
-    return {
-        "bytes_per_second": _rates(copy, source.nbytes, repeats),
-        "operations_per_second": _rates(multiply, operations, repeats),
-    }
-
-
-def _rates(work: Callable, amount: float, repeats: int) -> list[float]:
-    """Return rates of a call when its memory is in use already, as in a training step."""
-    ready = time.perf_counter() + _WARM_SECONDS
-    while time.perf_counter() < ready:
-        work(None)
-    return [amount / _seconds(work, None) for _ in range(repeats)]

@@ -1,0 +1,104 @@
+"""The speed of the cores of a process, alone and while they also call collectives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+#: Numbers that are copied to measure the memory.
+_COPIED = 2**24
+#: Shape of a product of two factors. Its rows are many, because the model asks for the time of
+#: further rows, without that of writing the result. If the number of inputs were a power of two,
+#: they would compete for the same lines of the cache, and the product would take twice as long.
+_ROWS, _INPUTS, _OUTPUTS = 256, 8000, 128
+_COMPUTED = 256
+#: Time in which calls are made before their rate is measured. In the first ones, the system gives
+#: the memory of the result page by page.
+_WARM_SECONDS = 0.3
+
+
+class Timed(Protocol):
+    """A call that knows its time."""
+
+    def seconds(self) -> float: ...
+
+
+def seconds_of(call: Callable, *arguments: Any) -> float:
+    """Return the time of a call."""
+    before = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - before
+
+
+class Computing:
+    """Computes products on the cores of this process in a further thread, within a context."""
+
+    def __enter__(self) -> Computing:
+        self._done, self._ended = 0, threading.Event()
+        self._thread = threading.Thread(target=self._compute, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _compute(self) -> None:
+        values = np.ones((_COMPUTED, _COMPUTED), np.float32)
+        while not self._ended.is_set():
+            np.dot(values, values)
+            self._done += 1
+
+    def rate(self, seconds: float) -> float:
+        """Return the products per second in some time without calls."""
+        done, start = self._done, time.perf_counter()
+        time.sleep(seconds)
+        return (self._done - done) / (time.perf_counter() - start)
+
+    def alongside(self, call: Timed, count: int, usual: float) -> tuple[list[float], float]:
+        """Return the times of so many calls, and the seconds that computing loses by each.
+
+        Parameters
+        ----------
+        usual : products per second without calls.
+        """
+        done, start = self._done, time.perf_counter()
+        found = [call.seconds() for _ in range(count)]
+        lost = time.perf_counter() - start - (self._done - done) / usual
+        return found, lost / count
+
+
+def rates(repeats: int, threads: int) -> dict[str, list[float]]:
+    """Return how fast a core copies memory and multiplies two factors, one for each repeat.
+
+    Parameters
+    ----------
+    threads : of a product in this process.
+    """
+    source, target = np.ones(_COPIED, np.float32), np.zeros(_COPIED, np.float32)
+    inputs, outputs = tf.ones((_ROWS, _INPUTS)), tf.ones((_ROWS, _OUTPUTS))
+
+    def copy() -> None:
+        np.copyto(target, source)
+
+    def multiply() -> None:
+        tf.matmul(inputs, outputs, transpose_a=True)
+
+    operations = 2 * _ROWS * _INPUTS * _OUTPUTS / threads
+    return {
+        "bytes_per_second": _rates(copy, source.nbytes, repeats),
+        "operations_per_second": _rates(multiply, operations, repeats),
+    }
+
+
+def _rates(work: Callable, amount: float, repeats: int) -> list[float]:
+    """Return rates of a call when its memory is in use already, as in a training step."""
+    ready = time.perf_counter() + _WARM_SECONDS
+    while time.perf_counter() < ready:
+        work()
+    return [amount / seconds_of(work) for _ in range(repeats)]
