@@ -15,6 +15,8 @@ from escala.engines.tensorflow.dense_operations import compiled
 LEAST_WEIGHTS = 2**16
 #: The knob that needs no compiler.
 INSTEAD = "optimizer: fused"
+#: The arguments of `update` that are matrices.
+_FACTORED = "kernel", "mean_square", "inputs", "output_gradients"
 
 
 def update(
@@ -53,13 +55,8 @@ def update(
     ValueError : the shapes do not fit.
     Unavailable : the operation cannot be compiled or loaded.
     """
-    given = {
-        "kernel": kernel,
-        "mean_square": mean_square,
-        "inputs": inputs,
-        "output_gradients": output_gradients,
-    }
-    for name, each in given.items():
+    given = kernel, mean_square, inputs, output_gradients
+    for name, each in zip(_FACTORED, given, strict=True):
         if each.dtype != tf.float32:
             raise TypeError(f"{name} is {each.dtype.name}; the update computes with float32 only")
         if each.shape.rank not in (None, 2):
