@@ -80,16 +80,6 @@ def test_ranks_find_the_environments_own_mpi(strategy, monkeypatch):
     assert launch.environment(strategy, KNOBS)["LD_LIBRARY_PATH"] == f"{sys.prefix}/lib"
 
 
-@pytest.mark.parametrize(("user", "told"), [(0, True), (1000, False)])
-def test_open_mpi_is_told_to_run_as_root_only_where_it_does(monkeypatch, user, told):
-    monkeypatch.setattr(os, "geteuid", lambda: user)
-    environment = launch.environment("horovod-mpi", KNOBS)
-    assert [name for name in environment if "AS_ROOT" in name] == [
-        "OMPI_ALLOW_RUN_AS_ROOT",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
-    ] * told
-
-
 def test_horovods_knobs_reach_it_and_absent_ones_leave_its_own():
     plain = launch.environment("horovod-gloo", KNOBS)
     assert "HOROVOD_AUTOTUNE" not in plain

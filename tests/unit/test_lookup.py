@@ -5,15 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from fixtures_runs import CLASSES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow.keras import layers
 
 from escala.engines.tensorflow.lookup import TABLE_BYTES, Lookup
 from escala.training.data import digest
-from escala.workloads import load
-from escala.workloads.models import WEIGHTS, describe
 from escala.workloads.virus_cnn import model as virus_cnn
 
 #: Of the largest value: sums of some hundred float32 numbers, taken in another order.
@@ -96,7 +93,7 @@ def test_outputs_and_gradients_are_those_of_the_plain_layers(
     assert_equal(results(found_of, codes, upstream), results(expected_of, codes, upstream))
 
 
-@pytest.mark.parametrize("length", range(36, 44))
+@pytest.mark.parametrize("length", range(36, 40))
 @pytest.mark.parametrize(
     ("way", "table_bytes"),
     [("lookup-table", TABLE_BYTES), ("lookup-table", 2**16), ("lookup-operation", TABLE_BYTES)],
@@ -150,18 +147,6 @@ def test_weights_have_the_same_names_shapes_order_and_initial_values():
         assert by_lookup.output_shape == by_layers.output_shape
 
 
-@pytest.mark.parametrize(
-    "ways", [("layers", "lookup-table"), ("lookup-table", "layers")], ids="-".join
-)
-def test_weights_go_both_ways(ways):
-    random = np.random.default_rng(1)
-    one, other = (virus_cnn.network(101, 5, stem) for stem in ways)
-    codes = letters(random, 20, 101)
-    train(one, codes, random.integers(0, 5, 20), steps=3)
-    other.set_weights(one.get_weights())
-    np.testing.assert_allclose(other(codes), one(codes), rtol=TOLERANCE, atol=TOLERANCE)
-
-
 def train(model: tf.keras.Model, codes: np.ndarray, labels: np.ndarray, steps: int) -> np.ndarray:
     """Train on batches of 16 rows in turn; return the loss of each step."""
     optimizer = virus_cnn.optimizer({}, LEARNING_RATE, {"optimizer": "keras"})
@@ -191,31 +176,6 @@ def test_fifty_steps_follow_the_loss_of_the_plain_layers(length):
     expected, found = (train(model, codes, labels, STEPS) for model in (by_layers, by_lookup))
     assert expected[-1] < 0.95 * expected[0]
     np.testing.assert_allclose(found, expected, rtol=CURVE_TOLERANCE)
-
-
-def test_a_kept_model_classifies_as_one_of_plain_layers(tmp_path):
-    random = np.random.default_rng(2)
-    model, codes = virus_cnn.network(61, 5, "lookup-table"), letters(random, 300, 61)
-    model.set_weights(drawn(model, random))
-    np.savez(tmp_path / WEIGHTS, *model.get_weights())
-    data = {
-        "classes": CLASSES,
-        "inputs": [{"name": "codes", "shape": [61], "dtype": "uint8"}],
-        "targets": {"name": "labels", "shape": [], "dtype": "int64"},
-        "sha256": {},
-    }
-    describe(
-        tmp_path,
-        "virus-cnn",
-        {"convolution": "lookup-table"},
-        {},
-        data,
-        digest(model.get_weights()),
-    )
-    by_layers = virus_cnn.network(61, 5)
-    by_layers.set_weights(model.get_weights())
-    found = load(tmp_path).probabilities(codes)
-    np.testing.assert_allclose(found, by_layers(codes), rtol=1e-4, atol=TOLERANCE)
 
 
 def with_layer(place: int, layer: layers.Layer) -> list[layers.Layer]:

@@ -155,15 +155,6 @@ def test_codes_of_another_form_are_refused(tmp_path, wrong):
 
 
 @pytest.mark.parametrize("name", OF_GENOMES)
-def test_a_kept_model_is_numbers_and_nothing_else(tmp_path, name):
-    kept(tmp_path, name)
-    members = zipfile.ZipFile(tmp_path / "model.npz").namelist()
-    with np.load(tmp_path / "model.npz", allow_pickle=False) as stored:
-        assert {f"{key}.npy" for key in stored} == set(members)
-        assert all(stored[key].dtype.kind == "f" for key in stored)
-
-
-@pytest.mark.parametrize("name", OF_GENOMES)
 def test_every_setting_is_declared_with_its_meaning_and_a_default(name):
     schema = WORKLOADS[name].settings
     Draft202012Validator.check_schema(schema)
