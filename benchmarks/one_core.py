@@ -49,7 +49,7 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
     import tensorflow as tf
 
     from escala.engines.tensorflow import step as training_step
-    from escala.engines.tensorflow.exchanges import methods, of_one_rank
+    from escala.engines.tensorflow.exchanges import local_factors, methods
     from escala.workloads.virus_cnn import model as virus_cnn
 
     model = virus_cnn.network(length, CLASSES, knobs["convolution"])
@@ -61,7 +61,7 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
         training_step.most_probable_is_right,
         methods(
             model,
-            of_one_rank(model, optimizer),
+            local_factors(model, optimizer),
             None,
             knobs.get("input_gradient", "tensorflow"),
         ),

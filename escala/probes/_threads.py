@@ -15,7 +15,7 @@ from pathlib import Path
 _SETTLE, _IDLE = 0.1, 0.3
 
 
-def of_library() -> list[int]:
+def library_threads() -> list[int]:
     """Return the numbers of the threads that run while this process waits."""
     time.sleep(_SETTLE)
     before = {thread: core_seconds([thread]) for thread in _threads()}

@@ -38,7 +38,7 @@ BETWEEN_NODES = (ALLREDUCE, FACTORS, RECOMPUTE)
 #: difference they cost more time than they save.
 MIN_SAVED_BYTES = 2**18
 #: Exchanges of layers that receive one row for each row of the model.
-OF_ONE_ROW = (SHARED_MEMORY, RECOMPUTE)
+ROW_BY_ROW = (SHARED_MEMORY, RECOMPUTE)
 #: Bytes of the numbers that ranks exchange through shared memory.
 SHARED_NUMBER_BYTES = 4
 #: Bytes that a rank reads at most to sum gradients through memory.

@@ -78,7 +78,7 @@ FORMER = {
 
 def of_strategies() -> dict[str, Knob]:
     """Return the knobs that runs of any workload may read, by name."""
-    return dict(_of_files(tuple(STRATEGIES.values())))
+    return dict(_declared(tuple(STRATEGIES.values())))
 
 
 def of_workload(workload: str) -> dict[str, Knob]:
@@ -180,7 +180,7 @@ def _allowed(knob: Knob) -> dict[str, Any]:
 
 
 @cache
-def _of_files(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
+def _declared(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
     knobs: dict[str, Knob] = {}
     for file in sorted(Path(__file__).parent.glob("*.yaml")):
         content = read_yaml(file)

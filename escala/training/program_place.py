@@ -17,8 +17,8 @@ from escala.workloads.program_environment import environment
 HOOK = Path(__file__).resolve().parents[1] / "hook"
 #: Variables of a rank that are not its program's: those of the project, which finds its own modules
 #: by `PYTHONPATH`, and of a job step, by which libraries would choose another way to start.
-_OF_RANK = re.compile(r"ESCALA_\w+|PYTHONPATH")
-_OF_JOB_STEP = re.compile(r"(SLURM|SLURMD|SRUN)_(?!CONF$|CLUSTERS$)\w+")
+_RANK_VARIABLES = re.compile(r"ESCALA_\w+|PYTHONPATH")
+_JOB_STEP = re.compile(r"(SLURM|SLURMD|SRUN)_(?!CONF$|CLUSTERS$)\w+")
 
 
 def values(
@@ -34,7 +34,7 @@ def values(
     rows, ranks = plan["global_batch"], plan["ranks"]
     address, port = place.extra_addresses[0].rsplit(":", 1)
     rank = place.ranks[0]
-    of_node = len(place.ranks) * place.processes_per_node
+    node_ranks = len(place.ranks) * place.processes_per_node
     return {
         "rows": rows,
         "rows_of_rank": rows_of_rank(rows, ranks, rank),
@@ -42,7 +42,7 @@ def values(
         "seed": plan["seed"],
         "ranks": ranks,
         "rank": rank,
-        "ranks_of_node": of_node,
+        "ranks_of_node": node_ranks,
         "nodes": place.nodes,
         "node": place.node,
         "cores": len(place.cores),
@@ -96,7 +96,7 @@ def variables(
 
 def _is_for_programs(name: str, mpi: bool) -> bool:
     """Return whether a variable of a rank is its program's too; MPI finds a job step by its own."""
-    return not (_OF_RANK.fullmatch(name) or (not mpi and _OF_JOB_STEP.fullmatch(name)))
+    return not (_RANK_VARIABLES.fullmatch(name) or (not mpi and _JOB_STEP.fullmatch(name)))
 
 
 def _threads(threads: Mapping[str, int], place: Place) -> dict[str, str]:

@@ -22,7 +22,7 @@ from escala.workloads.program import LINE_FAILED, PYTHON, Program
 from escala.workloads.program_files import digests
 
 #: Variables of a shell, by which lines find `module` and `conda`.
-_OF_SHELL = re.compile(
+_SHELL_VARIABLES = re.compile(
     r"BASH_ENV|BASH_FUNC_\w+%%|(LMOD|__LMOD|_LMFILES|MODULE|_ModuleTable|CONDA|MAMBA)\w*"
 )
 _SECONDS = 60
@@ -161,7 +161,7 @@ def passed_on(program: Program) -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name in program.variables or (program.lines and _OF_SHELL.fullmatch(name))
+        if name in program.variables or (program.lines and _SHELL_VARIABLES.fullmatch(name))
     }
 
 

@@ -115,7 +115,7 @@ def test_threads_of_a_library_are_those_that_run_while_the_process_waits():
     running, waiting = (threading.Thread(target=each) for each in (wake_up, ended.wait))
     running.start(), waiting.start()
     try:
-        found = _threads.of_library()
+        found = _threads.library_threads()
         assert running.native_id in found and waiting.native_id not in found
         before = _threads.core_seconds(found)
         time.sleep(0.1)

@@ -30,7 +30,7 @@ def exchanges(
     if not ranks.gathers or knobs["accumulation"] > 1:
         return {}
     if total == 1:
-        return of_one_rank(model, optimizer)
+        return local_factors(model, optimizer)
     if knobs["dense_exchange"] == costs.ALLREDUCE:
         return {}
     rows = min(plan["global_batch"], plan["train_rows"])
@@ -38,7 +38,7 @@ def exchanges(
     return selected(model, optimizer, knobs["dense_exchange"], rows, total, one_node)
 
 
-def of_one_rank(model: tf.keras.Model, optimizer: Optimizer) -> dict[Layer, str]:
+def local_factors(model: tf.keras.Model, optimizer: Optimizer) -> dict[Layer, str]:
     """Return `costs.FACTORS` for each dense layer whose kernel the optimizer updates by factors.
 
     A single rank exchanges nothing: its own factors are those of all rows.
@@ -83,7 +83,7 @@ def selected(
             layer.kernel.dtype.size,
             before and recompute.data_bytes(before),
         )
-        alone = wanted in costs.OF_ONE_ROW and rows_of_one > 1
+        alone = wanted in costs.ROW_BY_ROW and rows_of_one > 1
         unfit = wanted == costs.SHARED_MEMORY and not can_be_shared(optimizer, layer, ranks)
         summed, received = (
             costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)

@@ -61,7 +61,7 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
         traced[:] = map(_reads, gradients)
 
     as_graph(input_signature=steps.step_signature(data, 1))(note).get_concrete_function()
-    of_dense = {layer.kernel.ref(): rows for layer, rows in products(model)}
+    dense_rows = {layer.kernel.ref(): rows for layer, rows in products(model)}
     again = {
         layer.kernel.ref(): _again(layers_before(model, layer), data)
         for layer, rows in products(model)
@@ -72,7 +72,7 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
             "name": each,
             "shape": [*map(int, variable.shape)] or [1],
             "item_bytes": variable.dtype.size,
-            "factor_rows": of_dense.get(variable.ref()),
+            "factor_rows": dense_rows.get(variable.ref()),
             **again.get(variable.ref(), {}),
             "sparse_rows": reads,
         }

@@ -61,8 +61,8 @@ def layers_before(model: tf.keras.Model, layer: tf.keras.layers.Layer) -> tf.ker
         return None
     known = [getattr(tf.keras.layers, name) for name in ROW_WISE]
     for each in before.layers:
-        of_keras = type(each) in known and _is_of_keras(getattr(each, "activation", None))
-        if not (of_keras or isinstance(each, Lookup)):
+        known_kind = type(each) in known and _is_of_keras(getattr(each, "activation", None))
+        if not (known_kind or isinstance(each, Lookup)):
             return None
     if isinstance(model, tf.keras.Sequential):
         chain = model.layers[: model.layers.index(layer)]
@@ -117,7 +117,7 @@ def computed(
     -------
     As a `Method` does.
     """
-    of_all = [
+    all_rows = [
         ranks.gathered(each, f"{LAYER}{name}/data{number}")
         for number, each in enumerate(tf.nest.flatten(inputs))
     ]
@@ -126,7 +126,7 @@ def computed(
     def factors_of(output_gradients: tf.Tensor, others: Sequence[tf.Tensor]) -> Exchanged:
         gathered = ranks.gathered(output_gradients, f"{LAYER}{name}/output_gradients")
         with tf.control_dependencies(others):
-            data = [tf.identity(each) for each in of_all]
+            data = [tf.identity(each) for each in all_rows]
         return Exchanged(before(given(data), training=True), gathered)
 
     return product, factors_of

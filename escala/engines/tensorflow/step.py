@@ -72,8 +72,8 @@ def accumulated(compute: Callable, parts: int) -> Callable:
         size = -(-rows // parts)
 
         def part(start):
-            of_part = [array[start : start + size] for array in arrays]
-            gradients, *sums = compute(*of_part, divisor)
+            slices = [array[start : start + size] for array in arrays]
+            gradients, *sums = compute(*slices, divisor)
             return list(map(factors.dense, gradients)), *sums
 
         def add(start, *sums):
@@ -168,8 +168,8 @@ def repeated(step: Callable, count: int) -> Callable:
         rows = tf.shape(arrays[0])[0] // count
 
         def one(number, *results):
-            of_step = [array[number * rows : (number + 1) * rows] for array in arrays]
-            values = step(*of_step, divisor)
+            slices = [array[number * rows : (number + 1) * rows] for array in arrays]
+            values = step(*slices, divisor)
             # Two steps at the same time would train by the same weights.
             with tf.control_dependencies(values):
                 written = [r.write(number, v) for r, v in zip(results, values, strict=True)]

@@ -53,8 +53,8 @@ def build(
     states = layers.LSTM(width, return_sequences=True, name="lstm")(kept)
 
     positions = tf.where(numbers > PADDING)
-    of_picture = tf.gather(scenes, positions[:, 0] // captions)
-    merged = layers.Add()([tf.gather_nd(states, positions), of_picture])
+    scene = tf.gather(scenes, positions[:, 0] // captions)
+    merged = layers.Add()([tf.gather_nd(states, positions), scene])
     hidden = layers.Dense(width, "relu", name="merged")(merged)
     logits = layers.Dense(words.below, name="next_word")(hidden)
     shape = tf.concat([tf.shape(numbers, tf.int64), [words.below]], axis=0)
@@ -122,7 +122,7 @@ def generate(model: tf.keras.Model, inputs: Sequence[tf.Tensor], settings: Mappi
         parents, last = chosen // sizes, chosen % sizes
         captions = tf.gather(captions, parents, batch_dims=1)
         captions += last[..., None] * tf.one_hot(position, length, dtype=tf.int32)
-        states = [_of_parents(state, parents) for state in states]
+        states = [_parents_states(state, parents) for state in states]
         return position + 1, captions, scores, last, *states
 
     first = tf.fill((rows, beam), START)
@@ -144,7 +144,7 @@ def _ended(last: tf.Tensor) -> tf.Tensor:
     return (last == END) | (last == PADDING)
 
 
-def _of_parents(states: tf.Tensor, parents: tf.Tensor) -> tf.Tensor:
+def _parents_states(states: tf.Tensor, parents: tf.Tensor) -> tf.Tensor:
     """Return the states, (rows · beam, width), of the captions that were extended."""
     rows, beam = tf.unstack(tf.shape(parents))
     by_row = tf.reshape(states, (rows, beam, states.shape[-1]))

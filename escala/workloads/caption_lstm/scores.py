@@ -35,11 +35,11 @@ def counts(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     targets : the next words of each reference caption, (rows, captions, length).
     predictions : a caption for each picture, (rows, length).
     """
-    of_rows = [
+    row_counts = [
         bleu.counts(references(captions), word_numbers(written))
         for captions, written in zip(targets, predictions, strict=True)
     ]
-    return np.array(of_rows, np.int64).reshape(-1, bleu.COUNTS)
+    return np.array(row_counts, np.int64).reshape(-1, bleu.COUNTS)
 
 
 def scores_of(sums: np.ndarray) -> dict[str, float]:

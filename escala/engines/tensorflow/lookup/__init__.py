@@ -119,8 +119,8 @@ class Lookup(layers.Layer):
         """
         embedding, first, pool, second, _ = self.stem
         pooled = pool(first(embedding(_all_kmers(embedding.input_dim, self._k))))
-        of_first, *others = tf.unstack(tf.matmul(tf.squeeze(pooled, 1), second.kernel))
-        return [of_first + second.bias, *others]
+        table, *others = tf.unstack(tf.matmul(tf.squeeze(pooled, 1), second.kernel))
+        return [table + second.bias, *others]
 
 
 def tabulable(stem: list[layers.Layer]) -> bool:

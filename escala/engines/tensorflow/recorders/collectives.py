@@ -96,9 +96,9 @@ class Timed:
         self._timed = Timings(collective, values["sizes"], values["rounds"], values["seconds"])
         self._timed.before_steps()
         self._timed.meet()
-        of_library = _threads.of_library()
+        communicating = _threads.library_threads()
         self._turns = Turns(
-            rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, of_library)
+            rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, communicating)
         )
         self._record = {"library": library, "alone": independent, "core": rates}
 
@@ -168,14 +168,14 @@ def _by_horovod(operation: str, name: str, values: tf.Tensor) -> tf.Tensor:
 def _by_tensorflow(operation: str, name: str, values: tf.Tensor) -> tf.Tensor:
     """Exchange by `tf.distribute`, under the strategy whose scope is entered."""
 
-    def of_replica(values):
+    def in_replica(values):
         # A tensor without a device is no destination; the identity has that of the replica.
         values, context = tf.identity(values), tf.distribute.get_replica_context()
         if operation == ALLREDUCE:
             return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
         return context.all_gather(values, axis=0)
 
-    return tf.distribute.get_strategy().run(of_replica, args=(values,))
+    return tf.distribute.get_strategy().run(in_replica, args=(values,))
 
 
 class Call:
