@@ -172,10 +172,7 @@ def _schema(name: str) -> dict:
 def _check_declaration(part: Part, folder: Path) -> None:
     """Refuse a declaration that says less, or other things, than those of the project."""
     file, declared = folder / part.declaration, declaration(part, folder)
-    parts = {
-        "settings": declared["settings"],
-        "knobs": {"properties": declared.get("knobs", {})},
-    }
+    parts = {"settings": declared["settings"], "knobs": {"properties": declared.get("knobs", {})}}
     for key, schema in parts.items():
         try:
             Draft202012Validator.check_schema(schema)

@@ -92,7 +92,4 @@ def _program(dataset: Mapping[str, Any], run: Run) -> dict:
     program, kind = declared.program(), kind_of(dataset).load("settings")
     paths = kind.paths(dataset) if hasattr(kind, "paths") else {}
     where = {name: str(path) for name, path in paths.items()}
-    return {
-        "program": identity(program),
-        "start": {"program": program.as_plan(), "paths": where},
-    }
+    return {"program": identity(program), "start": {"program": program.as_plan(), "paths": where}}

@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 
 from escala.training.data import not_finite
-from escala.workload_check.subject import (
-    BATCH,
-    NAME,
-    ROWS_TOLERANCE,
-    Refused,
-    Subject,
-    kept_model,
-)
+from escala.workload_check.subject import BATCH, NAME, ROWS_TOLERANCE, Refused, Subject, kept_model
 from escala.workloads import WORKLOADS, offers, scores_module
 from escala.workloads.models import given
 

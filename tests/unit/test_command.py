@@ -46,10 +46,7 @@ def escala(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.
     ("arguments", "call"),
     [
         ("run", "snakemake --cores all"),
-        (
-            f"run --experiment {LADDER} --cores 2",
-            f"snakemake --cores 2 --configfile {LADDER}",
-        ),
+        (f"run --experiment {LADDER} --cores 2", f"snakemake --cores 2 --configfile {LADDER}"),
         (f"run {RUN}", f"snakemake {RUN} --cores all"),
         (f"run {RUN} -c 2 -n", f"snakemake {RUN} --cores 2 --dry-run"),
         ("run --profile profiles/slurm", "snakemake --profile profiles/slurm"),

@@ -37,11 +37,7 @@ ACROSS = {"strategy": "horovod-mpi", "layout": "2x1"}
             ["1: horovod-mpi 2x1 plain quick"],
         ),
         # A reference of one node uses no network.
-        (
-            "horovod-mpi 2x1 tuned slow",
-            [ONE | {"network": "slow"}],
-            ["1: single 1x1 one-core"],
-        ),
+        ("horovod-mpi 2x1 tuned slow", [ONE | {"network": "slow"}], ["1: single 1x1 one-core"]),
         (
             "single 1x1 one-core native",
             [THREADS, ONE | {"network": "slow"}],
