@@ -42,11 +42,13 @@ _LIMITS = {
 
 def pages(schemas: Path = SCHEMAS) -> dict[str, str]:
     """Return the reference pages: name of the file in `docs/reference/` → Markdown."""
-    return {
-        name: "\n".join([f"# {title}", "", _generated(pattern), *body]) + "\n"
-        for name, (title, pattern) in _PAGES.items()
-        for body in [_body(sorted(schemas.glob(pattern)))]
-    }
+    found = {}
+    for name, (title, pattern) in _PAGES.items():
+        source = f"the schema{' or the declaration of the plug-in' * (pattern in _COMPOSED)}"
+        generated = GENERATED.format(f"schemas/{pattern}", source)
+        lines = [f"# {title}", "", generated, *_body(sorted(schemas.glob(pattern)))]
+        found[name] = "\n".join(lines) + "\n"
+    return found
 
 
 def outdated(folder: Path, schemas: Path = SCHEMAS) -> list[str]:
@@ -56,12 +58,6 @@ def outdated(folder: Path, schemas: Path = SCHEMAS) -> list[str]:
         for name, text in pages(schemas).items()
         if not (folder / name).is_file() or (folder / name).read_text() != text
     ]
-
-
-def _generated(pattern: str) -> str:
-    """Return the sentence that names the sources of a page."""
-    declarations = " or the declaration of the plug-in" if pattern in _COMPOSED else ""
-    return GENERATED.format(f"schemas/{pattern}", f"the schema{declarations}")
 
 
 def _body(files: list[Path]) -> list[str]:
@@ -110,19 +106,17 @@ def _resolved(node: dict, root: dict) -> dict:
 
 
 def _table(node: dict, root: dict) -> list[str]:
+    """Return a table of the keys of an object; a column that says nothing is left out."""
     properties = {key: _resolved(child, root) for key, child in node["properties"].items()}
-    has_units = any("unit" in child for child in properties.values())
-    required = node.get("required", [])
-    has_defaults = any("default" in child for child in properties.values()) or (
-        required and set(required) != set(properties)
-    )
-    readers = any(child.get("read_by") for child in properties.values())
-    columns = ["Key", "Type", "Allowed"]
-    columns += ["Unit"] * has_units + ["Default"] * bool(has_defaults)
-    columns += ["Read by"] * readers + ["Description"]
-    rows = []
-    for key, child in properties.items():
-        cells = {
+    children, required = properties.values(), node.get("required", [])
+    has_defaults = any("default" in child for child in children)
+    left_out = {
+        "Unit": not any("unit" in child for child in children),
+        "Default": not (has_defaults or (required and set(required) != set(properties))),
+        "Read by": not any(child.get("read_by") for child in children),
+    }
+    rows = [
+        {
             "Key": f"`{key}`",
             "Type": _type(child, root),
             "Allowed": _allowed(child, root),
@@ -131,12 +125,12 @@ def _table(node: dict, root: dict) -> list[str]:
             "Read by": ", ".join(f"`{name}`" for name in child.get("read_by", ())) or "all",
             "Description": child.get("description", ""),
         }
-        rows.append([cells[column].replace("|", "\\|") for column in columns])
-    return [_row(columns), _row(["---"] * len(columns)), *map(_row, rows)]
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        for key, child in properties.items()
+    ]
+    columns = [name for name in rows[0] if not left_out.get(name)]
+    cells = ([row[name].replace("|", "\\|") for name in columns] for row in rows)
+    lines = [columns, ["---"] * len(columns), *cells]
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def _type(node: dict, root: dict) -> str:
