@@ -29,18 +29,11 @@ def read(path: str | Path) -> dict:
     except RecursionError:
         raise InputError(path, path.name, "is nested too deeply", "remove brackets") from None
     except yaml.YAMLError as error:
-        place, reason = _fault(error, text)
-        raise InputError(path, place, f"is not YAML: {reason}", MEND) from None
-
-
-def _fault(error: yaml.YAMLError, text: str) -> tuple[str, str]:
-    """Return the line and column of an error in a text, counted from 1, and what is wrong."""
-    if isinstance(error, yaml.reader.ReaderError):
-        before, reason = text[: error.position], error.reason
-    else:
-        before, reason = text[: error.problem_mark.index], error.problem
-    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-    return f"line {line}, column {column}", reason
+        is_reader = isinstance(error, yaml.reader.ReaderError)
+        before = text[: error.position if is_reader else error.problem_mark.index]
+        place = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+        reason = f"is not YAML: {error.reason if is_reader else error.problem}"
+        raise InputError(path, place, reason, MEND) from None
 
 
 class _Plain(yaml.SafeLoader):
