@@ -31,9 +31,9 @@ def read(path: str | Path) -> dict:
     except yaml.YAMLError as error:
         is_reader = isinstance(error, yaml.reader.ReaderError)
         before = text[: error.position if is_reader else error.problem_mark.index]
-        place = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         reason = f"is not YAML: {error.reason if is_reader else error.problem}"
-        raise InputError(path, place, reason, MEND) from None
+        raise InputError(path, f"line {line}, column {column}", reason, MEND) from None
 
 
 class _Plain(yaml.SafeLoader):
