@@ -166,6 +166,7 @@ def test_the_schema_closes_every_mapping():
             "line 6.*its aliases stand for more than 100,000 entries",
         ),
     ],
+    ids=itertools.count(1),
 )
 def test_a_file_that_cannot_be_read(tmp_path, content, reason):
     path = tmp_path / "e.yaml"

@@ -31,7 +31,7 @@ def test_one_target_runs_itself_and_what_it_needs_and_then_nothing(snakemake, tm
     run = json.loads((tmp_path / SINGLE / "run.json").read_text())
     assert (run["status"], run["ranks"]["threads"]["intra_op"]) == ("ok", 2)
     assert "epoch 1/1" in first.stdout, "progress reaches the terminal"
-    assert "Estimated training time of 1 run: 7 s" in first.stdout, "it says how long it takes"
+    assert "Estimated training time of 1 run: unknown" in first.stdout, "it says how long it takes"
     second = snakemake(f"{SINGLE}/run.json")
     assert second.returncode == 0
     assert "Nothing to be done" in second.stderr
@@ -50,7 +50,7 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     assert before.stdout.count("Capture the timeline of") == 2
     assert before.stdout.count("Draw timeline_run of") == 2
     assert before.stdout.count("Draw timeline_allreduce of") == 2
-    assert "Estimated training time of 8 runs: 56 s" in before.stdout
+    assert "Estimated training time of 8 runs: unknown for 8" in before.stdout
     assert re.search(
         r"Estimated memory: at least \d\d\d\.\d MiB on a node for the run nearest to its limit, "
         r"virus-cnn on small, horovod-(mpi|gloo) 1x2 tuned, and \d+\.\d [GM]iB are available\.",
