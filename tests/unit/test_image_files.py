@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import re
 import struct
@@ -19,8 +18,8 @@ from escala.core.files import read_json
 from escala.data.images import arrays, cifar, idx, source
 
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-IDX = {"type": "idx", "cut_short": "refuse", "official": False}
-CIFAR = {"type": "cifar", "cut_short": "accept", "official": False}
+IDX = {"type": "idx", "cut_short": "refuse"}
+CIFAR = {"type": "cifar", "cut_short": "accept"}
 IMAGES, LABELS = idx.FILES["train"]
 
 
@@ -163,24 +162,6 @@ def test_the_names_of_emnist_are_refused_with_those_to_give(tmp_path, mnist):
     assert "like those of EMNIST" in said and "t10k-labels-idx1-ubyte" in said
 
 
-def test_packed_files_of_published_digests_are_read_where_these_are_required(
-    tmp_path, mnist, pictures, monkeypatch
-):
-    pack(mnist)
-    official = IDX | {"official": True}
-    said = refusal(mnist, tmp_path / "source", **official)
-    assert "is not f68b3c2dcbeaaa9fbdd348bbdeb94873" in said and "official: false" in said
-    for stem in idx.DIGESTS:
-        digest = hashlib.md5((mnist / f"{stem}.gz").read_bytes()).hexdigest()
-        monkeypatch.setitem(idx.DIGESTS, stem, digest)
-        (mnist / stem).write_bytes(b"unpacked, and not looked at")
-    found = acquired([mnist], tmp_path / "source", **official)
-    np.testing.assert_array_equal(found["train_images"], pictures["train"][..., None])
-    (mnist / f"{IMAGES}.gz").unlink()
-    said = refusal(mnist, tmp_path / "gone", **official)
-    assert f"{IMAGES}.gz': no such file, and official: true needs it" in said
-
-
 @pytest.fixture
 def records(tmp_path) -> dict[str, np.ndarray]:
     """Write files of records, uint8 (n, 3073), into the folder `cifar`, and return them."""
@@ -229,7 +210,6 @@ def test_cifar_files_are_read_in_their_order(tmp_path, records, form):
         ({"test_batch.bin": b"\0" * 100}, {}, "is not 1 to 10000 records of 3073"),
         ({"test_batch.bin": b"\0" * 30_730_001}, {}, "is not 1 to 10000 records of 3073"),
         ({"test_batch.bin": b"\x0b" * 3073}, {}, "'picture 1': has the label 11 of 10"),
-        ({}, {"official": True}, "needs the archive"),
     ],
 )
 def test_cifar_files_that_are_not_whole_are_refused(tmp_path, records, change, options, message):
@@ -274,9 +254,8 @@ def test_names_that_no_table_could_hold_are_refused(tmp_path, records, names, me
     assert not list((tmp_path / "source").iterdir())
 
 
-def test_an_archive_that_is_damaged_cut_short_or_another_is_refused(tmp_path, records):
+def test_an_archive_that_is_damaged_or_cut_short_is_refused(tmp_path, records):
     path = archived(tmp_path / "cifar", compresslevel=0)
-    assert f"is not {cifar.ARCHIVE}" in refusal(path, tmp_path / "a", **CIFAR | {"official": True})
     content = path.read_bytes()
     # A wrong bit of a pixel: only the checksum of the archive can tell.
     damaged = bytearray(content)

@@ -12,11 +12,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.data.images.idx import require_md5
 
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/cifar.html"
-#: MD5 of cifar-10-binary.tar.gz, as that page gives it.
-ARCHIVE = "c32a1d4ab5d03f1284b67883e8d87530"
 #: Bytes of a record, and records of a whole file.
 RECORD, RECORDS = 1 + 32 * 32 * 3, 10000
 NAMES = "batches.meta.txt"
@@ -36,18 +33,13 @@ _OTHERS = (
 
 
 def sides(
-    path: Path, accept_cut: bool, official: bool
+    path: Path, accept_cut: bool
 ) -> tuple[list[str], Iterator[tuple[str, np.ndarray, np.ndarray]]]:
     """Return the names of the classes, and an iterator over the files.
 
     It yields `train` or `test`; uint8 (pictures, 32, 32, 3); uint8 (pictures,). A file that is
-    missing or not whole, a label without a class, and an archive of another digest are refused.
+    missing or not whole, and a label without a class, are refused.
     """
-    if official and not path.is_file():
-        remedy = f"{_REMEDY}; or set official: false"
-        raise InputError(path, "official: true", "needs the archive", remedy)
-    if official:
-        require_md5(path, ARCHIVE, "the official archive", _REMEDY)
     files = _files(path)
     batches = sorted(filter(_BATCH.fullmatch, files), key=lambda name: int(_BATCH.match(name)[1]))
     needed = {NAMES: NAMES in files, "data_batch_1.bin": batches, _TEST: _TEST in files}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +21,6 @@ OFFICIAL = "https://yann.lecun.com/exdb/mnist/"
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 PLACES = f"{OFFICIAL} or its mirror {MIRROR}"
 _AGAIN = f"get it again, from {PLACES}"
-#: MD5 of MNIST's files, as torchvision.datasets.MNIST lists them.
-DIGESTS = {
-    "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-    "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
-    "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
-    "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
-}
 #: Bytes that a packed file may unpack to: 40 times MNIST's pictures.
 MOST_BYTES = 2**31
 #: Bytes that are unpacked at a time.
@@ -37,20 +29,14 @@ _BLOCK = 2**20
 _BYTES = 8
 
 
-def sides(
-    folder: Path, accept_cut: bool, official: bool
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def sides(folder: Path, accept_cut: bool) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield side, pictures and labels of the files in a folder, a side after the other.
 
     They are `train` or `test`; uint8 (pictures, height, width, 1); uint8 (pictures,). A file that
-    is missing or not whole, is no idx file of bytes, or has another digest, is refused.
+    is missing or not whole, or is no idx file of bytes, is refused.
     """
     for side, stems in FILES.items():
-        paths = [_file(folder, stem, official) for stem in stems]
-        if official:
-            for stem, path in zip(stems, paths, strict=True):
-                remedy = f"get {stem}.gz from {PLACES}; or set official: false"
-                require_md5(path, DIGESTS[stem], "MNIST's file", remedy)
+        paths = [_file(folder, stem) for stem in stems]
         images, labels = _read(paths[0], 3, accept_cut), _read(paths[1], 1, accept_cut)
         if len(images) != len(labels) and not accept_cut:
             reason = f"are not those of the {len(images)} pictures in {paths[0].name}"
@@ -58,18 +44,6 @@ def sides(
             raise InputError(paths[1], f"{len(labels)} labels", reason, remedy)
         whole = min(len(images), len(labels))
         yield side, images[:whole, ..., None], labels[:whole]
-
-
-def require_md5(path: Path, published: str, file: str, remedy: str) -> None:
-    """Refuse a file whose MD5 is not the published one of `file`, in hexadecimal.
-
-    MD5 shows damage and mistakes. It is no protection against a forged file.
-    """
-    with open(path, "rb") as handle:
-        content = hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False))
-    digest = content.hexdigest()
-    if digest != published:
-        raise InputError(path, f"MD5 {digest}", f"is not {published}, that of {file}", remedy)
 
 
 def require_named(folder: Path) -> None:
@@ -82,22 +56,18 @@ def require_named(folder: Path) -> None:
         raise InputError(folder, pictures[0], reason, remedy + stems)
 
 
-def _file(folder: Path, stem: str, official: bool) -> Path:
-    """Return the file of a stem, plain or packed; digests are published of packed files only.
+def _file(folder: Path, stem: str) -> Path:
+    """Return the file of a stem, plain or packed.
 
     Some programs unpack `train-images-idx3-ubyte` as `train-images.idx3-ubyte`.
     """
-    names = (stem, stem.replace("-idx", ".idx"))
-    for ending in (".gz",) if official else ("", ".gz"):
-        for name in names:
+    for ending in ("", ".gz"):
+        for name in (stem, stem.replace("-idx", ".idx")):
             path = folder / f"{name}{ending}"
             if path.is_file():
                 return path
     require_named(folder)
     remedy = f"get it from {PLACES} and name its folder"
-    if official:
-        reason = "no such file, and official: true needs it"
-        raise InputError(folder, f"{stem}.gz", reason, f"{remedy}; or set official: false")
     raise InputError(folder, stem, "no such file, nor with .gz", remedy)
 
 

@@ -82,10 +82,10 @@ def _read(
     """Return the names of the classes, None if they are numbers, and the pictures."""
     kind = acquisition["type"]
     if kind in ("idx", "cifar"):
-        accept, official = acquisition["cut_short"] == "accept", acquisition["official"]
+        accept = acquisition["cut_short"] == "accept"
         if kind == "idx":
-            return None, idx.sides(inputs[0], accept, official)
-        return cifar.sides(inputs[0], accept, official)
+            return None, idx.sides(inputs[0], accept)
+        return cifar.sides(inputs[0], accept)
     if kind == "outlines":
         options = (acquisition[key] for key in ("difficulty", "seed"))
         parts = outlines(acquisition["per_class"], size or OUTLINE_SIZE, *options)
