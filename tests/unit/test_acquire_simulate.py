@@ -93,8 +93,8 @@ def test_roots_have_the_length_and_composition_of_their_class(name):
     for difficulty in (0, 0.5, 1):
         root = simulate.root(name, 1, simulate.Difficulty.at(difficulty))
         assert len(root) == profile.length
-        shares = np.bincount(root, minlength=4) / len(root)
-        assert shares == pytest.approx(profile.composition, abs=0.015)
+        fractions = np.bincount(root, minlength=4) / len(root)
+        assert fractions == pytest.approx(profile.composition, abs=0.015)
 
 
 def test_sars_is_about_a_fifth_away_from_covid_and_far_from_the_rest():

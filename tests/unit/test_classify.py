@@ -31,10 +31,10 @@ def codes_of(text: str) -> np.ndarray:
     return np.frombuffer(encode(letters(text)), np.uint8)
 
 
-def share_of_a(codes: np.ndarray) -> np.ndarray:
-    """The probability of class X is the share of A among the letters of a row."""
-    share = (codes == 1).mean(axis=1)
-    return np.stack([share, 1 - share], axis=1).astype(np.float32)
+def fraction_of_a(codes: np.ndarray) -> np.ndarray:
+    """The probability of class X is the fraction of A among the letters of a row."""
+    fraction = (codes == 1).mean(axis=1)
+    return np.stack([fraction, 1 - fraction], axis=1).astype(np.float32)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def judge(
-    monkeypatch: pytest.MonkeyPatch, method: str, probabilities=share_of_a, strands: bool = False
+    monkeypatch: pytest.MonkeyPatch, method: str, probabilities=fraction_of_a, strands: bool = False
 ) -> None:
     """Let a model of rows cut by a method judge what follows."""
     window = {"method": method, "reverse_complement": strands}
@@ -115,7 +115,7 @@ def test_a_model_of_beginnings_is_given_the_beginning_and_no_more(run, monkeypat
 
     def noted(codes: np.ndarray) -> np.ndarray:
         given.append(codes)
-        return share_of_a(codes)
+        return fraction_of_a(codes)
 
     judge(monkeypatch, "start", noted, strands)
     strange = "".join(np.random.default_rng(9).choice(list("ACGT"), 500))
@@ -159,17 +159,16 @@ def test_items_that_are_predicted_together_keep_their_own_predictions(run, monke
     model = replace(classify.load(run), classes=[])
     monkeypatch.setattr(classify, "load", lambda folder: model)
     monkeypatch.setattr(classify, "PIECES", pieces)
-    shares = [(9, 2), (0, 1), (LENGTH, 3), (4, 1), (1, 2)]
+    fractions = [(9, 2), (0, 1), (LENGTH, 3), (4, 1), (1, 2)]
     (run / "query.fasta").write_text(
         "".join(
             f">{i}\n{('A' * count + 'C' * (LENGTH - count)) * tiles}\n"
-            for i, (count, tiles) in enumerate(shares)
+            for i, (count, tiles) in enumerate(fractions)
         )
     )
-    table = classify.predict(
-        KINDS["genomes"], run / "query.fasta", run, None, 0.05, run / "out.tsv"
-    )
-    assert table["predicted"].tolist() == [count for count, _ in shares]
+    path = run / "query.fasta"
+    table = classify.predict(KINDS["genomes"], path, run, None, 0.05, run / "out.tsv")
+    assert table["predicted"].tolist() == [count for count, _ in fractions]
     assert len(calls) == {1: 5, 3: 3, 1000: 1}[pieces] and sum(calls) == sum(table["windows"])
 
 
@@ -209,7 +208,7 @@ def test_a_file_that_is_no_nucleotide_fasta_is_refused_and_nothing_written(run, 
 )
 def test_a_model_of_rows_that_were_cut_otherwise_is_refused(run, monkeypatch, window, key):
     description = {"data": {"window": window}}
-    model = Classifier("own", ["X", "Y"], (CODES,), description, share_of_a, None)
+    model = Classifier("own", ["X", "Y"], (CODES,), description, fraction_of_a, None)
     monkeypatch.setattr(classify, "load", lambda folder: model)
     with pytest.raises(InputError, match=f"model.json: '{key}': is missing"):
         predicted(run, ">a\nACGT\n")
@@ -223,7 +222,7 @@ def test_a_workload_may_show_its_predictions_in_columns_of_its_own(run, monkeypa
         return {"predicted": f"{len(predictions)} pieces {description['window']['method']}"}
 
     model = Classifier(
-        "own", [], (CODES,), description, None, lambda inputs: share_of_a(*inputs), columns
+        "own", [], (CODES,), description, None, lambda inputs: fraction_of_a(*inputs), columns
     )
     monkeypatch.setattr(classify, "load", lambda folder: model)
     row = predicted(run, f">a\n{GENOMES[0][:130]}\n").loc["a"]

@@ -1,4 +1,4 @@
-"""What share of a sequence was trained on, against sets of strings, and the flag it leads to."""
+"""What fraction of a sequence was trained on, against sets of strings, and the flag it leads to."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def kmers(text: str) -> list[str]:
 
 @settings(deadline=None, max_examples=25)
 @given(texts, st.text(alphabet="ACGTN", max_size=60), st.integers(0, 40))
-def test_the_share_is_that_of_the_kmers_seen(trained, strange, cut):
+def test_the_fraction_is_that_of_the_kmers_seen(trained, strange, cut):
     known = {kmer for text in trained for kmer in kmers(text)}
     familiarity = Familiarity.learn({0: map(codes_of, trained)}, {})
     asked = trained[0][cut:] + strange
     found = kmers(asked)
-    share = familiarity.fraction(codes_of(asked))
+    fraction = familiarity.fraction(codes_of(asked))
     if found:
-        assert share == pytest.approx(np.mean([kmer in known for kmer in found]))
-        assert familiarity.fraction(reverse_complement(codes_of(asked))) == share
+        assert fraction == pytest.approx(np.mean([kmer in known for kmer in found]))
+        assert familiarity.fraction(reverse_complement(codes_of(asked))) == fraction
     else:
-        assert np.isnan(share)
+        assert np.isnan(fraction)
 
 
 def test_the_threshold_lets_the_stated_share_of_held_out_rows_be_flagged(tmp_path):
@@ -64,7 +64,7 @@ def test_the_threshold_lets_the_stated_share_of_held_out_rows_be_flagged(tmp_pat
 
 
 @pytest.mark.parametrize("false_alarms", [-0.1, 1, float("nan")])
-def test_false_alarms_are_a_share(false_alarms):
+def test_false_alarms_are_a_fraction(false_alarms):
     row = codes_of("ACGTTGCAAGCTTAGC")
     with pytest.raises(InputError, match="not from 0 to below 1"):
         Familiarity.learn({0: [row]}, {0: [row]}).threshold(false_alarms)
@@ -103,8 +103,8 @@ def test_a_member_that_differs_is_near_and_what_no_class_is_like_is_far(tmp_path
     random = np.random.default_rng(3)
     ancestor = random.integers(1, 5, 4000, dtype=np.uint8)
 
-    def changed(genome: np.ndarray, share: float) -> np.ndarray:
-        places = random.choice(len(genome), int(share * len(genome)), replace=False)
+    def changed(genome: np.ndarray, fraction: float) -> np.ndarray:
+        places = random.choice(len(genome), int(fraction * len(genome)), replace=False)
         result = genome.copy()
         result[places] = (result[places] + random.integers(0, 3, len(places))) % 4 + 1
         return result

@@ -37,20 +37,13 @@ def experiment(path: object, name: str = "mine", **settings: object) -> Experime
             "repeats": 1,
             "datasets": {
                 "small": {
-                    "source": {
-                        "type": "simulated",
-                        "seed": 1,
-                        "records": dict.fromkeys(CLASSES, 9),
-                    },
+                    "source": SIMULATED,
                     "classes": CLASSES,
                     "length": 300,
                     "split": {"seeds": [4]},
                 }
             },
-            "workloads": {
-                name: {"path": path, "epochs": 1, **settings},
-                "virus-cnn": {"epochs": 1},
-            },
+            "workloads": {name: {"path": path, "epochs": 1} | settings, "virus-cnn": {"epochs": 1}},
             "variants": {"plain": {}},
             "configurations": [
                 {"strategy": "single", "layouts": ["1x1"]},
@@ -148,10 +141,7 @@ def test_a_workload_declares_knobs_of_its_own(own_workload):
     ("knob", "message"),
     [
         ("shard: {description: d., type: integer, default: 1}", "a knob of other values elsewhere"),
-        (
-            "batch: {description: d., type: integer, default: 1}",
-            "is already a setting of every variant",
-        ),
+        ("batch: {description: d., type: integer, default: 1}", "is already a setting of every"),
         ("width: {description: d., type: whole, default: 1}", "is not JSON Schema"),
         ("width: {description: d., $ref: '#/$defs/no', default: 1}", "is no definition"),
         ("width: {description: d., type: integer}", "default"),
@@ -269,7 +259,8 @@ def test_a_kept_model_takes_its_code_from_the_experiment_and_never_from_its_file
     from escala.workloads import workload
 
     tf.keras.utils.set_random_seed(1)
-    model = workload("mine").build(*_form(data, settings), {})
+    form = models._form({"data": data, "settings": settings})
+    model = workload("mine").build(*form, {})
     np.savez(run / models.WEIGHTS, *model.get_weights())
     models.describe(run, "mine", {}, settings, data, "0")
     codes = np.random.default_rng(0).integers(5, size=(3, 300)).astype(np.uint8)
@@ -278,10 +269,6 @@ def test_a_kept_model_takes_its_code_from_the_experiment_and_never_from_its_file
     forget()
     with pytest.raises(InputError, match=r"mine.*is no workload here.*`path`"):
         load(run)
-
-
-def _form(data: dict, settings: dict) -> tuple:
-    return models._form({"data": data, "settings": settings})
 
 
 def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(

@@ -47,14 +47,9 @@ def png16(kind: int, colours: int) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", check)
 
     rows = (b"\0" + bytes(2 * colours * 5)) * 6
-    return b"".join(
-        [
-            b"\x89PNG\r\n\x1a\n",
-            chunk(b"IHDR", struct.pack(">IIBBBBB", 5, 6, 16, kind, 0, 0, 0)),
-            chunk(b"IDAT", zlib.compress(rows)),
-            chunk(b"IEND", b""),
-        ]
-    )
+    header = struct.pack(">IIBBBBB", 5, 6, 16, kind, 0, 0, 0)
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunks
 
 
 def with_text(path: Path, letters: int) -> None:
@@ -265,8 +260,8 @@ def test_pictures_are_divided_in_proportion_and_stored_as_told(tmp_path, folders
     found = acquired(tmp_path, [folders], type="folders")
     output = tmp_path / "split"
     output.mkdir()
-    settings_of = PREPARATION | {"store": store}
-    described = arrays.prepare("pets", settings_of, 3, {"source": tmp_path / "source"}, output)
+    told = PREPARATION | {"store": store}
+    described = arrays.prepare("pets", told, 3, {"source": tmp_path / "source"}, output)
     assert described["rows"] == {"train": 8, "test": 4, "validation": 4}
     assert described["counts"]["cat"] == {"balanced": 4, "train": 4, "test": 2, "validation": 2}
     split = Arrays(output)
@@ -277,10 +272,8 @@ def test_pictures_are_divided_in_proportion_and_stored_as_told(tmp_path, folders
     wanted = {(image.tobytes(), label) for image, label in zip(
         found["train_images"], found["train_labels"], strict=True)}  # fmt: skip
     labels = np.concatenate([targets for _, targets in everything])
-    assert {
-        (image.astype(np.uint8).tobytes(), label)
-        for image, label in zip(values, labels, strict=True)
-    } == wanted
+    found = zip(values.astype(np.uint8), labels, strict=True)
+    assert {(image.tobytes(), label) for image, label in found} == wanted
 
 
 @pytest.mark.parametrize("divided", [False, True])
@@ -300,10 +293,10 @@ def test_folders_of_pictures_tell_the_size_of_a_split_before_they_are_read(tmp_p
         "split": {"test_fraction": 0.2, "validation_fraction": 0.1, "seeds": [1]},
     }
     found = settings.size(given)
-    if divided:
-        assert found.rows == pytest.approx({"train": 10.8, "validation": 1.2, "test": 8})
-    else:
-        assert found.rows == pytest.approx({"train": 14, "validation": 2, "test": 4})
+    rows = (10.8, 1.2, 8) if divided else (14, 2, 4)
+    assert found.rows == pytest.approx(
+        dict(zip(("train", "validation", "test"), rows, strict=True))
+    )
     assert (found.inputs[0]["shape"], found.outputs) == ((5, 7, 1), (2,)) and found.bytes
     assert settings.size(given | {"colour": "as-is"}).inputs is None
     missing = given | {"source": {"type": "folders", "folder": str(tmp_path / "none")}}
@@ -344,10 +337,8 @@ def test_the_size_of_a_full_set_is_known_before_it_is_read():
 
 @pytest.mark.parametrize("kind", ["folders", "arrays", "outlines"])
 def test_fractions_that_leave_no_picture_to_train_on_are_refused(kind):
-    dataset = {
-        "source": {"type": kind},
-        "split": {"test_fraction": 0.6, "validation_fraction": 0.4},
-    }
+    split = {"test_fraction": 0.6, "validation_fraction": 0.4}
+    dataset = {"source": {"type": kind}, "split": split}
     with pytest.raises(InputError, match="leave no picture to train on"):
         settings.check(dataset)
     settings.check(dataset | {"source": {"type": "idx"}})

@@ -135,8 +135,8 @@ def test_the_description_counts_and_scores_the_captions_of_the_grammar(scenes_sp
         "unknown": 0,
     }
     names = named_pictures(scenes_split)
-    share = sum(name in names["train"] for name in names["test"]) / 200
-    assert described["trained_scenes"] == share
+    fraction = sum(name in names["train"] for name in names["test"]) / 200
+    assert described["trained_scenes"] == fraction
     assert len(described["vocabulary"]) < 80
 
 

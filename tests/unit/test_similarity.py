@@ -119,7 +119,7 @@ def test_leakage_counts_what_smoten_made_as_near_duplicates():
     assert leakage(np.array([0.5, 0.96, np.nan, 0.1], np.float32), 0.9) == 0.5
 
 
-def test_a_sketch_estimates_the_share_and_either_strand_and_case_is_the_same():
+def test_a_sketch_estimates_the_fraction_and_either_strand_and_case_is_the_same():
     one, other = mutated(3, 2, letters=60_000, changes=400)
     whole = sketch(np.frombuffer(encode(letters(one)), np.uint8), 10)
     turned = str(Seq(one).reverse_complement()).lower()

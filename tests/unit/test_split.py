@@ -90,7 +90,7 @@ def in_groups(sizes: list[list[int]], seed: int = 0) -> tuple[np.ndarray, np.nda
 
 @settings(deadline=None)
 @given(grouped, st.sampled_from([0.1, 0.3, 0.5, 0.8]), st.integers(0, 100))
-def test_groups_stay_whole_and_the_share_is_nearly_that_asked_for(sizes, fraction, seed):
+def test_groups_stay_whole_and_the_fraction_is_nearly_that_asked_for(sizes, fraction, seed):
     labels, groups = in_groups(sizes)
     classes = names([0] * len(sizes))
     single = tuple(label for label, own in enumerate(sizes) if len(own) == 1)

@@ -94,17 +94,9 @@ def test_spaces_of_any_kind_around_a_value_do_not_count(file, space):
     [
         *[(text, "1") for text in ("1", "1.0", "01", "1e0", "+1", " 1 ", "1.", "10e-1")],
         *[("-0.0", "0"), ("0", "0"), ("100", "100"), ("1e2", "100"), (".50", "0.5")],
-        *[("12345678901234567890123", "12345678901234567890123"), ("1e999999", "1e999999")],
-        *[
-            ("0x1", "0x1"),
-            ("1_0", "1_0"),
-            ("one", "one"),
-            ("True", "True"),
-            ("TRUE", "True"),
-            ("false", "False"),
-            ("\uff11", "\uff11"),
-            ("e\u0301", "\u00e9"),
-        ],
+        *[(text, text) for text in ("12345678901234567890123", "1e999999", "0x1", "1_0", "one")],
+        *[("True", "True"), ("TRUE", "True"), ("false", "False")],
+        *[("\uff11", "\uff11"), ("e\u0301", "\u00e9")],
     ],
 )
 def test_equal_numbers_and_truth_values_are_one_class(written, name):
@@ -202,11 +194,9 @@ def rows_of(count: int) -> str:
 def test_sides_are_disjoint_complete_and_scaled_by_the_training_rows(prepared, file):
     output, description = prepared(rows_of(80))
     reader = Arrays(output)
-    assert {side: reader.rows(side) for side in reader.sides} == {
-        "train": 40,
-        "validation": 20,
-        "test": 20,
-    }
+    assert [(side, reader.rows(side)) for side in reader.sides] == [
+        ("train", 40), ("validation", 20), ("test", 20),
+    ]  # fmt: skip
     _, values, _ = read(file(rows_of(80)))
     sides = {side: reader.gather(side, slice(None)) for side in reader.sides}
     scaler = StandardScaler()
@@ -252,9 +242,8 @@ def test_a_missing_class_is_treated_as_missing_says(prepared, capsys, word):
     _, description = prepared(text, missing="drop")
     assert description["classes"] == ["a", "b"]
     assert sum(description["rows"].values()) == 39
-    assert (
-        "1 of 40 rows" in (said := capsys.readouterr().out) and "1 of them without a class" in said
-    )
+    said = capsys.readouterr().out
+    assert "1 of 40 rows" in said and "1 of them without a class" in said
 
 
 def test_a_first_line_of_words_for_missing_values_may_be_a_header(prepared):
