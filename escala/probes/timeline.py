@@ -254,20 +254,6 @@ def is_ready(event: dict) -> bool:
     return event["ph"] == "X" and event["name"].isdecimal()
 
 
-def union_seconds(phases: pd.DataFrame) -> float:
-    """Return the seconds covered by at least one interval.
-
-    Tensors fused into one operation log the same interval each, so that a sum would count it
-    several times.
-    """
-    import numpy as np
-
-    ordered = phases.sort_values("start_seconds")
-    starts, ends = ordered["start_seconds"].to_numpy(), ordered["end_seconds"].to_numpy()
-    reached = np.maximum.accumulate(np.concatenate([[-np.inf], ends]))[:-1]
-    return float(np.clip(ends - np.maximum(starts, reached), 0, None).sum())
-
-
 def operations(phases: pd.DataFrame) -> pd.Series:
     """Return, for every operation on a tensor, the number of its fused operation.
 

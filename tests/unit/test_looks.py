@@ -8,7 +8,6 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-import seaborn as sns
 from fixtures_runs import FakeExperiment, sampled, three_configurations
 
 from escala.report import tables
@@ -66,13 +65,6 @@ def test_a_strategy_has_one_colour_and_marker_in_every_figure(tmp_path):
         assert drawn.get_marker() == look.marker
     drawn_colours = {tuple(c[:3]) for part in seconds.collections for c in part.get_edgecolor()}
     assert look.colour in drawn_colours
-
-
-def test_strategies_have_the_colours_of_a_palette_for_colour_blind_readers():
-    steps = [name for name, each in STRATEGIES.items() if "steps" in each.trains_by]
-    colours = [strategy_look(name).colour for name in steps]
-    expected = sns.color_palette("colorblind")
-    assert colours == [expected[place % len(expected)] for place in range(len(colours))]
 
 
 def _frame(*rows: tuple[str, str]) -> pd.DataFrame:

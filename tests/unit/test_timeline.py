@@ -72,28 +72,12 @@ def test_ranks_are_ready_when_they_say_so():
     np.testing.assert_allclose(kernel["seconds"], [0.010, 0.011, 0.020, 0.022])
 
 
-SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12)
-
-
-@settings(deadline=None)
-@given(SPANS)
-def test_the_union_counts_every_moment_once(spans):
-    phases = pd.DataFrame(
-        [(start, start + length) for start, length in spans],
-        columns=["start_seconds", "end_seconds"],
-        dtype=float,
-    )
-    moments = {t for start, length in spans for t in range(start, start + length)}
-    assert timeline.union_seconds(phases) == len(moments)
-
-
 def test_fused_tensors_are_one_operation():
     phases = timeline.intervals(timeline.repair(WHOLE))
     operations = timeline.operations(phases)
     assert sorted(operations.value_counts()) == [1, 2, 2]
     reduced = phases[phases["phase"] == "MPI_ALLREDUCE"]
     assert len(reduced) == 4
-    assert timeline.union_seconds(reduced) == pytest.approx(2 * 0.002)
 
 
 def test_the_files_are_the_timeline_and_a_trace(tmp_path):

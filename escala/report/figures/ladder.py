@@ -78,5 +78,5 @@ def _waterfall(axes: Axes, rows: pd.DataFrame) -> None:
         )  # fmt: skip
     axes.set_yticks(range(len(labels)), wrapped_names(labels))
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.15 * axes.get_xlim()[1])
+    axes.set_xlim(0, 1.25 * axes.get_xlim()[1])
     axes.grid(axis="y", visible=False)

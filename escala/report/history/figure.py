@@ -15,7 +15,7 @@ from escala.core.errors import InputError
 from escala.report.figures import common
 from escala.report.figures.looks import Colour
 from escala.report.figures.text import LABEL, PANEL_TITLE, wrap
-from escala.report.history.series import QUANTITIES, Series, by_digest, renewed
+from escala.report.history.series import QUANTITIES, Series, by_digest
 
 #: More panels than this cannot be read.
 PANELS = 12
@@ -85,7 +85,8 @@ def _draw_series(axes: Axes, found: Series, colour: Colour, limits: dict) -> Non
     frame = pd.DataFrame([each._asdict() for each in found.sessions])
     axes.plot(frame["started"], frame["value"], color=colour, linewidth=1)
     axes.vlines(frame["started"], frame["least"], frame["most"], color=colour, linewidth=1)
-    faces = ["white" if each else colour for each in renewed(found)]
+    renewed = [{"versions", "code"} & set(found.differs_from_before(n)) for n in frame.index]
+    faces = ["white" if each else colour for each in renewed]
     axes.scatter(
         frame["started"], frame["value"], s=16, edgecolor=colour, facecolor=faces, zorder=3
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from escala.record.schema import read_result
 from escala.report.tables.runs import row
 
 Row = dict[str, Any]
+#: What the two runs of a ratio have in common: what is trained, and the match of a ladder.
+_TASK = ("experiment", "dataset", "workload", "pair")
 #: Packages that a history names in the versions of a program; the others have one digest.
 _FRAMEWORKS = {
     "torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "horovod", "mpi4py", "numpy",
@@ -126,10 +128,9 @@ def rows(files: Iterable[Path]) -> Found:
 
 def _row(run: dict, digest: str) -> Row:
     """Return the row of a measurement in the history, still without its ratio."""
-    of_a_folder = dict.fromkeys(history.OF_A_FOLDER)
-    columns = {k: v for k, v in row(run | of_a_folder).items() if k not in of_a_folder}
+    left_out = dict.fromkeys(history.OF_A_FOLDER)
     return {
-        **columns,
+        **{key: value for key, value in row(run | left_out).items() if key not in left_out},
         **{key: run[key] for key in ("experiment", "pair", "instrument", history.DOCUMENT)},
         "run_sha256": digest,
         "series_sha256": _digest(comparable.series(run)),
@@ -164,40 +165,28 @@ def _plain(content: Any) -> Any:
         return {key: _plain(value) for key, value in content.items()}
     if isinstance(content, list):
         return [_plain(value) for value in content]
-    is_whole = isinstance(content, float) and content.is_integer()
-    return int(content) if is_whole else content
+    return int(content) if isinstance(content, float) and content.is_integer() else content
 
 
 def _add_ratios(measured: Sequence[tuple[dict, Row]]) -> None:
-    """Set the ratio of each measurement of a session to that of one process, if there is one."""
-    timed = [(run, own) for run, own in measured if run["instrument"] is None and _is_whole(own)]
-    by_configuration = defaultdict(list)
-    for run, own in timed:
-        by_configuration[(*_of(run), *_configuration(run))].append(
-            run | {"seconds": own["train_seconds_per_epoch"]}
-        )
-    for run, own in timed:
-        for reference in _references(run):
-            pairs = comparable.matched([run], by_configuration[(*_of(run), *reference)])
-            own["ratio_refused"] = next(iter(pairs.refused), None)
-            for against in pairs.references:
-                own["ratio"] = own["train_seconds_per_epoch"] / against["seconds"]
+    """Set the ratio of each measurement of a session to that of one process, if there is one.
 
-
-def _is_whole(measured: Row) -> bool:
-    """Return whether a run ended ok and its epochs were measured at one time."""
-    return measured["status"] == "ok" and measured["resumptions"] == 0
-
-
-def _of(run: Mapping[str, Any]) -> tuple:
-    """Return what the two runs of a ratio share: what is trained, and the pair of a ladder."""
-    return tuple(run[key] for key in ("experiment", "dataset", "workload", "pair"))
-
-
-def _configuration(run: Mapping[str, Any]) -> Configuration:
-    return Configuration(*(run[key] for key in Configuration._fields))
-
-
-def _references(run: Mapping[str, Any]) -> Iterator[Configuration]:
-    for _, reference in compared_with(_configuration(run), DEFAULT_REFERENCES):
-        yield reference
+    Runs are compared that ended ok, with epochs that were measured at one time.
+    """
+    whole = [
+        (run, entry)
+        for run, entry in measured
+        if run["instrument"] is None and entry["status"] == "ok" and entry["resumptions"] == 0
+    ]
+    by_names = defaultdict(list)
+    for run, entry in whole:
+        names = tuple(run[key] for key in (*_TASK, *Configuration._fields))
+        by_names[names].append(run | {"seconds": entry["train_seconds_per_epoch"]})
+    for run, entry in whole:
+        task = tuple(run[key] for key in _TASK)
+        configuration = Configuration(*(run[key] for key in Configuration._fields))
+        for _, reference in compared_with(configuration, DEFAULT_REFERENCES):
+            matches = comparable.matched([run], by_names[(*task, *reference)])
+            entry["ratio_refused"] = next(iter(matches.refused), None)
+            for against in matches.references:
+                entry["ratio"] = entry["train_seconds_per_epoch"] / against["seconds"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import duckdb
@@ -73,9 +72,7 @@ class Series(NamedTuple):
 
     def differs_from_before(self, position: int) -> list[str]:
         """Return what differs between a session and the one before: versions, code or hosts."""
-        if position == 0:
-            return []
-        before, after = self.sessions[position - 1 : position + 1]
+        before, after = self.sessions[max(0, position - 1)], self.sessions[position]
         parts = {"versions": "versions", "code": "source_sha256", "hosts": "hosts"}
         return [
             name for name, part in parts.items() if getattr(before, part) != getattr(after, part)
@@ -96,17 +93,16 @@ def series(database: duckdb.DuckDBPyConnection, quantity: str = "time") -> list[
     found: dict[tuple, list[Series]] = {}
     for values in table.rows:
         row = dict(zip(table.columns, values, strict=True))
-        names = tuple(row[key] for key in NAMES)
-        digest, machines = row["series_sha256"], row["machines"]
-        session = Session(*(row[key] for key in Session._fields))
-        of_rates = found.setdefault((names, digest, machines), [])
-        for each in of_rates:
+        key = (tuple(row[name] for name in NAMES), row["series_sha256"], row["machines"])
+        session = Session(*(row[name] for name in Session._fields))
+        alike = found.setdefault(key, [])
+        for each in alike:
             if alike_rates(each.sessions[0].mbit_per_second, session.mbit_per_second):
                 each.sessions.append(session)
                 break
         else:
-            of_rates.append(Series(names, digest, machines, [session]))
-    return [each for of_rates in found.values() for each in of_rates]
+            alike.append(Series(*key, [session]))
+    return [each for alike in found.values() for each in alike]
 
 
 def lines(found: Iterable[Series], quantity: str = "time", **limits: Any) -> Iterator[str]:
@@ -145,18 +141,12 @@ def lines(found: Iterable[Series], quantity: str = "time", **limits: Any) -> Ite
 def _line(found: Series, change: changes.Change, unit: str) -> str:
     session = found.sessions[change.first]
     other = found.differs_from_before(change.first)
-    beside = f"; other {' and '.join(other)} than the session before" if other else ""
+    changed = f"; other {' and '.join(other)} than the session before" if other else ""
     return (
         f"{session.started:%Y-%m-%d %H:%M} session {session.session}: {change.before:.4g}{unit} "
         f"to {change.after:.4g}{unit} ({change.relative:+.1%}), "
-        f"{counted(change.sessions, 'session')} in a row{beside}"
+        f"{counted(change.sessions, 'session')} in a row{changed}"
     )
-
-
-def renewed(found: Series) -> list[bool]:
-    """Return for each session whether its versions or its code differ from the session before."""
-    pairs = pairwise([(each.versions, each.source_sha256) for each in found.sessions])
-    return [False, *(before != after for before, after in pairs)]
 
 
 def by_digest(found: Iterable[Series]) -> Mapping[tuple, list[Series]]:

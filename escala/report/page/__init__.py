@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from escala.report.figures import DECLARED
@@ -78,16 +78,8 @@ def page(
     drawn = dict(_drawn(figures, found, drawings, first))
     style, script = (_FOLDER / "page.css").read_text(), (_FOLDER / "page.js").read_text()
     style += drawings.rules
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["marked"] = marked
     columns, configurations = overview(tables)
-    return environment.get_template("page.html").render(
+    return _template().render(
         title=title,
         question=question(tables),
         style=Markup(style),
@@ -98,7 +90,14 @@ def page(
         sections=SECTIONS,
         findings=found,
         brief=brief(tables, found),
-        drawings=_by_section(drawn, found, first),
+        drawings={
+            section: [
+                drawing
+                for name, drawing in drawn.items()
+                if name != first and _section_of(name, found) == section
+            ]
+            for section in found
+        },
         links=lambda finding: _links(finding, drawn, files),
         columns=columns,
         configurations=configurations,
@@ -110,6 +109,15 @@ def page(
         traces=[file for file in files if file.endswith(f"/{TRACE}")],
         files=[file for file in files if not file.endswith(f"/{TRACE}")],
     )
+
+
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["marked"] = marked
+    return environment.get_template("page.html")
 
 
 def question(tables: Tables) -> str:
@@ -187,19 +195,10 @@ def _drawn(
         yield name, Drawing(name, marked(caption), Markup(svg) if fits else None)
 
 
-def _by_section(
-    drawn: Mapping[str, Drawing], found: Mapping[str, Collection[Finding]], first: str
-) -> dict[str, list[Drawing]]:
-    """Return the figures of each section: the first that names it, else that of its category."""
-    section_of = {name: _SECTION_OF_CATEGORY[DECLARED[name].category] for name in drawn}
-    for section, findings in reversed(found.items()):
-        section_of |= {each.figure: section for each in findings if each.figure in drawn}
-    return {
-        section: [
-            each for name, each in drawn.items() if section_of[name] == section and name != first
-        ]
-        for section in found
-    }
+def _section_of(name: str, found: Mapping[str, Collection[Finding]]) -> str:
+    """Return the section of a figure: the first that names it, else that of its category."""
+    naming = (key for key, findings in found.items() if name in {each.figure for each in findings})
+    return next(naming, _SECTION_OF_CATEGORY[DECLARED[name].category])
 
 
 def _links(
