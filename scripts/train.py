@@ -80,7 +80,7 @@ def serve_or_measure(
     """
 
     def make() -> bool:
-        from escala.record import own_changes, run
+        from escala.record import program_changes, run
 
         measure = partial(run.measure, turn=turn["place"], links=lab.links())
         if repeated:
@@ -89,7 +89,7 @@ def serve_or_measure(
             outcome = measure(request, data, output, seconds)
             print(f"{output}: {outcome.status}" + f" ({outcome.reason})" * bool(outcome.reason))
         settled = again.settled(measure, request, turn, data, output, seconds)
-        return settled and not own_changes.changed(request, data)
+        return settled and not program_changes.changed(request, data)
 
     probe = request["instrument"]
     files = tuple(dict.fromkeys((*FILES, *(PROBES[probe].products if probe else ()))))

@@ -21,9 +21,9 @@ from escala.record import again, key
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.identity import identity
 from escala.record.outcome import Outcome
-from escala.record.own_changes import changed, written
 from escala.record.place import Links, linked, placed
 from escala.record.plan import make_plan, resumption, split_description
+from escala.record.program_changes import notes
 from escala.record.schema import validate_run
 from escala.record.supervise import supervise
 from escala.runtime.launch import Launch
@@ -104,18 +104,8 @@ def _measured(
     finally:
         _tidy(ranks_folder)
     interrupts.end_if_received()
-    if outcome.status == "ok" and (others := changed(request, data)):
-        result["program"]["notes"].append(
-            f"{', '.join(others)} changed since this call began: the run may be of the old or of "
-            "the new one, and is not stored; call again"
-        )
-    if outcome.status == "ok" and (files := written(request)):
-        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-        result["program"]["notes"].append(
-            f"its folder holds new files: {', '.join(files[:3])}{more}. They count as the "
-            "program's, so the next call measures it anew; let it write into {output}, or name the "
-            "files that it is made of: files: ['*.py']"
-        )
+    if outcome.status == "ok" and "program" in result:
+        result["program"]["notes"] += notes(request, data)
     seconds = time.monotonic() - clock
     problem = _invalid(result, outcome, seconds)
     if problem:

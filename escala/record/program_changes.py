@@ -6,7 +6,7 @@ new script. What was measured in between must not be stored as a measurement of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,25 @@ def changed(request: Mapping[str, Any], data: Path) -> list[str]:
     return found + (kind.load("watch").changed(data) if kind.has("watch") else [])
 
 
-def written(request: Mapping[str, Any]) -> list[str]:
-    """Return the names of files that a program's folder holds now and that count as its own."""
-    if WHERE not in request:
-        return []
-    return sorted(_now(request).keys() - request["program"]["files"].keys())
+def notes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
+    """Yield what is to be said of a program's run whose files changed, or that wrote new ones.
+
+    Parameters
+    ----------
+    request, data : as of `changed`.
+    """
+    if others := changed(request, data):
+        yield (
+            f"{', '.join(others)} changed since this call began: the run may be of the old or of "
+            "the new one, and is not stored; call again"
+        )
+    if WHERE in request and (new := sorted(_now(request).keys() - request["program"]["files"])):
+        more = f" and {len(new) - 3} more" if len(new) > 3 else ""
+        yield (
+            f"its folder holds new files: {', '.join(new[:3])}{more}. They count as the program's, "
+            "so the next call measures it anew; let it write into {output}, or name the files that "
+            "it is made of: files: ['*.py']"
+        )
 
 
 def _now(request: Mapping[str, Any]) -> dict[str, str]:
