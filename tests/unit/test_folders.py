@@ -24,34 +24,14 @@ from escala.workloads import WORKLOADS, load, models
 from tests.conftest import CLASSES, ROOT
 from tests.folders import changed, files_of
 from tests.kinds import GUIDE as KIND_GUIDE
-
-SIMULATED = {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 9)}
+from tests.workflow.conftest import SIMULATED, experiment_of
 
 
 def experiment(path: object, name: str = "mine", **settings: object) -> Experiment:
     """An experiment with a workload of its own and one of the project's."""
-    return Experiment(
-        {
-            "experiment": "own",
-            "title": "A workload in a folder of its own",
-            "repeats": 1,
-            "datasets": {
-                "small": {
-                    "source": SIMULATED,
-                    "classes": CLASSES,
-                    "length": 300,
-                    "split": {"seeds": [4]},
-                }
-            },
-            "workloads": {name: {"path": path, "epochs": 1} | settings, "virus-cnn": {"epochs": 1}},
-            "variants": {"plain": {}},
-            "configurations": [
-                {"strategy": "single", "layouts": ["1x1"]},
-                {"strategy": "horovod-mpi", "layouts": ["1x2"]},
-            ],
-        },
-        "e.yaml",
-    )
+    workloads = {name: {"path": path, "epochs": 1, **settings}, "virus-cnn": {"epochs": 1}}
+    written = experiment_of("own", SIMULATED, workloads=workloads, variants={"plain": {}})
+    return Experiment(written, "e.yaml")
 
 
 def code_of(workload: str) -> dict[str, str]:

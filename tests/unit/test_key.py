@@ -27,8 +27,9 @@ from escala.strategies.knobs import (
     read_by_run,
     readable,
 )
-from tests.conftest import CLASSES, KNOBS, copy_project
+from tests.conftest import KNOBS, copy_project
 from tests.kinds import add_kind, add_reader, add_workload
+from tests.workflow.conftest import SIMULATED, experiment_of
 
 #: Print what each run of an experiment is known by, in a process of the copy's own.
 KNOWN_BY = """
@@ -76,28 +77,17 @@ OF_STEPS = [name for name, each in STRATEGIES.items() if "steps" in each.trains_
 
 
 def experiment(*strategies: str) -> dict:
-    layouts = {name: "1x1" if STRATEGIES[name].layouts.one_rank else "1x2" for name in OF_STEPS}
-    return {
-        "experiment": "known",
-        "title": "What runs are known by",
-        "repeats": 1,
-        "datasets": {
-            "small": {
-                "source": {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 9)},
-                "classes": CLASSES,
-                "length": 300,
-                "split": {"seeds": [4]},
-            }
-        },
+    names = (*OF_STEPS, *strategies)
+    several = {name for name in OF_STEPS if not STRATEGIES[name].layouts.one_rank}
+    settings = experiment_of("known", SIMULATED) | {
+        name: {"enabled": True} for name in ("clocks", "collectives", "resources", "timeline")
+    }
+    return settings | {
         "workloads": {"virus-cnn": {"epochs": 1}, "kmer-logreg": {}},
-        "clocks": {"enabled": True},
         "energy": {"enabled": True, "repeats": 1},
-        "collectives": {"enabled": True},
-        "resources": {"enabled": True},
         "variants": {"plain": {}, "other": {"compression": "fp16"}},
         "configurations": [
-            {"strategy": name, "layouts": [layouts.get(name, "1x1")]}
-            for name in (*OF_STEPS, *strategies)
+            {"strategy": name, "layouts": ["1x2" if name in several else "1x1"]} for name in names
         ],
     }
 
