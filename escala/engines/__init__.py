@@ -33,11 +33,9 @@ def interpreter(strategy: str, kind: str) -> str:
     ----------
     kind : how their workload is trained. A program's own interpreter is started by its rank.
     """
-    return (
-        INTERPRETERS.get(_named(strategy)[0], sys.executable)
-        if kind == "steps"
-        else (sys.executable)
-    )
+    if kind != "steps":
+        return sys.executable
+    return INTERPRETERS.get(_named(strategy)[0], sys.executable)
 
 
 def modules(strategy: str, probe: type[Probe] | None = None) -> list[str]:

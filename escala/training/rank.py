@@ -32,6 +32,8 @@ BY_KIND = {
     "fit": "escala.training.by_fit",
     "command": "escala.training.by_command",
 }
+#: Errors of Python and of frameworks that tell that memory does not suffice.
+OUT_OF_MEMORY = {"MemoryError", "ResourceExhaustedError", "OutOfMemoryError"}
 #: Folder beside the plan for files that are not needed after the run.
 SCRATCH = "scratch"
 
@@ -107,21 +109,17 @@ def _busy_neighbours(count: int) -> Iterator[None]:
 
 def _failure(error: Exception, plan: dict) -> dict:
     """Return the status and the reason of an error, with its place in the workload's code."""
-    # Use TensorFlow only if it is imported already: a fit does not need it.
     if isinstance(error, Failed):
         return {"status": "failed", "reason": str(error)[:500]}
     if said := packages.lacking(error):
         return {"status": "unavailable", "reason": said}
-    tensorflow = sys.modules.get("tensorflow")
-    exhausted = (tensorflow.errors.ResourceExhaustedError,) if tensorflow else ()
-    if isinstance(error, Diverged):
-        status = "diverged"
-    elif isinstance(error, Unavailable):
-        status = "unavailable"
-    elif isinstance(error, (MemoryError, *exhausted)):
+    # By their names: the framework of an engine is imported only where it trains.
+    if {each.__name__ for each in type(error).__mro__} & OUT_OF_MEMORY:
         status = "out-of-memory"
+    elif isinstance(error, Diverged):
+        status = "diverged"
     else:
-        status = "failed"
+        status = "unavailable" if isinstance(error, Unavailable) else "failed"
     if status == "diverged" and plan["kind"] == "command":
         return {"status": status, "reason": str(error)[:500]}
     where = _place(error, plan["workload"])
