@@ -132,7 +132,7 @@ def trained(asked: dict, ranks: Any, at: Place, total: int, folder: Path) -> Non
     asked["ranks"] = total
     into = folder / RANKS
     into.mkdir(parents=True, exist_ok=True)
-    write_json(into / "request.json", asked)
+    write_json(into / "plan.json", asked)
     measured = train(asked, TensorFlow(asked, ranks), into, of_run(asked, into))
     write_json(into / f"rank{at.process}.json", measured)
 

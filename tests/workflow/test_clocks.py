@@ -55,10 +55,8 @@ class Clocked:
     def __init__(self, file: Path, alone: bool):
         self.file, self.alone = file, alone
         self.one_clock = read_json(file)["ranks"]["one_clock"]
-        clocks = attribution._clocks(file)
-        self.steps = attribution.per_step(
-            clocks, attribution._phases(file.with_name("timeline.json"))
-        )
+        clocks, phases = attribution.moments(file, one_clock=True)
+        self.steps = attribution.per_step(clocks, phases)
         ready = clocks[clocks["moment"] == "gradient_ready"]
         self.last_ready = ready.groupby(["rank", "epoch", "step"])["seconds"].max()
 

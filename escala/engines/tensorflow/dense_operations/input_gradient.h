@@ -120,17 +120,8 @@ INLINE void InputGradientTiles(const InputGradient& all, int64_t start, int64_t 
   }
 }
 
-AVX512 void InputGradientAvx512(const InputGradient& all, int64_t start, int64_t end) {
-  InputGradientTiles<16>(all, start, end);
-}
-
-AVX2 void InputGradientAvx2(const InputGradient& all, int64_t start, int64_t end) {
-  InputGradientTiles<8>(all, start, end);
-}
-
-void InputGradientBaseline(const InputGradient& all, int64_t start, int64_t end) {
-  InputGradientTiles<4>(all, start, end);
-}
+VERSIONS(InputGradient, (const InputGradient& all, int64_t start, int64_t end),
+         InputGradientTiles<kLanes>(all, start, end))
 
 class InputGradientOperation : public OpKernel {
  public:

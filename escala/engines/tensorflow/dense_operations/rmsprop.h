@@ -126,17 +126,8 @@ INLINE void UpdateTiles(const Update& all, int64_t start, int64_t end) {
   }
 }
 
-AVX512 void UpdateAvx512(const Update& all, int64_t start, int64_t end) {
-  UpdateTiles<16, 4>(all, start, end);
-}
-
-AVX2 void UpdateAvx2(const Update& all, int64_t start, int64_t end) {
-  UpdateTiles<8, 2>(all, start, end);
-}
-
-void UpdateBaseline(const Update& all, int64_t start, int64_t end) {
-  UpdateTiles<4, 2>(all, start, end);
-}
+VERSIONS(UpdateRows, (const Update& all, int64_t start, int64_t end),
+         UpdateTiles<kLanes, kLanes == 16 ? 4 : 2>(all, start, end))
 
 // Lay the columns of a matrix (rows, n) out as panels (panels, rows, columns), padded with zeros.
 void Pack(const float* from, int64_t rows, int64_t n, int64_t columns, float* panels) {
@@ -179,8 +170,6 @@ class RMSpropOperation : public OpKernel {
     OP_REQUIRES(context, variable.get() != squares.get(),
                 errors::InvalidArgument("a variable and its mean squares are one variable"));
     const Tensor& rate = context->input(context->num_inputs() - 1);
-    OP_REQUIRES(context, tensorflow::TensorShapeUtils::IsScalar(rate.shape()),
-                errors::InvalidArgument("the learning rate is no scalar"));
     // Other operations lock several variables in the order of these addresses too.
     Var *one = variable.get(), *other = squares.get();
     if (other->mu() < one->mu()) std::swap(one, other);
@@ -218,9 +207,9 @@ class RMSpropOperation : public OpKernel {
 class RMSpropOfProduct : public RMSpropOperation {
  public:
   explicit RMSpropOfProduct(OpKernelConstruction* context) : RMSpropOperation(context) {
-    const std::vector<Version<Tiles>> versions = {{"avx512f", {64, UpdateAvx512}},
-                                                  {"avx2", {16, UpdateAvx2}},
-                                                  {"baseline", {8, UpdateBaseline}}};
+    const std::vector<Version<Tiles>> versions = {{"avx512f", {64, UpdateRowsAvx512}},
+                                                  {"avx2", {16, UpdateRowsAvx2}},
+                                                  {"baseline", {8, UpdateRowsBaseline}}};
     OP_REQUIRES_OK(context, Choose(context, versions, &tiles_));
   }
 
@@ -268,20 +257,10 @@ class RMSpropOfProduct : public RMSpropOperation {
   Tiles tiles_;
 };
 
-AVX512 void ApplyAvx512(const RMSprop& scalars, int64_t count, const float* gradient,
-                        float* weights, float* squares) {
-  Apply(scalars, count, gradient, weights, squares);
-}
-
-AVX2 void ApplyAvx2(const RMSprop& scalars, int64_t count, const float* gradient, float* weights,
-                    float* squares) {
-  Apply(scalars, count, gradient, weights, squares);
-}
-
-void ApplyBaseline(const RMSprop& scalars, int64_t count, const float* gradient, float* weights,
-                   float* squares) {
-  Apply(scalars, count, gradient, weights, squares);
-}
+VERSIONS(Apply,
+         (const RMSprop& scalars, int64_t count, const float* gradient, float* weights,
+          float* squares),
+         Apply(scalars, count, gradient, weights, squares))
 
 // Update a variable by its gradient.
 class RMSpropOfGradient : public RMSpropOperation {

@@ -17,9 +17,17 @@
 #include "tensorflow/core/util/work_sharder.h"
 
 #define INLINE inline __attribute__((always_inline))
-// The instructions of each version of a function; see `Version`.
-#define AVX512 __attribute__((target("avx512f,avx2,fma")))
-#define AVX2 __attribute__((target("avx2,fma")))
+// Define a function in the version of each set of instructions, see `Version`. Its body
+// may depend on `kLanes`, the floats of a vector of these instructions.
+#define VERSION(target, name, lanes, parameters, ...)  \
+  target void name parameters {                        \
+    [[maybe_unused]] constexpr int kLanes = lanes;     \
+    __VA_ARGS__;                                       \
+  }
+#define VERSIONS(name, parameters, ...)                                                           \
+  VERSION(__attribute__((target("avx512f,avx2,fma"))), name##Avx512, 16, parameters, __VA_ARGS__) \
+  VERSION(__attribute__((target("avx2,fma"))), name##Avx2, 8, parameters, __VA_ARGS__)            \
+  VERSION(, name##Baseline, 4, parameters, __VA_ARGS__)
 
 namespace {
 

@@ -137,21 +137,11 @@ INLINE void GradientsOfBlocks(const Lookups& all, int64_t start, int64_t end, co
   }
 }
 
-AVX2 void ValuesAvx2(const Lookups& all, int64_t start, int64_t end, float* values) {
-  ValuesOfRows<8>(all, start, end, values);
-}
-void ValuesBaseline(const Lookups& all, int64_t start, int64_t end, float* values) {
-  ValuesOfRows<4>(all, start, end, values);
-}
-
-AVX2 void GradientsAvx2(const Lookups& all, int64_t start, int64_t end, const float* upstream,
-                        float* gradients) {
-  GradientsOfBlocks<8>(all, start, end, upstream, gradients);
-}
-void GradientsBaseline(const Lookups& all, int64_t start, int64_t end, const float* upstream,
-                       float* gradients) {
-  GradientsOfBlocks<4>(all, start, end, upstream, gradients);
-}
+VERSIONS(Values, (const Lookups& all, int64_t start, int64_t end, float* values),
+         ValuesOfRows<kLanes>(all, start, end, values))
+VERSIONS(Gradients,
+         (const Lookups& all, int64_t start, int64_t end, const float* upstream, float* gradients),
+         GradientsOfBlocks<kLanes>(all, start, end, upstream, gradients))
 
 // Number the k-mers at every place of the codes, (rows, length), with the first letter as the
 // highest digit. Return false if a code is not in the alphabet.

@@ -346,8 +346,6 @@ class OpenLayer : public OpenMemory {
     OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
     OP_REQUIRES_OK(context, context->GetAttr("outputs", &outputs_));
     OP_REQUIRES_OK(context, context->GetAttr("capacity", &capacity_));
-    OP_REQUIRES(context, rank_ < static_cast<int64_t>(sizes_.size()),
-                errors::InvalidArgument("rank ", rank_, " of ", sizes_.size()));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -364,7 +362,6 @@ class OpenSums : public OpenMemory {
   explicit OpenSums(OpKernelConstruction* context) : OpenMemory(context) {
     OP_REQUIRES_OK(context, context->GetAttr("ranks", &ranks_));
     OP_REQUIRES_OK(context, context->GetAttr("numbers", &numbers_));
-    OP_REQUIRES(context, rank_ < ranks_, errors::InvalidArgument("rank ", rank_, " of ", ranks_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -376,7 +373,7 @@ class OpenSums : public OpenMemory {
 };
 
 // An operation on a memory, its first input.
-template <typename Kind>
+template <typename Kind, Status (*kDo)(OpKernelContext*, Kind*)>
 class OnMemory : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -384,163 +381,112 @@ class OnMemory : public OpKernel {
   void Compute(OpKernelContext* context) override {
     tensorflow::core::RefCountPtr<Kind> memory;
     OP_REQUIRES_OK(context, LookupResource(context, HandleFromInput(context, 0), &memory));
-    OP_REQUIRES_OK(context, Do(context, memory.get()));
+    OP_REQUIRES_OK(context, kDo(context, memory.get()));
   }
-
- protected:
-  virtual Status Do(OpKernelContext* context, Kind* memory) = 0;
 };
 
-class SumInMemory : public OnMemory<Sums> {
- public:
-  using OnMemory::OnMemory;
+Status SumInMemory(OpKernelContext* context, Sums* memory) {
+  int64_t numbers = 0;
+  for (int i = 1; i < context->num_inputs(); ++i) numbers += context->input(i).NumElements();
+  if (numbers != memory->size()) {
+    return errors::InvalidArgument("a sum of ", numbers, " numbers, in a memory for ",
+                                   memory->size());
+  }
+  float* own = memory->own();
+  for (int i = 1; i < context->num_inputs(); ++i) {
+    const Tensor& values = context->input(i);
+    own = std::copy_n(values.flat<float>().data(), values.NumElements(), own);
+  }
+  TF_RETURN_IF_ERROR(memory->Exchange(context));
+  int64_t first = 0;
+  for (int i = 1; i < context->num_inputs(); ++i) {
+    const Tensor& values = context->input(i);
+    Tensor* total;
+    TF_RETURN_IF_ERROR(context->allocate_output(i - 1, values.shape(), &total));
+    memory->Total(first, values.NumElements(), total->flat<float>().data());
+    first += values.NumElements();
+  }
+  return tensorflow::OkStatus();
+}
 
- protected:
-  Status Do(OpKernelContext* context, Sums* memory) override {
-    int64_t numbers = 0;
-    for (int i = 1; i < context->num_inputs(); ++i) numbers += context->input(i).NumElements();
-    if (numbers != memory->size()) {
-      return errors::InvalidArgument("a sum of ", numbers, " numbers, in a memory for ",
-                                     memory->size());
-    }
-    float* own = memory->own();
-    for (int i = 1; i < context->num_inputs(); ++i) {
-      const Tensor& values = context->input(i);
-      own = std::copy_n(values.flat<float>().data(), values.NumElements(), own);
-    }
-    TF_RETURN_IF_ERROR(memory->Exchange(context));
-    int64_t first = 0;
-    for (int i = 1; i < context->num_inputs(); ++i) {
-      const Tensor& values = context->input(i);
-      Tensor* total;
-      TF_RETURN_IF_ERROR(context->allocate_output(i - 1, values.shape(), &total));
-      memory->Total(first, values.NumElements(), total->flat<float>().data());
-      first += values.NumElements();
-    }
+// Find a variable (rows, outputs), of which `rows` is given.
+Status Find(OpKernelContext* context, int input, int64_t rows, const Layer& memory,
+            tensorflow::core::RefCountPtr<Var>* variable) {
+  TF_RETURN_IF_ERROR(LookupResource(context, HandleFromInput(context, input), variable));
+  tensorflow::tf_shared_lock lock(*(*variable)->mu());
+  const TensorShape shape({rows, memory.outputs()});
+  const Tensor& tensor = *(*variable)->tensor();
+  if ((*variable)->is_initialized && tensor.dtype() == DT_FLOAT && tensor.shape() == shape) {
     return tensorflow::OkStatus();
   }
-};
+  return errors::InvalidArgument("a variable of shape ", tensor.shape().DebugString(),
+                                 " is not float32 of shape ", shape.DebugString());
+}
 
-// An operation on the memory of a layer.
-class OnLayer : public OnMemory<Layer> {
- public:
-  using OnMemory::OnMemory;
-
- protected:
-  // Find a variable (rows, outputs), of which `rows` is given.
-  static Status Variable(OpKernelContext* context, int input, int64_t rows, const Layer& memory,
-                         tensorflow::core::RefCountPtr<Var>* variable) {
-    TF_RETURN_IF_ERROR(LookupResource(context, HandleFromInput(context, input), variable));
-    tensorflow::tf_shared_lock lock(*(*variable)->mu());
-    const TensorShape shape({rows, memory.outputs()});
-    const Tensor& tensor = *(*variable)->tensor();
-    if ((*variable)->is_initialized && tensor.dtype() == DT_FLOAT && tensor.shape() == shape) {
-      return tensorflow::OkStatus();
-    }
-    return errors::InvalidArgument("a variable of shape ", tensor.shape().DebugString(),
-                                   " is not float32 of shape ", shape.DebugString());
-  }
-};
+void Set(Var* variable, const Tensor& tensor) {
+  tensorflow::mutex_lock lock(*variable->mu());
+  *variable->tensor() = tensor;
+}
 
 // Make the kernel of the first rank the content of the memory, and the two variables views of it.
-class PlaceKernel : public OnLayer {
- public:
-  using OnLayer::OnLayer;
-
- protected:
-  Status Do(OpKernelContext* context, Layer* memory) override {
-    tensorflow::core::RefCountPtr<Var> kernel, own;
-    TF_RETURN_IF_ERROR(Variable(context, 1, memory->inputs(), *memory, &kernel));
-    TF_RETURN_IF_ERROR(Variable(context, 2, memory->own_inputs(), *memory, &own));
-    // Some rank may still write its rows of the last step.
-    TF_RETURN_IF_ERROR(memory->Meet(context));
-    if (memory->rank() == 0) {
-      tensorflow::tf_shared_lock lock(*kernel->mu());
-      const float* from = kernel->tensor()->flat<float>().data();
-      if (from != memory->kernel()) {
-        std::copy_n(from, kernel->tensor()->NumElements(), memory->kernel());
-      }
+Status PlaceKernel(OpKernelContext* context, Layer* memory) {
+  tensorflow::core::RefCountPtr<Var> kernel, own;
+  TF_RETURN_IF_ERROR(Find(context, 1, memory->inputs(), *memory, &kernel));
+  TF_RETURN_IF_ERROR(Find(context, 2, memory->own_inputs(), *memory, &own));
+  // Some rank may still write its rows of the last step.
+  TF_RETURN_IF_ERROR(memory->Meet(context));
+  if (memory->rank() == 0) {
+    tensorflow::tf_shared_lock lock(*kernel->mu());
+    const float* from = kernel->tensor()->flat<float>().data();
+    if (from != memory->kernel()) {
+      std::copy_n(from, kernel->tensor()->NumElements(), memory->kernel());
     }
-    TF_RETURN_IF_ERROR(memory->Meet(context));
-    Set(kernel.get(), Viewed(memory, memory->kernel(), memory->inputs(), memory->outputs()));
-    Tensor part =
-        Viewed(memory, memory->own_kernel(), memory->own_inputs(), memory->outputs(), true);
-    if (!part.IsAligned()) {
-      // TensorFlow cannot compute with it. `Publish` will copy these rows into the memory.
-      TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, part.shape(), &part));
-      std::copy_n(memory->own_kernel(), part.NumElements(), part.flat<float>().data());
-    }
-    Set(own.get(), part);
-    return tensorflow::OkStatus();
   }
-
- private:
-  static void Set(Var* variable, const Tensor& tensor) {
-    tensorflow::mutex_lock lock(*variable->mu());
-    *variable->tensor() = tensor;
+  TF_RETURN_IF_ERROR(memory->Meet(context));
+  Set(kernel.get(), Viewed(memory, memory->kernel(), memory->inputs(), memory->outputs()));
+  Tensor part =
+      Viewed(memory, memory->own_kernel(), memory->own_inputs(), memory->outputs(), true);
+  if (!part.IsAligned()) {
+    // TensorFlow cannot compute with it. `Publish` will copy these rows into the memory.
+    TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, part.shape(), &part));
+    std::copy_n(memory->own_kernel(), part.NumElements(), part.flat<float>().data());
   }
-};
+  Set(own.get(), part);
+  return tensorflow::OkStatus();
+}
 
-class BeginStep : public OnLayer {
- public:
-  using OnLayer::OnLayer;
+Status BeginStep(OpKernelContext* context, Layer* memory) {
+  memory->Begin(context->input(1).scalar<int32_t>()());
+  return tensorflow::OkStatus();
+}
 
- protected:
-  Status Do(OpKernelContext* context, Layer* memory) override {
-    const Tensor& rows = context->input(1);
-    if (!tensorflow::TensorShapeUtils::IsScalar(rows.shape())) {
-      return errors::InvalidArgument("the number of rows is no scalar");
-    }
-    memory->Begin(rows.scalar<int32_t>()());
-    return tensorflow::OkStatus();
+Status AwaitKernel(OpKernelContext* context, Layer* memory) { return memory->Await(context); }
+
+Status ExchangeFactors(OpKernelContext* context, Layer* memory) {
+  const Tensor& inputs = context->input(2);
+  const Tensor& gradients = context->input(3);
+  const int64_t rows = inputs.dims() > 0 ? inputs.dim_size(0) : 0;
+  if (inputs.shape() != TensorShape({rows, memory->inputs()}) ||
+      gradients.shape() != TensorShape({rows, memory->outputs()})) {
+    return errors::InvalidArgument("inputs ", inputs.shape().DebugString(),
+                                   " and output gradients ", gradients.shape().DebugString(),
+                                   " do not fit the layer");
   }
-};
+  int64_t all_rows;
+  TF_RETURN_IF_ERROR(memory->Exchange(context, inputs.flat<float>().data(),
+                                      gradients.flat<float>().data(), rows, &all_rows));
+  context->set_output(0, Viewed(memory, memory->own_columns(), all_rows, memory->own_inputs()));
+  context->set_output(1, Viewed(memory, memory->gradients(), all_rows, memory->outputs()));
+  return tensorflow::OkStatus();
+}
 
-class AwaitKernel : public OnLayer {
- public:
-  using OnLayer::OnLayer;
-
- protected:
-  Status Do(OpKernelContext* context, Layer* memory) override { return memory->Await(context); }
-};
-
-class ExchangeFactors : public OnLayer {
- public:
-  using OnLayer::OnLayer;
-
- protected:
-  Status Do(OpKernelContext* context, Layer* memory) override {
-    const Tensor& inputs = context->input(2);
-    const Tensor& gradients = context->input(3);
-    const int64_t rows = inputs.dims() > 0 ? inputs.dim_size(0) : 0;
-    if (inputs.shape() != TensorShape({rows, memory->inputs()}) ||
-        gradients.shape() != TensorShape({rows, memory->outputs()})) {
-      return errors::InvalidArgument("inputs ", inputs.shape().DebugString(),
-                                     " and output gradients ", gradients.shape().DebugString(),
-                                     " do not fit the layer");
-    }
-    int64_t all_rows;
-    TF_RETURN_IF_ERROR(memory->Exchange(context, inputs.flat<float>().data(),
-                                        gradients.flat<float>().data(), rows, &all_rows));
-    context->set_output(0, Viewed(memory, memory->own_columns(), all_rows, memory->own_inputs()));
-    context->set_output(1, Viewed(memory, memory->gradients(), all_rows, memory->outputs()));
-    return tensorflow::OkStatus();
-  }
-};
-
-class PublishKernel : public OnLayer {
- public:
-  using OnLayer::OnLayer;
-
- protected:
-  Status Do(OpKernelContext* context, Layer* memory) override {
-    tensorflow::core::RefCountPtr<Var> own;
-    TF_RETURN_IF_ERROR(Variable(context, 1, memory->own_inputs(), *memory, &own));
-    tensorflow::tf_shared_lock lock(*own->mu());
-    memory->Publish(own->tensor()->flat<float>().data());
-    return tensorflow::OkStatus();
-  }
-};
+Status PublishKernel(OpKernelContext* context, Layer* memory) {
+  tensorflow::core::RefCountPtr<Var> own;
+  TF_RETURN_IF_ERROR(Find(context, 1, memory->own_inputs(), *memory, &own));
+  tensorflow::tf_shared_lock lock(*own->mu());
+  memory->Publish(own->tensor()->flat<float>().data());
+  return tensorflow::OkStatus();
+}
 
 }  // namespace
 
@@ -617,13 +563,13 @@ REGISTER_OP("EscalaPublishKernel")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
-#define REGISTER(Operation) \
-  REGISTER_KERNEL_BUILDER(Name("Escala" #Operation).Device(tensorflow::DEVICE_CPU), Operation)
-REGISTER(OpenLayer);
-REGISTER(OpenSums);
-REGISTER(SumInMemory);
-REGISTER(PlaceKernel);
-REGISTER(BeginStep);
-REGISTER(AwaitKernel);
-REGISTER(ExchangeFactors);
-REGISTER(PublishKernel);
+#define REGISTER(Operation, ...) \
+  REGISTER_KERNEL_BUILDER(Name("Escala" #Operation).Device(tensorflow::DEVICE_CPU), __VA_ARGS__)
+REGISTER(OpenLayer, OpenLayer);
+REGISTER(OpenSums, OpenSums);
+REGISTER(SumInMemory, OnMemory<Sums, SumInMemory>);
+REGISTER(PlaceKernel, OnMemory<Layer, PlaceKernel>);
+REGISTER(BeginStep, OnMemory<Layer, BeginStep>);
+REGISTER(AwaitKernel, OnMemory<Layer, AwaitKernel>);
+REGISTER(ExchangeFactors, OnMemory<Layer, ExchangeFactors>);
+REGISTER(PublishKernel, OnMemory<Layer, PublishKernel>);
