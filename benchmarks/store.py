@@ -45,7 +45,11 @@ def main() -> None:
         _file(Path(folder), arguments.megabytes, arguments.repeats)
         _folder(Path(folder), arguments.files, arguments.repeats)
         root = store.location()
-        for name, act in {"size": store.size, "verify": store.verify, "prune": store.prune}.items():
+        for name, act in {
+            "size": upkeep.size,
+            "verify": upkeep.verify,
+            "prune": upkeep.prune,
+        }.items():
             _say(f"{name} of the whole store", [_seconds(act, root) for _ in range(3)])
 
 
