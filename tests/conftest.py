@@ -24,6 +24,7 @@ from hypothesis import settings
 
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
+from tests.warm import Warm
 
 # A busy machine is no failure, and the same examples every time: chance turns nothing red.
 settings.register_profile("escala", deadline=None, derandomize=True)
@@ -274,6 +275,36 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 end(f"{reason}; {remedy}", **({"pytrace": False} if name in required else {}))
 
 
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of this call of pytest, which all its workers have."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return what PYTHONPATH holds of processes that are to be forks; all workers share one."""
+    server = Warm(shared_folder(tmp_path_factory) / "warm")
+    yield server.folder
+    server.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Make processes of the project forks, but for unit tests and modules marked `cold`."""
+    with pytest.MonkeyPatch.context() as patch:
+        cold = request.node.get_closest_marker("cold") or request.path.parent.name == "unit"
+        if not cold:
+            patch.setenv("PYTHONPATH", str(request.getfixturevalue("warm")))
+        yield
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes of one test start by themselves."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 def copy_project(folder: Path) -> Path:
     """Copy what a workflow needs of the project into a new folder, and return it."""
     # Compiled modules save every copy the time to compile them; some are just being written. Pytest
@@ -305,7 +336,7 @@ def reduced(experiment: dict) -> dict:
 
 
 @pytest.fixture(scope="session")
-def first_command(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first_command(tmp_path_factory: pytest.TempPathFactory, warm: Path) -> Path:
     """The README's first command, in a clone whose config.yaml is made small; returns its folder.
 
     What it printed is in `said`. The environment is the one of the tests.
@@ -319,6 +350,7 @@ def first_command(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [Path(sys.executable).parent / program, *arguments],
         cwd=clone,
+        env=os.environ | {"PYTHONPATH": str(warm)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -14,7 +14,8 @@ import pytest
 from escala.lab import daemons, location, network
 from escala.lab.network import measure, shape
 from escala.lab.state import FOLDER
-from tests.cluster.conftest import eventually, output, run_lab
+from tests.cluster.conftest import output, run_lab
+from tests.programs import eventually
 
 pytestmark = pytest.mark.cluster
 

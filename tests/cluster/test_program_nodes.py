@@ -5,14 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 
 from escala.core.files import read_json
 from escala.experiment import Experiment, load
-from tests.cluster.conftest import eventually
-from tests.cluster.test_runs import in_a_job, is_over, snakemake
+from tests.cluster.test_runs import in_a_job, is_over
+from tests.programs import JOINING, eventually, prepare, with_marks
 
 pytestmark = pytest.mark.cluster
 
@@ -48,20 +47,6 @@ for _ in range(2):
             peer.sendall(b"x")
         step(rows=int(sys.argv[2]))
     epoch()
-"""
-#: Joins the others through MPI, by the names of Open MPI 4 in mpi.h.
-JOINING = """
-import ctypes
-from escala_steps import begin, epoch, score
-mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
-begin()
-mpi.MPI_Init(None, None)
-world, size = ctypes.byref(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_world")), ctypes.c_int()
-mpi.MPI_Comm_size(world, ctypes.byref(size))
-mpi.MPI_Barrier(world)
-epoch()
-score(world=size.value)
-mpi.MPI_Finalize()
 """
 #: Starts a process that leaves its session and its parent, and waits.
 LEAVING = """
@@ -103,10 +88,9 @@ def programs(tmp_path_factory) -> tuple[Path, Experiment, Path]:
     for name, text in (("sending", SENDING), ("joining", JOINING), ("leaving", LEAVING)):
         (folder / f"{name}.py").write_text(text)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment(folder)))
-    found = load(folder / "experiment.yaml")
-    done = snakemake(folder, *found.dataset_files(), "--cores", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder, found, folder / found.split_folder("none", 1)
+    found, data = load(folder / "experiment.yaml"), folder / "data"
+    prepare(found, data)
+    return folder, found, data
 
 
 def request(found: Experiment, workload: str, strategy: str, launcher: str = "auto") -> dict:
@@ -164,21 +148,7 @@ def test_nothing_of_a_program_outlives_its_job(lab, programs):
     job = in_a_job(folder, (request(found, "leaving", "own-launcher"), data, output, 300))
     logs = [output.parent / "ranks" / f"rank{rank}.log" for rank in range(2)]
     assert eventually(lambda: all("started" in log.read_text() for log in logs if log.exists()))
-    assert eventually(lambda: len(of_programs(output.parent)) == 4), of_programs(output.parent)
+    assert eventually(lambda: len(with_marks(output.parent)) == 4), with_marks(output.parent)
     subprocess.run(["scancel", job], check=True)
     assert eventually(lambda: is_over(job))
-    assert eventually(lambda: not of_programs(output.parent), seconds=30)
-
-
-def of_programs(folder: Path) -> list[psutil.Process]:
-    """Return the processes of this machine, which has all nodes, that have a run's marks."""
-    mark = f"ESCALA_STEPS={folder}".encode()
-    found = []
-    for process in psutil.process_iter():
-        try:
-            variables = Path(f"/proc/{process.pid}/environ").read_bytes()
-        except OSError:
-            continue
-        if mark in variables and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
+    assert eventually(lambda: not with_marks(output.parent), seconds=30)

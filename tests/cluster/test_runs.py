@@ -25,8 +25,9 @@ from escala.experiment import Experiment, load
 from escala.experiment.calibration import Calibration
 from escala.lab import network
 from escala.record import steps
-from tests.cluster.conftest import eventually, output
+from tests.cluster.conftest import output
 from tests.conftest import ROOT
+from tests.programs import eventually
 from tests.workflow.conftest import SIMULATED, experiment_of
 
 pytestmark = pytest.mark.cluster
@@ -126,7 +127,7 @@ def in_a_job(folder: Path, *runs: tuple[dict, Path, Path, float]) -> str:
     program = f"{sys.executable} -c '{JOB}' '{argument}'"
     submitted = subprocess.run(
         [*SBATCH, f"--output={folder}/job.out", f"--wrap=cd {ROOT} && exec {program}"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
         check=True,
@@ -212,21 +213,21 @@ def test_two_nodes_follow_one_process_with_the_same_batch(across, strategy):
     np.testing.assert_allclose(two, one, rtol=TOLERANCE)
 
 
-def test_the_parameter_server_trains_on_every_row_of_two_nodes(across):
-    """It is asynchronous: its losses are nobody else's."""
-    one, two = (read_json(across[name] / "run.json") for name in ("single", "parameter-server"))
-    assert [epoch["rows"] for epoch in two["epochs"]] == [epoch["rows"] for epoch in one["epochs"]]
-    assert two["evaluation"]["rows"] == one["evaluation"]["rows"]
-
-
-def test_the_nodes_of_a_hybrid_share_every_batch(across):
-    """On a busy machine one of them may be so slow that it is given no rows."""
-    table = steps.read(across["hybrid"] / "ranks", 2)
-    one = steps.read(across["single"] / "ranks", 1)
-    rows = table.groupby(["epoch", "step"])["rows"].sum()
-    assert rows.tolist() == one.groupby(["epoch", "step"])["rows"].sum().tolist()
-    shares = read_json(across["hybrid"] / "run.json")["ranks"]["shares"]
-    assert len(shares) == 2 and sum(shares) == pytest.approx(1)
+def test_ranks_that_do_not_divide_batches_in_equal_parts_train_on_every_row(across):
+    """A parameter server is asynchronous, and its losses are nobody else's."""
+    one, served, shared = (
+        read_json(across[name] / "run.json") for name in ("single", "parameter-server", "hybrid")
+    )
+    for run in (served, shared):
+        rows = [[epoch["rows"] for epoch in each["epochs"]] for each in (run, one)]
+        assert rows[0] == rows[1]
+    assert served["evaluation"]["rows"] == one["evaluation"]["rows"]
+    table = steps.read(across["hybrid"] / "ranks", 2).groupby(["epoch", "step"])["rows"].sum()
+    of_one = steps.read(across["single"] / "ranks", 1).groupby(["epoch", "step"])["rows"].sum()
+    assert table.tolist() == of_one.tolist()
+    # On a busy machine one of them may be so slow that it is given no rows.
+    assert len(shared["ranks"]["shares"]) == 2
+    assert sum(shared["ranks"]["shares"]) == pytest.approx(1)
 
 
 def test_mpirun_starts_the_same_ranks_where_it_is_asked_to(across):
@@ -408,7 +409,9 @@ def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, data
     assert not (tmp_path / run.file).exists()
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, data, tmp_path):
+    """SLURM counts the memory of the processes of a job, of which forks are none."""
     found = prepared(data, tmp_path, endless_experiment("horovod-mpi") | {"memory_gib": 0.35})
     [run] = [run for run in found.runs if run.strategy == "horovod-mpi"]
     done = through_sbatch(tmp_path, run.file)

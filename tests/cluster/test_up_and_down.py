@@ -15,8 +15,9 @@ import pytest
 from escala.core.errors import InputError
 from escala.lab import cluster, daemons, location
 from escala.lab.state import FOLDER, claim
-from tests.cluster.conftest import eventually, lab_command, machine, output, run_lab
+from tests.cluster.conftest import lab_command, machine, output, run_lab
 from tests.conftest import ROOT
+from tests.programs import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -40,7 +41,7 @@ def test_down_leaves_nothing_also_of_its_jobs(no_lab, bare_machine):
         assert location() is None
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_up_leaves_nothing(no_lab, bare_machine, how):
     process = subprocess.Popen(
         lab_command("up"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

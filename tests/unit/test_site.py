@@ -150,20 +150,14 @@ def test_pages_of_the_site_load_nothing_from_elsewhere(site):
 
 
 @pytest.mark.docs
-@pytest.mark.parametrize(
-    ("link", "reason"),
-    [
-        ("missing.md", "page does not exist"),
-        ("index.md#missing", "anchor does not exist"),
-        ("../README.md", "page does not exist"),
-    ],
-)
-def test_a_broken_link_ends_the_build(tmp_path, link, reason):
+def test_broken_links_end_the_build(tmp_path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "index.md").write_text(f"# Home\n\n[there]({link})\n")
+    links = "[one](missing.md) [two](index.md#missing) [three](../README.md)"
+    (tmp_path / "docs" / "index.md").write_text(f"# Home\n\n{links}\n")
     (tmp_path / "README.md").touch()
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text()) | {"nav": ["index.md"]}
     (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(settings))
     done = _build(tmp_path)
     assert done.returncode != 0
-    assert reason in done.stdout
+    assert done.stdout.count("page does not exist") == 2
+    assert "anchor does not exist" in done.stdout

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from tests.conftest import LOCK, ROOT, remove_settings
+from tests.conftest import LOCK, ROOT
 
 # Tests of a suite that has the same conftest, the one to run alone first.
 TESTS = f"""
@@ -55,10 +55,3 @@ def test_settings_of_the_user_are_removed_and_a_test_runs_alone_if_it_is_to(tmp_
         text=True,
     )
     assert "3 passed" in done.stdout, done.stdout + done.stderr
-
-
-def test_only_settings_of_escala_and_the_key_of_ncbi_are_removed():
-    declared = {"ESCALA_REQUIRE": "cluster", "ESCALA_GENOMES": "/data", "HOME": "/home/me"}
-    environment = declared | {"ESCALA_LAB": "", "ESCALA_STORE": "/theirs", "NCBI_API_KEY": "secret"}
-    remove_settings(environment)
-    assert environment == declared

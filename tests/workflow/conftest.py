@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from escala.workloads import WORKLOADS
-from tests.conftest import CLASSES, ROOT
+from tests.conftest import CLASSES, ROOT, shared_folder
+from tests.warm import begins, put
 from tests.workflow.forks import Forks
 
 ADD_WORKLOAD = """
@@ -24,8 +25,6 @@ added = replace(declared(Path({file!r}, DECLARATION)), package="tests.workloads.
 """
 
 Snakemake = Callable[..., subprocess.CompletedProcess]
-#: As it is before a test changes it.
-PYTHONPATH = os.environ.get("PYTHONPATH")
 
 
 def experiment_of(name: str, source: dict, **changes: object) -> dict:
@@ -80,10 +79,8 @@ def prepared_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
     The workers of pytest-xdist have folders beside each other, and so one store.
     """
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    return {"ESCALA_STORE": str(folder / "prepared"), "ESCALA_MEASURE_AGAIN": "1"}
+    store = shared_folder(tmp_path_factory) / "prepared"
+    return {"ESCALA_STORE": str(store), "ESCALA_MEASURE_AGAIN": "1"}
 
 
 def write_experiment(folder: Path, experiment: dict | None) -> None:
@@ -123,7 +120,7 @@ def snakemake(tmp_path: Path, forks: Forks, prepared_once: dict[str, str]) -> Sn
         *arguments: str, experiment: dict | None = None, **environment: str
     ) -> subprocess.CompletedProcess:
         environment = prepared_once | environment
-        if os.environ.get("PYTHONPATH") != PYTHONPATH:
+        if begins():
             return run_snakemake(tmp_path, *arguments, experiment=experiment, **environment)
         write_experiment(tmp_path, experiment)
         return forks.run(*arguments_of(tmp_path, *arguments), folder=ROOT, **environment)
@@ -147,9 +144,7 @@ def dry_run(
 
 def begin_with(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Make every Python process begin with some code, which is kept in `folder`."""
-    folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(code)
-    patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
+    patch.setenv("PYTHONPATH", put(code, folder))
 
 
 def add_workload(name: str, folder: Path, patch: pytest.MonkeyPatch, code: str = "") -> None:

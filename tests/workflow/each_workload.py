@@ -111,12 +111,7 @@ FAST = {
     "optimizer": "one-pass",
     "input_gradient": "operation",
 }
-WAYS = {
-    "recompute": PLAIN | {"dense_exchange": "recompute"},
-    "recompute, fast": FAST | {"dense_exchange": "recompute"},
-    "shared memory": PLAIN | {"dense_exchange": "shared-memory"},
-    "shared memory, fast": FAST | {"dense_exchange": "shared-memory"},
-}
+WAYS = {way: FAST | {"dense_exchange": way} for way in ("recompute", "shared-memory")}
 #: Functional models of one input and of two.
 CLOCKED = ("mnist-mlp", "caption-lstm")
 

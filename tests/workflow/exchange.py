@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.keras import layers, regularizers
 
+from escala.core.errors import Unavailable
 from escala.core.files import write_json
 from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.engine import set_threads
@@ -32,9 +33,12 @@ SYNCHRONISED = {"batch_norm": "synchronised"}
 ONE_PASS = {"optimizer": "one-pass"}
 IN_MEMORY = {"dense_exchange": "shared-memory"}
 RECOMPUTE = {"dense_exchange": "recompute"}
+FACTORS = {"dense_exchange": "factors"}
 OPERATION = {"input_gradient": "operation"}
+ROWS_OF_EMBEDDING = {"sparse_as_dense": False}
 #: Of the three steps of an epoch, the last has fewer rows and is a call of its own.
 TWO_STEPS = {"steps_per_call": 2}
+UNEVEN, IDLE = [0.75, 0.25], [1.0, 0.0]
 
 
 def fused() -> tf.keras.optimizers.Optimizer:
@@ -55,61 +59,41 @@ OPTIMIZERS = {
     # Weights decay without a gradient.
     "adamw": lambda: tf.keras.optimizers.AdamW(weight_decay=0.1, **SETTINGS),
 }
-#: Strategy, its knobs, and the part of every batch that each rank takes of those by speed.
+#: Strategy, its knobs, and the part of every batch that each rank takes of those by speed. Each two
+#: of an exchange, an optimizer, steps of a call, shares and a kind of gradient meet in some case.
 CASES = {
     "horovod-mpi": ("horovod-mpi", {}, None),
     "by ranks, in parts": ("horovod-mpi", {"weighting": "ranks", "accumulation": 3}, None),
-    "factors": ("horovod-mpi", {"dense_exchange": "factors"}, None),
-    "two steps a call": ("horovod-mpi", TWO_STEPS, None),
-    "rows": ("horovod-mpi", {"sparse_as_dense": False}, None),
-    "hybrid with factors": ("hybrid", {"dense_exchange": "factors"}, [0.75, 0.25]),
-    "shared memory": ("horovod-mpi", IN_MEMORY, None),
-    "adamw in shared memory": ("horovod-mpi", IN_MEMORY | {"optimizer": "adamw"}, None),
-    "shared memory, rows": ("horovod-mpi", IN_MEMORY | {"sparse_as_dense": False}, None),
-    "shared memory, hybrid": ("hybrid", IN_MEMORY | OPERATION, [0.75, 0.25]),
+    "factors": ("horovod-mpi", FACTORS | OPERATION, None),
+    "factors, hybrid, two steps a call": ("hybrid", FACTORS | TWO_STEPS, UNEVEN),
+    "shared memory, rows": ("horovod-mpi", IN_MEMORY | ROWS_OF_EMBEDDING, None),
+    "shared memory, hybrid": ("hybrid", IN_MEMORY | OPERATION, UNEVEN),
     "shared memory, fused, two steps a call, idle rank": (
-        "hybrid",
-        IN_MEMORY | TWO_STEPS | {"optimizer": "fused"},
-        [1.0, 0.0],
+        "hybrid", IN_MEMORY | TWO_STEPS | {"optimizer": "fused"}, IDLE,
     ),
-    "one-pass in shared memory, two steps a call": (
-        "horovod-mpi",
-        ONE_PASS | TWO_STEPS | IN_MEMORY | OPERATION,
-        None,
+    "one-pass in shared memory": ("horovod-mpi", ONE_PASS | IN_MEMORY | OPERATION, None),
+    "adamw in shared memory": ("horovod-mpi", IN_MEMORY | {"optimizer": "adamw"}, None),
+    "one-pass, recompute, two steps a call": (
+        "horovod-mpi", ONE_PASS | RECOMPUTE | TWO_STEPS | OPERATION, None,
     ),
-    "recompute": ("horovod-mpi", RECOMPUTE, None),
-    "recompute, hybrid": ("hybrid", RECOMPUTE, [0.75, 0.25]),
-    "recompute, two steps a call, idle rank": ("hybrid", RECOMPUTE | TWO_STEPS, [1.0, 0.0]),
-    "one-pass, recompute": ("horovod-mpi", ONE_PASS | RECOMPUTE | OPERATION, None),
-    "factors, gradient of the input by an operation": (
-        "horovod-mpi",
-        OPERATION | {"dense_exchange": "factors"},
-        None,
-    ),
-    "hybrid with an idle rank": ("hybrid", {}, [1.0, 0.0]),
+    "recompute, hybrid": ("hybrid", RECOMPUTE, UNEVEN),
+    "recompute, idle rank": ("hybrid", RECOMPUTE, IDLE),
     "leading": ("horovod-mpi", {"shard": "leading", "evaluation": "whole"}, None),
-    "synchronised": ("horovod-mpi", SYNCHRONISED, None),
-    "synchronised hybrid": ("hybrid", SYNCHRONISED, [0.75, 0.25]),
-    "synchronised with an idle rank": ("hybrid", SYNCHRONISED, [1.0, 0.0]),
     "synchronised, two steps a call": ("horovod-mpi", SYNCHRONISED | TWO_STEPS, None),
-}
+    "synchronised, idle rank": ("hybrid", SYNCHRONISED, IDLE),
+}  # fmt: skip
 #: Gradients are rounded on their way: it trains alike, and not the same.
 ROUNDED = {"rounded": ("horovod-mpi", {"compression": "fp16"}, None)}
 CLOCKED = "horovod-mpi"
 #: What one process does by itself, and which of the two.
 ALONE = {
-    "single": ("single", {"accumulation": 2}, None),
     "single, two steps a call": ("single", TWO_STEPS | {"accumulation": 2}, None),
-    "mirrored": ("mirrored", {}, None),
-    "mirrored rows": ("mirrored", {"sparse_as_dense": False}, None),
-    "one-pass single, gradient of the input by an operation": (
-        "single",
-        ONE_PASS | OPERATION,
-        None,
-    ),
-    "synchronised single": ("single", SYNCHRONISED, None),
+    "one-pass single": ("single", ONE_PASS | OPERATION, None),
+    "mirrored, rows": ("mirrored", ROWS_OF_EMBEDDING, None),
     "synchronised mirrored": ("mirrored", SYNCHRONISED, None),
 }
+#: File of the reason why one process does not train.
+REFUSED = "refused"
 BY = {"single": 0, "mirrored": 1}
 #: What Keras's own loop trains: rows of each batch, the class of layers that normalise, and the
 #: optimizer.
@@ -261,6 +245,12 @@ def main(folder: Path) -> None:
             (folder / "keras" / name).mkdir(parents=True)
             write_json(folder / "keras" / name / "losses.json", losses)
             np.savez(folder / "keras" / name / WEIGHTS, *weights)
+        refused = request(data, "single", SYNCHRONISED | {"accumulation": 2}, None)
+        single = ranks_by("single", refused["knobs"], place_of("single", 0))
+        try:
+            trained(refused, single, place_of("single", 0), 1, folder / "not")
+        except Unavailable as error:
+            (folder / REFUSED).write_text(str(error))
     started["horovod-mpi"].stop()
 
 

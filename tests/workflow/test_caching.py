@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from escala.cache import upkeep
 from escala.core.files import sha256_file
 from tests.conftest import copy_project
 from tests.workflow.conftest import SIMULATED, experiment_of
@@ -163,29 +162,6 @@ def test_a_damaged_object_is_told_and_made_again(workflow):
     assert RUN.removeprefix("results/") in after
     # Older sessions stood in the results alone.
     assert all(digest == before[name] for name, digest in after.items() if "/sessions/" not in name)
-
-
-def test_two_workflows_share_a_store_at_once(workflow, tmp_path):
-    folders = [tmp_path / name for name in ("one", "other")]
-    shared = tmp_path / "shared"
-    for folder in folders:
-        folder.mkdir()
-        (folder / "project").symlink_to(workflow.code)
-    copies = [Workflow(folder, shared) for folder in folders]
-    running = [copy.start(fits_only(), RUN) for copy in copies]
-    for one in running:
-        said, _ = one.communicate(timeout=300)
-        assert one.returncode == 0, said
-    # Measurements differ; the one that was stored last is served.
-    assert not upkeep.verify(shared)
-    stored = list(upkeep.entries(shared))
-    assert {entry.step for entry in stored} == {"acquire", "encode", "arrays", "train"}
-    assert len({entry.key for entry in stored}) == 4
-    data = [
-        {name: digest for name, digest in copy.digests().items() if "/data/" in name}
-        for copy in copies
-    ]
-    assert data[0] == data[1]
 
 
 def test_a_run_that_failed_is_not_served(workflow):

@@ -6,7 +6,6 @@ step holds whatever they take, or is claimed of the step that they disturbed lea
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +14,7 @@ import pytest
 from escala.analysis import attribution
 from escala.core.files import read_json
 from escala.record.run import measure
-from tests.conftest import ROOT
+from tests.workflow.conftest import begin_with
 
 STEPS = 24
 # Of the quietest step.
@@ -37,7 +36,6 @@ def slowly(*arguments):
 Shards.of_epoch = slowly
 """
 SEVERAL_KERNELS = """
-import os
 from pathlib import Path
 
 read_text = Path.read_text
@@ -71,7 +69,6 @@ def clocked(small_split, request_for, tmp_path_factory) -> dict[str, Clocked]:
 
     def run(strategy: str, layout: str, imported: str = "", **knobs: object) -> Clocked:
         folder = tmp_path_factory.mktemp(strategy)
-        (folder / "sitecustomize.py").write_text(imported)
         request = request_for(
             strategy,
             layout,
@@ -81,7 +78,7 @@ def clocked(small_split, request_for, tmp_path_factory) -> dict[str, Clocked]:
             knobs=knobs,
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
+            begin_with(imported, folder / "site", patch)
             outcome = measure(request, small_split, folder / "run.json", time_limit_seconds=300)
         assert outcome.status == "ok", outcome.reason
         return Clocked(folder / "run.json", strategy == "single")

@@ -1,4 +1,4 @@
-"""`escala new` and `escala run` as a user calls them, in a copy of the project."""
+"""`escala new`, `run` and `try` as a user calls them, in a folder of the user's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,25 +19,27 @@ import yaml
 from PIL import Image
 
 from escala.core.hardware import available_cores
-from tests.conftest import copy_project
+from tests.conftest import ROOT
 from tests.folders import GUIDE, files_of
-from tests.workflow.forks import Forks
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory) -> Path:
-    return copy_project(tmp_path_factory.mktemp("clone") / "escala")
+def mine(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("mine")
+    (folder / "experiments").mkdir()
+    return folder
 
 
-def call(clone: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    environment = os.environ | {"PYTHONPATH": str(clone), "ESCALA_STORE": "off"}
-    return [sys.executable, "-m", "escala.command", *arguments], environment
+def call(*arguments: str) -> tuple[list[str], dict[str, str]]:
+    return [sys.executable, "-m", "escala.command", *arguments], os.environ | {
+        "ESCALA_STORE": "off"
+    }
 
 
-def escala(clone: Path, *arguments: str) -> subprocess.CompletedProcess:
-    command, environment = call(clone, *arguments)
+def escala(mine: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command, environment = call(*arguments)
     return subprocess.run(
-        command, cwd=clone, env=environment, capture_output=True, text=True, timeout=300
+        command, cwd=mine, env=environment, capture_output=True, text=True, timeout=300
     )
 
 
@@ -69,81 +70,66 @@ def own_workload(folder: Path) -> list[str]:
     return ["--data", "simulated", "--workload", str(folder / "my_workload"), "--repeats", "2"]
 
 
-@pytest.fixture(scope="module")
-def forks(clone) -> Iterator[Forks]:
-    with Forks(clone) as started:
-        yield started
-
-
-@pytest.mark.parametrize(
-    ("make", "by_command"),
-    [(fasta, True), (table, False), (pictures, False), (own_workload, False)],
-)
-def test_a_written_experiment_can_be_run(make, by_command, clone, forks, tmp_path):
-    """The command `run` calls Snakemake, which is shown once."""
+@pytest.mark.parametrize("make", [fasta, table, pictures, own_workload])
+def test_a_written_experiment_can_be_run(make, mine, forks, tmp_path):
     output = f"experiments/new-{make.__name__.replace('_', '-')}.yaml"
-    done = escala(clone, "new", *make(tmp_path), "--output", output)
+    done = escala(mine, "new", *make(tmp_path), "--output", output)
     assert done.returncode == 0, done.stderr
     call = f"uv run escala run --experiment {output} --dry-run"
     assert done.stdout == f"Written: {output}\nNext: {call}\n"
-    options = ["--cores", "2", "--dry-run"]
-    if by_command:
-        done = escala(clone, "run", "--experiment", output, *options)
+    if make is fasta:
+        done = escala(mine, "run", "--experiment", output, "--cores", "2", "--dry-run")
         code, said = done.returncode, done.stdout + done.stderr
     else:
-        code, said = forks.dry_run(*options, "--configfile", output, folder=clone)
+        options = ["--snakefile", ROOT / "Snakefile", "--cores", "2", "--configfile", output]
+        code, said = forks.dry_run(*options, folder=mine)
     assert code == 0, said
-    settings = yaml.safe_load((clone / output).read_text())
+    settings = yaml.safe_load((mine / output).read_text())
     # A dry run shows the jobs before and after their list.
     trains, *_ = re.findall(r"^train +(\d+)", said, re.MULTILINE)
     assert int(trains) >= settings["repeats"] * (len(settings["configurations"]) + 1)
 
 
-def test_a_workload_of_the_guide_is_trained_from_a_written_experiment(clone, tmp_path):
+def test_a_workload_of_the_guide_is_trained_from_a_written_experiment(mine, tmp_path):
     output = "experiments/trained.yaml"
     options = own_workload(tmp_path)
-    assert escala(clone, "new", *options, "--epochs", "1", "-o", output).returncode == 0
-    settings = yaml.safe_load((clone / output).read_text())
+    assert escala(mine, "new", *options, "--epochs", "1", "-o", output).returncode == 0
+    settings = yaml.safe_load((mine / output).read_text())
     source = settings["datasets"]["simulated"]["source"]
     settings["datasets"]["simulated"] |= {"length": 300}
     source["records"] = dict.fromkeys(source["records"], 20)
-    (clone / output).write_text(yaml.safe_dump(settings | {"oversubscribe": True}))
+    (mine / output).write_text(yaml.safe_dump(settings | {"oversubscribe": True}))
     run = "results/trained/runs/simulated/my_workload/single/1x1/tuned/native/rep1/run.json"
-    done = escala(clone, "run", run, "--cores", "1", "--experiment", output)
+    done = escala(mine, "run", run, "--cores", "1", "--experiment", output)
     assert done.returncode == 0, done.stderr
-    assert yaml.safe_load((clone / run).read_text())["status"] == "ok"
+    assert yaml.safe_load((mine / run).read_text())["status"] == "ok"
 
 
-def test_what_is_wrong_is_refused_with_one_message_and_nothing_is_written(clone, tmp_path):
-    before = set((clone / "experiments").rglob("*"))
+def test_what_is_wrong_is_refused_with_one_message_and_nothing_is_written(mine, tmp_path):
+    before = set((mine / "experiments").rglob("*"))
     table(tmp_path)
     data = str(tmp_path / "rows.csv")
     for options, said in (
         ([], "--data: is missing"),
-        (["--data", str(tmp_path / "none")], "there is no such file or folder"),
         (["--data", data, "--strategies", "horovod"], "no such strategy"),
-        (["--data", data, "--layouts", "2"], "NODESxPROCS"),
-        (["--data", data, "--epochs", "0"], "workloads.mlp.epochs"),
         (["--data", data, "--workload", "virus-cnn"], "datasets.rows.kind"),
-        (["--data", data, "-o", "experiments/ladder.yaml"], "is the name of"),
-        (["--data", data, "-o", "demo.yaml"], "is the name of config.yaml"),
         (["--data", data, "-o", "experiments/a b.yaml"], "not allowed as a name"),
     ):
-        done = escala(clone, "new", *options)
+        done = escala(mine, "new", *options)
         assert (done.returncode, done.stdout) == (2, ""), options
         _, message = done.stderr.splitlines()
         assert message.startswith("escala: ") and said in message, message
-    assert set((clone / "experiments").rglob("*")) == before
+    assert set((mine / "experiments").rglob("*")) == before
 
 
-def test_a_file_is_replaced_only_by_force(clone, tmp_path):
-    output = clone / "experiments" / "kept.yaml"
+def test_a_file_is_replaced_only_by_force(mine, tmp_path):
+    output = mine / "experiments" / "kept.yaml"
     output.write_text("mine")
     options = ["new", *table(tmp_path), "-o", "experiments/kept.yaml"]
-    done = escala(clone, *options)
+    done = escala(mine, *options)
     assert done.returncode == 2 and "--force" in done.stderr
     assert output.read_text() == "mine"
-    assert escala(clone, *options, "--force").returncode == 0
+    assert escala(mine, *options, "--force").returncode == 0
     assert yaml.safe_load(output.read_text())["experiment"] == "kept"
     output.unlink()
 
@@ -151,11 +137,11 @@ def test_a_file_is_replaced_only_by_force(clone, tmp_path):
 class Terminal:
     """A command that runs in a terminal."""
 
-    def __init__(self, clone: Path, *arguments: str):
-        command, environment = call(clone, *arguments)
+    def __init__(self, mine: Path, *arguments: str):
+        command, environment = call(*arguments)
         self.end, inner = pty.openpty()
         self.process = subprocess.Popen(
-            command, cwd=clone, env=environment, stdin=inner, stdout=inner, stderr=inner
+            command, cwd=mine, env=environment, stdin=inner, stdout=inner, stderr=inner
         )
         os.close(inner)
         self.said = ""
@@ -189,9 +175,9 @@ class Terminal:
         return code
 
 
-def test_in_a_terminal_it_asks_and_asks_again(clone, tmp_path):
+def test_in_a_terminal_it_asks_and_asks_again(mine, tmp_path):
     table(tmp_path)
-    terminal = Terminal(clone, "new", "--repeats", "6")
+    terminal = Terminal(mine, "new", "--repeats", "6")
     terminal.answer("Your data", "nothing")
     terminal.wait_for("there is no such file")
     terminal.answer("Your data", str(tmp_path / "rows.csv"))
@@ -203,44 +189,39 @@ def test_in_a_terminal_it_asks_and_asks_again(clone, tmp_path):
     terminal.answer("Epochs [5]", "many")
     terminal.wait_for("'many' is no whole number, such as 5")
     terminal.answer("Epochs [5]", "3")
-    terminal.answer("File to write [experiments/rows.yaml]", "experiments/ladder.yaml")
+    terminal.answer("File to write [experiments/rows.yaml]", "experiments/a b.yaml")
     terminal.answer("File to write [experiments/rows.yaml]")
     terminal.wait_for("Written: experiments/rows.yaml")
     assert terminal.close() == 0
-    settings = yaml.safe_load((clone / "experiments" / "rows.yaml").read_text())
+    settings = yaml.safe_load((mine / "experiments" / "rows.yaml").read_text())
     assert settings["repeats"] == 6 and settings["workloads"]["mlp"]["epochs"] == 3
     strategies = [each["strategy"] for each in settings["configurations"]]
     assert strategies == ["single", "mirrored", "horovod-gloo"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_question_leaves_nothing(number, code, clone, tmp_path):
-    before = set(clone.rglob("*.yaml"))
+def test_an_interrupted_question_leaves_nothing(number, code, mine, tmp_path):
+    before = set(mine.rglob("*.yaml"))
     table(tmp_path)
-    terminal = Terminal(clone, "new")
+    terminal = Terminal(mine, "new")
     terminal.answer("Your data", str(tmp_path / "rows.csv"))
     terminal.wait_for("Workload: a name, or your folder [mlp]: ")
     terminal.interrupt(number)
     terminal.wait_for("interrupted")
     assert terminal.close() == code
-    assert set(clone.rglob("*.yaml")) == before
+    assert set(mine.rglob("*.yaml")) == before
 
 
-def test_the_end_of_the_input_is_an_end(clone):
-    terminal = Terminal(clone, "new")
-    terminal.wait_for("Your data")
-    os.write(terminal.end, b"\x04")
-    assert terminal.close() == 1
-
-
-def test_a_signal_to_the_command_ends_the_workflow_in_order(clone):
+def test_a_signal_to_the_command_ends_the_workflow_in_order(mine):
     # The tests of a worker may have one core, which is too few for the runs.
-    command, environment = call(clone, "run", "-c", "1", "results/demo/data/demo-1000/codes.npy")
+    command, environment = call(
+        "run", "-c", "1", "-e", str(ROOT / "config.yaml"), "results/demo/data/demo-1000/codes.npy"
+    )
     process = subprocess.Popen(
-        command, cwd=clone, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command, cwd=mine, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     # Snakemake locks the folder when it begins.
-    locks = clone / ".snakemake" / "locks"
+    locks = mine / ".snakemake" / "locks"
     deadline = time.monotonic() + 120
     while not (locks.is_dir() and any(locks.iterdir())) and time.monotonic() < deadline:
         assert process.poll() is None, process.stdout.read()
@@ -249,7 +230,7 @@ def test_a_signal_to_the_command_ends_the_workflow_in_order(clone):
     said, _ = process.communicate(timeout=120)
     assert process.returncode > 0, said
     assert not locks.exists() or not any(locks.iterdir()), said
-    shutil.rmtree(clone / "results" / "demo", ignore_errors=True)
+    shutil.rmtree(mine / "results" / "demo", ignore_errors=True)
 
 
 RANKED = """\
@@ -266,11 +247,11 @@ for number in range(epochs):
 """
 
 
-def test_a_script_is_tried_measured_and_answered(clone):
-    (clone / "ranked.py").write_text(RANKED)
+def test_a_script_is_tried_measured_and_answered(mine):
+    (mine / "ranked.py").write_text(RANKED)
     command = ["--", "python", "ranked.py", "{rows_of_rank}", "{epochs}", "{ranks}"]
     options = ["try", "--processes", "2", "--repeats", "1", "--epochs", "2"]
-    done = escala(clone, *options, *command)
+    done = escala(mine, *options, *command)
     if len(available_cores()) < 2:
         assert done.returncode == 2 and "no alternative" in done.stderr
         return
@@ -278,13 +259,10 @@ def test_a_script_is_tried_measured_and_answered(clone):
     # What was taken for known, the trial, and the call that measures.
     for said in ("strategy processes", "known by its hook", "Too short to time well"):
         assert said in done.stderr, said
-    assert (
-        "\n$ snakemake --cores all --quiet rules reason --configfile escala-ranked.yaml\n"
-        in done.stderr
-    )
+    assert re.search(r"^\$ snakemake .*--configfile escala-ranked.yaml$", done.stderr, re.MULTILINE)
     runs = {
         tuple(path.parts[-6:-3]): json.loads(path.read_text())
-        for path in (clone / "results" / "ranked" / "runs").rglob("rep1/run.json")
+        for path in (mine / "results" / "ranked" / "runs").rglob("rep1/run.json")
     }
     compared = (("1x1", "tuned"), ("1x2", "tuned"), ("1x1", "threads"))
     assert runs.keys() == {("processes", *each) for each in compared}
@@ -294,23 +272,23 @@ def test_a_script_is_tried_measured_and_answered(clone):
     first, *_, last = answer.splitlines()
     assert "two processes" in first and "*" not in first
     assert last == "Page: results/ranked/index.html, and as text results/ranked/summary.md"
-    assert (clone / "results" / "ranked" / "index.html").is_file()
+    assert (mine / "results" / "ranked" / "index.html").is_file()
     # The file is kept as it is; another one does not replace it.
-    written = (clone / "escala-ranked.yaml").read_text()
-    done = escala(clone, *options, "--rows", "32", *command)
+    written = (mine / "escala-ranked.yaml").read_text()
+    done = escala(mine, *options, "--rows", "32", *command)
     assert done.returncode == 2 and "escala run -e escala-ranked.yaml" in done.stderr
-    assert (clone / "escala-ranked.yaml").read_text() == written
+    assert (mine / "escala-ranked.yaml").read_text() == written
     # `new` writes the same, but for who wrote it.
     output = ["-o", "experiments/ranked.yaml", "--name", "ranked"]
     options = ["new", "--command", " ".join(command[1:]), *options[1:], *output]
-    refused = escala(clone, *options)
+    refused = escala(mine, *options)
     assert refused.returncode == 0, refused.stderr
-    again = (clone / "experiments" / "ranked.yaml").read_text()
+    again = (mine / "experiments" / "ranked.yaml").read_text()
     assert again.replace("escala new", "escala try") == written
 
 
-def test_a_script_that_fails_is_not_measured_and_leaves_nothing(clone):
-    (clone / "wrong.py").write_text("import no_such_module")
-    done = escala(clone, "try", "--", "python", "wrong.py")
+def test_a_script_that_fails_is_not_measured_and_leaves_nothing(mine):
+    (mine / "wrong.py").write_text("import no_such_module")
+    done = escala(mine, "try", "--", "python", "wrong.py")
     assert done.returncode == 2 and "no_such_module" in done.stderr
-    assert not [*clone.glob("escala-wrong.yaml"), *(clone / "results").glob("wrong")]
+    assert not [*mine.glob("escala-wrong.yaml"), *(mine / "results").glob("wrong")]

@@ -58,14 +58,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def call(project: Path) -> Callable[..., subprocess.CompletedProcess]:
+def call(project: Path, warm: Path) -> Callable[..., subprocess.CompletedProcess]:
     """Run a Python module or command with the copy's own code."""
 
     def run(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess:
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=project,
-            env=os.environ | {"PYTHONPATH": str(project)},
+            env=os.environ | {"PYTHONPATH": f"{warm}{os.pathsep}{project}"},
             input=given,
             capture_output=True,
             text=True,

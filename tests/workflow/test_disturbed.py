@@ -81,6 +81,7 @@ def test_a_disturbed_run_is_measured_again_at_the_end_of_its_repeat(snakemake, i
         ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_busy_process_beside_a_run_is_found(small_split, request_for, tmp_path):
     busy = int(subprocess.run(BUSY, stdout=subprocess.PIPE, check=True).stdout)
     try:
@@ -95,6 +96,7 @@ def test_a_busy_process_beside_a_run_is_found(small_split, request_for, tmp_path
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("cold")
 def test_neighbours_of_the_experiment_are_the_run_s_own(small_split, request_for, tmp_path):
     """Beside the same run, they make more than its own cores busy, and none of that is foreign."""
     asked = request_for("single", "1x1", epochs=30, knobs={"busy_neighbours": [0, 0]})
@@ -111,7 +113,7 @@ def test_of_two_calls_the_second_waits_and_says_for_whom(prepared_once, tmp_path
     for name in ("first", "second"):
         folder = tmp_path / name
         folder.mkdir()
-        write_experiment(folder, small(epochs=150))
+        write_experiment(folder, small(epochs=40))
         calls.append(
             subprocess.Popen(
                 command(folder, TARGETS[0]),

@@ -8,15 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from escala.core.errors import Unavailable
 from escala.core.files import read_json
-from escala.engines.tensorflow import replicas
-from escala.engines.tensorflow.engine import TensorFlow
 from escala.record import steps
 from escala.record.invariants import broken_promise, planned_epochs
-from escala.training import train
 from tests.workflow import exchange
-from tests.workflow.real_ranks import ranks_by, ranks_of, started
+from tests.workflow.real_ranks import ranks_of, started
 
 #: Float32 sums taken in other orders, over six steps of plain gradient descent. Normalisation
 #: divides by standard deviations of few rows.
@@ -34,58 +30,42 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def measured(trained: Path, case: str) -> tuple[list[dict], pd.DataFrame, dict]:
+    """Return what each process measured, the steps, and the plan."""
+    processes, folder = (1 if case in exchange.ALONE else 2), trained / case
+    ranks, table = ranks_of(folder, processes), steps.read(folder / "ranks", processes)
+    return ranks, table, read_json(folder / "ranks" / "plan.json")
+
+
 @pytest.mark.parametrize("case", [*exchange.CASES, *exchange.ALONE])
-def test_weights_and_losses_are_those_of_keras(trained, case):
+def test_ranks_train_as_keras_does_and_keep_the_invariants_of_a_run(trained, case):
     """With layers of one name, and the regularisers counted once a step, however it is shared."""
-    table = steps_of(trained, case)
-    losses = steps.loss_per_step(table)["loss"]
+    ranks, table, plan = measured(trained, case)
     reference = exchange.reference_of(case)
     keras = trained / "keras" / reference
     tolerance = NORMALISED if reference == "synchronised" else TOLERANCE
     expected = read_json(keras / "losses.json")
+    losses = steps.loss_per_step(table)["loss"]
     np.testing.assert_allclose(losses, expected["steps"], **tolerance)
-    for rank in measured(trained, case):
+    for rank in ranks:
         of_test = rank["epochs"][-1]["validation_loss"]
         np.testing.assert_allclose(of_test, expected["test"], **tolerance)
     found, expected = (np.load(f / "model.npz") for f in (trained / case / "ranks", keras))
     assert found.files == expected.files
     for name in expected.files:
         np.testing.assert_allclose(found[name], expected[name], **tolerance)
+    if case in exchange.CASES:
+        assert_invariants(ranks, table, plan)
 
 
-@pytest.mark.parametrize("case", exchange.CASES)
-def test_the_wide_layer_has_the_exchange_that_was_asked_for(trained, case):
-    """The other layer that need not be summed has three outputs."""
-    wanted = exchange.CASES[case][1].get("dense_exchange")
-    for rank in measured(trained, case):
-        expected = [wanted, "allreduce"] if wanted else []
+def assert_invariants(ranks: list[dict], table: pd.DataFrame, plan: dict) -> None:
+    """Assert that both ranks have equal weights, and each the rows of its shard and no others."""
+    assert ranks[0]["weights_sha256"] == ranks[1]["weights_sha256"]
+    for rank in ranks:
+        # The other layer that need not be summed has three outputs.
+        wanted = plan["knobs"]["dense_exchange"]
+        expected = [] if wanted == "allreduce" else [wanted, "allreduce"]
         assert list(rank["dense_exchange"].values()) == expected
-
-
-def test_steps_of_one_call_share_its_time(trained):
-    """The last step of an epoch has fewer rows, and is a call of its own."""
-    table = steps_of(trained, "two steps a call")
-    for _, epoch in table.groupby(["rank", "epoch"]):
-        first, second, last = epoch.sort_values("step")["step_seconds"]
-        assert first == second != last
-
-
-def processes(case: str) -> int:
-    return 1 if case in exchange.ALONE else 2
-
-
-def measured(trained: Path, case: str) -> list[dict]:
-    return ranks_of(trained / case, processes(case))
-
-
-def steps_of(trained: Path, case: str) -> pd.DataFrame:
-    return steps.read(trained / case / "ranks", processes(case))
-
-
-@pytest.mark.parametrize("case", exchange.CASES)
-def test_the_ranks_keep_the_invariants_of_a_run(trained, case):
-    plan = read_json(trained / case / "ranks" / "plan.json")
-    ranks, table = measured(trained, case), steps_of(trained, case)
     planned = planned_epochs(plan, ranks[0])
     assert broken_promise(planned, ranks, table, exchange.ROWS) is None
     if 0 not in ranks[0]["shares"]:
@@ -95,22 +75,21 @@ def test_the_ranks_keep_the_invariants_of_a_run(trained, case):
         assert "did not train on the rows" in problem
 
 
-def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(tmp_path, monkeypatch):
-    exchange.write_data(tmp_path)
-    monkeypatch.setattr(train, "workload", lambda name: exchange.WORKLOAD)
-    monkeypatch.setattr(train, "of_model", lambda knobs, name: knobs)
-    monkeypatch.setattr(train, "scores_module", lambda name: None)
-    monkeypatch.setattr(replicas, "use_generators", lambda: None)
-    asked = exchange.request(tmp_path, "single", exchange.SYNCHRONISED | {"accumulation": 2}, None)
-    single = ranks_by("single", asked["knobs"], exchange.place_of("single", 0))
-    asked["ranks"] = 1
-    with pytest.raises(Unavailable, match="over all ranks, which needs accumulation: 1, not 2"):
-        train.train(asked, TensorFlow(asked, single), tmp_path)
+def test_steps_of_one_call_share_its_time(trained):
+    """The last step of an epoch has fewer rows, and is a call of its own."""
+    _, table, _ = measured(trained, "synchronised, two steps a call")
+    for _, epoch in table.groupby(["rank", "epoch"]):
+        first, second, last = epoch.sort_values("step")["step_seconds"]
+        assert first == second != last
+
+
+def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(trained):
+    reason = (trained / exchange.REFUSED).read_text()
+    assert "over all ranks, which needs accumulation: 1, not 2" in reason
 
 
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):
-    ranks = measured(trained, "leading")
-    plan = read_json(trained / "leading" / "ranks" / "plan.json")
+    ranks, _, plan = measured(trained, "leading")
     planned = planned_epochs(plan, ranks[0])
     for epoch, of_plan in zip(ranks[0]["epochs"], planned, strict=True):
         assert epoch["rows"] == of_plan.rows == exchange.ROWS
@@ -129,19 +108,12 @@ def test_moments_of_variables_of_one_name_are_told_apart(trained):
     assert (by_step == 1).all() and len(by_step) == 6 * 3 * len(names)
 
 
-def test_rounded_gradients_train_otherwise(trained):
-    [case] = exchange.ROUNDED
-    losses = steps.loss_per_step(steps_of(trained, case))["loss"]
+def test_rounded_gradients_train_otherwise_and_both_ranks_alike(trained):
+    ranks, table, _ = measured(trained, "rounded")
     exact = read_json(trained / "keras" / "plain" / "losses.json")["steps"]
-    np.testing.assert_allclose(losses, exact, rtol=0.05)
-    found, exact = (
-        read_json(trained / name / "ranks" / "rank0.json")["weights_sha256"]
-        for name in (case, "horovod-mpi")
+    np.testing.assert_allclose(steps.loss_per_step(table)["loss"], exact, rtol=0.05)
+    [one, other], [unrounded, _] = (
+        [rank["weights_sha256"] for rank in each]
+        for each in (ranks, measured(trained, "horovod-mpi")[0])
     )
-    assert found != exact
-
-
-@pytest.mark.parametrize("case", [*exchange.CASES, *exchange.ROUNDED])
-def test_both_ranks_hold_these_weights(trained, case):
-    ranks = measured(trained, case)
-    assert ranks[0]["weights_sha256"] == ranks[1]["weights_sha256"]
+    assert one == other != unrounded

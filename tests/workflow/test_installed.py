@@ -176,11 +176,6 @@ def test_it_runs_in_a_folder_of_the_user_without_tensorflow(installed, folder):
     said = _called(installed, folder, "--help")
     assert said.returncode == 0 and said.stdout.startswith("usage: escala"), said.stderr
 
-    ran = _called(installed, folder, "run", "-e", "mine.yaml", "-c", "1", "-n")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "This was a dry-run" in ran.stderr + ran.stdout
-    assert not (folder / "results").exists()
-
     runs = {
         "program": "none/program/processes",
         "mlp": "rows/mlp/single",

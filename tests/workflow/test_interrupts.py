@@ -18,6 +18,8 @@ from tests.conftest import ROOT
 from tests.workflow.conftest import SIMULATED, arguments_of, command, experiment_of
 from tests.workflow.forks import Forks
 
+pytestmark = pytest.mark.cold
+
 PATIENCE_SECONDS = 120
 RUN = Path("results/cut/runs/small/virus-cnn/horovod-mpi/1x2/tuned/native/rep1")
 # Python reads it as it starts. A rank that imports TensorFlow says that it is there, and waits.

@@ -82,7 +82,7 @@ def called(tmp_path: Path, snakemake: Callable, imported: Callable) -> Called:
 WHOLE = {"horovod-mpi": 2, "horovod-gloo": 2}
 
 
-def test_failed_interrupted_and_damaged_runs_keep_their_matches(called):
+def test_failed_interrupted_and_damaged_runs_keep_their_matches(called, dry_run):
     called.named("fails", "horovod-mpi")
     said = called.call(experiment=SETTINGS)
     assert called.code != 0 and "escala retry results/small" in said, said
@@ -93,10 +93,6 @@ def test_failed_interrupted_and_damaged_runs_keep_their_matches(called):
     assert begun == Experiment(SETTINGS, "e.yaml").timed != RUNS
     turns = [json.loads((called.folder / run.file).read_text())["turn"] for run in begun]
     assert turns == 2 * [{"place": place, "of": 3} for place in (1, 2, 3)]
-    # A failed run is a gap until it is removed: nothing is measured because of it.
-    called.call()
-    assert called.sessions() == first
-
     called.named("fails", "")
     called.retry()
     called.named("interrupts", runs_of("horovod-mpi")[0].folder)
@@ -112,8 +108,7 @@ def test_failed_interrupted_and_damaged_runs_keep_their_matches(called):
         f"{name} {repeat}" for name in ("single", "horovod-mpi") for repeat in (1, 2)
     }
 
-    # Nothing is left to do.
-    assert "Nothing to be done" in called.call()
+    assert "Nothing to be done" in dry_run(*(run.file for run in RUNS))[1]
 
     # A power loss leaves the run of a reference unreadable, in both places.
     damaged = called.folder / runs_of("single")[0].file
@@ -132,10 +127,20 @@ def test_failed_interrupted_and_damaged_runs_keep_their_matches(called):
     }
 
 
-def test_a_single_target_is_measured_with_its_reference(called):
+def test_a_further_configuration_and_a_single_target_are_measured_with_their_reference(called):
+    alone = SETTINGS | {"configurations": SETTINGS["configurations"][:2]}
+    said = called.call(
+        *(run.file for run in RUNS if run.strategy != "horovod-gloo"), experiment=alone
+    )
+    assert called.code == 0, said
+    before = called.sessions()
     said = called.call(experiment=SETTINGS)
     assert called.code == 0, said
     first = called.sessions()
+    assert {name for name in first if first[name] == before[name]} == {
+        "horovod-mpi 1", "horovod-mpi 2",
+    }  # fmt: skip
+    assert called.matches() == WHOLE
     alone = runs_of("horovod-gloo")[1]
     (called.folder / alone.file).unlink()
     said = called.call(alone.file)

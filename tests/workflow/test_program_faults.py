@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,9 @@ from escala.record.run import measure
 from escala.workloads import WORKLOADS, add_program
 from escala.workloads.program_environment import identity
 from tests.conftest import ROOT
+from tests.programs import eventually, with_marks
+
+pytestmark = pytest.mark.cold
 
 #: Time enough for two processes on a busy machine.
 LIMIT_SECONDS = 60
@@ -117,23 +119,8 @@ def shell(line: str) -> list[str]:
     return ["sh", "-c", line]
 
 
-def with_mark(folder: Path) -> list[psutil.Process]:
-    """Return the processes that a program in a folder started, however far they went."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if str(folder) in process.environ().get("ESCALA_STEPS", ""):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
 def gone(folder: Path) -> bool:
-    deadline = time.monotonic() + 20
-    while with_mark(folder) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not with_mark(folder)
+    return eventually(lambda: not with_marks(folder), seconds=20)
 
 
 FAULTS = {
@@ -390,10 +377,7 @@ def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch
         supervisor = subprocess.Popen(
             command, env=environment, cwd=tmp_path, stdout=said, stderr=said
         )
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while len(with_mark(tmp_path)) < 4 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(with_mark(tmp_path)) >= 4, (tmp_path / "said").read_text()
+    assert eventually(lambda: len(with_marks(tmp_path)) >= 4), (tmp_path / "said").read_text()
     if who == "rank":
         [rank] = [
             process

@@ -10,24 +10,12 @@ from pathlib import Path
 import pytest
 
 from escala.core.files import read_json
-from escala.data import kind_of
 from escala.experiment import Experiment, Run, load
 from escala.record.run import measure
+from tests.programs import JOINING, prepare
 
-#: Joins the others through MPI, by the names of Open MPI 4 in mpi.h.
-JOINING = """
-import ctypes
-from escala_steps import begin, epoch, score
-mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
-begin()
-mpi.MPI_Init(None, None)
-world, size = ctypes.byref(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_world")), ctypes.c_int()
-mpi.MPI_Comm_size(world, ctypes.byref(size))
-mpi.MPI_Barrier(world)
-epoch()
-score(world=size.value)
-mpi.MPI_Finalize()
-"""
+pytestmark = pytest.mark.cold
+
 #: A script for Keras and Horovod, as its guide has it.
 TRAINING = """
 import sys
@@ -129,15 +117,8 @@ def runs(folder) -> dict[str, dict]:
 def measured(folder: Path, settings: dict) -> dict[str, dict]:
     """Measure the run of each strategy of an experiment, and return the results by strategy."""
     (folder / "experiment.yaml").write_text(json.dumps(settings))
-    found, data = load(folder / "experiment.yaml"), folder / "data"
-    declared = found.datasets["none"]
-    kind = kind_of(declared)
-    prepared = kind.load("settings")
-    data.mkdir()
-    kind.load("arrays").prepare(
-        "none", prepared.preparation(declared), 1, prepared.prepared_from(declared, data), data
-    )
-    results = {}
+    found, data, results = load(folder / "experiment.yaml"), folder / "data", {}
+    prepare(found, data)
     with pytest.MonkeyPatch.context() as shell:
         # Those of another training.
         for name in ("RANK", "WORLD_SIZE", "TF_CONFIG", "OMPI_COMM_WORLD_SIZE"):

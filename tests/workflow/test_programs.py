@@ -14,11 +14,13 @@ from typing import NamedTuple
 import pytest
 
 from escala.core.files import read_json
-from escala.data import kind_of
 from escala.experiment.files import read
 from escala.experiment.matrix import Experiment
 from escala.record.run import measure
 from tests.conftest import ROOT
+from tests.programs import prepare
+
+pytestmark = pytest.mark.cold
 
 FOLDER = ROOT / "experiments" / "programs"
 
@@ -103,14 +105,8 @@ def measured(file: Path, folder: Path) -> dict[str, dict]:
     The content of each `run.json`, by layout.
     """
     experiment = Experiment(read(file), file)
-    (name, settings), *_ = experiment.datasets.items()
-    kind = kind_of(settings)
-    prepared = kind.load("settings")
     data = folder / "data"
-    data.mkdir()
-    kind.load("arrays").prepare(
-        name, prepared.preparation(settings), 1, prepared.prepared_from(settings, data), data
-    )
+    prepare(experiment, data)
     found = {}
     for run in experiment.runs:
         if run.repeat == 1 and run.variant == "plain":

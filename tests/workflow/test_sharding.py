@@ -31,60 +31,46 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def kept_by(trained: Path, case: str) -> list[np.ndarray]:
+def arrays_of(file: Path) -> list[np.ndarray]:
+    with np.load(file) as kept:
+        return [kept[name] for name in kept.files]
+
+
+def checkpoint_of(trained: Path, case: str) -> list[np.ndarray]:
     """Return what the last checkpoint of a case holds."""
-    kept = np.load(trained / case / f"checkpoint/epoch{exchange.EPOCHS}/variables.npz")
-    return [kept[name] for name in kept.files]
+    return arrays_of(trained / case / f"checkpoint/epoch{exchange.EPOCHS}/variables.npz")
 
 
 @pytest.mark.parametrize("case", sharding.CASES)
-def test_losses_weights_and_the_optimizers_variables_are_those_of_keras(trained, case):
+def test_losses_and_the_variables_of_a_checkpoint_are_those_of_keras(trained, case):
     """A checkpoint holds whole variables, also those that the ranks divide."""
-    losses = steps.loss_per_step(steps.read(trained / case / "ranks", sharding.RANKS))["loss"]
-    expected = read_json(trained / "keras" / "losses.json")
-    np.testing.assert_allclose(losses, expected, **TOLERANCE)
-    reference = np.load(trained / "keras" / "variables.npz")
-    variables = [reference[name] for name in reference.files]
-    shapes = [variable.shape for variable in variables]
-    assert shapes.count((sharding.WIDE, sharding.WIDER)) == 2
-    for one, other in zip(kept_by(trained, case), variables, strict=True):
-        np.testing.assert_allclose(one, other, **TOLERANCE)
-    model = np.load(trained / case / "ranks" / "model.npz")
-    assert len(model.files) == 7, "an embedding, and kernel and bias of three layers"
-    for one, other in zip((model[name] for name in model.files), variables[:7], strict=True):
-        np.testing.assert_allclose(one, other, **TOLERANCE)
-
-
-@pytest.mark.parametrize("case", sharding.CASES)
-def test_all_ranks_hold_the_same_weights_after_the_rows_of_their_shards(trained, case):
-    ranks, plan = (
-        ranks_of(trained / case, sharding.RANKS),
-        read_json(trained / case / "ranks/plan.json"),
+    ranks, table = (
+        read(trained / case / folder, sharding.RANKS)
+        for read, folder in ((ranks_of, ""), (steps.read, "ranks"))
     )
-    table = steps.read(trained / case / "ranks", sharding.RANKS)
-    assert broken_promise(planned_epochs(plan, ranks[0]), ranks, table, exchange.ROWS) is None
-
-
-@pytest.mark.parametrize("case", sharding.CASES)
-def test_the_exchange_of_each_layer_is_recorded(trained, case):
-    for rank in ranks_of(trained / case, sharding.RANKS):
-        assert rank["dense_exchange"] == {
-            "wide": case,
-            "large": case,
-            "last": "allreduce",
-        }
+    losses = steps.loss_per_step(table)["loss"]
+    np.testing.assert_allclose(losses, read_json(trained / "keras/losses.json"), **TOLERANCE)
+    expected = arrays_of(trained / "keras/variables.npz")
+    shapes = [variable.shape for variable in expected]
+    assert shapes.count((sharding.WIDE, sharding.WIDER)) == 2, "with that of the optimizer"
+    model = arrays_of(trained / case / "ranks/model.npz")
+    assert len(model) == 7, "an embedding, and kernel and bias of three layers"
+    for kept in (checkpoint_of(trained, case), model):
+        for one, other in zip(kept, expected, strict=kept is not model):
+            np.testing.assert_allclose(one, other, **TOLERANCE)
+    planned = planned_epochs(read_json(trained / case / "ranks/plan.json"), ranks[0])
+    assert broken_promise(planned, ranks, table, exchange.ROWS) is None
+    for rank in ranks:
+        assert rank["dense_exchange"] == {"wide": case, "large": case, "last": "allreduce"}
 
 
 @pytest.mark.parametrize(("resumed", "case"), sharding.RESUMED.items())
 def test_a_resumed_run_is_bitwise_an_uninterrupted_one(trained, resumed, case):
     for one, other in zip(
-        ranks_of(trained / resumed, sharding.RANKS),
-        ranks_of(trained / case, sharding.RANKS),
-        strict=True,
+        *(ranks_of(trained / name, sharding.RANKS) for name in (resumed, case)), strict=True
     ):
         assert (one["resumed_after"], other["resumed_after"]) == ([1], [])
         assert one["weights_sha256"] == other["weights_sha256"]
-        last = [rank["epochs"][-1]["loss"] for rank in (one, other)]
-        assert last[0] == last[1]
-    for one, other in zip(kept_by(trained, resumed), kept_by(trained, case), strict=True):
+        assert one["epochs"][-1]["loss"] == other["epochs"][-1]["loss"]
+    for one, other in zip(*(checkpoint_of(trained, name) for name in (resumed, case)), strict=True):
         np.testing.assert_array_equal(one, other)
