@@ -33,8 +33,6 @@ ONE_RANK = ["single", "wrapped-single"]
 EVEN = ["horovod-gloo", "mirrored", "multiworker-mirrored", "horovod-mpi"]
 #: Run only in a sweep: Horovod's ranks are those of `horovod-gloo`, and MPI's in `test_exchange`.
 SWEPT = ["wrapped-single", "horovod-mpi"]
-#: Other strategies normalise the rows of all ranks in `test_exchange`.
-NORMALISED_TOGETHER = ["wrapped-single", "horovod-gloo", "multiworker-mirrored"]
 BEST_IS_FIRST = {"monitor": "training", "patience": 9, "min_delta": 100.0, "restore_best": True}
 # Code that every process begins with: rank 0 is killed after epoch 3, which no checkpoint holds.
 ENDING = """
@@ -121,12 +119,13 @@ def test_one_rank_is_keras_own_fit(small_split, generators, trained, strategy):
     assert_keras_own_fit(Arrays(small_split), result, folder)
 
 
-@each(NORMALISED_TOGETHER, swept=NORMALISED_TOGETHER)
+@pytest.mark.sweep
 def test_ranks_that_normalise_all_rows_together_are_keras_own_fit(
-    small_split, generators, run, tmp_path, strategy
+    small_split, generators, run, tmp_path
 ):
+    """Other strategies do so in `test_exchange`."""
     knobs = {"batch_norm": "synchronised"}
-    result = run(strategy, tmp_path / "run", validate=True, knobs=knobs)
+    result = run("multiworker-mirrored", tmp_path / "run", validate=True, knobs=knobs)
     assert result["status"] == "ok", result["reason"]
     assert_keras_own_fit(Arrays(small_split), result, tmp_path / "run")
 

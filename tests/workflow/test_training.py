@@ -142,15 +142,10 @@ def test_a_hybrid_of_one_rank_takes_a_batch_of_one_row(small_split, request_for,
     assert read_json(tmp_path / "run.json")["ranks"]["shares"] == [1.0]
 
 
-@pytest.mark.parametrize(
-    "strategy", ["horovod-mpi", pytest.param("mirrored", marks=pytest.mark.sweep)]
-)
-def test_lookups_and_fused_updates_train_the_same_model(
-    small_split, request_for, tmp_path, halves, strategy
-):
+def test_lookups_and_fused_updates_train_the_same_model(small_split, request_for, tmp_path, halves):
     rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
     request = request_for(
-        strategy,
+        "horovod-mpi",
         "1x2",
         epochs=EPOCHS,
         learning_rate=rate,
@@ -181,48 +176,6 @@ def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_s
     assert fast > slow
     [epoch] = run["epochs"]
     assert epoch["rows"] == ROWS * np.count_nonzero(split_rows(64, [fast, slow]))
-
-
-@pytest.mark.sweep
-def test_a_rank_with_busy_neighbours_is_given_fewer_rows_of_those_that_ranks_divide(
-    small_split, request_for, tmp_path, running
-):
-    knobs = {"busy_neighbours": [1, 1, 1]}
-    request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 128, "per": "global"})
-    run = trained(request, small_split, tmp_path)
-    fast, slow = run["ranks"]["shares"]
-    assert fast > slow
-    [epoch] = run["epochs"]
-    assert epoch["rows"] == ROWS
-    assert not running("while True: pass")
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("strategy", ["horovod-mpi", "multiworker-mirrored"])
-def test_without_shards_every_rank_trains_on_every_row(
-    small_split, request_for, tmp_path, strategy
-):
-    request = request_for(strategy, "1x2", knobs={"shard": False})
-    [epoch] = trained(request, small_split, tmp_path)["epochs"]
-    assert (epoch["rows"], epoch["steps"]) == (2 * ROWS, -(-ROWS // 16))
-
-
-@pytest.mark.sweep
-def test_gloo_and_mpi_give_equal_bits_and_equal_ranks_give_other_weights(
-    small_split, request_for, tmp_path
-):
-    """A sum of two ranks has one order. In the last step one rank has a row and the other none."""
-    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
-
-    def of(name: str, strategy: str, **knobs: str) -> dict:
-        request = request_for(strategy, "1x2", epochs=2, learning_rate=rate, knobs=knobs)
-        return trained(request, small_split, tmp_path / name)
-
-    exact, gloo = of("mpi", "horovod-mpi"), of("gloo", "horovod-gloo")
-    assert gloo["weights_sha256"] == exact["weights_sha256"]
-    by_ranks = of("by ranks", "horovod-gloo", weighting="ranks")
-    assert by_ranks["weights_sha256"] != exact["weights_sha256"]
-    assert by_ranks["epochs"][-1]["loss"] == pytest.approx(exact["epochs"][-1]["loss"], rel=0.05)
 
 
 def test_busy_neighbours_keep_a_core_busy_until_they_are_ended(running):
