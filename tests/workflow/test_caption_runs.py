@@ -70,20 +70,9 @@ def alone(split, request_for, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("strategy", "knobs"),
-    [
-        ("horovod-mpi", {"sparse_as_dense": False}),
-        pytest.param("horovod-gloo", {"dense_exchange": "factors"}, marks=pytest.mark.sweep),
-        pytest.param("mirrored", {}, marks=pytest.mark.sweep),
-        pytest.param("multiworker-mirrored", {"sparse_as_dense": False}, marks=pytest.mark.sweep),
-    ],
-)
-def test_two_ranks_have_the_losses_and_the_scores_of_one(
-    split, request_for, tmp_path, alone, strategy, knobs
-):
+def test_two_ranks_have_the_losses_and_the_scores_of_one(split, request_for, tmp_path, alone):
     single = read_json(alone / "run.json")["epochs"]
-    result = run(split, request_for, tmp_path, strategy, "1x2", **knobs)
+    result = run(split, request_for, tmp_path, "horovod-mpi", "1x2", sparse_as_dense=False)
     bleu = {f"bleu_{n}" for n in range(1, 5)}
     for one, two in zip(single, result["epochs"], strict=True):
         for name in ("loss", "accuracy", "validation_loss", "validation_accuracy"):
@@ -121,34 +110,15 @@ def test_a_kept_model_writes_captions_of_a_users_scenes(split, alone, tmp_path):
         assert caption and {*caption.split()} <= {f"w{number}" for number in range(4, V)}
 
 
-def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(dry_run, tmp_path):
-    """Start the figure of photographs with their folder, and one of another run by its path."""
-    settings = yaml.safe_load((ROOT / "experiments/captions/flickr8k.yaml").read_text())
-    of_photographs = settings["datasets"]["flickr8k"]["source"]
-    for part in ("tokens", "train", "validation", "test", "weights"):
-        (tmp_path / part).touch()
-        of_photographs[part] = str(tmp_path / part)
-    (tmp_path / "photographs").mkdir()
-    of_photographs["pictures"] = str(tmp_path / "photographs")
+def test_a_figure_of_another_run_than_its_kind_is_refused(dry_run):
     source = {"type": "simulated", "pictures": {"train": 8, "validation": 2, "test": 3}}
+    settings = yaml.safe_load((ROOT / "experiments/captions/scenes.yaml").read_text())
     scenes = {"kind": "captions", "source": source, "split": {"seeds": [4]}}
-    settings["datasets"] |= {"scenes": scenes}
+    settings["datasets"] = {"scenes": scenes}
     settings |= {"experiment": "two", "oversubscribe": True}
-    requested = "figures/runs/scenes.caption-lstm.single.1x1.tuned.native.rep2.captions.svg"
-    targets = ["results/two/summary.md", f"results/two/{requested}"]
-    code, planned = dry_run(*targets, "--printshellcmds", experiment=settings)
-    assert code == 0, planned
-    commands = [
-        line.split("--output ")[0].split()
-        for line in planned.split("\n")
-        if "scripts.figure captions" in line
-    ]
-    cell = "caption-lstm/single/1x1/tuned/native"
-    assert sorted(command[4:] for command in commands) == [
-        [
-            *("--run", f"results/two/runs/{name}/{cell}/rep{repeat}/run.json"),
-            *("--split", f"results/two/data/{name}/split4"),
-        ]
-        + ["--pictures", str(tmp_path / "photographs")] * (name == "flickr8k")
-        for name, repeat in (("flickr8k", 1), ("scenes", 1), ("scenes", 2))
-    ], planned
+    figures = "results/two/figures/runs/scenes.caption-lstm.single.1x1.tuned.native.rep2"
+    code, planned = dry_run(f"{figures}.captions.svg", experiment=settings)
+    assert code == 0 and "results/two/runs/scenes/caption-lstm/single/1x1" in planned, planned
+    code, refused = dry_run(f"{figures}.timeline_run.svg")
+    said = "timeline_run is drawn from a run of the probe timeline, and not from rep2"
+    assert code and said in refused

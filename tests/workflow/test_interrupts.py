@@ -117,14 +117,7 @@ def start(
     return process
 
 
-@pytest.mark.parametrize(
-    ("number", "send"),
-    [
-        (signal.SIGHUP, os.killpg),
-        (signal.SIGINT, os.kill),
-        pytest.param(signal.SIGTERM, os.killpg, marks=pytest.mark.sweep),
-    ],
-)
+@pytest.mark.parametrize(("number", "send"), [(signal.SIGHUP, os.killpg), (signal.SIGINT, os.kill)])
 def test_an_interrupted_run_has_not_failed(folder, tmp_path, number, send):
     """That the next call makes it is shown by the test after it, which waits for its ranks."""
     reading, writing = os.pipe()
@@ -163,28 +156,3 @@ def test_nothing_goes_on_where_snakemake_is_killed(folder, tmp_path):
     assert process.wait() == -signal.SIGKILL
     assert until(lambda: not of_folder(folder))
     assert not (folder / RUN / "run.json").exists()
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize(
-    ("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGKILL, os.kill)]
-)
-def test_ranks_end_with_the_workflow_also_while_they_train(tmp_path, number, send):
-    """As above with real ranks; a killed Snakemake cannot end them itself."""
-    training = {"epochs": 100_000, "save_model": False}
-    experiment = experiment_of("cut", SIMULATED, workloads={"virus-cnn": training})
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(experiment))
-    process = subprocess.Popen(
-        command(tmp_path, str(RUN / "run.json")), cwd=tmp_path, start_new_session=True
-    )
-    steps = tmp_path / RUN / "ranks" / "rank1.steps.csv"
-
-    def trains() -> bool:
-        return steps.exists() and len(steps.read_text().splitlines()) > 1
-
-    assert until(lambda: trains() or process.poll() is not None)
-    assert any("mpirun" in each for each in of_folder(tmp_path))
-    send(process.pid, number)
-    assert process.wait(PATIENCE_SECONDS) != 0
-    assert until(lambda: not of_folder(tmp_path))
-    assert not (tmp_path / RUN / "run.json").exists()
