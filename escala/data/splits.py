@@ -48,12 +48,9 @@ def write_split(
 
     Parameters
     ----------
-    sides : `train`, `test`, and `validation` if there is one; their arrays agree in names, shapes
-        and dtypes.
-    kind, name : of the dataset.
-    provenance : where the data come from, in one word.
-    classes : names of the classes in the order of their numbers; None if the targets are no
-        classes.
+    sides : `train`, `test`, perhaps `validation`; with arrays of the same names, shapes, dtypes.
+    kind, name, provenance : of the dataset, and where its data come from, in one word.
+    classes : their names in the order of their numbers; None if the targets are no classes.
     below : exclusive upper limits of the whole numbers of inputs, by name. A workload gets the
         limit as `below` of the input's spec; other numbers are a ValueError.
     names : of the files of an input and of the targets.

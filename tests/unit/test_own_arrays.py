@@ -215,7 +215,7 @@ def test_a_wrong_file_is_named_before_anything_is_prepared(make, reason):
         ({"train": {"inputs": {"x": "x.npy"}, "targets": "y.npy"}, "below": {"x": 5}}, "below.x",
          "is no input of whole numbers"),
         ({"train": {"inputs": {"x": "x.npy"}, "targets": "y.npy"}, "classes": ["a", "=1+b"]},
-         "classes.1", "cannot name a class"),
+         "classes", "is no name of a class"),
         ({"train": {"inputs": {"x": "x.npy"}, "targets": "y.npy"},
           "split": {"test_fraction": 0.5, "validation_fraction": 0.5}}, "split",
          "leave no row to train on"),

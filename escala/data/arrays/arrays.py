@@ -107,10 +107,9 @@ def _divided(
             taken = max(1, round(split[f"{side}_fraction"] * len(targets)))
             found[side], rest = np.sort(rest[:taken]), rest[taken:]
     if not len(rest):
-        reason, remedy = "are too few to divide by these fractions", "give more rows, or files for "
-        raise InputError(
-            f"{where}.split", f"{len(targets)} rows", reason, f"{remedy}the other sides"
-        )
+        value, reason = f"{len(targets)} rows", "are too few to divide by these fractions"
+        remedy = "give more rows, or files for the other sides"
+        raise InputError(f"{where}.split", value, reason, remedy)
     return {"train": np.sort(rest)} | found
 
 

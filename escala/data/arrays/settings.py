@@ -29,11 +29,8 @@ def check(settings: Mapping[str, Any]) -> None:
     for side, arrays in headers.items():
         if list(arrays) != list(train):
             given, wanted = (", ".join(list(each)[:-1]) for each in (arrays, train))
-            reason, remedy = (
-                f"differ from those of train: {wanted}",
-                "give every side the same inputs",
-            )
-            raise InputError(f"{side}.inputs", given, reason, remedy)
+            reason = f"differ from those of train: {wanted}"
+            raise InputError(f"{side}.inputs", given, reason, "give every side the same inputs")
         rows = arrays[TARGETS].shape[0]
         for key, found in arrays.items():
             reason = None
@@ -143,12 +140,9 @@ def _check_targets(settings: Mapping[str, Any], targets: Header) -> None:
     names = class_names(settings)
     if names is None:
         return
-    from escala.data.base import is_class_name
+    from escala.data.base import require_class_names
 
-    for number, name in enumerate(names):
-        if not is_class_name(name):
-            reason, remedy = "cannot name a class", "use letters and digits"
-            raise InputError(f"classes.{number}", name, reason, remedy)
+    require_class_names(names, "classes", "use letters and digits")
     if targets.dtype.kind == "f":
         remedy = "save y.astype('int64'), or leave classes out"
         if targets.shape[1:] == (len(names),):

@@ -31,11 +31,9 @@ def check(settings: Mapping[str, Any]) -> None:
     for side in () if _simulated(settings) else LISTS:
         other = named.setdefault(source[side], side)
         if other != side:
-            reason, remedy = (
-                f"is the list of the side {other}",
-                "name a list of other pictures for ",
-            )
-            raise InputError(f"source.{side}", source[side], reason, f"{remedy}each side")
+            reason = f"is the list of the side {other}"
+            remedy = "name a list of other pictures for each side"
+            raise InputError(f"source.{side}", source[side], reason, remedy)
 
 
 def acquisition(settings: Mapping[str, Any]) -> dict:

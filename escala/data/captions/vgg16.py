@@ -90,16 +90,12 @@ def features(paths: Sequence[Path], compute: Network) -> Iterator[np.ndarray]:
     with tqdm(total=len(paths), desc=LAYER, unit=" pictures", mininterval=PROGRESS) as progress:
         for begin in range(0, len(paths), BATCH):
             some = paths[begin : begin + BATCH]
-            yield compute(np.stack([picture(path) for path in some])).astype(np.float16)
+            pictures = np.stack([read_picture(path, "rgb", SIZE) for path in some])
+            yield compute(pictures).astype(np.float16)
             progress.update(len(some))
 
 
 def require_pictures(paths: Sequence[Path]) -> None:
     """Read every picture once, so that a damaged one is refused before the first is computed."""
     for path in tqdm(paths, desc="check", unit=" pictures", mininterval=PROGRESS):
-        picture(path)
-
-
-def picture(path: Path) -> np.ndarray:
-    """Return a picture in the form that the network takes, uint8 (224, 224, 3)."""
-    return read_picture(path, "rgb", SIZE)
+        read_picture(path, "rgb", SIZE)

@@ -36,7 +36,7 @@ def new_rows(
     seed: int,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Return an iterator over the new rows: a label, and uint8 of shape (some rows, positions).
+    """Yield the new rows in blocks: a label, and uint8 of shape (some rows, positions).
 
     They are those of `imblearn.over_sampling.SMOTEN` 0.14, unless the last neighbour taken and the
     first one left out are equally far. In this case imbalanced-learn takes whichever its sort puts
@@ -57,20 +57,8 @@ def new_rows(
     ------
     InputError : the tables of distances would not fit into `block_bytes`.
     """
-    codes = np.asarray(X)
-    metric = Metric(codes, y, block_bytes)
-    return _generate(codes, y, wanted, neighbours + 1, seed, metric, block_bytes)
-
-
-def _generate(
-    X: np.ndarray,
-    y: np.ndarray,
-    wanted: Mapping[int, int],
-    votes: int,
-    seed: int,
-    metric: Metric,
-    block_bytes: int,
-) -> Iterator[tuple[int, np.ndarray]]:
+    X, votes = np.asarray(X), neighbours + 1
+    metric = Metric(X, y, block_bytes)
     step = max(1, block_bytes // ((votes + 6) * X.shape[1]))
     for label, rows in wanted.items():
         members = np.flatnonzero(y == label)
