@@ -156,14 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
             getattr(self, f"_{kind}")(asked, fault)
 
     def _common_fault(self, fault: str | None, asked: dict[str, str]) -> bool:
-        limit = json.dumps(
-            {
-                "error": "API rate limit exceeded",
-                "api-key": asked.get("api_key", "127.0.0.1"),
-                "count": "5",
-                "limit": "3",
-            }
-        )
+        limit = {"error": "API rate limit exceeded", "count": "5", "limit": "3"}
+        limit = json.dumps(limit | {"api-key": asked.get("api_key", "127.0.0.1")})
         match fault:
             case "429":
                 self._send(limit, 429, **{"Retry-After": "0"})

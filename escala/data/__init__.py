@@ -79,18 +79,6 @@ from escala.data.size import Size
 if TYPE_CHECKING:
     from escala.data.base import Arrays
 
-__all__ = [
-    "CLASSES",
-    "DEFAULT_KIND",
-    "KINDS",
-    "LEAKAGE",
-    "Kind",
-    "add",
-    "kind_of",
-    "reader",
-    "size_of",
-]
-
 DECLARATION = plugins.DECLARATIONS[plugins.KINDS]
 
 #: The kind of a dataset that names none.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -52,10 +52,7 @@ class Lines(Iterator[str]):
         return line
 
 
-Parser = Callable[[Lines], Iterator[tuple[str, str]]]
-
-
-def records(path: Path, parser: Parser = SimpleFastaParser) -> Iterator[tuple[str, str]]:
+def records(path: Path) -> Iterator[tuple[str, str]]:
     """Yield header (without `>`) and sequence of every record of a FASTA file.
 
     A file that is empty or not FASTA, and an accession that is missing, begins like a formula, or
@@ -72,7 +69,7 @@ def records(path: Path, parser: Parser = SimpleFastaParser) -> Iterator[tuple[st
                 path, first.strip()[:LINE], reason, "start every record with >ACCESSION"
             )
         handle.seek(0)
-        yield from _distinct(parser(Lines(handle, path)), path)
+        yield from _distinct(SimpleFastaParser(Lines(handle, path)), path)
 
 
 def _distinct(records: Iterator[tuple[str, str]], where: Path) -> Iterator[tuple[str, str]]:

@@ -31,9 +31,9 @@ def genomes(tmp_path: Path) -> Path:
     return folder
 
 
-def taken(genomes: Path, kind: str = "files", classes: tuple[str, ...] = ("X", "Y")) -> Path:
+def taken(genomes: Path, classes: tuple[str, ...] = ("X", "Y")) -> Path:
     output = genomes.parent / "sequences"
-    source = {"type": kind, "folder": str(genomes)}
+    source = {"type": "files", "folder": str(genomes)}
     acquire(source, list(classes), output, genomes.parent / "lock.tsv")
     return output
 
@@ -47,12 +47,11 @@ def content(path: Path) -> list[tuple[str, str]]:
     ("ending", "packed"),
     [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".XZ", lzma.compress)],
 )
-@pytest.mark.parametrize("kind", ["files", "virusurf"])
-def test_every_permitted_name_is_read(genomes, suffix, ending, packed, kind):
+def test_every_permitted_name_is_read(genomes, suffix, ending, packed):
     (genomes / "X.fasta").unlink()
     (genomes / "._X.fasta").write_bytes(b"\0\5\x16\7Mac OS X")
     (genomes / f"X{suffix}{ending}").write_bytes(packed(TWO_LINES))
-    output = taken(genomes, kind, ("X",))
+    output = taken(genomes, ("X",))
     assert [path.name for path in output.iterdir()] == ["X.fasta"]
     assert content(output / "X.fasta") == [("A1 first", "ACGT"), ("A2", "acgtn")]
 
@@ -97,11 +96,7 @@ PACKED = gzip.compress(b"".join(b">A%d\nACGT\n" % n for n in range(99)))
         ("X.fasta", b"<html>no such page</html>", "is not FASTA"),
         ("X.fa.gz", PACKED[:-20], "packed, and damaged or truncated"),
         ("X.fa.gz", PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:], "packed, and damaged or truncated"),
-        (
-            "X.fa.gz",
-            PACKED[:12] + b"\xff\xff\xff" + PACKED[15:],
-            "packed, and damaged or truncated",
-        ),
+        ("X.fa.gz", PACKED[:12] + b"\xff\xff\xff" + PACKED[15:], "packed, and damaged or"),
         ("X.fasta", TWO_LINES + b">A1 again\nACGT\n", "two records have this accession"),
         ("X.fasta", TWO_LINES + b"> \nACGT\n", "record 3 has no accession"),
         ("X.fasta", TWO_LINES + b">=cmd|x!A1\nACGT\n", "begins with =: a spreadsheet"),
@@ -109,19 +104,14 @@ PACKED = gzip.compress(b"".join(b">A%d\nACGT\n" % n for n in range(99)))
         ("X.fasta", TWO_LINES + b">-1 a\nACGT\n", "begins with -: a spreadsheet"),
         ("X.fasta", TWO_LINES + b">@A1\nACGT\n", "begins with @: a spreadsheet"),
         ("X.fasta", TWO_LINES + b">P1\nMKVLAAGLLALLAACEEF\n", "not nucleotides"),
-    ],
-    ids=[
-        *("nothing", "blank lines", "nothing, packed", "table", "page"),
-        *("cut", "wrong checksum", "damaged", "accession twice", "no accession"),
-        *("formula", "plus", "minus", "at", "protein"),
+        ("X.fasta", TWO_LINES + b">A3\n", "the record has no sequence"),
     ],
 )
-@pytest.mark.parametrize("kind", ["files", "virusurf"])
-def test_a_bad_file_is_refused_by_name_and_nothing_is_left(genomes, kind, name, data, reason):
+def test_a_bad_file_is_refused_by_name_and_nothing_is_left(genomes, name, data, reason):
     (genomes / "X.fasta").unlink()
     (genomes / name).write_bytes(data)
     with pytest.raises(InputError, match=reason) as refused:
-        taken(genomes, kind, ("X",))
+        taken(genomes, ("X",))
     assert str(refused.value.where) == str(genomes / name)
     assert list(genomes.parent.iterdir()) == [genomes]
 
@@ -130,16 +120,10 @@ def test_a_bad_file_is_refused_by_name_and_nothing_is_left(genomes, kind, name, 
     ("content", "reason"),
     [
         (lambda: b">A1\n" + b"A" * 10_000_000, "'record 1': has more than 200,000 letters"),
-        (
-            lambda: b">A1\nACGT\n>A2" + b"A" * 10_000_000,
-            "'record 2': has more than 200,000 letters",
-        ),
+        (lambda: b">A1\nACGT\n>A2" + b"A" * 10_000_000, "'record 2': has more than 200,000 le"),
         (lambda: b"A" * 10_000_000, "'record 0': has more than 200,000 letters"),
         (lambda: b">A1\n" + b"ACGT\n" * 50_000, "'record 1': has more than 200,000 letters"),
-        (
-            lambda: b"".join(b">A%d\nAC\n" % n for n in range(5000)),
-            "'record 1001': is one more than the 1,000 that a file may have",
-        ),
+        (lambda: b"".join(b">A%d\nAC\n" % n for n in range(5000)), "1001': is one more than the"),
     ],
     ids=["line", "header", "no-header", "lines", "records"],
 )
@@ -155,17 +139,6 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(genomes, monkeypatch, cont
         assert tracemalloc.get_traced_memory()[1] < 20 * fasta.RECORD_LETTERS
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    ("data", "line"),
-    [(b">A1\nACGT\nACGT\n", 3), (b">A1\n\n>A2\nACGT\n", 3), (b">A1\nACGT\n>A2\n", 3)],
-)
-def test_an_export_of_virusurf_has_one_line_of_sequence_per_record(genomes, data, line):
-    (genomes / "X.fasta").write_bytes(data)
-    with pytest.raises(InputError, match=f"line {line}': breaks the layout") as refused:
-        taken(genomes, "virusurf", ("X",))
-    assert str(refused.value.where) == str(genomes / "X.fasta")
 
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1).filter(

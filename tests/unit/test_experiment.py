@@ -223,7 +223,7 @@ def test_a_missing_key_is_named_with_its_meaning(path):
 @pytest.mark.parametrize(
     ("path", "value", "reason", "remedy"),
     [
-        ("datasets.d.source.type", "simulate", "not among", "files, simulated, ncbi, virusurf"),
+        ("datasets.d.source.type", "simulate", "not among", "files, simulated, ncbi"),
         (
             "datasets.d.source.difficulty",
             2,

@@ -58,10 +58,9 @@ def genomes(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["files", "virusurf"])
-def test_files_must_be_those_of_the_lock(genomes, kind, monkeypatch):
+def test_files_must_be_those_of_the_lock(genomes, monkeypatch):
     monkeypatch.setenv("MY_LOCKS", str(genomes.parent))
-    source = {"type": kind, "folder": str(genomes)}
+    source = {"type": "files", "folder": str(genomes)}
     output, lock = genomes.parent / "out", genomes.parent / "kept.tsv"
     acquire(source, ["X"], output, lock)
     source["lock"] = "$MY_LOCKS/kept.tsv"

@@ -13,7 +13,6 @@ SOURCES = {
     "files": "escala.data.genomes.acquire.files",
     "ncbi": "escala.data.genomes.acquire.entrez",
     "simulated": "escala.data.genomes.acquire.simulate",
-    "virusurf": "escala.data.genomes.acquire.files",
 }
 
 
