@@ -8,7 +8,6 @@ without a match is measured again with them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +19,8 @@ from escala.record.schema import read_result, read_session
 class Identity(NamedTuple):
     """What two measurements of one run share if they measured the same.
 
-    `request` is None in a file of an earlier version. `environment` is None there, and of a run
-    that is still to be measured: its job may see other files than the process that starts it.
+    `environment` is None of a run that is still to be measured: its job may see other files than
+    the process that starts it.
     """
 
     request: str | None
@@ -29,8 +28,7 @@ class Identity(NamedTuple):
     environment: dict | None = None
 
 
-@dataclass(frozen=True)
-class _Measurement:
+class _Measurement(NamedTuple):
     session: str
     ok: bool
     identity: Identity
@@ -63,10 +61,8 @@ class Matches:
         needed: Collection[Run],
         done: Collection[Run] = (),
     ):
-        self._references_of = references_of
-        self._expected = expected
-        self._needed = set(needed)
-        self._done = set(done)
+        self._references_of, self._expected = references_of, expected
+        self._needed, self._done = set(needed), set(done)
         self._current: dict[Run, _Measurement | None] = {}
         self._older: dict[Path, _Measurement | None] = {}
 
@@ -88,40 +84,39 @@ class Matches:
         references = list(self._references_of(run))
         if run in self._needed:
             return set(references) - self._needed - self._done
-        if run in self._done or not self._is_ok(run):
+        current = self._read(run)
+        if run in self._done or current is None or not current.ok:
             return set()
         if all(self._has_failed(other) or self._is_matched(run, other) for other in references):
             return set()
         return {run, *references} - self._needed - self._done
+
+    def _has_failed(self, run: Run) -> bool:
+        current = self._read(run)
+        there = run not in self._needed and Path(run.file).exists()
+        return there and not (current and current.ok)
 
     def _is_matched(self, run: Run, reference: Run) -> bool:
         """Return whether a session measured both, each as it is now or as it will be."""
         now = self._read(run), self._read(reference)
         if reference not in self._needed and now[1] and now[0].session == now[1].session:
             return True
-        sessions = sorted(self._sessions(run) & self._sessions(reference), reverse=True)
+        sessions = [
+            {path.stem for path in Path(each.folder).glob("sessions/*.json")}
+            for each in (run, reference)
+        ]
         return any(
-            all(self._counts(each, session) for each in (run, reference)) for session in sessions
+            all(self._counts(each, session) for each in (run, reference))
+            for session in sorted(set.intersection(*sessions), reverse=True)
         )
 
     def _counts(self, run: Run, session: str) -> bool:
         older, now = self._measured(run, session), self._read(run)
         if not older or not older.ok:
             return False
-        if self._stays(run):
+        if run not in self._needed and now:
             return older.identity == now.identity
         return older.identity._replace(environment=None) == self._expected(run)
-
-    def _stays(self, run: Run) -> bool:
-        return run not in self._needed and self._read(run) is not None
-
-    def _is_ok(self, run: Run) -> bool:
-        found = self._read(run)
-        return found is not None and found.ok
-
-    def _has_failed(self, run: Run) -> bool:
-        there = run not in self._needed and Path(run.file).exists()
-        return there and not self._is_ok(run)
 
     def _read(self, run: Run) -> _Measurement | None:
         """Return the current measurement of a run, None if there is none that can be read."""
@@ -131,9 +126,6 @@ class Matches:
             except (InputError, FileNotFoundError, KeyError):
                 self._current[run] = None
         return self._current[run]
-
-    def _sessions(self, run: Run) -> set[str]:
-        return {path.stem for path in Path(run.folder).glob("sessions/*.json")}
 
     def _measured(self, run: Run, session: str) -> _Measurement | None:
         now = self._read(run)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import precision_recall_fscore_support
 
 from escala.core.files import read_json, write_json
 from escala.experiment import Pair
@@ -54,35 +53,32 @@ def timeline_text(steps: int = 5, closed: bool = True) -> str:
     n ms for rank 1.
     """
     events = []
+
+    def add(ph: str, ts: int, pid: int, name: str | None = None, **more: object) -> None:
+        named = {"name": name} if name else {}
+        events.append(json.dumps({"ph": ph, **named, "ts": ts, "pid": pid, **more}))
+
+    phases = [
+        ("MEMCPY_IN_FUSION_BUFFER", 0, 1000),
+        ("MPI_ALLREDUCE", 1000, 3000),
+        ("MEMCPY_OUT_FUSION_BUFFER", 3000, 3500),
+    ]
     for step in range(1, steps + 1):
-        start, waited = 10_000 * step, 1000 * step
+        start, begin = 10_000 * step, 11_000 * step
         for pid in (2, 3):
-            events += [
-                f'{{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": {start}, "pid": {pid}}}',
-                f'{{"ph": "X", "name": "0", "ts": {start}, "pid": {pid}, "dur": 0}}',
-                f'{{"ph": "X", "name": "1", "ts": {start + waited}, "pid": {pid}, "dur": 0}}',
-                f'{{"ph": "E", "ts": {start + waited}, "pid": {pid}}}',
-            ]
-        begin = start + waited
-        phases = [
-            ("MEMCPY_IN_FUSION_BUFFER", 0, 1000),
-            ("MPI_ALLREDUCE", 1000, 3000),
-            ("MEMCPY_OUT_FUSION_BUFFER", 3000, 3500),
-        ]
+            add("B", start, pid, "NEGOTIATE_ALLREDUCE")
+            add("X", start, pid, "0", dur=0)
+            add("X", begin, pid, "1", dur=0)
+            add("E", begin, pid)
         for pid in (2, 3):
-            events.append(f'{{"ph": "B", "name": "ALLREDUCE", "ts": {begin}, "pid": {pid}}}')
+            add("B", begin, pid, "ALLREDUCE")
         for name, first, last in phases:
             for pid in (2, 3):
-                events.append(
-                    f'{{"ph": "B", "name": "{name}", "ts": {begin + first}, "pid": {pid}}}'
-                )
+                add("B", begin + first, pid, name)
             for pid in (2, 3):
-                events.append(f'{{"ph": "E", "ts": {begin + last}, "pid": {pid}}}')
+                add("E", begin + last, pid)
         for pid, shape in ((2, "[250, 4]"), (3, "[4]")):
-            arguments = f'{{"dtype": "float32", "shape": "{shape}"}}'
-            events.append(
-                f'{{"ph": "E", "ts": {begin + 3600 + pid}, "pid": {pid}, "args": {arguments}}}'
-            )
+            add("E", begin + 3600 + pid, pid, args={"dtype": "float32", "shape": shape})
     return TIMELINE + ",".join(events) + ("]" if closed else "")
 
 
@@ -401,51 +397,15 @@ def predictions(scores: dict) -> np.ndarray:
 
 def evaluation(random: np.random.Generator, accuracy: float) -> dict:
     """Return the scores of made-up predictions, `accuracy` of them right."""
-    labels = np.repeat(np.arange(5), SUPPORT)
-    wrong = random.uniform(size=len(labels)) > accuracy
-    predictions = np.where(wrong, random.integers(0, 5, len(labels)), labels)
+    wrong = random.uniform(size=len(LABELS)) > accuracy
+    predictions = np.where(wrong, random.integers(0, 5, len(LABELS)), LABELS)
     return json.loads(_scored(predictions.tobytes()))
 
 
 @cache
 def _scored(content: bytes) -> str:
     """Return the scores of predictions as JSON. Runs of one name have the same in every test."""
-    labels, predictions = np.repeat(np.arange(5), SUPPORT), np.frombuffer(content, int)
-    matrix = np.zeros((5, 5), int)
-    np.add.at(matrix, (labels, predictions), 1)
-    per_class = precision_recall_fscore_support(labels, predictions, zero_division=0)
-    names = ("precision", "recall", "f1", "support")
-    averages = {
-        average: dict(
-            zip(
-                names[:3],
-                map(
-                    float,
-                    precision_recall_fscore_support(
-                        labels, predictions, average=average, zero_division=0
-                    )[:3],
-                ),
-                strict=True,
-            )
-        )
-        | {"support": len(labels)}
-        for average in ("macro", "weighted")
-    }
-    scores = {
-        "rows": len(labels),
-        "accuracy": float((labels == predictions).mean()),
-        "classes": CLASSES,
-        "per_class": {
-            label: {
-                name: (int if name == "support" else float)(values[i])
-                for name, values in zip(names, per_class, strict=True)
-            }
-            for i, label in enumerate(CLASSES)
-        },
-        **averages,
-        "confusion_matrix": matrix.tolist(),
-    }
-    return json.dumps(scores)
+    return json.dumps(evaluate(LABELS, np.frombuffer(content, int), CLASSES))
 
 
 def three_configurations(root: Path, repeats: int = 3, **keywords) -> FakeExperiment:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,10 +19,9 @@ import text_boxes
 from fixtures_runs import MACHINE, FakeExperiment, changed
 
 from escala import cli
-from escala.analysis.measurements import read_run
 from escala.core.errors import InputError
 from escala.core.files import read_json, sha256_file
-from escala.record import comparable, history
+from escala.record import history
 from escala.report.figures import common
 from escala.report.history import figure, rows, series
 from scripts import history as command
@@ -120,52 +118,35 @@ def test_a_history_holds_every_measurement_once(folder):
 
 def test_queries_agree_with_the_files(folder):
     made = filled(folder)
-    runs = [read_json(path) for each in made for path in each.runs]
-    expected = (
-        pd.DataFrame(
-            {
-                "strategy": run["strategy"],
-                "session": run["session"],
-                "seconds": np.mean([epoch["train_seconds"] for epoch in run["epochs"]]),
-            }
-            for run in runs
-        )
-        .groupby(["strategy", "session"])["seconds"]
-        .median()
-    )
+    seconds: dict[str, dict] = {}
+    for run in (read_json(path) for each in made for path in each.runs):
+        of_epochs = [epoch["train_seconds"] for epoch in run["epochs"]]
+        seconds.setdefault(run["session"], {})[run["strategy"], run["repeat"]] = np.mean(of_epochs)
     with history.read(folder) as database:
-        found = frame(database, history.named_query("times"))
-        ratios = frame(database, history.named_query("ratios"))
-        sessions = frame(database, history.named_query("sessions"))
-    pd.testing.assert_series_equal(
-        found.set_index(["strategy", "session"])["value"].sort_index(),
-        expected,
-        check_names=False,
-    )
+        times, ratios, sessions = (
+            frame(database, history.named_query(name)) for name in ("times", "ratios", "sessions")
+        )
+    for row in times.itertuples():
+        of = [seconds[row.session][row.strategy, repeat] for repeat in (1, 2)]
+        assert row.value == pytest.approx(np.median(of))
+    assert len(times) == 6 and list(ratios["strategy"]) == ["horovod-mpi"] * 3
+    for row in ratios.itertuples():
+        of = seconds[row.session]
+        quotients = [of["horovod-mpi", repeat] / of["single", repeat] for repeat in (1, 2)]
+        assert row.value == pytest.approx(np.median(quotients))
     assert list(sessions["started"]) == [
         pd.Timestamp(START + timedelta(days=number)).tz_localize(None) for number in range(3)
     ]
     assert set(sessions["measurements"]) == {4}
-    by_session: dict[str, dict] = {}
-    for run in runs:
-        seconds = sum(epoch["train_seconds"] for epoch in run["epochs"])
-        by_session.setdefault(run["session"], {})[run["strategy"], run["repeat"]] = seconds
-    assert list(ratios["strategy"]) == ["horovod-mpi"] * 3
-    for row in ratios.itertuples():
-        of = by_session[row.session]
-        pairs = [of["horovod-mpi", repeat] / of["single", repeat] for repeat in (1, 2)]
-        assert row.value == pytest.approx(np.median(pairs))
 
 
-@pytest.mark.parametrize("name", [*history.QUERIES])
-def test_every_named_query_has_a_description_and_runs(folder, name):
-    assert history.describe_query(name).endswith(".")
-    empty = folder.parent / "nothing"
-    with history.read(empty) as database:
-        assert history.query(database, history.named_query(name)).rows == []
+def test_every_named_query_has_a_description_and_runs(folder):
     filled(folder, 1)
-    with history.read(folder) as database:
-        assert history.query(database, history.named_query(name)).columns
+    with history.read(folder.parent / "nothing") as empty, history.read(folder) as database:
+        for name in history.QUERIES:
+            sql = history.named_query(name)
+            assert history.describe_query(name).endswith(".")
+            assert history.query(empty, sql).rows == [] and history.query(database, sql).columns
 
 
 def test_machines_hosts_and_versions_are_told_apart(folder):
@@ -195,67 +176,11 @@ def test_failed_runs_are_listed_and_not_measured(folder):
     made.add("single", "1x1", 5.0, 3, failed={2: ("failed", "rank 0 died\nTraceback")})
     rows.add(folder, [made.folder])
     with history.read(folder) as database:
-        [failed] = history.query(
-            database, f"SELECT failed, of_runs, last_reason FROM ({query('failures')})"
-        ).rows
+        failures = frame(database, history.named_query("failures"))
         [(count,)] = history.query(database, "SELECT count(*) FROM measurements").rows
+    [failed] = failures[["failed", "of_runs", "last_reason"]].itertuples(index=False, name=None)
     assert failed == (1, 3, "rank 0 died")
     assert count == 2
-
-
-def query(name: str) -> str:
-    return history.named_query(name)
-
-
-@pytest.mark.parametrize(
-    "path,value",
-    [
-        ("ranks.hosts", ["n7", "n8"]),
-        ("link.mbit_per_second", 103.0),
-        ("link.mbit_per_second", None),
-        ("link.mbit_per_second", 80.0),
-        ("link.rate", "1gbit"),
-        ("ranks.interface", "ib0"),
-        ("ranks.machines.1.cpu", "Another CPU"),
-        ("ranks.machines.0.cores_total", 4),
-        ("ranks.machines.1.memory_bytes", 16 * 2**30),
-        ("ranks.machines.1.memory_bytes", 8 * 2**30 - 37 * 2**20),
-        ("ranks.machines.1.cores_available", 1),
-        ("data.sha256", {}),
-        ("training.learning_rate", 0.5),
-        ("training.epochs_done", 2),
-        ("training.settings", {"epochs": 3}),
-        ("knobs.dense_exchange", "factors"),
-        ("versions", {}),
-        ("versions.snakemake", "99.0"),
-        ("source_sha256", "1" * 64),
-        ("session", "another"),
-    ],
-)
-def test_the_columns_agree_with_what_may_be_compared(tmp_path, path, value):
-    """Equal columns, code and alike links are exactly what `comparable` asks for."""
-    made = FakeExperiment(tmp_path).add("horovod-mpi", "2x1", 4.0, repeats=1)
-    one = read_run(made.runs[0])
-    one["ranks"] |= {"hosts": ["n1", "n2"], "machines": [MACHINE, MACHINE], "interface": "eth0"}
-    one["network"] = "slow"
-    one["link"] = {
-        "interface": None, "rate": "100mbit", "mbit_per_second": 95.0, "latency_ms": 0.1,
-    }  # fmt: skip
-    other = copy.deepcopy(one)
-    *parents, last = path.split(".")
-    inner = other
-    for part in parents:
-        inner = inner[int(part) if part.isdigit() else part]
-    inner[last] = value
-    parts = (
-        comparable.series,
-        comparable.machines,
-        comparable.versions,
-        lambda run: run["source_sha256"],
-    )
-    rates = [run["link"]["mbit_per_second"] for run in (one, other)]
-    agree = all(part(one) == part(other) for part in parts) and comparable.alike_rates(*rates)
-    assert agree == (comparable.refusal(one, other) is None)
 
 
 def test_a_measurement_gets_its_ratio_when_its_reference_is_added(folder):
@@ -264,11 +189,11 @@ def test_a_measurement_gets_its_ratio_when_its_reference_is_added(folder):
     shutil.move(single, folder.parent / "single")
     rows.add(folder, [made.folder])
     with history.read(folder) as database:
-        assert history.query(database, query("ratios")).rows == []
+        assert history.query(database, history.named_query("ratios")).rows == []
     shutil.move(folder.parent / "single", single)
     assert rows.add(folder, [made.folder]).measurements == 4
     with history.read(folder) as database:
-        assert len(history.query(database, query("ratios")).rows) == 1
+        assert len(history.query(database, history.named_query("ratios")).rows) == 1
         assert len(history.query(database, "SELECT * FROM runs").rows) == 4
     assert rows.add(folder, [made.folder]).measurements == 0
 
@@ -443,7 +368,9 @@ def test_a_condition_selects_measurements_in_every_view(folder):
 # Changes and the figure
 
 
-def drawn_sessions(folder: Path, seconds: list[float], source: int | None = None) -> None:
+def drawn_sessions(
+    folder: Path, seconds: list[float], source: int = 99, rates: Sequence[float | None] = ()
+) -> None:
     """Write a session a day of one process, `source` being the first with other code."""
     made = experiment(folder.parent / "base")
     [(_, base)] = rows.rows(made.runs[:1]).sessions.items()
@@ -454,7 +381,8 @@ def drawn_sessions(folder: Path, seconds: list[float], source: int | None = None
             "session": f"s{number:03}",
             "started": started.isoformat(),
             "train_seconds_per_epoch": value,
-            "source_sha256": "1" * 64 if source is not None and number >= source else "0" * 64,
+            "source_sha256": ("1" if number >= source else "0") * 64,
+            "mbit_per_second": rates[number] if rates else None,
         }
         history.write(folder, new["session"], [new])
 
@@ -477,17 +405,7 @@ def test_changes_are_listed_with_what_else_changed(folder, capsys, monkeypatch):
 
 
 def test_links_of_unlike_rates_are_series_of_their_own(folder):
-    drawn_sessions(folder, [5.0] * 4)
-    paths = history.files(folder).intact
-    for path, rate in zip(paths, (950, 100, 940, None), strict=True):
-        other = folder / "other.new"
-        rate = "NULL::DOUBLE" if rate is None else f"{rate}::DOUBLE"
-        duckdb.execute(
-            f"COPY (SELECT * REPLACE ({rate} AS mbit_per_second) FROM '{path}') TO '{other}' "
-            "(FORMAT parquet)"
-        )
-        path.unlink()
-        renamed(other)
+    drawn_sessions(folder, [5.0] * 4, rates=(950.0, 100.0, 940.0, None))
     with history.read(folder) as database:
         found = series.series(database)
     names = [[each.session for each in of_rate.sessions] for of_rate in found]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,6 @@ from fixtures_runs import (
     fair,
     regression,
     three_configurations,
-    with_epoch_scores,
     with_fits,
 )
 from scipy import stats
@@ -25,9 +23,8 @@ from sentences import check
 
 from escala.core.files import read_json, write_json
 from escala.report import tables
-from escala.report.findings import SECTIONS, of_section, references
+from escala.report.findings import SECTIONS, of_section
 from escala.report.summary import summary
-from escala.report.tables.base import PARTS
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -151,22 +148,7 @@ def test_a_verdict_takes_as_many_pairs_as_an_interval(tmp_path, repeats, verdict
     found = _read(experiment, references=REFERENCES)
     assert found["answer"][0].startswith(f"{verdict}: two processes")
     assert found["answer"][1].startswith("No verdict") == (repeats < 6)
-    needed = "A verdict needs 6 pairs of runs, and `horovod-mpi 1x2 tuned` has 5."
-    assert (needed in found["sure"]) == (repeats < 6)
     assert ("(range " in found["answer"][0]) == (repeats < 6)
-
-
-def test_pairs_that_are_left_out_are_told(tmp_path):
-    experiment = fair(tmp_path, 5.6, 4.6, 3.0, repeats=8)
-    for path in experiment.runs[-2:]:
-        run = read_json(path)
-        run["ranks"]["machines"] = [run["machine"] | {"cpu": "Faster CPU"}]
-        write_json(path, run)
-        write_json(path.parent / "sessions" / f"{run['session']}.json", run)
-    found = _read(experiment, references=REFERENCES)
-    assert found["answer"][0].startswith("Yes: two processes") and "6 pairs" in found["answer"][0]
-    refused = "`2 of 8 pairs are left out: unlike machines: Faster CPU"
-    assert any(refused in text for text in found["sure"])
 
 
 def test_of_several_configurations_the_best_with_a_verdict_answers(tmp_path):
@@ -245,17 +227,6 @@ def test_a_comparison_over_seeds_takes_as_many_repeats_as_a_verdict(tmp_path, re
     assert all(text.startswith("Over test rows only, ") for text in of_rows)
 
 
-def test_several_splits_are_named_too(tmp_path):
-    experiment = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset()
-    experiment.add("single", "1x1", 5.0, 6).add("horovod-mpi", "1x2", 4.0, 6, accuracy=0.7)
-    experiment.add("horovod-gloo", "1x2", 4.0, 3, accuracy=0.7)
-    found = _read(experiment)["scores"]
-    expected = r"Over seeds and splits, the mean `accuracy` under `horovod-mpi 1x2` "
-    assert any(re.match(expected, text) for text in found)
-    expected = r"Over test rows only, the \w+ of `\w+` under `horovod-gloo 1x2` "
-    assert any(re.match(expected, text) for text in found)
-
-
 def test_scores_of_a_workload_that_brings_its_own_are_compared_over_repeats(tmp_path):
     experiment = regression(tmp_path)
     assert not any(text.startswith("Over ") for text in read(_tables(experiment))["scores"])
@@ -311,12 +282,6 @@ def test_epochs_that_were_cut_short_have_no_verdict_by_the_target(tmp_path):
     assert estimated in found["sure"]
 
 
-def test_cores_of_a_process_are_not_taken_for_those_of_a_node(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
-    experiment.add("horovod-mpi", "2x2", 4.0, cores=2)
-    assert ": four processes (`horovod-mpi 2x2`)" in _read(experiment)["answer"][0]
-
-
 def test_the_cost_is_that_of_all_cores(tmp_path):
     frames = _tables(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES)
     row = frames["speedup"].query("variant == 'tuned' and reference == 1").iloc[0]
@@ -345,35 +310,6 @@ def test_efficiency_counts_cores(tmp_path):
     assert row.split(" | ")[-1].startswith(f"{rows.loc[('tuned', 2), 'ratio']:.2f} (")
 
 
-def test_it_says_where_the_time_goes_outside_the_steps(three_tables, three):
-    times = three_tables["configurations"].set_index("strategy").loc["single"]
-    # Of 30.8 s those that no step takes; the fixture's runs do nothing that it does not time.
-    outside = sum(times[f"{part}_seconds"] for part in PARTS)
-    assert (
-        f"`single 1x1` spends {outside:.1f} of {times['wall_seconds']:.1f} s outside the training "
-        "steps, most of it starting up."
-    ) in three["why"]
-
-
-def test_it_says_how_good_the_models_are(three):
-    assert any("lowest precision of a class is" in text for text in three["scores"])
-    assert (
-        "Over test rows only, the intervals of all configurations overlap for every class."
-    ) in three["scores"]
-    assert not any("leaky" in text for text in three["scores"])
-
-
-def test_it_says_how_much_runs_vary(three_tables, three):
-    seconds = three_tables["runs"].query("strategy == 'single'")["train_seconds_per_epoch"]
-    assert (
-        "The times are from 1 session (a session is one call), and pairs never mix sessions."
-    ) in three["sure"]
-    assert (
-        f"Of the 3 runs of `single 1x1`, the slowest takes {seconds.max() / seconds.min():.2f} "
-        "times as long as the fastest."
-    ) in three["sure"]
-
-
 def test_it_says_what_failed_and_what_to_do(three_tables, three):
     assert three["failures"] == [
         "Of 9 timing runs, 1 did not end ok.",
@@ -382,39 +318,6 @@ def test_it_says_what_failed_and_what_to_do(three_tables, three):
     ]
     failed = "\n- `horovod-gloo 1x2` rep 3 (failed): `rank 1 was ended by signal 9`\n"
     assert failed in summary(three_tables, "demo", "A title")
-
-
-def test_it_says_that_nothing_failed(tmp_path):
-    experiment = FakeExperiment(tmp_path, leaky=True, provenance="files").add_dataset()
-    experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 7.0)
-    found = _read(experiment)
-    assert found["data"][-1] == "The data of `demo-1000` are from a source of type `files`."
-    assert any(
-        text.startswith("An epoch of `horovod-mpi 1x2` takes 1.4") for text in found["answer"]
-    )
-    assert found["failures"] == ["All 6 timing runs ended ok."]
-    assert "Scores on `demo-1000` are too good, because its split is leaky." in found["scores"]
-
-
-def test_one_repeat_is_no_verdict(tmp_path):
-    found = _read(three_configurations(tmp_path, repeats=1))
-    assert found["answer"][0].startswith("No verdict from one pair: two processes")
-    assert "(" not in found["answer"][0].replace("(`", "")
-    assert any(text.startswith("A verdict needs 6 pairs of runs") for text in found["sure"])
-    assert any("set `repeats` to 6 or more" in text for text in found["failures"])
-
-
-def test_different_quality_is_told(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 4.0, accuracy=0.7)
-    found = _read(experiment)["scores"]
-    assert any("do not all overlap for the precision of `COVID` (`demo-1000`)" in t for t in found)
-    differs = (
-        r"Over test rows only, the (precision|recall) of `\w+` under "
-        r"`horovod-mpi 1x2` differs from that under `single 1x1` \(-0\.\d+ to -0\.\d+\), like "
-        r"\d+ further rates\."
-    )
-    assert any(re.fullmatch(differs, text) for text in found)
 
 
 def test_scores_of_a_workload_that_brings_its_own_are_said(tmp_path):
@@ -431,15 +334,6 @@ def test_scores_of_a_workload_that_brings_its_own_are_said(tmp_path):
     assert any("median of `rmse` is 0.5 for `single 1x1 regression` and" in text for text in found)
 
 
-def test_the_epochs_with_the_largest_scores_are_named(tmp_path):
-    experiment = with_epoch_scores(tmp_path)
-    found = read(tables.tables(experiment.runs, experiment.dataset_files))["scores"]
-    assert (
-        "By the validation rows, `bleu` is largest for `single 1x1`: a median of 0.35, after epoch "
-        "2–3."
-    ) in found
-
-
 def test_runs_that_ended_ok_are_not_called_failed_where_nothing_is_known_of_them(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
     changed(experiment.runs, training={"steps_per_epoch": 1000, "resumed_after": [1]})
@@ -450,34 +344,6 @@ def test_runs_that_ended_ok_are_not_called_failed_where_nothing_is_known_of_them
     assert found["scores"] == [
         "The scores are unavailable: no run that ended ok trained over whole epochs."
     ]
-
-
-def test_it_says_how_far_scores_can_differ(three_tables, three):
-    scores = three_tables["score_differences"]
-    ends = [
-        f"{rate}_difference_{end}" for rate in ("precision", "recall") for end in ("low", "high")
-    ]
-    assert (
-        "Over test rows only, no class differs from `single 1x1` by more than "
-        f"{scores[ends].abs().max(axis=None):.3g} in precision or recall."
-    ) in three["scores"]
-
-
-def test_it_says_how_the_times_to_an_accuracy_compare(three):
-    assert re.search(r" 0\.95 in this call \(range 0\.\d\d–0\.\d\d\)\.$", three["answer"][0])
-
-
-def test_the_only_configuration_of_a_dataset_is_not_set_against_itself(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
-    other = FakeExperiment(tmp_path, dataset="other").add_dataset()
-    experiment.runs += other.add("single", "1x1", 5.0, accuracy=0.7).runs
-    found = _read(experiment)["scores"]
-    accuracies = [text for text in found if text.startswith("The median accuracy of `virus-cnn`")]
-    assert [text.partition(" on ")[2].split("`")[1] for text in accuracies] == [
-        "demo-1000",
-        "other",
-    ]
-    assert not any("overlap" in text for text in found)
 
 
 def test_what_is_unavailable_is_told(tmp_path):
@@ -492,15 +358,6 @@ def test_what_is_unavailable_is_told(tmp_path):
     assert all("unavailable" in text for text in (*found["why"], *found["scores"]))
     reasons = "rep 1, 2, 3 (failed): `a 'quoted' reason | <b>`"
     assert reasons in summary(frames, "demo", "A title")
-
-
-def test_rows_that_differ_between_splits_are_given_as_a_range(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
-    result = read_json(experiment.runs[0])
-    result["training"]["train_rows"] -= 50
-    write_json(experiment.runs[0], result)
-    trained = "`demo-1000` has 3100–3150 training rows and 705 test rows."
-    assert trained in _read(experiment)["data"]
 
 
 def test_a_reference_alone_is_compared_with_nothing(tmp_path):
@@ -529,71 +386,28 @@ def test_fits_are_there_for_their_scores_and_compared_in_nothing_else(tmp_path):
     assert re.fullmatch(r"– \(fit: 0\.\d\d s\)", cells[5])
 
 
-def test_fits_alone_have_scores_and_no_times(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 0.4, workload="kmer-logreg")
-    found = _read(experiment)
-    assert found["answer"][0].startswith("Nothing was compared")
-    assert found["why"] == ["No workload was trained over epochs."]
-    assert found["scores"][0].startswith("The median accuracy of `kmer-logreg` on `demo-1000`")
-
-
-def test_a_class_without_test_rows_is_named(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 5.0, untested="SARS")
-    expected = "There are no test rows, and hence no scores, of `SARS (demo-1000)`."
-    assert expected in _read(experiment)["scores"]
-
-
 def test_it_says_what_relatives_in_training_add_by_the_kind_of_split(tmp_path):
-    random = with_fits(tmp_path)
+    experiment = with_fits(tmp_path)
     clusters = FakeExperiment(
-        tmp_path,
-        dataset="demo-cluster",
-        split={"by": "cluster"},
-        not_separable=["COVID", "SARS"],
-        similarity=np.full(705, 0.4),
-    )
-    clusters.add_dataset().add("single", "1x1", 5.0, accuracy=0.8)
-    lineages = FakeExperiment(
-        tmp_path,
-        dataset="demo-lineage",
-        split={"by": "group-file"},
-        similarity=np.full(705, 0.97),
-    )
-    lineages.add_dataset().add("single", "1x1", 5.0, accuracy=0.8)
-    random.runs += clusters.runs + lineages.runs
-    found = "\n".join(_read(random)["scores"])
+        tmp_path, dataset="demo-cluster", split={"by": "cluster"},
+        not_separable=["COVID", "SARS"], similarity=np.full(705, 0.97),
+    )  # fmt: skip
+    clusters.add_dataset().add("single", "1x1", 5.0, accuracy=0.8, untested="SARS")
+    experiment.runs += clusters.runs
+    found = "\n".join(_read(experiment)["scores"])
     assert "On `demo-1000`, split by `random`, 90 % of the test rows have a near-dupl" in found
-    for workload in ("virus-cnn", "kmer-logreg"):
-        accuracies = (
-            rf"accuracy of `{workload}` is 0\.9\d\d on all test rows, "
-            r"and 0\.9\d\d on rows without near"
-        )
-        assert re.search(accuracies, found)
-    assert "On `demo-cluster`, split by `cluster`, 0 %" in found
+    accuracies = r"`kmer-logreg` is 0\.9\d\d on all test rows, and 0\.9\d\d on rows without near"
+    assert re.search(accuracies, found)
+    assert "On `demo-cluster`, split by `cluster`, 100 %" in found
     assert "`COVID, SARS` cannot be separated and has no score" in found
-    assert "On `demo-lineage`, split by `group-file`, 100 %" in found
     assert "and unavailable on rows without near-duplicate, as there are none." in found
+    assert "There are no test rows, and hence no scores, of `SARS (demo-cluster)`." in found
 
 
 @pytest.fixture(scope="module")
 def clocks(few_resamples, tmp_path_factory):
     experiment, runs = clocked(tmp_path_factory.mktemp("clocks"))
     return _tables(experiment, probe_files=runs)
-
-
-def test_it_says_where_the_time_of_a_step_goes_if_that_was_measured(clocks):
-    found = read(clocks)
-    assert (
-        "A step of `single 1x1` takes 109.0 ms, 46 % of it computing forward and backward."
-        in (found["why"])
-    )
-    assert "Of a step of `horovod-mpi 1x2`, 2.8 % is unexplained." in found["sure"]
-    slowdown = clocks["attribution"].query("strategy == 'single'")["slowdown"].iloc[0]
-    assert (
-        f"With clocks, a step of `single 1x1` takes {slowdown:.2f} times as long as in timing runs."
-    ) in found["sure"]
 
 
 def test_it_says_where_a_step_is_longer_than_that_of_one_process(clocks):
@@ -613,31 +427,3 @@ def test_it_says_where_a_step_is_longer_than_that_of_one_process(clocks):
     assert (
         f"In a step of `horovod-mpi 1x2`, {beside:.1f} ms of exchange go on beside other parts."
     ) in found
-
-
-@pytest.mark.parametrize(
-    ("batch", "words"),
-    [
-        (64, "two processes take less time than one process (`single 1x1`): 0.50 of it (0."),
-        (128, "two processes take 0.50 of the time per epoch of one process (`single 1x1`) (0."),
-    ],
-)
-def test_a_second_reference_with_another_batch_gives_no_verdict(batch, words):
-    row = SimpleNamespace(
-        layout="1x2", cores=2, ranks=2, global_batch=batch, pairs=7,
-        ratio=0.5, ratio_low=0.4, ratio_high=0.6, verdict="faster", visible_decrease=0.2,
-        reference_layout="1x1", reference_cores=1, reference_global_batch=64,
-        reference_label="single 1x1", kind="measured", oversubscribed=True, other_hosts=False,
-        sessions=1,
-    )  # fmt: skip
-    answer = references._comparison(row, "epoch")
-    assert answer.startswith(words) and "7 pairs)" in answer
-    assert answer.endswith(", with different batches") == (batch == 128)
-
-
-def test_no_number_of_faster_configurations_is_given_where_none_has_a_verdict(tmp_path):
-    experiment = fair(tmp_path, 5.6, 4.6, 3.9, repeats=1)
-    experiment.add("mirrored", "1x2", 3.0, 1, rows=64, accuracy=1.0)
-    answers = _read(experiment, references=REFERENCES)["answer"]
-    assert "Of 2 compared configurations, 2 got no verdict." in answers
-    assert not any("took less time" in answer for answer in answers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Iterable
 
 import jsonschema
 import numpy as np
@@ -260,55 +261,38 @@ def test_nothing_at_all_ended_ok(tmp_path):
     assert (row["kind"], row["reason"]) == ("unavailable", "rep 1, 2: out-of-memory")
 
 
-def _with_validation_accuracy(experiment: FakeExperiment, accuracies: list[list[float]]) -> None:
-    for path, values in zip(experiment.runs, accuracies, strict=True):
+def _reach_target(experiment: FakeExperiment, reached_in: Iterable[int | None]) -> None:
+    """Let each run reach its target accuracy after an epoch, or never; epochs take 10 s."""
+    for path, first in zip(experiment.runs, reached_in, strict=True):
         run = read_json(path)
-        for epoch, value in zip(run["epochs"], values, strict=True):
-            epoch |= {"validation_accuracy": value, "train_seconds": 10.0}
+        for epoch in run["epochs"]:
+            reached = first is not None and epoch["epoch"] >= first
+            epoch |= {"validation_accuracy": 0.96 if reached else 0.9, "train_seconds": 10.0}
         path.write_text(json.dumps(run))
 
 
 @pytest.mark.parametrize(
-    ("reached_in", "seconds", "kind"),
+    ("single", "parallel", "seconds", "found", "kind"),
     [
-        ([1, 2, 3], 20.0, "measured"),
-        ([1, 2, None], 20.0, "measured"),
-        ([1, None, None], 30.0, "censored"),
-        ([None, None, None], 30.0, "censored"),
+        ([2, 2, 2], [1, 2, 3], 20.0, (0.75**0.25, 0.5, 1.5), "measured"),
+        ([2, 2, 2], [1, 2, None], 20.0, (1.0, 0.5, None), "measured"),
+        ([1, 1, None], [1, 1, 1], 10.0, (1.0, None, 1.0), "measured"),
+        ([2, 2, 2], [1, None, None], 30.0, (None, 0.5, None), "censored"),
     ],
 )
-def test_time_to_accuracy_is_censored_where_it_was_not_reached(tmp_path, reached_in, seconds, kind):
-    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 10.0)
-    accuracies = [
-        [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
-        for epoch in reached_in
-    ]
-    _with_validation_accuracy(experiment, accuracies)
-    row = _row(_tables(experiment)["configurations"], "single", "1x1")
-    assert row["time_to_target_seconds"] == pytest.approx(seconds)
-    assert row["time_to_target_kind"] == kind
-    assert row["target_reached_runs"] == sum(epoch is not None for epoch in reached_in)
-    assert pd.isna(row["time_to_target_low_seconds"]) == (None in reached_in)
-
-
-@pytest.mark.parametrize(
-    ("single", "parallel", "found", "kind"),
-    [
-        ([2, 2, 2], [1, 2, 3], (0.75**0.25, 0.5, 1.5), "measured"),
-        ([2, 2, 2], [1, 2, None], (1.0, 0.5, None), "measured"),
-        ([1, 1, None], [1, 1, 1], (1.0, None, 1.0), "measured"),
-        ([2, 2, 2], [1, None, None], (None, 0.5, None), "censored"),
-    ],
-)
-def test_times_to_accuracy_are_compared_in_pairs(tmp_path, single, parallel, found, kind):
+def test_time_to_accuracy_is_censored_where_it_was_not_reached(
+    tmp_path, single, parallel, seconds, found, kind
+):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 10.0)
-    accuracies = [
-        [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
-        for epoch in (*single, *parallel)
-    ]
-    _with_validation_accuracy(experiment, accuracies)
-    row = _row(_tables(experiment)["speedup"], "horovod-mpi")
+    _reach_target(experiment, [*single, *parallel])
+    frames = _tables(experiment)
+    row = _row(frames["configurations"], "horovod-mpi")
+    assert row["time_to_target_seconds"] == pytest.approx(seconds)
+    assert row["time_to_target_kind"] == kind
+    assert row["target_reached_runs"] == sum(epoch is not None for epoch in parallel)
+    assert pd.isna(row["time_to_target_low_seconds"]) == (None in parallel)
+    row = _row(frames["speedup"], "horovod-mpi")
     names = [f"time_to_target_ratio{end}" for end in ("", "_low", "_high")]
     assert [None if pd.isna(value) else value for value in row[names]] == pytest.approx(found)
     assert (row["time_to_target_kind"], row["time_to_target_pairs"]) == (kind, 3)
@@ -334,11 +318,7 @@ def test_the_time_to_a_target_is_predicted_from_the_epochs_of_one_process(
     experiment.add("horovod-mpi", "1x2", 10.0, len(parallel))
     # The epochs of another variant do not count, nor those of runs that failed.
     experiment.add("single", "1x1", 10.0, 5, variant="other")
-    accuracies = [
-        [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
-        for epoch in (*single, *parallel, *[1] * 5)
-    ]
-    _with_validation_accuracy(experiment, accuracies)
+    _reach_target(experiment, [*single, *parallel, *[1] * 5])
     changed(experiment.runs[-5:-2], variant="tuned", status="failed", reason="no luck")
     run = read_json(experiment.runs[len(single)])
     assert run["strategy"] == "horovod-mpi"

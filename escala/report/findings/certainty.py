@@ -8,7 +8,7 @@ import pandas as pd
 
 from escala.analysis.attribution import UNEXPLAINED, WHOLE
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
+from escala.analysis.verdicts import FASTER, SLOWER
 from escala.core.readable import counted
 from escala.report.findings.steps import clocked
 from escala.report.findings.verdicts import (
@@ -98,9 +98,7 @@ def _limits(row: Compared, runs: int) -> Iterator[str]:
     runs : of the configuration that ended ok.
     """
     label, found = quoted(row.label), headline(row)
-    if row.pairs < VALUES_FOR_INTERVAL:
-        yield f"A verdict needs {VALUES_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
-    elif row.sessions == 1 and not found.is_over_sessions:
+    if row.pairs >= VALUES_FOR_INTERVAL and row.sessions == 1 and not found.is_over_sessions:
         what = f"What {label} shows"
         if more_or_less := {FASTER: "less", SLOWER: "more"}.get(found.verdict):
             what = (
@@ -112,11 +110,6 @@ def _limits(row: Compared, runs: int) -> Iterator[str]:
         yield (
             f"Of {runs} runs of {label}, {runs - row.pairs} had no run of the reference in the "
             "same session and repeat."
-        )
-    if found.verdict == NOT_DISTINGUISHABLE and found.ratio.low < 1:
-        yield (
-            f"The interval does not exclude that {label} saves "
-            f"{100 * (1 - found.ratio.low):.0f} % of the time."
         )
     if not pd.isna(row.reason):
         yield f"Some pairs of {label} have no ratio: {quoted(row.reason)}."

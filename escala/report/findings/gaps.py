@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.environment import call
 from escala.core.readable import counted
 from escala.report.findings.verdicts import Compared, behind
@@ -31,9 +30,6 @@ def _texts(tables: Tables, name: str) -> Iterator[str]:
     else:
         yield f"Of {counted(len(current), 'timing run')}, {number} did not end ok."
         yield f"To repeat these, and the runs that they are compared with, {to_retry(name)}."
-    if current["repeat"].nunique() == 1:
-        least = f"set `repeats` to {VALUES_FOR_INTERVAL} or more"
-        yield f"With one repeat there are no intervals: {least}."
 
 
 def failed(tables: Tables) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from escala.core.readable import counted
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.differences import TEST_ROWS, differences, over
+from escala.report.findings.differences import differences, over
 from escala.report.findings.words import (
     Finding,
     Tables,
@@ -31,7 +31,6 @@ from escala.training.marks import BEST
 
 POSITION = 60
 SECTION = "scores"
-_RATES = ("precision", "recall")
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
@@ -78,10 +77,8 @@ def _accuracies(tables: Tables) -> Iterator[str]:
 
 
 def _of_classes(pooled: pd.DataFrame) -> Iterator[str]:
-    """Describe the worst class, and where the intervals of configurations do not overlap."""
-    if pooled.empty:
-        return
-    for rate in _RATES:
+    """Describe the worst class."""
+    for rate in ("precision", "recall") if len(pooled) else ():
         known = pooled.dropna(subset=[rate])
         if known.empty:
             yield f"The lowest {rate} of a class is unavailable."
@@ -92,20 +89,6 @@ def _of_classes(pooled: pd.DataFrame) -> Iterator[str]:
             f"({row[f'{rate}_low']:.3f}–{row[f'{rate}_high']:.3f}), that of {quoted(row['class'])} "
             f"under {quoted(row['label'])}."
         )
-    groups = list(pooled.groupby(["dataset", "workload", "class"], sort=False))
-    if max(len(group) for _, group in groups) == 1:
-        return
-    apart = [
-        f"the {rate} of {quoted(name)} ({quoted(dataset)})"
-        for (dataset, _, name), group in groups
-        for rate in _RATES
-        if group[f"{rate}_low"].max() > group[f"{rate}_high"].min()
-    ]
-    clause = "the intervals of all configurations overlap for every class"
-    if apart:
-        more = f" and {counted(len(apart) - 1, 'further rate')}" * (len(apart) > 1)
-        clause = f"the intervals of configurations do not all overlap for {apart[0]}{more}"
-    yield over(TEST_ROWS, clause)
 
 
 def _of_matches(tables: Tables) -> Iterator[Finding]:

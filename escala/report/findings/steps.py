@@ -33,10 +33,6 @@ _PART_NAMES = {
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe how the time of a step of rank 0 is divided, if its clocks were read."""
-    for row in without_clocks(tables):
-        yield Finding(
-            f"Where the time of a step of {quoted(row.label)} goes was not measured.", "attribution"
-        )
     steps = clocked(tables)
     slowdowns = {label: parts.loc[WHOLE, "slowdown"] for label, parts in steps}
     for label, parts in steps:
