@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fixtures_runs import MACHINE, FakeExperiment, laddered
+from fixtures_runs import MACHINE, FakeExperiment
 
-from escala.analysis.measurements import measurements, read_run
+from escala.analysis.measurements import read_run
 from escala.core import hardware
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
@@ -251,26 +251,6 @@ def test_alike_machines_of_other_names_are_matched_and_marked(tmp_path):
     assert (row.pairs, row.other_hosts) == (3, True)
     assert frames["configurations"]["hosts"].tolist() == ["example", "example;n7"]
     assert frames["runs"]["hosts"].tolist() == ["example"] * 5 + ["n7"]
-
-
-def test_matches_of_a_ladder_on_unlike_machines_have_no_ratio(tmp_path):
-    experiment, paths, pairs = laddered(tmp_path)
-    for path in paths:
-        if {"slow", "way-1"} <= {*path.parts, path.parent.name.partition(".")[0]}:
-            _rewrite(path, _faster)
-    first = _tables(experiment, paired_files=paths, pairs=pairs)["ladder"].iloc[0]
-    assert first["kind"] == "unavailable" and "unlike machines" in first["reason"]
-
-
-def test_older_measurements_say_why_they_do_not_count(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 10.0, repeats=1, session="b", older={"a": 50.0})
-    older = experiment.runs[0].parent / "sessions" / "a.json"
-    write_json(older, changed(read_json(older), "training.learning_rate", 0.5))
-    current, old = measurements(experiment.runs)
-    assert (current["comparable"], current["incomparable_because"]) == (True, None)
-    reason = "measured with other settings"
-    assert (old["comparable"], old["incomparable_because"]) == (False, reason)
 
 
 def test_a_job_that_was_lost_leaves_the_measurements_of_older_sessions(tmp_path):

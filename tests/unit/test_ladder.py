@@ -138,13 +138,6 @@ def test_the_summary_says_what_most_is_due_to(three):
     )
 
 
-def test_most_of_a_slow_down_is_due_to_what_slows_most(three):
-    ladder = three["ladder"]
-    upside_down = three | {"ladder": ladder.assign(ratio=1 / ladder["ratio"])}
-    largest = "the largest is `from slower to fast`: 2.50 times the time"
-    assert largest in summary(upside_down, "demo", "A title")
-
-
 def test_runs_of_different_sessions_are_no_pair(tmp_path):
     table = _tables(
         tmp_path, lambda paths: _rewrite(_of(paths, "way-1")[::2], session="20250101T000000Z-1")

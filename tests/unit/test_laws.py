@@ -30,16 +30,16 @@ def test_a_law_never_promises_more_than_as_many_times_the_speed():
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
-    """Of 200 experiments of five repeats with noise of 3 %, all in one session."""
+    """Of 60 experiments of five repeats with noise of 3 %, all in one session."""
     rng = np.random.default_rng(7)
     times, truth = (2, 4), 1 / laws.ratio(8, 0.2, 0.02)
     covered = 0
-    for _ in range(200):
+    for _ in range(60):
         noise = np.exp(0.03 * rng.standard_normal((5, 2)))
         found = laws.fitted(times, [laws.ratio(n, 0.2, 0.02) for n in times] * noise)
         low, high = found.speedup(8)[1:]
         covered += low <= truth <= high
-    assert covered >= 184
+    assert covered >= 53
 
 
 def test_slower_with_more_has_a_fraction_above_one_and_one_process_as_the_fastest():

@@ -196,6 +196,7 @@ def test_a_session_that_measured_something_else_is_kept_apart(tmp_path):
     assert list(frames["runs"]["comparable"]) == [True, False]
     baseline = _row(frames["configurations"], "single", "1x1")
     assert baseline["measurements"] == 1
+    assert frames["runs"]["incomparable_because"].tolist()[1] == "measured with other settings"
     assert baseline["train_seconds_per_epoch"] < 11
 
 
