@@ -6,7 +6,7 @@ import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.verdicts import could_have_seen, in_brief, on_its_own
+from escala.report.findings.compared import rows_of
 from escala.report.findings.words import Tables, listed, with_labels
 from escala.report.tables.views import (
     fitted_workloads,
@@ -46,6 +46,7 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
     configurations = with_labels(tables["configurations"], tables)
     speedup = with_labels(tables["speedup"], tables).set_index(list(CONFIGURATION), drop=False)
     ratios = speedup[speedup["reference"] == 1]
+    verdicts = {each.names: each.on_its_own for each in rows_of(ratios)}
     further = dict(iter(speedup[speedup["reference"] > 1].groupby("reference_label", sort=False)))
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
@@ -65,9 +66,8 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
         compared = ["reference", "1", "1", "1"]
         if names in ratios.index and not is_fit:
             ratio = ratios.loc[names]
-            found = on_its_own(ratio)
-            seen = could_have_seen(found)
-            verdict = in_brief(found) + f" ({seen})" * bool(seen)
+            seen = verdicts[names].could_have_seen
+            verdict = verdicts[names].brief + f" ({seen})" * bool(seen)
             compared = [
                 verdict,
                 *(_cell(ratio, part) for part in ("ratio", "speedup", "efficiency")),

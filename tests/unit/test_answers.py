@@ -14,7 +14,7 @@ from escala.analysis.statistics import ratio_interval, sessions_interval
 from escala.core.files import read_json, write_json
 from escala.report import tables
 from escala.report.findings import of_section
-from escala.report.findings.verdicts import answers, headline, on_its_own, own_names
+from escala.report.findings.verdicts import answers
 from escala.report.history.rows import add
 from escala.report.overview import overview
 from escala.report.summary import summary
@@ -99,7 +99,7 @@ def test_answer_and_advice_say_the_same(tmp_path, ratios, verdict, advice):
     [answer] = answers(frames)
     assert (answer.best is not None) == (verdict == "Yes")
     if answer.best is not None:
-        assert own_names(answer.best) == own_names(answer.row) and f"`{answer.row.label}`" in found
+        assert answer.best.names == answer.row.names and f"`{answer.row.label}`" in found
     # A decided `No` beside an undecided configuration of less time names that one.
     undecided = [text for text in more if text.startswith("Undecided is")]
     assert bool(undecided) == (ratios == (SLOWER, EQUAL))
@@ -111,7 +111,7 @@ def test_the_best_of_several_is_judged_at_a_simultaneous_level(tmp_path):
     low, high = min(FASTER), max(FASTER)
     assert f"in this call ({low:.2f}–{high:.2f}, 7 pairs, best of 2)" in first
     [answer] = answers(frames)
-    found, own = headline(answer.row), on_its_own(answer.row)
+    found, own = answer.row.headline, answer.row.on_its_own
     expected = ratio_interval(FASTER, level=0.975)
     assert (found.ratio.low, found.ratio.high) == pytest.approx(expected[1:])
     assert (own.ratio.low, own.ratio.high) == pytest.approx(ratio_interval(FASTER)[1:])

@@ -19,18 +19,8 @@ from escala.record.comparable import CONFIGURATION
 from escala.report.figures import common
 from escala.report.figures.looks import Colour, described, in_order, significant, strategy_look
 from escala.report.figures.text import PANEL_TITLE, height_of, wrap
-from escala.report.findings.verdicts import (
-    Compared,
-    Ratio,
-    against_main,
-    in_brief,
-    interval,
-    names_of_reference,
-    of_epochs,
-    on_its_own,
-    own_names,
-    rows_of,
-)
+from escala.report.findings.compared import Compared, Ratio, interval, rows_of
+from escala.report.findings.verdicts import against_main
 from escala.report.tables.views import labelled, names_of_rows, per_epoch
 
 CATEGORY = "Time"
@@ -115,7 +105,7 @@ def _panels(tables: common.Tables) -> Iterator[Panel]:
         labelled(tables[name], tables["runs"]) for name in ("configurations", "runs")
     )
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
-    compared = {own_names(each): each for each in rows_of(against_main(tables))}
+    compared = {each.names: each for each in rows_of(against_main(tables))}
     several = len(common.panels(configurations)) > 1
     for (dataset, workload), frame in common.panels(
         in_order(configurations.fillna({"reference": 0}))
@@ -124,11 +114,11 @@ def _panels(tables: common.Tables) -> Iterator[Panel]:
         by_label = dict(iter(group.groupby("label")))
         title = common.panel_title(workload, frame, several)
         epochs, to_target, decides = [], [], False
-        for row in frame.itertuples():
-            against, timed = compared.get(own_names(row)), by_label.get(row.label, group.iloc[:0])
+        for names, row in zip(names_of_rows(frame), frame.itertuples(), strict=True):
+            against, timed = compared.get(names), by_label.get(row.label, group.iloc[:0])
             epochs.append(_of_epoch(row, timed, against, tables))
             to_target.append(_to_target(row, timed, against))
-            decides |= against is not None and on_its_own(against).to_target
+            decides |= against is not None and against.on_its_own.to_target
         panels = [Panel(title, f"{per_epoch(tables, workload)} (s)", epochs)]
         targets = frame.loc[frame["time_to_target_kind"] != "unavailable", "target_accuracy"]
         if targets.notna().any():
@@ -160,13 +150,13 @@ def _of_epoch(row, runs: pd.DataFrame, against: Compared | None, tables: common.
         value,
         {"training time": about + _time(seconds, *ends)},
     )
-    names = own_names(row)
-    reference = names if against is None else names_of_reference(against)
+    names = tuple(getattr(row, part) for part in CONFIGURATION)
+    reference = names if against is None else against.reference_names
     known = _by_configuration(tables["configurations"], "train_seconds_per_epoch")
     of_reference = float(known.get(reference, math.nan))
     if against is not None:
-        found.told["ratio to the main reference"] = _ratio(of_epochs(against))
-        found.told["verdict"] = in_brief(on_its_own(against))
+        found.told["ratio to the main reference"] = _ratio(against.epochs)
+        found.told["verdict"] = against.on_its_own.brief
         if pd.notna(against.reference_cores):
             ideal = of_reference * against.reference_cores / against.cores
             found = found._replace(ideal=float(ideal))
@@ -196,8 +186,8 @@ def _to_target(row, runs: pd.DataFrame, against: Compared | None) -> Row:
     bound = "> " * (row.time_to_target_kind == "censored")
     reached = runs[runs["time_to_target_kind"] == "measured"]["time_to_target_seconds"]
     told = {"training time": bound + _time(seconds, *ends)}
-    if against is not None and (found := on_its_own(against)).to_target:
-        told |= {"ratio to the main reference": _ratio(found.ratio), "verdict": in_brief(found)}
+    if against is not None and (found := against.on_its_own).to_target:
+        told |= {"ratio to the main reference": _ratio(found.ratio), "verdict": found.brief}
     elif row.reference == 1:
         told["ratio"] = _MAIN
     value = f"{bound}{significant(seconds)} s" if known else "no result"

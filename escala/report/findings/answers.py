@@ -13,27 +13,10 @@ import pandas as pd
 
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
 from escala.report.findings import ladders
+from escala.report.findings.compared import UNAVAILABLE, Compared, Headline, interval
 from escala.report.findings.differences import COMPARED, over_repeats
 from escala.report.findings.programs import times_the_rows
-from escala.report.findings.verdicts import (
-    UNAVAILABLE,
-    Answer,
-    Compared,
-    Headline,
-    answers,
-    cannot_tell_best,
-    compared,
-    could_have_seen,
-    headline,
-    in_brief,
-    in_call,
-    interval,
-    of_epochs,
-    processes,
-    reference_of,
-    take,
-    when,
-)
+from escala.report.findings.verdicts import Answer, answers, compared
 from escala.report.findings.words import Finding, Tables, a, in_words, of, quoted, sentence
 from escala.report.tables.scores import ACCURACY
 from escala.report.tables.views import programs, same_batch, unit, whole_runs
@@ -63,12 +46,12 @@ def _texts(tables: Tables) -> Iterator[str]:
     if not found:
         yield "nothing was compared: no configuration was trained beside its reference"
     for answer in found:
-        yield _answer(answer, headline(answer.row), scores, tables)
+        yield _answer(answer, answer.row.headline, scores, tables)
     for answer in found:
         row = answer.row
-        if headline(row).is_over_sessions:
-            yield _answer(answer, in_call(row), scores, tables)
-        if headline(row).verdict != UNAVAILABLE and not same_batch(row):
+        if row.headline.is_over_sessions:
+            yield _answer(answer, row.in_call, scores, tables)
+        if row.headline.verdict != UNAVAILABLE and not same_batch(row):
             yield _of_an_epoch(row, tables)
         yield from _qualified(answer)
 
@@ -84,14 +67,14 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
             f"{UNAVAILABLE}: {quoted(row.label)} has no ratio to {quoted(row.reference_label)}: "
             f"{quoted(row.reason)}"
         )
-    reference = reference_of(row, len({each.reference_label for each in answer.rows}) > 1)
-    verdict = ANSWERS.get(found.verdict, in_brief(found))
-    subject = f"{processes(row)} ({quoted(row.label)})"
-    ratio, bounds = found.ratio.value, f"{when(found)}{interval(found.ratio)}"
+    reference = row.reference_in_words(len({each.reference_label for each in answer.rows}) > 1)
+    verdict = ANSWERS.get(found.verdict, found.brief)
+    subject = f"{row.processes()} ({quoted(row.label)})"
+    ratio, bounds = found.ratio.value, f"{found.when}{interval(found.ratio)}"
     share = "an unknown share of" if pd.isna(ratio) else f"{ratio:.2f} {of(ratio)}"
     if found.to_target:
         return (
-            f"{verdict}: {subject} {take(row)} {share} the time of {reference} to accuracy "
+            f"{verdict}: {subject} {row.take} {share} the time of {reference} to accuracy "
             f"{row.target_accuracy:g} {bounds}"
         )
     if not same_batch(row):
@@ -101,13 +84,13 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
             else "the experiment sets no `target_accuracy`"
         )  # fmt: skip
         return f"{verdict}: {subject} and {reference} have different batches, and {why}"
-    start = f"{subject} {take(row)}"
+    start = f"{subject} {row.take}"
     if row.workload in whole_runs(tables):
         start = f"as {subject} the whole program takes"
     text = f"{verdict}: {start} {share} the time of {reference} {bounds}"
     if times := times_the_rows(row, tables):
         return f"{text}, for {float(f'{times:.3g}'):g} times the rows"
-    if seen := could_have_seen(found):
+    if seen := found.could_have_seen:
         return f"{text}; {seen}"
     if found.verdict in ANSWERS:
         return text + (_reported if is_program else _accuracy)(row, scores)
@@ -116,7 +99,7 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
 
 def _of_an_epoch(row: Compared, tables: Tables) -> str:
     """Compare the times of epochs of different numbers of updates, if these are known."""
-    ratio, updates = of_epochs(row), row.reference_global_batch / row.global_batch
+    ratio, updates = row.epochs, row.reference_global_batch / row.global_batch
     rest = f"with {float(f'{updates:.3g}'):g} times the updates"
     if row.workload in programs(tables):
         rest = f"with a batch {float(f'{1 / updates:.3g}'):g} times as large"
@@ -128,13 +111,13 @@ def _of_an_epoch(row: Compared, tables: Tables) -> str:
 
 def _qualified(answer: Answer) -> Iterator[str]:
     """Tell what the answer leaves open: other configurations, and the best of too many."""
-    found = headline(answer.row)
-    if cannot_tell_best(found):
+    found = answer.row.headline
+    if found.cannot_tell_best:
         yield (
             f"{in_words(found.ratio.pairs)} pairs cannot tell the best of "
             f"{in_words(found.best_of)}: at least {in_words(found.needed)} are needed"
         )
-    others = [(headline(each), each) for each in answer.rows]
+    others = [(each.headline, each) for each in answer.rows]
     undecided = [
         (each.ratio, row)
         for each, row in others

@@ -10,15 +10,9 @@ from escala.analysis.attribution import UNEXPLAINED, WHOLE
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, SLOWER
 from escala.core.readable import counted
+from escala.report.findings.compared import Compared
 from escala.report.findings.steps import clocked
-from escala.report.findings.verdicts import (
-    Compared,
-    answering,
-    behind,
-    headline,
-    own_names,
-    shown,
-)
+from escala.report.findings.verdicts import answering, shown
 from escala.report.findings.words import Finding, Tables, among, in_words, quoted, with_labels
 from escala.report.tables.ladder import DIRECT, PRODUCT
 from escala.report.tables.runs import NOTES_APART
@@ -36,7 +30,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     yield from (Finding(text, "runs") for text in _notes(tables))
     for row in answering(tables):
         if row.kind != "unavailable":
-            texts = _limits(row, numbers.get(own_names(row), 0))
+            texts = _limits(row, numbers.get(row.names, 0))
             yield from (Finding(text, "speedup", "speedup") for text in texts)
     yield from (Finding(text, "ladder", "ladder") for text in _ladders(tables))
     yield from (Finding(text, "runs", "seconds_per_epoch") for text in _spread(tables))
@@ -52,7 +46,7 @@ def runs_ok(tables: Tables) -> dict[tuple, int]:
 
 def disturbed(row: Compared, tables: Tables) -> int:
     """Return how many runs behind a comparison other work disturbed, and still did in the end."""
-    return int(among(_timed(tables), behind(row))["disturbed"].fillna(False).sum())
+    return int(among(_timed(tables), row.behind)["disturbed"].fillna(False).sum())
 
 
 def _timed(tables: Tables) -> pd.DataFrame:
@@ -97,7 +91,7 @@ def _limits(row: Compared, runs: int) -> Iterator[str]:
     ----------
     runs : of the configuration that ended ok.
     """
-    label, found = quoted(row.label), headline(row)
+    label, found = quoted(row.label), row.headline
     if row.pairs >= VALUES_FOR_INTERVAL and row.sessions == 1 and not found.is_over_sessions:
         what = f"What {label} shows"
         if more_or_less := {FASTER: "less", SLOWER: "more"}.get(found.verdict):

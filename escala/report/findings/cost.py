@@ -6,14 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.report.findings.verdicts import (
-    Compared,
-    Ratio,
-    answering,
-    interval,
-    names_of_reference,
-    own_names,
-)
+from escala.report.findings.compared import Compared, Ratio, interval, names_of_reference
+from escala.report.findings.verdicts import answering
 from escala.report.findings.words import Finding, Tables, a, quoted, sentence
 from escala.report.tables.energy import MODEL
 from escala.report.tables.views import names_of_rows, unit
@@ -33,7 +27,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     whole = table[table["basis"] == "all devices"]
     energies = dict(zip(names_of_rows(whole), whole.itertuples(), strict=True))
     for row in rows:
-        if own_names(row) in energies and (text := _energy(row, energies[own_names(row)], tables)):
+        if row.names in energies and (text := _energy(row, energies[row.names], tables)):
             yield Finding(text, "energy")
 
 
@@ -48,8 +42,8 @@ def _core_time(row: Compared, tables: Tables) -> Iterator[Finding]:
     yield Finding(sentence(text), "speedup", "speedup")
     table = tables["configurations"]
     wall = dict(zip(names_of_rows(table), table["wall_seconds"] / _SECONDS_PER_HOUR, strict=True))
-    mine = row.cores * wall[own_names(row)]
-    theirs = row.reference_cores * wall[names_of_reference(row)]
+    mine = row.cores * wall[row.names]
+    theirs = row.reference_cores * wall[row.reference_names]
     if not pd.isna(mine + theirs):
         yield Finding(
             f"A whole run of {label} takes {mine:.2g} core-hours, and one of {reference} "
@@ -68,7 +62,7 @@ def _energy(row: Compared, energy, tables: Tables) -> str:
     label = quoted(row.label)
     if energy.kind == "unavailable":
         return f"The energy of {label} is unavailable: {quoted(energy.reason)}."
-    if not energy.pairs or names_of_reference(energy) != names_of_reference(row):
+    if not energy.pairs or names_of_reference(energy) != row.reference_names:
         return ""
     ratio = Ratio(
         energy.energy_ratio, energy.energy_ratio_low, energy.energy_ratio_high, energy.pairs

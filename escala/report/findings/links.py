@@ -6,14 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.verdicts import (
-    interval,
-    names_of_reference,
-    of_epochs,
-    own_names,
-    seconds_per_epoch,
-)
-from escala.report.findings.words import Finding, Tables, a, quoted
+from escala.report.findings.compared import interval, rows_of
+from escala.report.findings.verdicts import seconds_per_epoch
+from escala.report.findings.words import Finding, Tables, a, quoted, with_labels
 from escala.report.tables.views import unit
 
 POSITION = 31
@@ -29,8 +24,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     median times, without an interval.
     """
     ratios = {
-        (own_names(row), names_of_reference(row)): of_epochs(row)
-        for row in tables["speedup"].itertuples()
+        (row.names, row.reference_names): row.epochs
+        for row in rows_of(with_labels(tables["speedup"], tables))
         if row.kind != "unavailable"
     }
     networks: defaultdict[tuple, dict] = defaultdict(dict)

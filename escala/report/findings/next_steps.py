@@ -11,20 +11,13 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
 from escala.report.figures.looks import significant
 from escala.report.findings.certainty import disturbed, runs_ok
+from escala.report.findings.compared import UNAVAILABLE, Compared, rows_of
 from escala.report.findings.gaps import has_failed, to_retry
 from escala.report.findings.steps import without_clocks
 from escala.report.findings.verdicts import (
-    UNAVAILABLE,
     Answer,
-    Compared,
     against_main,
     answers,
-    cannot_tell_best,
-    could_have_seen,
-    headline,
-    names_of_reference,
-    own_names,
-    rows_of,
     seconds_per_epoch,
     time_of,
 )
@@ -69,7 +62,7 @@ def _use(
     against : the rows of `speedup` against the main references.
     seconds : of an epoch, by the values of `CONFIGURATION`.
     """
-    row, verdict = answer.row, headline(answer.row).verdict
+    row, verdict = answer.row, answer.row.headline.verdict
     if verdict == UNAVAILABLE:
         return ""
     # Epochs of other batches have other numbers of updates.
@@ -82,7 +75,7 @@ def _use(
     ]
     if answer.best is not None:
         return _train_with(row, answer.best, alike, seconds, unit(tables, row.workload))
-    reference = min(alike, key=lambda each: seconds.get(names_of_reference(each), math.inf))
+    reference = min(alike, key=lambda each: seconds.get(each.reference_names, math.inf))
     label = quoted(reference.reference_label)
     if verdict == SLOWER:
         return f"Train with {label}: no other configuration was found to take less time."
@@ -109,7 +102,7 @@ def _train_with(
     """
 
     def of_reference(each: Compared) -> float:
-        return seconds.get(names_of_reference(each), math.inf)
+        return seconds.get(each.reference_names, math.inf)
 
     rival, needed = min(alike, key=of_reference), time_of(best, seconds)
     if same_batch(best) and of_reference(rival) < needed:
@@ -119,10 +112,10 @@ def _train_with(
             f"{significant(needed)} s."
         )
     text = f"To save time, train with {quoted(best.label)}"
-    if own_names(best) != own_names(row):
-        ratio, reference = headline(best).ratio.value, quoted(best.reference_label)
+    if best.names != row.names:
+        ratio, reference = best.headline.ratio.value, quoted(best.reference_label)
         text += f", which takes {ratio:.2f} {of(ratio)} the time of {reference}"
-    if best.efficiency_high >= 1 or headline(best).to_target:
+    if best.efficiency_high >= 1 or best.headline.to_target:
         return f"{text}."
     cheapest = min(alike, key=lambda each: of_reference(each) * each.reference_cores)
     return f"{text}; to save core-hours, train with {quoted(cheapest.reference_label)}."
@@ -130,7 +123,7 @@ def _train_with(
 
 def _decide(row: Compared, tables: Tables, name: str) -> str:
     """Tell what would give a verdict on the configuration that answers, if it has none."""
-    found, label, reference = headline(row), quoted(row.label), quoted(row.reference_label)
+    found, label, reference = row.headline, quoted(row.label), quoted(row.reference_label)
     retry = to_retry(name) if has_failed(row, tables) else ""
     is_open = found.verdict == NOT_DISTINGUISHABLE
     enough = found.ratio.pairs >= VALUES_FOR_INTERVAL
@@ -148,8 +141,8 @@ def _decide(row: Compared, tables: Tables, name: str) -> str:
         return (
             f"To see savings half as large, {label} needs about four times its {found.ratio.pairs} "
             "pairs: raise `repeats`."
-        ) * bool(could_have_seen(found))
-    if cannot_tell_best(found):
+        ) * bool(found.could_have_seen)
+    if found.cannot_tell_best:
         return (
             f"To tell the best of {in_words(found.best_of)}, set `repeats` to {found.needed} or "
             "more, or compare fewer configurations."
@@ -161,7 +154,7 @@ def _decide(row: Compared, tables: Tables, name: str) -> str:
         return f"To judge {label}, {target}give {reference} the same global batch."
     if not enough:
         # Runs that were resumed stay without a match.
-        unmatched = max(0, runs_ok(tables).get(own_names(row), 0) - found.ratio.pairs)
+        unmatched = max(0, runs_ok(tables).get(row.names, 0) - found.ratio.pairs)
         needed = VALUES_FOR_INTERVAL + unmatched
         more = retry or f"set `repeats` to {needed} or more, and repeat the call"
         return f"For a verdict on {label}, {more}."

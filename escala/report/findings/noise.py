@@ -8,7 +8,8 @@ import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import counted
-from escala.report.findings.verdicts import Ratio, interval, shown
+from escala.report.findings.compared import Ratio, interval
+from escala.report.findings.verdicts import shown
 from escala.report.findings.words import (
     Finding,
     Tables,

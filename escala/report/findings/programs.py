@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.verdicts import Compared, names_of_reference, own_names
+from escala.report.findings.compared import Compared
 from escala.report.findings.words import Finding, Tables, joined, quoted, sentence, with_labels
 from escala.report.tables.views import named_by, programs
 from escala.training.marks import HOOK, OUTPUT, WHOLE
@@ -70,7 +70,7 @@ def times_the_rows(row: Compared, tables: Tables) -> float | None:
     if row.workload not in programs(tables):
         return None
     rows = _rows_of_epochs(tables["epochs"], list(CONFIGURATION))
-    mine, theirs = (rows.get(names) for names in (own_names(row), names_of_reference(row)))
+    mine, theirs = (rows.get(names) for names in (row.names, row.reference_names))
     if mine is None or theirs is None or _are_alike(mine, theirs):
         return None
     return mine / theirs

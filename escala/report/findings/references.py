@@ -6,20 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER
-from escala.report.findings.verdicts import (
-    Compared,
-    answering,
-    in_brief,
-    interval,
-    names_of_reference,
-    of_epochs,
-    on_its_own,
-    own_names,
-    processes,
-    reference_of,
-    rows_of,
-    take,
-)
+from escala.report.findings.compared import Compared, interval, rows_of
+from escala.report.findings.verdicts import answering
 from escala.report.findings.words import Finding, Tables, of, quoted, sentence, with_labels
 from escala.report.tables.views import same_batch, trained_by_steps, unit
 
@@ -33,13 +21,13 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     of_steps = trained_by_steps(tables)
     rows: defaultdict[tuple, list[Compared]] = defaultdict(list)
     for row in rows_of(with_labels(of_steps["speedup"], of_steps)):
-        rows[own_names(row)].append(row)
+        rows[row.names].append(row)
     for answer in answering(tables):
-        for row in rows[own_names(answer)]:
+        for row in rows[answer.names]:
             if row.reference == 1:
                 continue
             yield _finding(_comparison(row, unit(tables, row.workload)))
-            for other in rows[names_of_reference(row)]:
+            for other in rows[row.reference_names]:
                 if other.reference == 1 and other.kind != "unavailable":
                     yield _finding(_of_reference(other))
 
@@ -58,27 +46,27 @@ def _comparison(row: Compared, unit: str) -> str:
     label = quoted(row.reference_label)
     if row.kind == "unavailable":
         return f"{quoted(row.label)} has no ratio to {label}: {quoted(row.reason)}"
-    ratio, subject = of_epochs(row), processes(row)
+    ratio, subject = row.epochs, row.processes()
     share, bounds = f"{ratio.value:.2f} {of(ratio.value)}", interval(ratio)
-    other = f"{processes(row, 'reference_')} ({label})"
+    other = f"{row.processes('reference_')} ({label})"
     if not same_batch(row):
         return (
-            f"{subject} {take(row)} {share} the time per {unit} of {other}{bounds}, with "
+            f"{subject} {row.take} {share} the time per {unit} of {other}{bounds}, with "
             "different batches"
         )
-    found = on_its_own(row)
+    found = row.on_its_own
     if found.verdict == NO_VERDICT:
-        return f"{in_brief(found)}: {subject} {take(row)} {share} the time of {other}{bounds}"
+        return f"{found.brief}: {subject} {row.take} {share} the time of {other}{bounds}"
     if found.verdict in LESS_OR_MORE:
         less = LESS_OR_MORE[found.verdict]
-        return f"{subject} {take(row)} {less} time than {other}: {share} it{bounds}"
+        return f"{subject} {row.take} {less} time than {other}: {share} it{bounds}"
     return f"{subject} and {other} are {found.verdict}: {share} the time{bounds}"
 
 
 def _of_reference(row: Compared) -> str:
     """Compare a reference with the main one."""
-    ratio = of_epochs(row)
+    ratio = row.epochs
     return (
-        f"{processes(row)} ({quoted(row.label)}) {take(row)} {ratio.value:.2f} {of(ratio.value)} "
-        f"the time of {reference_of(row)}{interval(ratio)}"
+        f"{row.processes()} ({quoted(row.label)}) {row.take} {ratio.value:.2f} {of(ratio.value)} "
+        f"the time of {row.reference_in_words()}{interval(ratio)}"
     )

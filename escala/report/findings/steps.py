@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from escala.analysis.attribution import OVERLAP, PARTS, WHOLE
-from escala.report.findings.verdicts import Compared, answering, own_names, shown
+from escala.report.findings.compared import Compared
+from escala.report.findings.verdicts import answering, shown
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import names_of_rows, programs, trained_by_steps
 
@@ -49,7 +50,7 @@ def without_clocks(tables: Tables) -> list[Compared]:
     unclocked = programs(tables)
     return [
         row for row in answering(tables)
-        if row.kind != "unavailable" and own_names(row) not in measured
+        if row.kind != "unavailable" and row.names not in measured
         and row.workload not in unclocked
     ]  # fmt: skip
 
@@ -63,7 +64,7 @@ def clocked(tables: Tables) -> list[tuple[str, pd.DataFrame]]:
     tables = trained_by_steps(tables)
     table = with_labels(tables["attribution"].dropna(subset=["part"]), tables)
     table = table[table["rank"] == 0]
-    if not among(table, set(map(own_names, answering(tables)))).empty:
+    if not among(table, {row.names for row in answering(tables)}).empty:
         table = among(table, shown(tables))
     groups = table.groupby("label", sort=False)
     return [(quoted(label), parts.set_index("part")) for label, parts in groups]

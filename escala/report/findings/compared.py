@@ -1,0 +1,258 @@
+"""A comparison with a reference: a row of `speedup`, and what decides on it, in words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import NamedTuple
+
+import pandas as pd
+
+from escala.analysis import decisive
+from escala.analysis.decisive import Ratio
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
+from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE, simultaneous_level
+from escala.record.comparable import CONFIGURATION
+from escala.report.findings.words import in_words, quoted
+from escala.report.tables.views import same_batch
+from escala.runtime.layout import Layout
+
+#: In place of a verdict, where there is no ratio.
+UNAVAILABLE = "unavailable"
+
+
+class Headline(NamedTuple):
+    """The comparison that decides on a configuration.
+
+    Attributes
+    ----------
+    verdict : that of `escala.analysis.verdicts`, or `UNAVAILABLE`.
+    visible : the smallest decrease that it could have shown; NaN if unknown.
+    ratio : of the times.
+    to_target : whether the times are those to the target accuracy, and not those of an epoch.
+    sessions : of these runs.
+    is_over_sessions : whether the interval covers how sessions differ. If not, it is of these
+        sessions only, mostly of one.
+    best_of : configurations from which the best is selected.
+    """
+
+    verdict: str
+    visible: float
+    ratio: Ratio
+    to_target: bool
+    sessions: int = 1
+    is_over_sessions: bool = False
+    best_of: int = 1
+
+    @property
+    def needed(self) -> int:
+        """The fewest pairs of one session whose interval reaches the level."""
+        return max(VALUES_FOR_INTERVAL, matches_needed(simultaneous_level(self.best_of)))
+
+    @property
+    def brief(self) -> str:
+        """The verdict in words, with the number of pairs if they are too few for one."""
+        pairs = self.ratio.pairs
+        if self.verdict == NO_VERDICT and 0 < pairs < VALUES_FOR_INTERVAL:
+            return f"{NO_VERDICT} from {in_words(pairs)} pair{'' if pairs == 1 else 's'}"
+        if self.cannot_tell_best:
+            return f"{NO_VERDICT} on the best of {in_words(self.best_of)}"
+        return self.verdict
+
+    @property
+    def cannot_tell_best(self) -> bool:
+        """Whether there are pairs for a verdict on one configuration, and not on the best."""
+        return self.verdict == NO_VERDICT and VALUES_FOR_INTERVAL <= self.ratio.pairs < self.needed
+
+    @property
+    def when(self) -> str:
+        """The sessions that the interval is of."""
+        if self.is_over_sessions:
+            return f"over {in_words(self.sessions)} sessions"
+        return "in this call" if self.sessions == 1 else f"in {in_words(self.sessions)} calls"
+
+    @property
+    def could_have_seen(self) -> str:
+        """The decrease that could have been seen, if none was; empty if that is not known."""
+        if self.verdict != NOT_DISTINGUISHABLE or pd.isna(self.visible):
+            return ""
+        return f"could have seen {math.ceil(100 * self.visible)} %"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row of the table `speedup`, with labels; numbers are NaN or NA where they are unknown."""
+
+    dataset: str
+    workload: str
+    strategy: str
+    layout: str
+    variant: str
+    network: str
+    reference: int
+    reference_strategy: str
+    reference_layout: str
+    reference_variant: str
+    reference_network: str
+    label: str
+    reference_label: str
+    kind: str
+    reason: str
+    ranks: int
+    cores: int
+    reference_cores: int
+    global_batch: int
+    reference_global_batch: int
+    oversubscribed: bool
+    other_hosts: bool
+    pairs: int
+    sessions: int
+    verdict: str
+    visible_decrease: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    efficiency: float
+    efficiency_low: float
+    efficiency_high: float
+    target_accuracy: float
+    time_to_target_kind: str
+    time_to_target_pairs: int
+    time_to_target_ratio: float
+    time_to_target_ratio_low: float
+    time_to_target_ratio_high: float
+    best_of: int
+    best_verdict: str
+    best_low: float
+    best_high: float
+    sessions_judged: int
+    sessions_pairs: int
+    sessions_verdict: str
+    sessions_ratio: float
+    sessions_ratio_low: float
+    sessions_ratio_high: float
+    best_sessions_verdict: str
+    best_sessions_low: float
+    best_sessions_high: float
+
+    @property
+    def names(self) -> tuple:
+        """The values of `CONFIGURATION`."""
+        return tuple(getattr(self, part) for part in CONFIGURATION)
+
+    @property
+    def reference_names(self) -> tuple:
+        """The values of `CONFIGURATION` of the reference."""
+        return names_of_reference(self)
+
+    @property
+    def behind(self) -> set[tuple]:
+        """The names of the configuration and of its reference."""
+        return {self.names, self.reference_names}
+
+    @property
+    def epochs(self) -> Ratio:
+        """The ratio of the times of an epoch."""
+        return Ratio(self.ratio, self.ratio_low, self.ratio_high, self.pairs)
+
+    @cached_property
+    def headline(self) -> Headline:
+        """The comparison that decides, as the best of several.
+
+        It is that over sessions, or with too few sessions that of the current runs.
+        """
+        found = self.in_call
+        judged = None if found.verdict == UNAVAILABLE else decisive.over_sessions(vars(self))
+        if judged is None:
+            return found
+        verdict, ratio, sessions = judged
+        return found._replace(
+            verdict=verdict, visible=math.nan, ratio=ratio, sessions=sessions, is_over_sessions=True
+        )
+
+    @property
+    def in_call(self) -> Headline:
+        """The comparison of the current runs, as the best of those it is selected from."""
+        found = self.on_its_own
+        if found.verdict == UNAVAILABLE:
+            return found
+        verdict, ratio = decisive.as_best(found.verdict, found.ratio, vars(self))
+        best_of = 1 if pd.isna(self.best_of) else int(self.best_of)
+        return found._replace(verdict=verdict, ratio=ratio, best_of=best_of)
+
+    @property
+    def on_its_own(self) -> Headline:
+        """The comparison of the current runs with its own 95 % interval, as tables show it.
+
+        With equal batches it is that of an epoch. With different batches, epochs have different
+        numbers of updates, and the time to the target accuracy decides.
+        """
+        nothing = Ratio(math.nan, math.nan, math.nan, 0)
+        if self.kind == "unavailable":
+            return Headline(UNAVAILABLE, math.nan, nothing, False)
+        if same_batch(self):
+            return Headline(self.verdict, self.visible_decrease, self.epochs, False, self.sessions)
+        if self.time_to_target_kind == "unavailable":
+            return Headline(NO_VERDICT, math.nan, nothing, False)
+        to_target = Ratio(
+            self.time_to_target_ratio,
+            self.time_to_target_ratio_low,
+            self.time_to_target_ratio_high,
+            self.time_to_target_pairs,
+        )
+        return Headline(self.verdict, self.visible_decrease, to_target, True, self.sessions)
+
+    @property
+    def take(self) -> str:
+        """The verb of its processes."""
+        return "takes" if self.ranks == 1 else "take"
+
+    def processes(self, prefix: str = "") -> str:
+        """Describe the configuration by its processes, and a single one also by its cores.
+
+        With the prefix `reference_`, describe the reference.
+        """
+        layout, cores = (getattr(self, f"{prefix}{name}") for name in ("layout", "cores"))
+        ranks = Layout.parse(layout).ranks
+        if ranks > 1:
+            return f"{in_words(ranks)} processes"
+        several = f" with {in_words(int(cores))} cores" if pd.notna(cores) and cores > 1 else ""
+        return f"one process{several}"
+
+    def reference_in_words(self, several: bool = False) -> str:
+        """Describe the reference by its processes, and if needed by its label.
+
+        That is the case if its variant is another, or if `several` main references are compared
+        with.
+        """
+        name = self.processes("reference_")
+        if self.reference_variant == self.variant and not several:
+            return name
+        return f"{name} ({quoted(self.reference_label)})"
+
+
+def rows_of(frame: pd.DataFrame) -> list[Compared]:
+    """Return the rows of `speedup` with labels."""
+    columns = [each.name for each in fields(Compared)]
+    return [Compared(*row) for row in frame[columns].itertuples(index=False, name=None)]
+
+
+def names_of_reference(row) -> tuple:
+    """Return the values of `CONFIGURATION` of the reference of a row of any table."""
+    parts = (getattr(row, f"reference_{part}") for part in CONFIGURATION[2:])
+    return row.dataset, row.workload, *parts
+
+
+def interval(ratio: Ratio) -> str:
+    """Return the interval of a ratio and its pairs in brackets, or with too few pairs the range.
+
+    The interval of the best of several says so.
+    """
+    if ratio.pairs == 1:
+        return ""
+    ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in (ratio.low, ratio.high))
+    if ratio.pairs < VALUES_FOR_INTERVAL:
+        return f" (range {ends})"
+    best = f", best of {ratio.best_of}" if ratio.best_of > 1 else ""
+    return f" ({ends}, {ratio.pairs} pairs{best})"
