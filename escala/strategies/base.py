@@ -65,9 +65,6 @@ class Strategy:
     #: How its processes find each other.
     meets_by: ClassVar[Literal["addresses", "mpi", "rendezvous", "servers"]] = ADDRESSES
     layouts: ClassVar[Layouts] = Layouts()
-    #: The knobs that it reads beside those of its base classes: by name, each a JSON Schema with a
-    #: `description`, a `default`, and keys of `escala.strategies.knobs`.
-    knobs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __init_subclass__(cls):
         cls.name = cls.__module__.rpartition(".")[2].replace("_", "-")

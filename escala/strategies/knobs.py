@@ -68,14 +68,6 @@ class Knob(NamedTuple):
         return {key: value for key, value in self.schema.items() if key not in _ABOUT}
 
 
-#: Names of knobs and of their values in version 0.1, which 0.2 still takes, with a warning.
-FORMER = {
-    "stem": ("convolution", {"lookup": "lookup-table"}),
-    "update": ("optimizer", {}),
-    "factors": ("dense_exchange", {True: "factors", False: "allreduce"}),
-}
-
-
 def of_strategies() -> dict[str, Knob]:
     """Return the knobs that runs of any workload may read, by name."""
     return dict(_declared(tuple(STRATEGIES.values())))
@@ -108,15 +100,6 @@ def all_knobs() -> dict[str, Knob]:
                 )
             knobs.setdefault(name, knob)
     return knobs
-
-
-def renamed(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return knobs under their present names, with the present names of their values."""
-    present = {}
-    for name, value in knobs.items():
-        new, values = FORMER.get(name, (name, {}))
-        present[new] = values.get(value, value) if values else value
-    return present
 
 
 def read_by_run(knobs: Mapping[str, Any], strategy: str, workload: str) -> dict[str, Any]:
