@@ -1,24 +1,17 @@
-"""The report in a real browser: one file, every figure shown."""
+"""The report in a real browser: one file that holds every figure, table and the summary."""
 
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
 
 from escala.report.figures import FIGURES
-
-PATIENCE_SECONDS = 90
-OPTIONS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
-    "--disable-background-networking --disable-component-update --window-size=1400,1000"
-)
+from tests.browser.test_page_in_browser import OPTIONS
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.browser
 
@@ -38,66 +31,16 @@ def browser(first_command, tmp_path_factory) -> Iterator[webdriver.Chrome]:
     driver.quit()
 
 
-def click(browser: webdriver.Chrome, text: str) -> None:
-    eventually(
-        lambda: [e for e in browser.find_elements(By.TAG_NAME, "a") if e.text.strip() == text]
-    )[0].click()
-
-
-def eventually(look):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (found := look()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert found
-    return found
-
-
-def shown(browser: webdriver.Chrome) -> list[str]:
-    """Return the names of the figures on display that the browser could draw."""
-    return [
-        source.split("filename=")[1].split(";")[0]
-        for image in browser.find_elements(By.TAG_NAME, "img")
-        if "svg" in (source := image.get_attribute("src")) and "logo.svg" not in source
-        if browser.execute_script(
-            "return arguments[0].complete && arguments[0].naturalWidth > 100", image
-        )
-    ]
-
-
-def newly_shown(browser: webdriver.Chrome, eye: WebElement) -> set[str]:
-    """Click until a figure appears: a click may come before the page listens."""
-    before = set(shown(browser))
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        eye.click()
-        pause = time.monotonic() + 8
-        while time.monotonic() < pause:
-            if found := set(shown(browser)) - before:
-                return found
-            time.sleep(0.1)
-    raise AssertionError("no further figure appeared")
-
-
-def test_every_figure_is_shown(browser, first_command):
-    drawn = {path.name for path in first_command.glob("results/*/figures/**/*.svg")}
-    assert len(drawn) > len(FIGURES) and {f"{name}.svg" for name in FIGURES} <= drawn
-    seen: set[str] = set()
-    for category in ("Data", "Quality", "Time"):
-        browser.refresh()
-        click(browser, category)
-        eyes = eventually(lambda: browser.find_elements(By.CSS_SELECTOR, "a[iconname=eye]"))
-        for eye in eyes:
-            seen |= newly_shown(browser, eye)
-    assert seen == drawn
-
-
-def test_tables_and_summary_are_inside(browser, first_command):
+def test_figures_tables_and_summary_are_inside(browser, first_command):
     inside = browser.execute_script("return Object.keys(results)")
-    [summary] = first_command.glob("results/*/summary.md")
-    assert str(summary.relative_to(first_command)) in inside
+    files = [
+        *first_command.glob("results/*/figures/**/*.svg"),
+        *first_command.glob("results/*/summary.md"),
+    ]
+    assert {str(path.relative_to(first_command)) for path in files} <= set(inside)
+    assert {f"{name}.svg" for name in FIGURES} < {path.name for path in files}
     assert {Path(name).name for name in inside if name.endswith(".csv")} == {
-        f"{path.name.split('.')[0]}.csv"
-        for path in (Path(__file__).parents[2] / "schemas" / "tables").iterdir()
+        f"{path.name.split('.')[0]}.csv" for path in (ROOT / "schemas" / "tables").iterdir()
     }
     captions = browser.execute_script("return Object.values(results).map(r => r.caption)")
     assert all(captions)
