@@ -107,9 +107,8 @@ def _panels(tables: common.Tables) -> Iterator[Panel]:
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
     compared = {each.names: each for each in rows_of(against_main(tables))}
     several = len(common.panels(configurations)) > 1
-    for (dataset, workload), frame in common.panels(
-        in_order(configurations.fillna({"reference": 0}))
-    ):
+    ordered = in_order(configurations.fillna({"reference": 0}))
+    for (dataset, workload), frame in common.panels(ordered):
         group = runs[(runs["dataset"] == dataset) & (runs["workload"] == workload)]
         by_label = dict(iter(group.groupby("label")))
         title = common.panel_title(workload, frame, several)
@@ -140,7 +139,8 @@ def _of_epoch(row, runs: pd.DataFrame, against: Compared | None, tables: common.
     about = "≈ " * (row.kind == "estimated")
     value = f"{about}{significant(seconds)} s"
     if row.kind == "unavailable" or math.isnan(seconds):
-        seconds, value = math.nan, "no run ended ok" + " at one sitting" * bool(row.runs_ok)
+        seconds, ends = math.nan, (math.nan, math.nan)
+        value = "no run ended ok" + " at one sitting" * bool(row.runs_ok)
     found = Row(
         row.label + " (oversubscribed)" * bool(row.oversubscribed),
         strategy_look(row.strategy).colour,
@@ -235,18 +235,14 @@ def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
                 xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="bottom",
                 ha="right" if x else "left", fontsize=common.LABEL,
             )  # fmt: skip
-        row_ends = (place - 1 + _BELOW * inch, place + _BELOW * inch)
-        told = [
-            row.name,
-            *(f"{name}: {text}" for name, text in row.told.items()),
-        ]
-        runs = ", ".join(map(significant, row.runs))
-        shade = axes.axhspan(*row_ends, color="black", alpha=0.004, linewidth=0, zorder=9)
-        common.tell(shade, "\n".join([*told, *[f"single runs: {runs} s"] * bool(runs)]))
+        bottom = place + _BELOW * inch
+        shade = axes.axhspan(bottom - 1, bottom, color="black", alpha=0.004, linewidth=0, zorder=9)
+        told = [row.name, *(f"{name}: {text}" for name, text in row.told.items())]
+        told += [f"single runs: {', '.join(map(significant, row.runs))} s"] * bool(row.runs)
+        common.tell(shade, "\n".join(told))
         values = [*row.predicted, *row.floor, *row.ends, *row.runs, row.seconds, row.ideal]
         farthest = max([farthest, *(value for value in values if not math.isnan(value))])
-    axes.set(xlabel=panel.axis, xlim=(0, 1.05 * farthest), yticks=[])
-    axes.locator_params(axis="x", nbins=5)
+    axes.set(xlabel=panel.axis, xlim=(0, 1.05 * farthest or 1), yticks=[])
     axes.locator_params(axis="x", nbins=5)
     axes.set_ylim(len(panel.rows) - 1 + _BELOW * inch, -1 + _BELOW * inch)
     axes.set_title(wrap(panel.title, 0.9 * _WIDTH, PANEL_TITLE), loc="left")
