@@ -17,27 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.core.files import atomic
+from escala.report.figures import text as texts
 from escala.report.figures.looks import MARKERS, Colour, described
-from escala.report.figures.text import (
-    FIGURE_TITLE,
-    LABEL,
-    LEGEND,
-    NOTE,
-    PANEL_TITLE,
-    height_of,
-    inches,
-    text_width,
-    wrap,
-    wrapped_names,
-)
-from escala.report.tables.views import (
-    MOST,
-    any_ok,
-    fastest,
-    fitted_workloads,
-    labelled,
-    trained_by_steps,
-)
+from escala.report.tables import views
+from escala.report.tables.views import MOST, labelled
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -46,11 +29,9 @@ MUTED = (
     "#CC6677", "#332288", "#DDCC77", "#117733", "#88CCEE", "#882255", "#44AA99", "#999933",
     "#AA4499",
 )  # fmt: skip
-#: Colours of ordered names run from one of these positions in `viridis` to the other.
-ORDERED_FROM, ORDERED_TO = 0.85, 0.05
 DPI = 150
 
-# The line or patch beside a legend's name, with its margins.
+# The line or patch of a name in a legend, with its margins.
 _HANDLE_INCHES = 0.65
 _TOLD = "told:"
 
@@ -63,11 +44,11 @@ def style() -> Iterator[None]:
         "svg.hashsalt": "escala",
         # Reasons of failures come from other programs: a dollar sign must not begin a formula.
         "text.parse_math": False,
-        "axes.titlesize": PANEL_TITLE,
-        "figure.titlesize": FIGURE_TITLE,
+        "axes.titlesize": texts.PANEL_TITLE,
+        "figure.titlesize": texts.FIGURE_TITLE,
         "legend.frameon": False,
-        "legend.fontsize": LEGEND,
-        "legend.title_fontsize": LEGEND,
+        "legend.fontsize": texts.LEGEND,
+        "legend.title_fontsize": texts.LEGEND,
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
@@ -118,7 +99,7 @@ def palette(names: Sequence[str]) -> dict[str, Colour]:
 
 def ordered_palette(names: Sequence[str]) -> dict[str, Colour]:
     """Return a colour per name, from light to dark, for names that have an order."""
-    shades = np.linspace(ORDERED_FROM, ORDERED_TO, len(names))
+    shades = np.linspace(0.85, 0.05, len(names))
     return {name: mpl.colormaps["viridis"](at)[:3] for name, at in zip(names, shades, strict=True)}
 
 
@@ -128,10 +109,7 @@ def markers(names: Sequence[str]) -> dict[str, str]:
 
 
 def reference_name(compared: pd.DataFrame) -> str:
-    """Return what rows of a table are compared with: one configuration, or what they have of it.
-
-    References differ in the parts that they take of the compared configuration.
-    """
+    """Return the one reference of rows of a table, or what their references have of themselves."""
     labels = compared["reference_label"].unique()
     if len(labels) == 1:
         return labels[0]
@@ -151,8 +129,7 @@ def panel_title(workload: str, frame: pd.DataFrame, several: bool) -> str:
 
 def grid(figure: Figure, count: int, columns: int) -> list[Axes]:
     """Return `count` axes in rows of at most `columns`, of equal size."""
-    columns = min(columns, count)
-    axes = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
+    axes = figure.subplots(-(-count // columns), min(columns, count), squeeze=False).ravel()
     for spare in axes[count:]:
         spare.remove()
     return list(axes[:count])
@@ -173,9 +150,9 @@ def selected(
     most : configurations of a dataset and workload.
     by_steps : leave out workloads that are fitted at once.
     """
-    every = trained_by_steps(tables) if by_steps else tables
-    shown = fastest(every, most)
-    fitted = fitted_workloads(tables) if by_steps else []
+    every = views.trained_by_steps(tables) if by_steps else tables
+    shown = views.fastest(every, most)
+    fitted = views.fitted_workloads(tables) if by_steps else []
     notes = [f"Not shown, as they are fitted at once: {', '.join(fitted)}."] * bool(fitted)
     number, kept = (len(each["configurations"]) for each in (every, shown))
     if kept < number:
@@ -211,7 +188,7 @@ def without_data(what: str, tables: Tables, lacking: str) -> Figure:
     """
     runs = tables["runs"]
     why = f"No run that ended ok has {lacking}."
-    if not any_ok(tables):
+    if not views.any_ok(tables):
         reasons = labelled(runs, runs)[["label", "status", "reason"]].drop_duplicates()
         why = "No run ended ok. " + "; ".join(
             f"{label}: {status}" + ("" if pd.isna(reason) else f" ({reason})")
@@ -225,7 +202,8 @@ def empty(what: str, data: str, why: str) -> Figure:
     figure = new(8, 1.6)
     finish(figure, [what, data])
     why = textwrap.shorten(why, 600, placeholder=" …")
-    figure.text(0.5, 0.35, wrap(why, 7, LABEL), ha="center", va="center", fontsize=LABEL)
+    wrapped, points = texts.wrap(why, 7, texts.LABEL), texts.LABEL
+    figure.text(0.5, 0.35, wrapped, ha="center", va="center", fontsize=points)
     return figure
 
 
@@ -235,18 +213,20 @@ def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
     for part in axes:
         for handle, label in zip(*part.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    legend(figure, list(handles.values()), list(handles), heading)
+    legend(figure, handles, heading)
 
 
-def legend(figure: Figure, handles: Sequence[Artist], names: Sequence[str], heading: str) -> None:
+def legend(figure: Figure, handles: Mapping[str, Artist], heading: str) -> None:
     """Put a legend beside a figure, which grows until the legend's height fits."""
-    wrapped, spacing = wrapped_names(names, LEGEND), 0.5
+    wrapped, spacing = texts.wrapped_names(handles, texts.LEGEND), 0.5
     lines = [line for name in [heading, *wrapped] for line in name.split("\n")]
-    height = inches(len(lines) + spacing * (len(names) + 2), LEGEND)
+    height = texts.inches(len(lines) + spacing * (len(handles) + 2), texts.LEGEND)
     figure.set_figheight(max(figure.get_figheight(), height + 0.2))
-    width = max(text_width(line, LEGEND) for line in lines) + _HANDLE_INCHES
+    width = max(texts.text_width(line, texts.LEGEND) for line in lines) + _HANDLE_INCHES
     figure.get_layout_engine().set(rect=(0, 0, 1 - width / figure.get_figwidth(), 1))
-    figure.legend(handles, wrapped, loc="center right", title=heading, labelspacing=spacing)
+    figure.legend(
+        handles.values(), wrapped, loc="center right", title=heading, labelspacing=spacing
+    )
 
 
 def finish(figure: Figure, heads: Sequence[str], notes: Iterable[str] = ()) -> None:
@@ -259,15 +239,15 @@ def finish(figure: Figure, heads: Sequence[str], notes: Iterable[str] = ()) -> N
     heads, notes : each on lines of its own.
     """
     width = 0.96 * figure.get_figwidth()
-    above = "\n".join(wrap(part, width, FIGURE_TITLE) for part in heads)
-    below = "\n".join(wrap(" ".join(line.split()), width, NOTE) for line in notes)
-    top = height_of([above], FIGURE_TITLE)
-    bottom = height_of([below], NOTE) if below else 0.0
+    above = "\n".join(texts.wrap(part, width, texts.FIGURE_TITLE) for part in heads)
+    below = "\n".join(texts.wrap(" ".join(line.split()), width, texts.NOTE) for line in notes)
+    top = texts.height_of([above], texts.FIGURE_TITLE)
+    bottom = texts.height_of([below], texts.NOTE) if below else 0.0
     height = figure.get_figheight() + top + bottom
     figure.set_figheight(height)
     figure.suptitle(above)
     if below:
-        figure.supxlabel(below, x=0.01, ha="left", fontsize=NOTE)
+        figure.supxlabel(below, x=0.01, ha="left", fontsize=texts.NOTE)
     for each in figure.legends:
         each.set_bbox_to_anchor(
             (0, bottom / height, 1, 1 - (top + bottom) / height), figure.transFigure

@@ -18,7 +18,7 @@ from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures import common
 from escala.report.figures.looks import Colour, described, in_order, significant, strategy_look
-from escala.report.figures.text import PANEL_TITLE, height_of, wrap
+from escala.report.figures.text import LABEL, PANEL_TITLE, height_of, wrap
 from escala.report.findings.compared import Compared, Ratio, interval, rows_of
 from escala.report.findings.verdicts import against_main
 from escala.report.tables.views import labelled, names_of_rows, per_epoch
@@ -84,7 +84,7 @@ def draw(tables: common.Tables) -> Figure:
         text
         for panel in panels
         for row in panel.rows
-        for text in (wrap(row.name, _NAME, common.LABEL), wrap(row.value, _VALUE, common.LABEL))
+        for text in (wrap(row.name, _NAME, LABEL), wrap(row.value, _VALUE, LABEL))
     ]
     height = height_of(texts) + _ABOVE + _BELOW
     heights = [height * len(panel.rows) for panel in panels]
@@ -231,9 +231,9 @@ def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
         axes.vlines(row.seconds, up, down, linewidth=2.5, **mark)
         for text, inches, x in ((row.name, _NAME, 0), (row.value, _VALUE, 1)):
             axes.annotate(
-                wrap(text, inches, common.LABEL), (x, place), (0, 72 * (_ABOVE - 0.05)),
+                wrap(text, inches, LABEL), (x, place), (0, 72 * (_ABOVE - 0.05)),
                 xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="bottom",
-                ha="right" if x else "left", fontsize=common.LABEL,
+                ha="right" if x else "left", fontsize=LABEL,
             )  # fmt: skip
         bottom = place + _BELOW * inch
         shade = axes.axhspan(bottom - 1, bottom, color="black", alpha=0.004, linewidth=0, zorder=9)

@@ -38,7 +38,7 @@ def draw(tables: common.Tables) -> Figure:
         )  # fmt: skip
     axes.set(xlabel="time since the first rank began the step (ms)", xlim=(0, None))
     shown = [part for part in NAMES if (segments["part"] == part).any()]
-    patches = [Patch(color=COLOURS[part]) for part in shown]
-    common.legend(figure, patches, [NAMES[part] for part in shown], "part of the step")
+    patches = {NAMES[part]: Patch(color=COLOURS[part]) for part in shown}
+    common.legend(figure, patches, "part of the step")
     common.finish(figure, [WHAT, described(segments)], why)
     return figure

@@ -71,7 +71,7 @@ def draw(found: Sequence[Series], quantity: str = "time", **limits) -> Figure:
     new_code = Line2D([], [], marker="o", markerfacecolor="white", markersize=4, **grey)
     change = Line2D([], [], linestyle="--", **grey)
     lines |= {"other code or versions": new_code, "change that recurs": change}
-    common.legend(figure, list(lines.values()), list(lines), "machines")
+    common.legend(figure, lines, "machines")
     recurrence = limits.get("recurrence", changes.RECURRENCE)
     note = (
         "Points are medians over the repeats of a session, and bars their range. A change is "
