@@ -11,7 +11,6 @@ import pytest
 
 from escala.core.files import write_json
 from escala.data import KINDS
-from escala.data.encode import encode, letters
 from escala.data.genomes import familiarity, fragments
 from escala.predict import lengths
 from escala.predict.classify import predict
@@ -41,10 +40,8 @@ def run(tmp_path, monkeypatch):
         np.save(split / f"{side}.npy", rows)
         np.save(split / f"{side}_labels.npy", labels)
         np.save(split / f"{side}_genomes.npy", labels)
-    data = {
-        "inputs": [CODES._asdict()],
-        "window": {"method": "tiles", "reverse_complement": False},
-    }
+    window = {"method": "tiles", "reverse_complement": False}
+    data = {"inputs": [CODES._asdict()], "window": window}
     write_json(split / "dataset.json", data)
     familiarity.learn(split, split / "familiarity.npz")
 
@@ -96,29 +93,22 @@ def test_short_records_are_flagged_and_counted_and_keep_their_class(run):
 
 def test_a_length_is_enough_if_all_longer_ones_are():
     one = Measured(100, 10, 0, 10, 0)
-    bad = replace_letters(one, 200, wrong_familiar=3)
-    assert enough([one, bad, replace_letters(one, 300)], 0.05) == 300
+    bad = one._replace(letters=200, wrong_familiar=3)
+    assert enough([one, bad, one._replace(letters=300)], 0.05) == 300
     assert enough([one], 0.05) == 100
     assert math.isinf(enough([one, bad], 0.05))
     assert enough([one, bad], 0.3) == 100
     # Without a familiar piece nothing was measured.
-    assert math.isinf(enough([replace_letters(one, 100, familiar=0)], 1))
+    assert math.isinf(enough([one._replace(familiar=0)], 1))
     assert judge([bad], 0.05)({"letters": 10**6})["too_short"]
     assert judge([], 0.05)({"letters": 3}) == {}
 
 
-def replace_letters(entry: Measured, count: int, **changes: int) -> Measured:
-    return entry._replace(letters=count, **changes)
-
-
 def test_fragments_are_of_test_genomes_and_of_either_strand_if_rows_are(run):
-    data = {
-        "inputs": [CODES._asdict()],
-        "window": {"method": "tiles", "reverse_complement": True},
-    }
+    window = {"method": "tiles", "reverse_complement": True}
+    data = {"inputs": [CODES._asdict()], "window": window}
     np.save(run / "split1" / "test_genomes.npy", np.array([-1, 1, 1]))
     drawn = list(fragments.fragments(run / "split1", data))
     assert {label for _, pieces in drawn for _, label in pieces} == {1}
     strands = {bool((query.evidence > 2).all()) for _, pieces in drawn for query, _ in pieces}
     assert strands == {True, False}
-    assert np.frombuffer(encode(letters("A")), np.uint8)[0] == 1

@@ -27,16 +27,14 @@ class Genomes:
         self.numbers = np.arange(len(texts))
 
     def cut(self, rows: np.ndarray, block_bytes: int = 3 * LENGTH) -> np.ndarray:
-        return np.concatenate(
-            list(blocks(self.codes, self.offsets, self.letters, rows, LENGTH, block_bytes))
-        )
+        cut = blocks(self.codes, self.offsets, self.letters, rows, LENGTH, block_bytes)
+        return np.concatenate(list(cut))
 
 
 def row_of(text: str, begin: int, reverse: bool = False) -> bytes:
     piece = text[begin : begin + LENGTH]
-    return encode(letters(str(Seq(piece).reverse_complement()) if reverse else piece)).ljust(
-        LENGTH, b"\0"
-    )
+    piece = str(Seq(piece).reverse_complement()) if reverse else piece
+    return encode(letters(piece)).ljust(LENGTH, b"\0")
 
 
 @settings(deadline=None)
@@ -83,9 +81,8 @@ def test_both_strands_are_a_row_and_its_reverse_complement(sequences, method):
     genomes = Genomes(sequences)
     setting = {"method": method, "per_genome": 2, "stride": 3, "reverse_complement": True}
     rows = windows(genomes.numbers, genomes.letters, LENGTH, setting, 0)
-    alone = windows(
-        genomes.numbers, genomes.letters, LENGTH, setting | {"reverse_complement": False}, 0
-    )
+    one = setting | {"reverse_complement": False}
+    alone = windows(genomes.numbers, genomes.letters, LENGTH, one, 0)
     assert (rows[::2] == alone).all()
     assert rows["reverse"][1::2].all()
     assert [bytes(row) for row in genomes.cut(rows)] == [
