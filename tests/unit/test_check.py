@@ -6,13 +6,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from escala import check
 from escala.check import Check, answers
 from escala.core.errors import InputError, Unavailable
+from tests.unit.nvml import Gpu, Nvml
 
 
 def _raising(error: Exception):
@@ -130,32 +130,16 @@ def test_energy_counters_are_absent_readable_or_forbidden(tmp_path, monkeypatch)
     assert answer.remedy.startswith("as root: chmod")
 
 
-class _NVMLError(Exception):
-    pass
-
-
-def _nvml(count: int, error: Exception | None = None) -> SimpleNamespace:
-    def start():
-        if error:
-            raise error
-
-    return SimpleNamespace(
-        NVMLError=_NVMLError, nvmlInit=start, nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: count, nvmlDeviceGetHandleByIndex=lambda i: i,
-        nvmlDeviceGetName=lambda i: f"Example GPU {i}",
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    ("nvml", "able", "detail"),
+    ("gpus", "able", "detail"),
     [
-        (_nvml(2), True, "Example GPU 0, Example GPU 1"),
-        (_nvml(0), False, "the driver knows no GPU"),
-        (_nvml(0, _NVMLError("no library")), False, "NVML: no library"),
+        ([Gpu(name="A"), Gpu(name="B")], True, "A, B"),
+        ([], False, "the driver knows no GPU"),
+        (None, False, "NVML: no driver"),
     ],
 )
-def test_gpus_are_those_that_nvml_names(monkeypatch, nvml, able, detail):
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+def test_gpus_are_those_that_nvml_names(monkeypatch, gpus, able, detail):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(gpus))
     answer = _the("GPU")
     assert (answer.able, answer.detail) == (able, detail)
 

@@ -24,6 +24,7 @@ from escala.core.files import write_json
 from escala.probes import _counters, _joules, _sampler, energy
 from escala.probes.energy import Energy
 from tests.unit.counter_trees import Tree, two_packages
+from tests.unit.nvml import Gpu, Nvml
 
 #: A number that no process has.
 NO_PROCESS = 2**22 + 1
@@ -34,34 +35,6 @@ WATTS = {"package-0": 100, "dram-0": 10, "package-1": 50, "dram-1": 5}
 @pytest.fixture(autouse=True)
 def without_gpus(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(None))
-
-
-class Nvml(types.SimpleNamespace):
-    """A driver of some GPUs: of each, a function that returns its mJ, and its use in percent."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, gpus: list[tuple[Callable[[], int] | None, int]] | None):
-        self.gpus = gpus
-
-    def nvmlInit(self) -> None:
-        if self.gpus is None:
-            raise self.NVMLError("no driver")
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, number: int):
-        return self.gpus[number]
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, gpu):
-        if gpu[0] is None:
-            raise self.NVMLError("Not Supported")
-        return gpu[0]()
-
-    def nvmlDeviceGetUtilizationRates(self, gpu):
-        return types.SimpleNamespace(gpu=gpu[1])
 
 
 class Node:
@@ -300,7 +273,10 @@ def test_a_cray_counter_that_is_reset_or_of_another_unit(node):
 
 
 def test_gpus_are_counted_beside_the_packages_and_known_to_be_idle(node, monkeypatch):
-    gpus = [(lambda: int(300e3 * node.now), 80), (lambda: int(40e3 * node.now), 0)]
+    gpus = [
+        Gpu(used=80, energy=lambda: int(300e3 * node.now)),
+        Gpu(energy=lambda: int(40e3 * node.now)),
+    ]
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(gpus))
     found = {each["device"]: each for each in node.summary()["devices"]}
     assert found.keys() == {*WATTS, "gpu0", "gpu1"}
@@ -310,7 +286,7 @@ def test_gpus_are_counted_beside_the_packages_and_known_to_be_idle(node, monkeyp
 
 
 def test_a_gpu_without_a_counter_makes_the_node_unavailable(node, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml([(None, 0)]))
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml([Gpu()]))
     with pytest.raises(Unavailable, match="gpu0: nvml: Not Supported"):
         _counters.counters(node.tree.root)
 

@@ -4,58 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-import types
 
 import pytest
 
 from escala.core import hardware
 from escala.core.errors import Unavailable
-from escala.core.gpus import VISIBLE, Gpu, available_gpus
+from escala.core.gpus import VISIBLE, available_gpus
 from escala.engines import devices
 from escala.strategies.place import Place
-
-
-class Nvml(types.SimpleNamespace):
-    """A driver of GPUs, each known by its number and its UUID; None stands for no driver."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, uuids: list[str] | None):
-        self.uuids, self.open = uuids, 0
-
-    def nvmlInit(self):
-        if self.uuids is None:
-            raise self.NVMLError("no driver")
-        self.open += 1
-
-    def nvmlShutdown(self):
-        self.open -= 1
-
-    def nvmlDeviceGetCount(self):
-        return len(self.uuids)
-
-    def nvmlDeviceGetHandleByIndex(self, number):
-        if number >= len(self.uuids):
-            raise self.NVMLError("invalid argument")
-        return number
-
-    def nvmlDeviceGetHandleByUUID(self, uuid):
-        if uuid not in self.uuids:
-            raise self.NVMLError("not found")
-        return self.uuids.index(uuid)
-
-    def nvmlDeviceGetUUID(self, handle):
-        return self.uuids[handle]
-
-    def nvmlDeviceGetName(self, handle):
-        return f"Model {handle}"
+from tests.unit.nvml import Gpu, Nvml
 
 
 @pytest.fixture
 def driver(monkeypatch):
     def install(uuids: list[str] | None) -> Nvml:
-        made = Nvml(uuids)
+        made = Nvml(
+            None if uuids is None else [Gpu(uuid, f"Model {n}") for n, uuid in enumerate(uuids)]
+        )
         monkeypatch.setitem(sys.modules, "pynvml", made)
         return made
 
@@ -82,7 +47,7 @@ def driver(monkeypatch):
 def test_gpus_are_those_that_cuda_shows(driver, visible, expected):
     made = driver(["GPU-a", "GPU-b", "GPU-c"])
     environment = {} if visible is None else {VISIBLE: visible}
-    assert available_gpus(environment) == [Gpu(*each) for each in expected]
+    assert available_gpus(environment) == expected
     assert made.open == 0
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from escala.core.gpus import Driver
 from escala.probes import _sampler, resources
+from tests.unit.nvml import Gpu, Nvml
 
 PATIENCE_SECONDS = 60.0
 INTERVAL_SECONDS = 0.05
@@ -360,34 +361,6 @@ def test_the_sampler_dies_with_its_parent(run):
             os.kill(sampler.pid, signal.SIGKILL)
 
 
-class Nvml(types.SimpleNamespace):
-    """A driver of some GPUs: of each, its use in percent and the memory of every process."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, gpus: list[tuple[int | None, dict[int, int | None]]] | None):
-        self.gpus = gpus
-
-    def nvmlInit(self) -> None:
-        if self.gpus is None:
-            raise self.NVMLError("no driver")
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, number: int):
-        return self.gpus[number]
-
-    def nvmlDeviceGetUtilizationRates(self, gpu):
-        if gpu[0] is None:
-            raise self.NVMLError("not supported")
-        return types.SimpleNamespace(gpu=gpu[0])
-
-    def nvmlDeviceGetComputeRunningProcesses(self, gpu):
-        return [types.SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in gpu[1].items()]
-
-
 @pytest.mark.parametrize(
     ("gpus", "expected"),
     [
@@ -401,13 +374,14 @@ class Nvml(types.SimpleNamespace):
     ],
 )
 def test_gpus_are_counted_for_the_processes_that_compute_on_them(monkeypatch, gpus, expected):
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml(gpus))
+    made = None if gpus is None else [Gpu(used=used, memory=memory) for used, memory in gpus]
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(made))
     assert resources.gpu_use(Driver()) == expected
 
 
 def test_a_gpu_is_written_beside_the_rank_that_computes_on_it(monkeypatch, run):
     ranks = [run.rank(rank=r) for r in (0, 1)]
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml([(55, {ranks[1].pid: 3_000})]))
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml([Gpu(used=55, memory={ranks[1].pid: 3_000})]))
     slept = []
 
     def sleep(seconds: float) -> None:
