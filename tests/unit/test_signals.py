@@ -106,7 +106,7 @@ def supervise_sleepers(request_for, tmp_path, monkeypatch):
     """Supervise ranks that sleep, until a limit in seconds."""
     request = request_for("single", "1x1")
     knobs = request["knobs"] | {"threads": {"intra_op": 1}}
-    plan = {"knobs": knobs, "places": [], "instrument": None}
+    plan = {"kind": "steps", "knobs": knobs, "places": [], "instrument": None}
     ranks = ["sh", "-c", "exec sleep 600"]
     monkeypatch.setitem(launch._STARTERS, LOCAL, lambda *_: ranks)
     return lambda limit_seconds: supervision.supervise(
