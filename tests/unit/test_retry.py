@@ -95,15 +95,7 @@ def test_a_folder_without_runs_is_wrong_input(tmp_path):
     assert "holds no runs" in _script("retry", tmp_path, code=2)
 
 
-def test_a_timeline_is_drawn_from_the_command_line(tmp_path):
-    """Tables, other figures and the summary are made so by the README's first command."""
-    run = three_configurations(tmp_path).add_timeline("horovod-mpi", "1x2")
-    zoomed = tmp_path / "figures" / "allreduce.svg"
-    _script("figure", "timeline_allreduce", "--run", run, "--output", zoomed)
-    assert "ALLREDUCE" in zoomed.read_text()
-
-
-@pytest.mark.parametrize(("name", "source"), [("speedup", "--run"), ("timeline_run", "--tables")])
+@pytest.mark.parametrize(("name", "source"), [("speedup", "--run"), ("captions", "--tables")])
 def test_a_figure_is_drawn_from_its_own_source(tmp_path, name, source):
     said = _script("figure", name, source, tmp_path, "--output", tmp_path / "x.svg", code=2)
     assert f"{name} is drawn from" in said
