@@ -12,8 +12,8 @@ and that tick. What follows that moment makes the step longer: it is *exposed*.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +38,6 @@ PARTS = {
 MIN_STEPS = 2
 #: Horovod's default time between two cycles (`HOROVOD_CYCLE_TIME`, version 0.28), in seconds.
 _CYCLE_SECONDS = 1e-3
-_COLUMNS = ("tensor", "phase", "bytes", "start", "end", "first", "rank_0", "agreed")
 
 
 class Diagnosis(NamedTuple):
@@ -60,67 +59,6 @@ class Diagnosis(NamedTuple):
     ends: tuple[str, ...]
 
 
-class _Events:
-    """Keeps of the events of a timeline what its steps are computed from."""
-
-    def __init__(self) -> None:
-        self.operations: list[tuple] = []
-        self.waits: list[tuple[int, float]] = []
-        self.intervals: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        self.begun = timeline.Begun()
-        self._names: dict[int | str, str] = {}
-        #: Begin, end, and when each rank was ready, of the last negotiation on a tensor.
-        self._negotiations: dict[int | str, list] = {}
-        self._negotiated: set[int | str] = set()
-
-    def add(self, event: dict) -> None:
-        kind, tensor = event["ph"], event.get("pid")
-        now = event["ts"] * timeline.MICROSECONDS if kind in "BEXi" else 0.0
-        if kind == "B":
-            self.begun.begin(event)
-            if event["name"].startswith("NEGOTIATE_"):
-                self._negotiations[tensor] = [now, np.nan, {}]
-        elif kind == "E" and (ended := self.begun.end(event)):
-            self._end(event, now, *ended)
-        elif kind == "X" and timeline.is_ready(event) and tensor in self._negotiations:
-            self._negotiations[tensor][2].setdefault(int(event["name"]), now)
-        elif name := timeline.tensor_name(event):
-            self._names[tensor] = name
-
-    def _end(self, event: dict, now: float, begin: dict, depth: int) -> None:
-        tensor, phase = event["pid"], begin["name"]
-        start = begin["ts"] * timeline.MICROSECONDS
-        self.intervals[timeline.family(phase)].append((start, now))
-        if depth:
-            return
-        if phase.startswith("NEGOTIATE_"):
-            if negotiation := self._negotiations.get(tensor):
-                negotiation[1], ready = now, negotiation[2]
-                # With its response cache, Horovod records the ranks of the first one only.
-                if ready and tensor in self._negotiated:
-                    last = max(ready, key=ready.__getitem__)
-                    self.waits.append((last, ready[last] - min(ready.values())))
-                self._negotiated.add(tensor)
-            return
-        first, agreed, ready = self._negotiations.pop(tensor, (np.nan, np.nan, {}))
-        nbytes = timeline.tensor_bytes(event.get("args"))
-        moments = (first, ready.get(0, np.nan), agreed)
-        self.operations.append((self.name(tensor), phase, nbytes, start, now, *moments))
-
-    def name(self, tensor: int | str) -> str:
-        return self._names.get(tensor, f"tensor {tensor}")
-
-    def unfinished(self) -> Iterator[str]:
-        """Yield a sentence on the first phase that had begun and not ended."""
-        begun = [
-            (stack[-1]["ts"], each, stack[-1]) for each, stack in self.begun.open.items() if stack
-        ]
-        for _, tensor, event in sorted(begun, key=lambda each: each[0])[:1]:
-            ready = sorted(self._negotiations.get(tensor, (0, 0, {}))[2])
-            waits = f"; ready were ranks {', '.join(map(str, ready))}" if ready else ""
-            yield f"At the end, {event['name']} of {self.name(tensor)} had begun{waits}."
-
-
 def diagnose(path: Path) -> Diagnosis:
     """Return the steps of a timeline, whose file may be cut short; a damaged one ends there.
 
@@ -128,15 +66,11 @@ def diagnose(path: Path) -> Diagnosis:
     ------
     InputError : it is no timeline, or has fewer than `MIN_STEPS` whole steps after the first.
     """
-    found, damaged = _Events(), False
     with opened(path) as events:
-        for event in events:
-            if damaged := event is None:
-                break
-            found.add(event)
-        closed = events.closed and not damaged
-    operations = pd.DataFrame(found.operations, columns=_COLUMNS)
-    operations = operations.sort_values("start", kind="stable", ignore_index=True)
+        kept = list(takewhile(lambda event: event is not None, events))
+        damaged, closed = bool(events.skipped or events.arrays), events.closed
+    phases = timeline.intervals(kept)
+    operations, waits = _operations(phases, timeline.ready(kept))
     numbered = _in_steps(operations)
     if numbered["step"].nunique() <= MIN_STEPS:
         raise InputError(
@@ -146,7 +80,7 @@ def diagnose(path: Path) -> Diagnosis:
             "name the file of HOROVOD_TIMELINE, which only rank 0 writes; let the training make "
             "three steps or more, and give a tensor the same name at each step",
         )
-    ends = [*found.unfinished()]
+    ends = [*_unfinished(kept)]
     if damaged:
         ends.append("The file is damaged, or several were joined: it was read up to that place.")
     elif not closed:
@@ -155,12 +89,65 @@ def diagnose(path: Path) -> Diagnosis:
     of_steps = pd.DataFrame(
         {
             "tensors": fused["tensor"].size(),
-            "bytes": fused["bytes"].sum(min_count=1),
+            "bytes": fused["bytes"].sum(min_count=1).astype(float),
             "seconds": fused["end"].max() - fused["start"].min(),
         }
     )
-    waits = pd.DataFrame(found.waits, columns=["last", "seconds"])
-    return Diagnosis(_steps(numbered, operations, found.intervals), of_steps, waits, tuple(ends))
+    return Diagnosis(_steps(numbered, operations, phases), of_steps, waits, tuple(ends))
+
+
+def _unfinished(events: list[dict]) -> Iterator[str]:
+    """Yield a sentence on the first phase that had begun and not ended."""
+    begun, names = timeline.Begun(), timeline.tensors(events)
+    for event in events:
+        if event["ph"] in "BE":
+            (begun.begin if event["ph"] == "B" else begun.end)(event)
+    left = [stack[-1] for stack in begun.open.values() if stack]
+    for event in sorted(left, key=lambda each: each["ts"])[:1]:
+        tensor = names.get(event["pid"], f"tensor {event['pid']}")
+        yield f"At the end, {event['name']} of {tensor} had begun."
+
+
+def _operations(phases: pd.DataFrame, ready: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the operations on tensors with their negotiations, and `Diagnosis.waits`.
+
+    Returns
+    -------
+    Of each operation `tensor`, `phase`, `bytes`, `start`, `end`, and of the negotiation before it,
+    missing if there is none: `first`, the request of the first rank; `rank_0`, when rank 0 was
+    ready, missing if this is not recorded; `agreed`, when all ranks were ready.
+    """
+    columns = {"start_seconds": "start", "end_seconds": "end"}
+    whole = phases[phases["depth"] == 0].rename(columns=columns)
+    negotiates = whole["phase"].str.startswith("NEGOTIATE_")
+    negotiations = whole.loc[negotiates, ["tensor", "start", "end"]].rename(
+        columns={"start": "first", "end": "agreed"}
+    )
+    # Ticks belong to the last negotiation that began before them, also to one without an end.
+    ticks = pd.merge_asof(
+        ready.sort_values("seconds"), negotiations, left_on="seconds", right_on="first", by="tensor"
+    ).dropna(subset="first")
+    ticks = ticks[ticks["seconds"] <= ticks["agreed"]]
+    of_rank_0 = ticks[ticks["rank"] == 0].groupby(["tensor", "first"])["seconds"].min()
+    negotiations = negotiations.join(of_rank_0.rename("rank_0"), on=["tensor", "first"])
+    operations = pd.merge_asof(
+        whole[~negotiates].sort_values("start"),
+        negotiations.sort_values("agreed"),
+        left_on="start",
+        right_on="agreed",
+        by="tensor",
+    )
+    # With its response cache, Horovod records the ranks of the first negotiation on a tensor only.
+    by_tensor = negotiations.groupby("tensor")["first"].min()
+    ticks = ticks[ticks["first"] > ticks["tensor"].map(by_tensor)]
+    by_negotiation = ticks.groupby(["first", "tensor"])
+    waits = pd.DataFrame(
+        {
+            "last": by_negotiation["rank"].last(),
+            "seconds": by_negotiation["seconds"].max() - by_negotiation["seconds"].min(),
+        }
+    )
+    return operations, waits.reset_index(drop=True)
 
 
 def _in_steps(operations: pd.DataFrame) -> pd.DataFrame:
@@ -179,9 +166,7 @@ def _in_steps(operations: pd.DataFrame) -> pd.DataFrame:
     return done[done.groupby("step")["tensor"].transform("size") == done["tensor"].nunique()]
 
 
-def _steps(
-    numbered: pd.DataFrame, operations: pd.DataFrame, intervals: dict[str, list]
-) -> pd.DataFrame:
+def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """Return `Diagnosis.steps`; the first step only begins the second."""
     moments = numbered.assign(
         earliest=numbered["rank_0"].fillna(numbered["first"]).fillna(numbered["start"]),
@@ -195,9 +180,11 @@ def _steps(
     begin, end = steps["begin"], steps["end"]
     latest = steps["latest"].clip(lower=begin)
     found = {"step_seconds": end - begin}
-    together, before = np.empty((0, 2)), 0.0
+    families = phases["phase"].map(timeline.family)
+    intervals, before = phases[["start_seconds", "end_seconds"]].to_numpy(), 0.0
+    together = np.empty((0, 2))
     for part, family in PARTS.items():
-        together = _joined(np.concatenate([together, np.reshape(intervals[family], (-1, 2))]))
+        together = _joined(np.concatenate([together, intervals[families == family]]))
         covered = _covered_until(end, together) - _covered_until(begin, together)
         found[part], before = covered - before, covered
     exposed = end - _cycle_before(steps["earliest"].clip(lower=begin), operations)
