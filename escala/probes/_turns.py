@@ -118,11 +118,10 @@ OfRanks = Sequence[Sequence[Mapping[str, Sequence[float]]]]
 
 
 def slowdowns(of_ranks: OfRanks) -> list[float]:
-    """Return for each round how many times longer a step takes beside the other ranks.
+    """Return for each round how many times longer a step takes alongside the other ranks.
 
     It is the mean of the steps at the same time, divided by that of the steps in turns. The first
-    step of a block is left out if there are others, because the cores did something else
-    before it.
+    step of a block is left out if there are others: the cores did something else before it.
     """
     return [_mean(of_round, TOGETHER) / _mean(of_round, IN_TURNS) for of_round in _whole(of_ranks)]
 
@@ -130,8 +129,7 @@ def slowdowns(of_ranks: OfRanks) -> list[float]:
 def exchanges(of_ranks: OfRanks) -> list[float]:
     """Return for each round how many seconds longer a step takes if it exchanges.
 
-    It is the mean of the steps that exchange, minus that of the steps at the same time. First
-    steps are left out, as in `slowdowns`. It is negative if something disturbed the latter.
+    It is negative if something disturbed the steps at the same time.
     """
     return [
         _mean(of_round, EXCHANGING) - _mean(of_round, TOGETHER) for of_round in _whole(of_ranks)
@@ -139,7 +137,7 @@ def exchanges(of_ranks: OfRanks) -> list[float]:
 
 
 def library_shares(of_ranks: OfRanks) -> list[float]:
-    """Return for each round the share of a core that threads of the library take.
+    """Return for each round the fraction of a core that threads of the library take.
 
     It is that of steps in turns, without the first one of a block, before which the rank waits. So
     a block of one step has none.
@@ -153,9 +151,7 @@ def library_shares(of_ranks: OfRanks) -> list[float]:
 
 def _whole(of_ranks: OfRanks) -> Iterator[Sequence[Mapping[str, Sequence[float]]]]:
     """Yield the ranks of each round, without a round that the run ended before its last block."""
-    for of_round in zip(*of_ranks, strict=True):
-        if of_round[0][IN_TURNS]:
-            yield of_round
+    return (of_round for of_round in zip(*of_ranks, strict=True) if of_round[0][IN_TURNS])
 
 
 def _mean(of_round: Iterable[Mapping[str, Sequence[float]]], name: str) -> float:

@@ -56,16 +56,32 @@ def library(strategy: type[Strategy]) -> str | None:
     return GLOO if strategy.meets_by == "rendezvous" else TENSORFLOW
 
 
-def _times(description: str) -> dict:
-    """Return the JSON Schema of the times of a size, one for each repeat."""
+def _list(description: str, unit: str, of: str = "repeat", **limits: float) -> dict:
+    """Return the JSON Schema of numbers, one for each repeat or round of blocks."""
     return {
-        "description": f"{description}, one for each repeat.",
+        "description": f"{description}, one for each {of}.",
         "type": "array",
-        "items": {"type": "number", "exclusiveMinimum": 0},
-        "unit": "s",
+        "items": {"type": "number", **limits},
+        "unit": unit,
     }
 
 
+def _object(description: str, properties: dict, kind: str | list[str] = "object") -> dict:
+    return {
+        "description": description,
+        "type": kind,
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }
+
+
+_CORE = {
+    "bytes_per_second": _list("Rate at which a core copies memory", "bytes/s", exclusiveMinimum=0),
+    "operations_per_second": _list(
+        "Floating-point operations of a core in a product", "1/s", exclusiveMinimum=0
+    ),
+}
 _TIMES = {
     "operation": {"description": "The operation.", "enum": list(OPERATIONS)},
     "bytes": {
@@ -74,22 +90,51 @@ _TIMES = {
         "minimum": 1,
         "unit": "bytes",
     },
-    ALONE: _times("Mean time of a call, from within TensorFlow"),
-    COMPUTING: _times("The same while each rank computes"),
-    SHARES: {
-        "description": "Speed at which a rank computes during these calls, divided by its speed "
-        "without them, one for each repeat. It leaves out what calls of TensorFlow that do nothing "
-        "take of the core.",
-        "type": "array",
-        "items": {"type": "number", "minimum": 0},
-        "unit": "1",
-    },
-    AFTER: _times("Time of a call right after a step that exchanged nothing"),
+    ALONE: _list("Mean time of a call, from within TensorFlow", "s", exclusiveMinimum=0),
+    COMPUTING: _list("The same while each rank computes", "s", exclusiveMinimum=0),
+    SHARES: _list(
+        "Speed at which a rank computes during these calls, divided by its speed without them, and "
+        "without what calls of TensorFlow that do nothing take of the core",
+        "1",
+        minimum=0,
+    ),
+    AFTER: _list(
+        "Time of a call right after a step that exchanged nothing", "s", exclusiveMinimum=0
+    ),
 }
-_CORE = {
-    "bytes_per_second": _times("Rate at which a core copies memory") | {"unit": "bytes/s"},
-    "operations_per_second": _times("Floating-point operations of a core in a product")
-    | {"unit": "1/s"},
+_ROUND = "round of blocks"
+_RESULT = {
+    "library": {"description": "The library.", "enum": list(LIBRARIES)},
+    "alone": {
+        "description": "Whether the ranks made steps that exchanged nothing.",
+        "type": "boolean",
+    },
+    "contention": _list(
+        "Time of a step while all ranks compute, divided by that of a step while the other ranks "
+        "wait; empty where the ranks exchanged in all their steps, or made no whole round",
+        "1",
+        _ROUND,
+        exclusiveMinimum=0,
+    ),
+    "exchange_seconds": _list(
+        "Time of a step that exchanges gradients as in training, minus that of a step that does "
+        "not; empty where `contention` is",
+        "s",
+        _ROUND,
+    ),
+    "library_shares": _list(
+        "Fraction of a core that threads of the library take while a rank computes and exchanges "
+        "nothing",
+        "1",
+        _ROUND,
+        minimum=0,
+    ),
+    "core": _object("Rates of one core, while the other ranks measure theirs.", _CORE),
+    "times": {
+        "description": "Times of each operation and size.",
+        "type": "array",
+        "items": _object("An operation and size.", _TIMES),
+    },
 }
 
 
@@ -140,68 +185,11 @@ class Collectives(Probe):
             "default": 10,
         },
     )
-    result: ClassVar[dict] = {
-        "description": "Times of collectives inside the ranks; null unless that is what the run "
-        "captured.",
-        "type": ["object", "null"],
-        "additionalProperties": False,
-        "required": [
-            "library",
-            "alone",
-            "contention",
-            "exchange_seconds",
-            "library_shares",
-            "core",
-            "times",
-        ],
-        "properties": {
-            "library": {"description": "The library.", "enum": list(LIBRARIES)},
-            "alone": {
-                "description": "Whether the ranks made steps that exchanged nothing.",
-                "type": "boolean",
-            },
-            "contention": {
-                "description": "Time of a step while all ranks compute, divided by that of a step "
-                "while the other ranks wait, one for each round of blocks. Empty where the ranks "
-                "exchanged in all their steps, or made no whole round.",
-                "type": "array",
-                "items": {"type": "number", "exclusiveMinimum": 0},
-                "unit": "1",
-            },
-            "exchange_seconds": {
-                "description": "Time of a step that exchanges gradients as in training, minus "
-                "that of a step that does not, one for each round of blocks. Empty where "
-                "`contention` is.",
-                "type": "array",
-                "items": {"type": "number"},
-                "unit": "s",
-            },
-            "library_shares": {
-                "description": "Share of a core that threads of the library take while a rank "
-                "computes and exchanges nothing, one for each round of blocks.",
-                "type": "array",
-                "items": {"type": "number", "minimum": 0},
-                "unit": "1",
-            },
-            "core": {
-                "description": "Rates of one core, while the other ranks measure theirs.",
-                "type": "object",
-                "additionalProperties": False,
-                "required": list(_CORE),
-                "properties": _CORE,
-            },
-            "times": {
-                "description": "Times of each operation and size.",
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "required": list(_TIMES),
-                    "properties": _TIMES,
-                },
-            },
-        },
-    }
+    result: ClassVar[dict] = _object(
+        "Times of collectives inside the ranks; null unless that is what the run captured.",
+        _RESULT,
+        ["object", "null"],
+    )
 
     records_steps = True
 

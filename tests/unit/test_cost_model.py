@@ -342,22 +342,6 @@ def test_a_larger_size_that_seems_faster_is_noise():
         assert found.seconds(ALLGATHER, size).seconds == pytest.approx(mean)
 
 
-@settings(deadline=None, max_examples=40)
-@given(
-    st.tuples(st.floats(1e6, 1e12), st.floats(1e6, 1e12)),
-    st.tuples(st.floats(0, 1e-2), st.floats(0, 1e-2)),
-    st.sampled_from(["2x1", "2x2", "3x4", "5x3"]),
-    st.integers(100, 2**26),
-    st.sampled_from(OPERATIONS),
-)
-def test_a_faster_network_never_takes_longer(rates, latencies, layout, size, operation):
-    slow = Network("slow", min(rates), max(latencies), "")
-    fast = Network("fast", max(rates), min(latencies), "")
-    found = [transfers(layout, each).seconds(operation, size) for each in (slow, fast)]
-    assert found[0].seconds >= found[1].seconds * (1 - 1e-12)
-    assert all(each.core_seconds <= each.seconds for each in found)
-
-
 def test_a_slow_link_takes_the_time_of_its_bytes_and_a_core_limits_a_fast_one():
     size, network = 2**23, PRESETS["1gbit"]
     of_link = transfers("2x1", network).seconds(ALLREDUCE, size).seconds
@@ -794,31 +778,6 @@ def test_a_measured_exchange_counts_for_its_library_and_cores():
     assert _exchange(_with_exchange(measured), one) == 0
 
 
-def test_skew_is_a_part_of_what_a_step_that_exchanges_lost():
-    """Steps of unequal times make the ranks wait for each other."""
-    slower = content()
-    for each in slower["works"]["cnn"]["steps"]:
-        each["seconds"] = [
-            [second * factor for second in of_run for factor in (0.9, 1.1)]
-            for of_run in each["seconds"]
-        ]
-    found = predict(parse(slower), PLAN, draws=20)
-    skew, exchange = (float(np.median(found.terms[name])) for name in ("skew", "exchange"))
-    assert skew > 0
-    measured = {
-        "library": MPI,
-        "network": "native",
-        "layout": "2x1",
-        "rows": 32,
-        "cores": 1,
-        "seconds": [skew + exchange + 0.7e-3] * 5,
-    }
-    slower["works"]["cnn"]["exchanges"] = [measured]
-    again = predict(parse(slower), PLAN, draws=20).terms
-    assert np.median(again["skew"]) == pytest.approx(skew)
-    assert np.median(again["exchange"]) == pytest.approx(exchange + 0.7e-3, rel=0.02)
-
-
 def test_the_step_that_was_measured_is_predicted_as_it_was_however_much_calls_differ():
     """Both are computed from one resample, so what single calls differ by cancels in each draw."""
     changed = _with_repeats([1.0] * 5, content(spread=1.0))
@@ -1104,22 +1063,6 @@ def test_a_predicted_run_may_be_made_in_any_minutes_of_the_calibration():
     )
 
 
-def test_steps_of_all_numbers_of_rows_share_their_spread():
-    """Two repeats of each of four have the interval of four deviations, not of one."""
-    random = np.random.default_rng(0)
-    steps = [
-        calibrations.StepTimes(rows, 1, np.exp(random.normal(0, 0.01, 2)), np.ones(1))
-        for rows in (1, 2, 3, 4)
-    ]
-    logarithms = np.log([each.means for each in steps])
-    deviations = logarithms - logarithms.mean(axis=1, keepdims=True)
-    of_mean = np.sqrt((deviations**2).sum() / 4 / 2)
-    pooled = resample.deviations_of_steps(steps)
-    drawn = [resample.drawn_steps(steps[0], pooled, random).means[0] for _ in range(4000)]
-    assert np.log(drawn).std() == pytest.approx(of_mean * 2.132 / 1.645, rel=0.05)
-    assert np.log(drawn).mean() == pytest.approx(logarithms[0].mean(), abs=0.1 * of_mean)
-
-
 def test_few_repeats_are_widened_to_the_interval_of_student():
     """For normal deviations, drawn means spread like a mean, times t over z."""
     random = np.random.default_rng(0)
@@ -1180,19 +1123,3 @@ def _of_network(name: str) -> dict:
 def test_a_file_of_another_form_is_refused(changed, phrase):
     with pytest.raises(InputError, match=phrase):
         parse(changed)
-
-
-def test_plans_of_one_work_and_library_share_their_resamples(monkeypatch):
-    drawn = []
-
-    def counted(calibration, random):
-        drawn.append(calibration)
-        return resampled(calibration, random)
-
-    monkeypatch.setattr("escala.analysis.cost_model.predict.resampled", counted)
-    known = parse(content())
-    for layout in (Layout(1, 1), Layout(2, 1), Layout(4, 1)):
-        predict(known, replace(PLAN, layout=layout), draws=3)
-    assert len(drawn) == 3
-    predict(parse(content()), PLAN, draws=3)
-    assert len(drawn) == 6
