@@ -100,7 +100,7 @@ class Calibration(Experiment):
         first: dict[tuple, str] = {}
         of_variant: dict[tuple[str, str, str], tuple] = {}
         for run in predictable(self.base):
-            key = (run.dataset, run.workload, repr(planned.of_one_process(self.base, run)))
+            key = (run.dataset, run.workload, repr(planned.knobs_of_one_process(self.base, run)))
             of_variant[run.dataset, run.workload, run.variant] = key
             first.setdefault(key, run.variant)
             rows.setdefault(key, set()).add(planned.rows_of_part(self.base, run))

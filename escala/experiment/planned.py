@@ -63,7 +63,7 @@ def rows_of_part(experiment: Experiment, run: Run) -> int:
     return math.ceil(rows / experiment.settings["variants"][run.variant]["accumulation"])
 
 
-def of_one_process(experiment: Experiment, run: Run) -> dict:
+def knobs_of_one_process(experiment: Experiment, run: Run) -> dict:
     """Return the knobs that determine what one process computes in a step."""
     known = all_knobs()
     usual = {name: known[name].default for name in (*APPLIED, *ON_PURPOSE)}

@@ -7,13 +7,14 @@ It needs no run of the layout that it predicts, and no knowledge of the framewor
 
 | module | content |
 |---|---|
+| `document` | a calibration's document, from the runs that calibrate (`recorded_steps`) |
+| `calibration` | the measured times, read from JSON (`reading`), and resampled (`resample`) |
+| `computing` | times of processes that compute at the same time |
 | `collectives` | algorithms of allreduce and allgather, and which one a library chooses |
-| `networks` | rates of networks that were not calibrated |
-| `document` | a calibration's document, from the runs that calibrate |
-| `calibration` | the measured times, read from JSON, and resampled |
-| `transfers` | time of a collective, fitted to the measured ones |
+| `transfers` | time of a collective, fitted to the measured ones, also on other `networks` |
 | `messages` | what ranks exchange in a step |
 | `overlap` | the part of an exchange that computing does not hide |
-| `predict` | the terms of a step with their intervals, an epoch, a run, the time to a score |
+| `predict` | the terms of a step with their intervals, an epoch, a run |
 | `predictions` | the configurations of an experiment, predicted |
+| `bounds` | of a program, from `program_costs` |
 """

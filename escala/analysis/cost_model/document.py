@@ -52,7 +52,7 @@ class _Runs(NamedTuple):
     clocks: dict | None
     collectives: list[dict]
 
-    def of_same_rows(self, run: Mapping) -> list[dict]:
+    def same_rows(self, run: Mapping) -> list[dict]:
         """Return the timing runs whose steps have as many rows as those of another run."""
         return [each for each in self.steps if rows_of_rank(each) == rows_of_rank(run)]
 
@@ -268,7 +268,7 @@ def _drift(runs: _Runs) -> Iterator[float]:
     other minutes than the timing runs.
     """
     for run in [runs.clocks, *runs.collectives]:
-        reference = runs.of_same_rows(run) if run else []
+        reference = runs.same_rows(run) if run else []
         seconds = _of_other_minutes(run) if reference else None
         if seconds is not None:
             alone = [np.mean(full_steps_of(each)) for each in reference]
@@ -291,7 +291,7 @@ def _starts(works: Iterable[_Runs]) -> list[dict]:
         _place(run) | {"seconds": _around_steps(run) - np.mean([*map(_around_steps, alone)])}
         for runs in works
         for run in runs.collectives
-        for alone in [runs.of_same_rows(run)]
+        for alone in [runs.same_rows(run)]
     ]
     names = ("library", "network", "layout")
     return [
