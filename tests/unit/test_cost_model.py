@@ -548,7 +548,7 @@ def test_the_exposed_part_is_that_of_processes_that_share_a_core(
     assert found == pytest.approx(expected, abs=0.01)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(
     MESSAGES, st.floats(0, 0.5), st.floats(0, 1), st.floats(0.01, 0.4), st.sampled_from([0.0, 1.0])
 )

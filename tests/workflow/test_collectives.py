@@ -20,7 +20,6 @@ ROUNDS, TOGETHER = 4, 13
     ("strategy", "library", "alone"),
     [
         ("horovod-mpi", "mpi", True),
-        ("horovod-gloo", "gloo", True),
         ("multiworker-mirrored", "tensorflow", False),
     ],
 )
