@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,33 +10,25 @@ from escala.core.files import write_json
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--sources",
-        required=True,
-        type=cli.json_or_file,
-        metavar="JSON",
-        help="files of runs and gradients by what they give",
-    )
-    parser.add_argument("--output", required=True, type=Path, help="the calibration.json to write")
-    arguments = parser.parse_args()
+    # Files of runs and gradients by what they give, and the calibration.json to write.
+    given = cli.options(__doc__, sources=cli.json_or_file, output=Path)
 
     def make() -> None:
         from escala.analysis.cost_model.document import document
         from escala.analysis.cost_model.reading import parse
 
-        content, left_out = document(arguments.sources)
-        parse(content, arguments.output)
-        write_json(arguments.output, content)
+        content, left_out = document(given.sources)
+        parse(content, given.output)
+        write_json(given.output, content)
         calibrated = [*content["works"], *content.get("programs", ())]
-        print("\n".join([*left_out, f"{arguments.output}: {', '.join(calibrated)}"]))
+        print("\n".join([*left_out, f"{given.output}: {', '.join(calibrated)}"]))
 
     cli.serve_or_make(
         "calibrate",
         code="scripts.calibrate",
-        inputs={str(path): path for path in _read(arguments.sources)},
-        parameters={"sources": arguments.sources},
-        outputs={arguments.output.name: arguments.output},
+        inputs={str(path): path for path in _read(given.sources)},
+        parameters={"sources": given.sources},
+        outputs={given.output.name: given.output},
         make=make,
     )
 

@@ -5,7 +5,6 @@ Where ranks may compute the input of a dense layer again, this is timed, on the 
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
@@ -19,17 +18,19 @@ from escala.workloads import WORKLOADS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workload", required=True, choices=sorted(WORKLOADS))
-    parser.add_argument("--training", required=True, type=cli.json_or_file, metavar="JSON")
-    parser.add_argument("--knobs", required=True, type=cli.json_or_file, metavar="JSON")
-    parser.add_argument("--split", required=True, type=Path, help="folder of the split")
-    parser.add_argument("--output", required=True, type=Path)
-    arguments = parser.parse_args()
-    declared = WORKLOADS[arguments.workload]
+    given = cli.options(
+        __doc__,
+        workload=str,
+        training=cli.json_or_file,
+        knobs=cli.json_or_file,
+        split=Path,
+        output=Path,
+    )
+    declared = WORKLOADS[given.workload]
+    settings = {"workload": given.workload, "training": given.training, "knobs": given.knobs}
 
     def make() -> None:
-        knobs = complete(arguments.knobs, arguments.workload)
+        knobs = complete(given.knobs, given.workload)
         os.sched_setaffinity(0, available_cores()[: knobs["cores_per_process"]])
 
         from escala.engines.tensorflow.engine import set_products, set_threads
@@ -37,25 +38,18 @@ def main() -> None:
 
         set_threads(threads_of(knobs))
         set_products(knobs["products"])
-        found = described(arguments.workload, arguments.split, arguments.training, arguments.knobs)
-        write_json(arguments.output, found)
+        found = described(given.workload, given.split, given.training, given.knobs)
+        write_json(given.output, found)
 
+    reader = KINDS[declared.data_kind].reader
     cli.serve_or_make(
         "gradients",
         code="scripts.gradients",
-        chosen=[
-            declared.package,
-            KINDS[declared.data_kind].reader,
-            "escala.engines.tensorflow.gradients",
-        ],
-        inputs={"dataset.json": arguments.split / base.DESCRIPTION},
-        parameters={
-            "workload": arguments.workload,
-            "training": arguments.training,
-            "knobs": arguments.knobs,
-        },
+        chosen=[declared.package, reader, "escala.engines.tensorflow.gradients"],
+        inputs={"dataset.json": given.split / base.DESCRIPTION},
+        parameters=settings,
         measurement=key.machine(),
-        outputs={arguments.output.name: arguments.output},
+        outputs={given.output.name: given.output},
         make=make,
     )
 
