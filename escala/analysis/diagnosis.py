@@ -125,7 +125,11 @@ def _operations(phases: pd.DataFrame, ready: pd.DataFrame) -> tuple[pd.DataFrame
     )
     # Ticks belong to the last negotiation that began before them, also to one without an end.
     ticks = pd.merge_asof(
-        ready.sort_values("seconds"), negotiations, left_on="seconds", right_on="first", by="tensor"
+        ready.astype({"seconds": float}).sort_values("seconds"),
+        negotiations,
+        left_on="seconds",
+        right_on="first",
+        by="tensor",
     ).dropna(subset="first")
     ticks = ticks[ticks["seconds"] <= ticks["agreed"]]
     of_rank_0 = ticks[ticks["rank"] == 0].groupby(["tensor", "first"])["seconds"].min()
