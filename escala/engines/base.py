@@ -107,7 +107,17 @@ class Engine(ABC):
     ----------
     plan : the run's plan (`escala.record.plan`).
     group : the process among the others.
+
+    Attributes
+    ----------
+    recorder : what the probe of the run records of the steps, None if it records none.
+    steps_per_call : how many steps a call of `step` may make, besides a single one.
+    rows_at_once : how many rows `evaluate` should be given at once. `build` sets these three.
     """
+
+    recorder: Recorder | None
+    steps_per_call: int
+    rows_at_once: int
 
     def __init__(self, plan: Mapping[str, Any], group: Group):
         self.plan, self.group = plan, group
@@ -148,19 +158,9 @@ class Engine(ABC):
         Unavailable : the model needs what the strategy or a knob does not allow.
         """
 
-    @property
-    @abstractmethod
-    def recorder(self) -> Recorder | None:
-        """What the probe of the run records of the steps, if it records them."""
-
     @abstractmethod
     def footprint(self) -> Footprint | None:
         """Return what the model takes in memory; None if it is not in that of the node."""
-
-    @property
-    @abstractmethod
-    def steps_per_call(self) -> int:
-        """How many steps a call may make, besides a single one."""
 
     @abstractmethod
     def step(self, arguments: Sequence[Arguments], count: int = 1) -> tuple[Sequence, Sequence]:
@@ -197,11 +197,6 @@ class Engine(ABC):
         ----------
         rows : number of rows in the epoch, of each rank that this process drives.
         """
-
-    @property
-    @abstractmethod
-    def rows_at_once(self) -> int:
-        """How many rows `evaluate` should be given at once."""
 
     @abstractmethod
     def evaluate(

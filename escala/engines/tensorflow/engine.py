@@ -71,6 +71,7 @@ class TensorFlow(Engine):
             row_losses = functions.losses_of_rows(work, settings)
             self._compile(work, data, row_losses, probe)
             self._evaluate = functions.evaluating(self.model, work, row_losses, data, settings)
+            self.rows_at_once = rows_at_once(functions.output_form(self.model))
 
     def _stated(self) -> State:
         """Build the optimizer, and place kernels that ranks share."""
@@ -109,14 +110,14 @@ class TensorFlow(Engine):
 
         by_layer = methods(self.model, self._exchanges, ranks, knobs["input_gradient"])
         compute = computing(by_layer, ranks.summed)
-        self._recorder = self._recording(probe) if probe and probe.records_steps else None
+        self.recorder = self._recording(probe) if probe and probe.records_steps else None
         # A probe looks at single steps.
-        self._at_once = 1 if probe else knobs["steps_per_call"]
+        self.steps_per_call = 1 if probe else knobs["steps_per_call"]
         self._steps = {
             count: steps.train_step(
-                state, ranks, data, together, ranks.exchange, self._recorder, count
+                state, ranks, data, together, ranks.exchange, self.recorder, count
             )
-            for count in {1, self._at_once}
+            for count in {1, self.steps_per_call}
         }
         by_itself = computing({}, steps.local_sum)
         self._step_alone = steps.train_step(state, ranks, data, by_itself, steps.no_exchange)
@@ -132,18 +133,10 @@ class TensorFlow(Engine):
             independent=not synchronised(self.model),
         )
 
-    @property
-    def recorder(self):
-        return self._recorder
-
     def footprint(self):
         if any("GPU" in variable.device for variable in self.model.variables):
             return None
         return footprint(self.model, self.optimizer, self._state.updated, self._state.shared)
-
-    @property
-    def steps_per_call(self):
-        return self._at_once
 
     def step(self, arguments, count=1):
         sums = self._steps[count](arguments)
@@ -165,10 +158,6 @@ class TensorFlow(Engine):
     def end_epoch(self, rows):
         self._state.wait()
         replicas.average(self._local, rows, self.group)
-
-    @property
-    def rows_at_once(self):
-        return rows_at_once(functions.output_form(self.model))
 
     def evaluate(self, inputs, targets):
         predictions, sums = self._evaluate(*inputs, targets)
