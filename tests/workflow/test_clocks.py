@@ -36,6 +36,7 @@ def slowly(*arguments):
 Shards.of_epoch = slowly
 """
 SEVERAL_KERNELS = """
+import os
 from pathlib import Path
 
 read_text = Path.read_text
