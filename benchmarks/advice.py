@@ -7,13 +7,13 @@ experiment. `calibrated_by` names the experiment whose calibration is used; the 
 experiment.
 
 Prints two tables. The first has a row for each scenario: what is advised, what was measured to be
-best, and the measured amount of the advised configuration divided by that of the best one, in pairs
-of runs of one session. The second has the predicted and the measured amount of each configuration.
+best, and the measured amount of the advised configuration divided by that of the best one, in
+matches of one session. The second has the predicted and the measured amount of each configuration.
 
 | verdict | meaning |
 |---|---|
 | right | the advised configuration is the best that was measured |
-| as good | the interval of the ratio includes 1, and rests on six pairs at least |
+| as good | the interval of the ratio includes 1, and rests on six matches at least |
 | wrong | another configuration needs less, or the advised one exceeds a limit |
 | not compared | nothing is advised, or the advised configuration was not measured |
 """
@@ -46,9 +46,9 @@ from escala.experiment.references import DEFAULT_REFERENCES, Configuration
 from escala.runtime.layout import Layout
 
 RIGHT, AS_GOOD, WRONG, NOT_COMPARED = "right", "as good", "wrong", "not compared"
-#: Fewer pairs have no interval of level 95 %, and so no verdict "as good".
+#: Fewer matches have no interval of level 95 %, and so no verdict "as good".
 LEAST_PAIRS = 6
-#: Prefix of the variants of an experiment beside those of the one that calibrates it.
+#: Prefix of the variants of an experiment alongside those of the one that calibrates it.
 _OWN = "own-"
 
 
@@ -60,7 +60,7 @@ class Scenario:
     ----------
     experiment, calibrated_by : files of experiments. Datasets of one name must have rows of the
         same form in both.
-    variants : that may be chosen. The first one gives the rows in a step, if it has one rank.
+    variants : that may be selected. The first one gives the rows in a step, if it has one rank.
     network : between nodes; None if the experiment has one network only.
     cores_per_node : of the nodes of the experiment, if the calibrated one had others.
     """
@@ -90,7 +90,7 @@ class Measured:
     Attributes
     ----------
     amounts : of the goal, by repeat.
-    excluded : the limits that it exceeds; None if it can be chosen.
+    excluded : the limits that it exceeds; None if it can be selected.
     """
 
     configuration: Configuration
@@ -104,7 +104,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An advice beside what was measured.
+    """An advice alongside what was measured.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class Outcome:
     advised: Configuration | None
     measured: tuple[Measured, ...]
     ratio: Interval | None
-    pairs: int
+    matches: int
     verdict: str
 
     @property
@@ -345,7 +345,7 @@ def judged(scenario: Scenario, answer: Mapping, found: Sequence[Measured]) -> Ou
     ----------
     found : as `measured` returns them.
     """
-    names = answer["chosen"]
+    names = answer["selected"]
     advised = names and Configuration(*(names[name] for name in Configuration._fields))
     own = next((each for each in found if each.configuration == advised), None)
     best = next((each for each in found if each.excluded is None), None)
@@ -370,7 +370,7 @@ _HEADER = (
     "best measured",
     "its amount",
     "advised / best",
-    "pairs",
+    "matches",
     "verdict",
 )
 _OPTIONS = ("scenario", "configuration", "predicted", "measured", "runs", "note")
@@ -379,7 +379,7 @@ _OPTIONS = ("scenario", "configuration", "predicted", "measured", "runs", "note"
 def _cells(found: Outcome) -> tuple:
     unit, best = GOALS[found.scenario.goal], found.best
     own = next((each for each in found.measured if each.configuration == found.advised), None)
-    option = found.advised and text.option_of(found.answer, found.answer["chosen"])
+    option = found.advised and text.option_of(found.answer, found.answer["selected"])
     words = found.answer["unavailable"] or "nothing is within the limits"
     if found.advised:
         words = f"`{found.advised}`"
@@ -392,7 +392,7 @@ def _cells(found: Outcome) -> tuple:
         f"`{best.configuration}`" if best else "–",
         _shown(best and best.interval, unit),
         _shown(found.ratio),
-        found.pairs or "–",
+        found.matches or "–",
         found.verdict,
     )
 

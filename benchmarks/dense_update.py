@@ -2,9 +2,9 @@
 
 All ways work in turns in one process, on one core unless more threads are asked for, now in one
 order and now in the other. Prints the milliseconds of each way, its ratio to the first one over the
-pairs of a round, with 95 % intervals, and its rates. The rates count the operations of the product,
-and the bytes that any way must move: each input read once, each result written once. So a way that
-moves more bytes shows a lower rate.
+matches of a round, with 95 % intervals, and its rates. The rates count the operations of the
+product, and the bytes that any way must move: each input read once, each result written once. So a
+way that moves more bytes shows a lower rate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Count how often runs are called disturbed: on an idle machine, and beside a busy process.
+"""Count how often runs are called disturbed: on an idle machine, and alongside a busy process.
 
     uv run python -m benchmarks.disturbance results/demo/data/demo-1000/split4 --idle 100 --busy 20
 
@@ -96,7 +96,7 @@ def main() -> None:
     )
     parser.add_argument("split", type=Path, help="folder of a split, with train.npy")
     parser.add_argument("--idle", type=int, default=100, help="runs alone; default: %(default)s")
-    parser.add_argument("--busy", type=int, default=20, help="runs beside one busy process")
+    parser.add_argument("--busy", type=int, default=20, help="runs alongside one busy process")
     parser.add_argument("--epochs", type=int, default=3)
     arguments = parser.parse_args()
     machine, began = hardware.describe(), time.monotonic()

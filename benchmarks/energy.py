@@ -1,9 +1,9 @@
-"""Measure what sampling the energy of a node costs the ranks, in pairs with and without sampling.
+"""Measure what sampling the energy of a node costs the ranks, in matches with and without sampling.
 
 The sampler, as all else of a run, may use only the cores that the ranks use: the worst case. The
-two of a pair follow each other, now one first and now the other. What is compared is what runs
+two of a match follow each other, now one first and now the other. What is compared is what runs
 report, the training seconds. On a machine without counters, made-up ones grow ten times a second
-during both runs of a pair. Prints the ratio with : without of the pairs, with its 95 % interval.
+during both runs of a match. Prints the ratio with : without of the matches, with its 95 % interval.
 """
 
 from __future__ import annotations
@@ -96,17 +96,17 @@ def main() -> None:
     )
     parser.add_argument("--sysfs", type=Path, help="default: made-up counters")
     arguments = parser.parse_args()
-    if arguments.pairs < VALUES_FOR_INTERVAL:
-        parser.error(f"an interval needs {VALUES_FOR_INTERVAL} pairs")
+    if arguments.matches < VALUES_FOR_INTERVAL:
+        parser.error(f"an interval needs {VALUES_FOR_INTERVAL} matches")
     os.sched_setaffinity(0, available_cores()[: arguments.layout.ranks])
     with tempfile.TemporaryDirectory() as tree:
         sysfs = arguments.sysfs or MadeUp(Path(tree)).root
         settings = {"seconds": arguments.seconds, "sysfs": str(sysfs)}
         wanted = request(arguments.strategy, arguments.layout, arguments.epochs, settings)
         ratios = []
-        for pair in range(arguments.pairs):
+        for match in range(arguments.matches):
             seconds = {}
-            for sampled in (False, True)[:: 1 if pair % 2 == 0 else -1]:
+            for sampled in (False, True)[:: 1 if match % 2 == 0 else -1]:
                 with tempfile.TemporaryDirectory() as folder:
                     run = train(wanted, arguments.split, sampled, Path(folder))
                     seconds[sampled] = run["seconds"]["train"]
@@ -115,7 +115,7 @@ def main() -> None:
     ratio = ratio_interval(ratios)
     print(
         f"ratio with : without, every {arguments.seconds:g} s: {ratio.estimate:.4f} "
-        f"({ratio.low:.4f} to {ratio.high:.4f}, {len(ratios)} pairs)"
+        f"({ratio.low:.4f} to {ratio.high:.4f}, {len(ratios)} matches)"
     )
 
 

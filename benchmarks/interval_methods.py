@@ -248,9 +248,9 @@ def timed(folders: Iterable[Path]) -> dict[str, list[dict]]:
             run = read_run(path) | {"comparable": True, "file": str(path)}
             run |= {"current": True, "incomparable_because": None}
             usable = is_timed(run) and run["training"]["kind"] == "steps"
-            if usable and run["instrument"] is None and run["pair"] in (None, AGAIN):
+            if usable and run["instrument"] is None and run["series"] in (None, AGAIN):
                 seconds = runs.row(run)["train_seconds_per_epoch"]
-                name = (*(run[key] for key in (*CONFIGURATION, "pair", "repeat")), folder)
+                name = (*(run[key] for key in (*CONFIGURATION, "match", "repeat")), folder)
                 found[run["session"]].setdefault(name, run | {"seconds": seconds})
     return {session: list(of.values()) for session, of in sorted(found.items())}
 
@@ -262,7 +262,7 @@ def equal_ratios(found: Runs) -> Iterator[tuple[str, list[float]]]:
     """
     groups: dict[tuple, list] = defaultdict(list)
     for run in found:
-        groups[(*(run[key] for key in CONFIGURATION), run["pair"])].append(run)
+        groups[(*(run[key] for key in CONFIGURATION), run["series"])].append(run)
     names = list(groups)
     for place, one in enumerate(names):
         for other in names[place + 1 :]:

@@ -63,8 +63,8 @@ def main() -> None:
             counting = seconds(
                 arguments.repetitions, lambda c=codes, k=k: sum(b.sum() for b in kmers.counts(c, k))
             )
-            chosen = kmers.frequencies(codes, k)
-            thin = sparse.csr_array(chosen)
+            selected = kmers.frequencies(codes, k)
+            thin = sparse.csr_array(selected)
             full = thin.toarray()
 
             def fit(table: np.ndarray | sparse.csr_array, labels: np.ndarray = labels) -> None:
@@ -79,7 +79,7 @@ def main() -> None:
                 f"{thin.nnz / full.size:.2f}; "
                 f"fit dense {spread(dense)} s, {full.nbytes / 1e6:.0f} MB, "
                 f"sparse {spread(csr)} s, {(thin.data.nbytes + thin.indices.nbytes) / 1e6:.0f} MB; "
-                f"chosen: {'sparse' if sparse.issparse(chosen) else 'dense'}",
+                f"selected: {'sparse' if sparse.issparse(selected) else 'dense'}",
                 flush=True,
             )
 

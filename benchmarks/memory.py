@@ -77,16 +77,16 @@ def measure(case: str, name: str) -> None:
     from escala.training import memory
     from escala.workloads import workload
 
-    chosen, settings, shape, dtype, classes, rows = CASES[case]
+    selected, settings, shape, dtype, classes, rows = CASES[case]
     process = process_of_environment()
     place = Place(process, 1, [process], 0, 1, process, 1, "", [], [], [])
     threads = {"threads": {"intra_op": 1, "inter_op": 1}}
-    engine = engines.joined({"strategy": name, "knobs": complete({}, chosen) | threads}, place)
+    engine = engines.joined({"strategy": name, "knobs": complete({}, selected) | threads}, place)
     _, ranks = engine.start()
     strategy = engine.group
     before = anonymous()
     largest = Largest()
-    work = workload(chosen)
+    work = workload(selected)
     model = work.build([Spec("rows", shape, dtype)], (classes,), settings, KNOBS)
     optimizer = work.optimizer(settings, 0.001, KNOBS)
     state = State(model, optimizer, [], strategy)

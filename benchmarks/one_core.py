@@ -88,9 +88,9 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
 
     def milliseconds() -> float:
         found = []
-        for chosen in np.split(order.permutation(len(codes)), steps):
+        for selected in np.split(order.permutation(len(codes)), steps):
             start = time.perf_counter()
-            float(step(codes[chosen], labels[chosen], weights, divisor))
+            float(step(codes[selected], labels[selected], weights, divisor))
             found.append(1000 * (time.perf_counter() - start))
         return statistics.median(found)
 

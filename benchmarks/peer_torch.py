@@ -103,9 +103,9 @@ def train(arguments: argparse.Namespace) -> dict:
         of_steps, of_epoch = [], []
         for rows in batches(order, arguments.batch, [1 / processes] * processes):
             start = time.perf_counter()
-            chosen = np.sort(rows[rank])
-            logits = model(torch.from_numpy(codes[chosen].astype(np.int64)))
-            loss = nn.functional.cross_entropy(logits, torch.from_numpy(targets[chosen]))
+            selected = np.sort(rows[rank])
+            logits = model(torch.from_numpy(codes[selected].astype(np.int64)))
+            loss = nn.functional.cross_entropy(logits, torch.from_numpy(targets[selected]))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

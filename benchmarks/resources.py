@@ -1,8 +1,8 @@
-"""Measure what sampling costs the ranks, in pairs of the same training with and without it.
+"""Measure what sampling costs the ranks, in matches of the same training with and without it.
 
 The sampler, as all else of a run, may use only the cores that the ranks use: the worst case. The
-two of a pair follow each other, now one first and now the other. What is compared is what runs
-report, the training seconds. Prints the ratio with : without of the medians, and of every pair;
+two of a match follow each other, now one first and now the other. What is compared is what runs
+report, the training seconds. Prints the ratio with : without of the medians, and of every match;
 beside it what the sampler says of the ranks, and the processor time it took itself.
 """
 
@@ -119,15 +119,17 @@ def main() -> None:
     os.sched_setaffinity(0, available_cores()[: arguments.layout.ranks])
     wanted = request(arguments.strategy, arguments.layout, arguments.epochs, arguments.seconds)
     found: dict[bool, list[dict]] = {False: [], True: []}
-    for pair in range(arguments.pairs):
-        for sampled in (False, True)[:: 1 if pair % 2 == 0 else -1]:
+    for match in range(arguments.matches):
+        for sampled in (False, True)[:: 1 if match % 2 == 0 else -1]:
             with tempfile.TemporaryDirectory() as folder:
                 found[sampled].append(train(wanted, arguments.split, sampled, Path(folder)))
     plain, beside = ([run["seconds"] for run in found[sampled]] for sampled in (False, True))
     print(f"without the sampler: {spread(plain)} s")
     print(f"with it every {arguments.seconds:g} s: {spread(beside)} s")
     print(f"ratio of the medians: {statistics.median(beside) / statistics.median(plain):.4f}")
-    print(f"ratios, pair by pair: {spread([b / p for b, p in zip(beside, plain, strict=True)], 4)}")
+    print(
+        f"ratios, match by match: {spread([b / p for b, p in zip(beside, plain, strict=True)], 4)}"
+    )
     used = [run["sampler_percent"] for run in found[True] if run["sampler_percent"] is not None]
     print(
         f"the sampler used {spread(used)} % of a core" if used else "too short to see the sampler"

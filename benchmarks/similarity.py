@@ -1,6 +1,6 @@
 """Measure the cost of finding near-duplicates, and how well sketches agree with all 21-mers.
 
-Agreement: of real genomes (--genomes, CLASS.fasta[.gz] each) every pair of a class is compared by
+Agreement: of real genomes (--genomes, CLASS.fasta[.gz] each) every match of a class is compared by
 all of its 21-mers, and by sketches of several scales.
 
 Cost: simulated genomes, 13 300 COVID, 10 200 DENGUE, 600 EBOLA, 700 MERS and 800 SARS times
@@ -49,26 +49,26 @@ def agreement(folder: Path, threshold: float) -> None:
             exact = _all_pairs([kmers(codes, similarity.K, strands=True) for codes in genomes])
             linked = connected_components(exact >= threshold, directed=False)[1]
             print(f"{name}: {len(genomes)} genomes, clusters of {_sizes(linked)}")
-            pairs = np.triu_indices(len(genomes), 1)
+            matches = np.triu_indices(len(genomes), 1)
             for scale in SCALES:
                 parts = [similarity.sketch(codes, scale) for codes in genomes]
                 made = similarity.Sketches(np.concatenate(parts), np.cumsum([*map(len, parts)]))
                 near = _all_pairs(parts)
-                error = (near - exact)[pairs]
-                wrong = ((near >= threshold) != (exact >= threshold))[pairs].mean()
+                error = (near - exact)[matches]
+                wrong = ((near >= threshold) != (exact >= threshold))[matches].mean()
                 found = similarity.clusters(
                     made.matrix(), np.zeros(len(genomes), np.int64), threshold
                 )
                 print(
                     f"  1 in {scale}: error {np.sqrt((error**2).mean()):.4f} (root mean square), "
-                    f"{wrong:.2%} of pairs on the other side of {threshold:g}, "
+                    f"{wrong:.2%} of matches on the other side of {threshold:g}, "
                     f"clusters of {_sizes(found)}",
                     flush=True,
                 )
 
 
 def _all_pairs(kmers: list[np.ndarray]) -> np.ndarray:
-    """Return the share of k-mers in common for all pairs, from one sparse product."""
+    """Return the share of k-mers in common for all matches, from one sparse product."""
     distinct = [np.unique(own) for own in kmers]
     _, columns = np.unique(np.concatenate(distinct), return_inverse=True)
     sizes = np.array([*map(len, distinct)])

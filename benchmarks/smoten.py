@@ -129,7 +129,7 @@ def run(name: str, case: Case, repeats: int, seed: int) -> None:
         print(f"  {library}: {spread(seconds, ' s')}, peak {spread(peaks / 1e6, ' MB', 0)}")
     if case.against:
         ratios = [theirs[0] / ours[0] for ours, theirs in zip(*costs.values(), strict=True)]
-        print(f"  times faster, pair by pair: {spread(ratios, digits=0)}")
+        print(f"  times faster, match by match: {spread(ratios, digits=0)}")
         print(f"  new rows that agree: {spread(agreeing, digits=4)}", flush=True)
 
 
@@ -138,7 +138,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all without any")
-    parser.add_argument("--repeats", type=int, default=3, help="runs, or pairs of runs, a case")
+    parser.add_argument("--repeats", type=int, default=3, help="runs, or matches, a case")
     parser.add_argument("--seed", type=int, default=0, help="of the data, and of the first run")
     arguments = parser.parse_args()
     unknown = set(arguments.cases) - set(CASES)

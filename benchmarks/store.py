@@ -1,7 +1,7 @@
 """Measure the time to ask the store, to store, to serve and to maintain: median, least and most.
 
 Everything stands in --folder, a temporary one unless given, and is removed. `cp` of the same bytes
-is timed beside, as what copying alone takes there.
+is timed alongside, as what copying alone takes there.
 """
 
 from __future__ import annotations

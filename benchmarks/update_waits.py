@@ -1,8 +1,8 @@
 """Measure what it saves that an update waits for the last gradient, in blocks of steps in turns.
 
 One process trains `virus-cnn` on one core with random sequences. A block of steps with the wait
-and a block without it are a pair, now one first and now the other. Prints the ratio with : without
-of the pairs, with its 95 % interval.
+and a block without it are a match, now one first and now the other. Prints the ratio with : without
+of the matches, with its 95 % interval.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def main() -> None:
         "--block", type=whole_number, default=8, help="steps of a block; default: %(default)s"
     )
     arguments = parser.parse_args()
-    if arguments.pairs < VALUES_FOR_INTERVAL:
-        parser.error(f"an interval needs {VALUES_FOR_INTERVAL} pairs")
+    if arguments.matches < VALUES_FOR_INTERVAL:
+        parser.error(f"an interval needs {VALUES_FOR_INTERVAL} matches")
     os.sched_setaffinity(0, available_cores()[:1])
 
     import tensorflow as tf
@@ -87,8 +87,8 @@ def main() -> None:
         for _ in range(arguments.block):
             step()
     spent: dict[bool, list[float]] = {True: [], False: []}
-    for pair in range(arguments.pairs):
-        for waits in (True, False)[:: 1 if pair % 2 else -1]:
+    for match in range(arguments.matches):
+        for waits in (True, False)[:: 1 if match % 2 else -1]:
             began = time.perf_counter()
             for _ in range(arguments.block):
                 both[waits]()
@@ -97,7 +97,7 @@ def main() -> None:
     print(
         f"{arguments.kind}, {arguments.rows} rows: {1e3 * np.median(spent[False]):.1f} ms a step "
         f"without, {1e3 * np.median(spent[True]):.1f} ms with; ratio {ratio.estimate:.3f} "
-        f"({ratio.low:.3f} to {ratio.high:.3f}, {arguments.pairs} pairs)"
+        f"({ratio.low:.3f} to {ratio.high:.3f}, {arguments.matches} matches)"
     )
 
 

@@ -88,8 +88,8 @@ def _step() -> Callable[[int], None]:
             variable.assign_sub(0.01 * gradient)
 
     def step(rows: int) -> None:
-        chosen = random.integers(0, EXAMPLES, rows)
-        train(inputs[chosen], targets[chosen])
+        selected = random.integers(0, EXAMPLES, rows)
+        train(inputs[selected], targets[selected])
 
     for rows in ROWS:
         step(rows)

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = {
     "try": "measure your own training script: do more processes, or more threads, pay?",
     "advise": "recommend a layout for a goal, from measurements and predictions",
-    "lab": "run a SLURM cluster on this machine, with links of a chosen rate",
+    "lab": "run a SLURM cluster on this machine, with links of a selected rate",
     "history": "keep measurements of many sessions and machines, and query them",
     "retry": "remove the failed runs of results/NAME, so that the next call repeats them",
     "store": "show, check or clean what is stored",

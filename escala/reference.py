@@ -90,9 +90,9 @@ def _objects(node: dict, root: dict, path: str, kind: str = "") -> Iterator[tupl
         yield from _objects(_resolved(child, root), root, key, kind)
     conditional = [each.get("then", {}) for each in node.get("allOf", [])]
     for branch in [*node.get("oneOf", []), *conditional]:
-        chosen = _resolved(branch, root)
-        if "title" in chosen:
-            yield from _objects(chosen, root, path, f"{kind} ({chosen['title']})")
+        selected = _resolved(branch, root)
+        if "title" in selected:
+            yield from _objects(selected, root, path, f"{kind} ({selected['title']})")
 
 
 def _resolved(node: dict, root: dict) -> dict:

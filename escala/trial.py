@@ -219,7 +219,7 @@ def starts(experiment: Experiment) -> Iterator[str]:
     """Yield lines on what each configuration would start; nothing is started.
 
     They name the words, the cores and the variables of the first and the last process. Ports and
-    the nodes of a cluster are examples: they are chosen when a run begins.
+    the nodes of a cluster are examples: they are selected when a run begins.
     """
     first = [run for run in experiment.runs if run.repeat == 1]
     with TemporaryDirectory(prefix="escala-try-") as temporary:
@@ -256,13 +256,13 @@ def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
         yield f"    {_assignments(local)} {words}" if local else f"    {words}"
 
 
-def _assignments(pairs: Iterable[tuple[str, str]]) -> str:
+def _assignments(matches: Iterable[tuple[str, str]]) -> str:
     path = os.environ.get(CALLERS_PATH, os.environ.get("PATH", ""))
     return " ".join(
         f"{name}={value.removesuffix(path)}$PATH"
         if name == "PATH" and path and value.endswith(path)
         else f"{name}={shlex.quote(value)}"
-        for name, value in sorted(pairs)
+        for name, value in sorted(matches)
     )
 
 

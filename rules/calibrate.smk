@@ -1,7 +1,7 @@
 # Calibrate the cost model for an experiment, predict its configurations, and advise which to use.
 #
 # REQUIRED INPUTS:
-#   results/{experiment}/data/{dataset}/split{seed}/dataset.json   and beside it the arrays
+#   results/{experiment}/data/{dataset}/split{seed}/dataset.json   and alongside it the arrays
 # OUTPUTS:
 #   results/{experiment}-calibration/runs/…/run.json     timing and probe runs, as of any experiment
 #   results/{experiment}-calibration/gradients/{dataset}/{workload}/{variant}.json
@@ -11,7 +11,7 @@
 #   results/{experiment}/advice.json, advice.md          which configuration to use
 #
 # No run of the experiment itself is needed. Advice takes memory and speed-ups from those that exist.
-# The report shows predictions beside what was measured, as soon as predictions.json exists.
+# The report shows predictions alongside what was measured, as soon as predictions.json exists.
 
 
 rule calibration:

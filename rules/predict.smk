@@ -2,11 +2,11 @@
 #
 # REQUIRED INPUTS:
 #   the file that predict.inputs names: FASTA for genomes, plain or gzipped
-#   results/{experiment}/runs/…/rep{n}/run.json        the model is beside it
+#   results/{experiment}/runs/…/rep{n}/run.json        the model is alongside it
 #   results/{experiment}/data/{dataset}/split{seed}/    the arrays it was trained on
 # OUTPUTS:
 #   results/{experiment}/data/{dataset}/split{seed}/familiarity.npz    content of the training rows
-#   results/{experiment}/runs/{configuration}/rep{n}/length_errors.json    beside the model: how often
+#   results/{experiment}/runs/{configuration}/rep{n}/length_errors.json    alongside the model: how often
 #                                          it is wrong about test pieces of each length (genomes only)
 #   results/{experiment}/predictions/{configuration}/rep{n}/{query}.tsv
 #

@@ -7,7 +7,7 @@
 # REQUIRED INPUTS for pictures with captions, besides results/{experiment}/data/{dataset}/source/:
 #   the folder of the pictures and the file of the weights that the dataset names
 # OUTPUTS for every kind:
-#   results/{experiment}/data/{dataset}/split{seed}/dataset.json    and beside it the arrays, whose
+#   results/{experiment}/data/{dataset}/split{seed}/dataset.json    and alongside it the arrays, whose
 #                                                       digests it holds
 # FURTHER OUTPUTS for genomes:
 #   results/{experiment}/data/{dataset}/codes.npy       uint8, the codes of all kept records

@@ -2,7 +2,7 @@
 #
 # REQUIRED INPUTS:
 #   results/{experiment}/runs/…/rep{n}/run.json              every timing run, including failed ones
-#   results/{experiment}/runs/…/{pair}.rep{n}/run.json       the same for pairs of ladders
+#   results/{experiment}/runs/…/{series}.rep{n}/run.json       the same for rungs of ladders
 #   results/{experiment}/runs/…/{probe}/run.json             probe runs, with their captured data;
 #                                                            with repeats, {probe}.rep{n}/run.json
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
@@ -16,7 +16,7 @@
 #   results/{experiment}/summary.md, index.html
 #
 # Tables and figures show a failed run as a gap with its name. Older measurements of a run, kept in
-# sessions/ beside run.json, are read with it.
+# sessions/ alongside run.json, are read with it.
 
 
 wildcard_constraints:
@@ -28,7 +28,7 @@ wildcard_constraints:
 rule tables:
     input:
         runs=lambda wildcards: measured(experiment(wildcards)).run_files(),
-        paired=lambda wildcards: measured(experiment(wildcards)).paired_files(),
+        series=lambda wildcards: measured(experiment(wildcards)).series_files(),
         datasets=lambda wildcards: measured(experiment(wildcards)).dataset_files(),
         classes=lambda wildcards: experiment(wildcards).class_files(),
         leakage=lambda wildcards: measured(experiment(wildcards)).leakage_files(),
@@ -52,7 +52,7 @@ rule tables:
         "../envs/report.yaml"
     params:
         code=code("scripts.tables"),
-        pairs=lambda wildcards: json.dumps([vars(pair) for pair in experiment(wildcards).pairs]),
+        rungs=lambda wildcards: json.dumps([vars(rung) for rung in experiment(wildcards).rungs]),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
         probe_settings=lambda wildcards: json.dumps(experiment(wildcards).probe_settings),
         predictions=lambda wildcards, input: options("--predictions", input.predictions),
@@ -63,8 +63,8 @@ rule tables:
         """
         python -m scripts.tables \
             --runs {input.runs:q} \
-            --paired {input.paired:q} \
-            --pairs @/dev/fd/3 \
+            --series {input.series:q} \
+            --rungs @/dev/fd/3 \
             --references @/dev/fd/4 \
             --probe-settings @/dev/fd/5 \
             --datasets {input.datasets:q} \
@@ -74,7 +74,7 @@ rule tables:
             {params.pilot:q} \
             --history {input.history:q} \
             --output {output:q} \
-            3<<<{params.pairs:q} 4<<<{params.references:q} \
+            3<<<{params.rungs:q} 4<<<{params.references:q} \
     5<<<{params.probe_settings:q} 2>&1 | tee -i {log:q}
         """
 

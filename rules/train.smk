@@ -3,19 +3,19 @@
 # REQUIRED INPUTS:
 #   results/{experiment}/data/{dataset}/split{seed}/    the split of the run's repeat
 # OUTPUTS, in results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}/:
-#   rep{n}/run.json        one timing run; its logs, step times and model are beside it
-#   {pair}.rep{n}/run.json one side of a pair of a ladder, the same
-#   {probe}/run.json       one probe run; a timeline has timeline.json and trace.json beside it,
+#   rep{n}/run.json        one timing run; its logs, step times and model are alongside it
+#   {series}.rep{n}/run.json one side of a rung of a ladder, the same
+#   {probe}/run.json       one probe run; a timeline has timeline.json and trace.json alongside it,
 #                          data of other probes are in run.json or in ranks/*.{probe}.*
-#   again.rep{n}/run.json  the second run of a reference, for the noise floor
+#   duplicate.rep{n}/run.json  the second run of a reference, for the noise floor
 #   {probe}.rep{n}/run.json  the same of a probe with `repeats`
-# FURTHER OUTPUT, of an experiment with `pairs`:
-#   results/{experiment}/pairs.json    the number of repeats that its pilot asks for
+# FURTHER OUTPUT, of an experiment with a `pilot`:
+#   results/{experiment}/pilot.json    the number of repeats that its pilot asks for
 #
 # A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
 # others go on. A timing run has the machine to itself. Repeats of different configurations are
 # interleaved, in an order that is drawn for each repeat, so the machine's drift affects all of them
-# equally. Pairs of ladders come last, each a
+# equally. Rungs of ladders come last, each a
 # series of its own in which the two sides take turns. Probe runs come after all timing runs; those of
 # a probe with `repeats` are spread among them.
 
@@ -44,7 +44,7 @@ rule train:
     params:
         code=lambda wildcards: code(
             key.CODE,
-            *key.chosen(wildcards.workload, wildcards.strategy, run_of(wildcards).instrument),
+            *key.selected(wildcards.workload, wildcards.strategy, run_of(wildcards).instrument),
         ),
         request=TRAINING.request,
         turn=TRAINING.turn,
@@ -66,33 +66,33 @@ rule train:
         """
 
 
-checkpoint pairs:
+checkpoint pilot:
     input:
         runs=lambda wildcards: experiment(wildcards).run_files(),
         # So that they take turns with the runs of the pilot.
-        again=lambda wildcards: experiment(wildcards).paired_files(),
+        series=lambda wildcards: experiment(wildcards).series_files(),
     output:
-        "results/{experiment}/pairs.json",
+        "results/{experiment}/pilot.json",
     log:
-        "results/{experiment}/logs/pairs.log",
+        "results/{experiment}/logs/pilot.log",
     priority: FIRST
     localrule: True
     conda:
         "../envs/report.yaml"
     params:
-        code=code("scripts.pairs"),
+        code=code("scripts.pilot"),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
-        pairs=lambda wildcards: json.dumps(experiment(wildcards).settings["pairs"]),
+        asked=lambda wildcards: json.dumps(experiment(wildcards).settings["pilot"]),
     message:
-        "Compute the number of pairs of {wildcards.experiment} from its pilot"
+        "Compute the number of repeats of {wildcards.experiment} from its pilot"
     shell:
         """
-        python -m scripts.pairs \
+        python -m scripts.pilot \
             --runs {input.runs:q} \
             --references @/dev/fd/3 \
-            --pairs @/dev/fd/4 \
+            --asked @/dev/fd/4 \
             --output {output:q} \
-            3<<<{params.references:q} 4<<<{params.pairs:q} 2>&1 | tee -i {log:q}
+            3<<<{params.references:q} 4<<<{params.asked:q} 2>&1 | tee -i {log:q}
         """
 
 

@@ -29,7 +29,7 @@ def main() -> None:
         with cli.stage("arrays") as stage:
             prepare = kind.load("arrays").prepare
             description = prepare(given.name, given.preparation, given.seed, inputs, given.output)
-            # Their reader is chosen by this kind.
+            # Their reader is selected by this kind.
             if (named := description.get("kind", DEFAULT_KIND)) != kind.name:
                 reason = f"the dataset is of the kind {kind.name}, and its arrays name another"
                 remedy = "use the kind's name in its module arrays"
@@ -52,7 +52,7 @@ def main() -> None:
     cli.serve_or_make(
         "arrays",
         code="scripts.arrays",
-        chosen=[kind.module("arrays")],
+        selected=[kind.module("arrays")],
         inputs=inputs,
         parameters={"kind": kind.name} | settings,
         outputs=outputs,

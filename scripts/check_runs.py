@@ -51,7 +51,7 @@ def _say_results(paths: list[Path], folders: list[str], page: bool) -> None:
         if Path(folder, "index.html").exists():
             print(
                 f"Answer: {folder}/index.html, to open in a browser, and as text "
-                f"{folder}/summary.md; tables/ and figures/ are beside them."
+                f"{folder}/summary.md; tables/ and figures/ are alongside them."
             )
         if Path(folder, "summary.md").exists():
             print(

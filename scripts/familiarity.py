@@ -21,7 +21,7 @@ def main() -> None:
     cli.serve_or_make(
         "familiarity",
         code="scripts.familiarity",
-        chosen=[kind.module("familiarity")],
+        selected=[kind.module("familiarity")],
         inputs={name: path for name, path in arrays.items() if path.exists()},
         parameters={},
         outputs={"familiarity": given.output},

@@ -18,7 +18,7 @@ def main() -> None:
         "--run",
         type=Path,
         metavar="run.json",
-        help="of the run that is shown, beside the file that the figure reads",
+        help="of the run that is shown, alongside the file that the figure reads",
     )
     parser.add_argument("--split", type=Path, help="split of the run, for figures of its test rows")
     parser.add_argument("--pictures", type=Path, help="folder of the photographs of these rows")
@@ -36,7 +36,7 @@ def main() -> None:
     cli.serve_or_make(
         "figure",
         code="scripts.figure",
-        chosen=[f"escala.report.figures.{name}"],
+        selected=[f"escala.report.figures.{name}"],
         inputs={key: path for key, path in inputs.items() if path},
         parameters={"name": name} | _photographs(shown.pictures),
         outputs={".svg": arguments.output},

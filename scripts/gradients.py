@@ -45,7 +45,7 @@ def main() -> None:
     cli.serve_or_make(
         "gradients",
         code="scripts.gradients",
-        chosen=[declared.package, reader, "escala.engines.tensorflow.gradients"],
+        selected=[declared.package, reader, "escala.engines.tensorflow.gradients"],
         inputs={"dataset.json": given.split / base.DESCRIPTION},
         parameters=settings,
         measurement=key.machine(),

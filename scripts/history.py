@@ -107,7 +107,7 @@ def _read(folder: Path, where: str) -> tuple[duckdb.DuckDBPyConnection, int]:
 def _query(folder: Path, arguments: argparse.Namespace) -> int:
     if (arguments.name is None) == (arguments.sql is None):
         if arguments.name:
-            raise InputError("--sql", arguments.sql, "is given beside a name", "leave one out")
+            raise InputError("--sql", arguments.sql, "is given alongside a name", "leave one out")
         for name in history.QUERIES:
             print(f"{name}: {history.describe_query(name)}")
         return 0

@@ -1,4 +1,4 @@
-"""Run a SLURM cluster on this machine, to measure over links of a chosen rate.
+"""Run a SLURM cluster on this machine, to measure over links of a selected rate.
 
     python scripts/lab.py up --nodes 2      nodes n1 and n2, each on cores of its own
     python scripts/lab.py shape 100mbit     every link, in both directions

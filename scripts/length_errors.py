@@ -37,7 +37,7 @@ def main() -> None:
     cli.serve_or_make(
         "length_errors",
         code="scripts.length_errors",
-        chosen=predicting(kind, given.workload, "fragments"),
+        selected=predicting(kind, given.workload, "fragments"),
         inputs=model
         | {"familiarity": given.familiarity}
         | kind.load("fragments").inputs(given.split),

@@ -130,7 +130,7 @@ def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:
                 return
 
     ask("data", f"Your data: a folder or a file, or `{SIMULATED}`", None, str)
-    # The default has further workloads beside it, so it is not the same as its name.
+    # The default has further workloads alongside it, so it is not the same as its name.
     usual = recognised(answers["data"]).workload
     ask(
         "workload",

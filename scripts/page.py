@@ -35,7 +35,7 @@ def main() -> None:
         arguments,
         text,
         code="scripts.page",
-        chosen=["escala.report.page"],
+        selected=["escala.report.page"],
         inputs={f"{name}.svg": path for name, path in figures.items()},
     )
 

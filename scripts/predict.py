@@ -42,7 +42,7 @@ def main() -> None:
     cli.serve_or_make(
         "predict",
         code="scripts.predict",
-        chosen=predicting(kind, given.workload),
+        selected=predicting(kind, given.workload),
         inputs=model | files,
         parameters=limits,
         outputs={"table": given.output},

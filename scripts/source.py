@@ -24,7 +24,7 @@ def main() -> None:
     cli.serve_or_make(
         "source",
         code="scripts.source",
-        chosen=[kind.module("source")],
+        selected=[kind.module("source")],
         inputs={f"{place} {path.name}": path for place, path in enumerate(given.inputs)},
         parameters={"kind": kind.name, "acquisition": given.acquisition},
         outputs={"source": given.output},

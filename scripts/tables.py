@@ -11,7 +11,7 @@ from escala import cli
 from escala.experiment.references import DEFAULT_REFERENCES
 from escala.probes import PROBES
 
-#: Files beside the dataset.json of a split; they depend on the kind of data.
+#: Files alongside the dataset.json of a split; they depend on the kind of data.
 OF_SPLIT = ("leakage.json", "test_labels.npy", "test_genomes.npy", "test_similarity.npy")
 
 
@@ -20,8 +20,8 @@ def main() -> None:
     files = partial(parser.add_argument, nargs="*", default=[], type=Path)
     content = partial(parser.add_argument, type=cli.json_or_file, metavar="JSON")
     parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
-    files("--paired", metavar="run.json", help="of duplicates of references, and of ladders")
-    content("--pairs", default=[], help="the pairs of ladders whose runs are --paired")
+    files("--series", metavar="run.json", help="of duplicates of references, and of ladders")
+    content("--rungs", default=[], help="the rungs of ladders whose runs are --series")
     content(
         "--references",
         default=DEFAULT_REFERENCES,
@@ -32,7 +32,7 @@ def main() -> None:
     files("--classes", metavar="classes.csv")
     files("--probed", metavar="run.json")
     parser.add_argument("--predictions", type=Path, metavar="predictions.json")
-    parser.add_argument("--pilot", type=Path, metavar="pairs.json")
+    parser.add_argument("--pilot", type=Path, metavar="pilot.json")
     files("--history", metavar="PARQUET", help="of one history")
     parser.add_argument(
         "--output", required=True, nargs="+", type=Path, metavar="CSV", help="the tables to write"
@@ -47,8 +47,8 @@ def main() -> None:
             dataset_files=arguments.datasets,
             class_files=arguments.classes,
             probe_files=arguments.probed,
-            paired_files=arguments.paired,
-            pairs=arguments.pairs,
+            series_files=arguments.series,
+            rungs=arguments.rungs,
             references=arguments.references,
             probe_settings=arguments.probe_settings,
             predictions_file=arguments.predictions,
@@ -63,7 +63,7 @@ def main() -> None:
         inputs={str(path): path for path in _read(arguments)},
         parameters={
             "runs": list(map(str, arguments.runs)),
-            "pairs": arguments.pairs,
+            "rungs": arguments.rungs,
             "references": arguments.references,
             "probe_settings": arguments.probe_settings,
         },
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _read(arguments: argparse.Namespace) -> Iterator[Path]:
-    """Yield the files that the tables are made of, including those beside the named files."""
+    """Yield the files that the tables are made of, including those alongside the named files."""
     yield from filter(None, (*arguments.classes, arguments.predictions, arguments.pilot))
     yield from arguments.history
     for run in arguments.probed:
@@ -81,7 +81,7 @@ def _read(arguments: argparse.Namespace) -> Iterator[Path]:
         probe = PROBES[run.parent.name.partition(".")[0]]
         for pattern in (f"ranks/*.{probe.name}.*", *probe.products):
             yield from sorted(run.parent.glob(pattern))
-    for run in [*arguments.runs, *arguments.paired]:
+    for run in [*arguments.runs, *arguments.series]:
         yield run
         yield from sorted(run.parent.glob("sessions/*.json"))
         yield from run.parent.glob("predictions.npy")

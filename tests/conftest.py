@@ -143,7 +143,7 @@ def pytest_configure() -> None:
     at their times, and keep none.
     """
     remove_settings(os.environ)
-    # Workflows of several workers run beside each other, and disturb each other.
+    # Workflows of several workers run alongside each other, and disturb each other.
     os.environ["ESCALA_LOCKS"] = tempfile.mkdtemp(prefix="escala-locks-")
     os.environ["ESCALA_MEASURE_DISTURBED"] = "0"
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -411,7 +411,7 @@ def request_for():
             "variant": "tuned",
             "network": "native",
             "repeat": None if changes.get("instrument") else 1,
-            "pair": None,
+            "series": None,
             "instrument": None,
             "training": {"save_model": False}
             | fits.get(
@@ -473,7 +473,7 @@ def module_registries() -> Iterator[None]:
 
 @pytest.fixture
 def own_workload(tmp_path: Path, registries: None) -> Path:
-    """The folder of docs/how-to/bring-your-own-workload.md; its experiment stands beside it."""
+    """The folder of docs/how-to/bring-your-own-workload.md; its experiment stands alongside it."""
     from tests.folders import GUIDE, files_of
 
     files_of(GUIDE, tmp_path)

@@ -12,9 +12,9 @@ GUIDE = ROOT / "docs" / "how-to" / "bring-your-own-workload.md"
 
 def files_of(guide: Path, folder: Path, prefix: str = "") -> None:
     """Write the files of a page of the documentation into a folder, without a prefix."""
-    pairs = re.findall(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", guide.read_text(), re.M | re.S)
-    assert len(pairs) == 4, guide
-    for name, text in pairs:
+    matches = re.findall(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", guide.read_text(), re.M | re.S)
+    assert len(matches) == 4, guide
+    for name, text in matches:
         path = folder / name.removeprefix(prefix)
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)

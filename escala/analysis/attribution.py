@@ -61,7 +61,7 @@ Intervals = np.ndarray
 
 
 def of_run(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFrame:
-    """Return `summary` of a run that ended ok, from the files beside its run.json.
+    """Return `summary` of a run that ended ok, from the files alongside its run.json.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ to the last of them only: later sessions add marks and remove none.
 If nothing changes, and the sessions are independent, each order of n + m
 sessions is equally likely, whatever the distribution. The m last ones are then above all but j of
 the n before with probability C(m + j, m) / C(n + m, m). `chance_of_a_mark` adds these up. It does
-not hold for a machine that drifts for longer than a session: ratios of pairs do not contain drift.
+not hold for a machine that drifts for longer than a session: ratios of matches hold no drift.
 """
 
 from __future__ import annotations

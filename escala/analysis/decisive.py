@@ -18,21 +18,21 @@ class Ratio(NamedTuple):
 
     Attributes
     ----------
-    pairs : pairs of runs behind it.
+    matches : matches behind it.
     best_of : configurations whose intervals cover together with 95 %; 1 for an interval of its own.
     """
 
     value: float
     low: float
     high: float
-    pairs: int
+    matches: int
     best_of: int = 1
 
 
 def as_best(verdict: str, ratio: Ratio, row: Mapping[str, Any]) -> tuple[str, Ratio]:
-    """Return verdict and ratio of the current runs, as the best of those it is chosen from.
+    """Return verdict and ratio of the current runs, as the best of those it is selected from.
 
-    If the pairs are too few for that level, the interval is the row's own.
+    If the matches are too few for that level, the interval is the row's own.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def over_sessions(row: Mapping[str, Any]) -> tuple[str, Ratio, int] | None:
         row["sessions_ratio"],
         row[f"{name}_low"],
         row[f"{name}_high"],
-        int(row["sessions_pairs"]),
+        int(row["sessions_matches"]),
         int(row["best_of"]) if is_best else 1,
     )
     verdict = row["best_sessions_verdict" if is_best else "sessions_verdict"]

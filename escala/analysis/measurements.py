@@ -21,7 +21,7 @@ def read_run(path: str | Path) -> dict:
 
 
 def measurements(run_files: Iterable[str | Path]) -> list[dict]:
-    """Read the current measurement of every run, and its older ones from `sessions/` beside it.
+    """Read the current measurement of every run, and its older ones from `sessions/` alongside it.
 
     An older one that cannot be read is named, and left out.
 
@@ -66,7 +66,7 @@ def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
     with history.read(history_files[0].parent) as database:
         texts = database.execute(
             "SELECT run FROM documents SEMI JOIN (FROM measurements WHERE list_contains(?, dataset)"
-            " AND list_contains(?, workload) AND pair IS NULL) USING (run_sha256)",
+            " AND list_contains(?, workload) AND series IS NULL) USING (run_sha256)",
             [sorted({str(run[key]) for run in found}) for key in ("dataset", "workload")],
         ).fetchall()
     runs = [run for (text,) in texts if (run := json.loads(text))["format"] == FORMAT]

@@ -1,7 +1,7 @@
 """Compute intervals of medians, means and ratios.
 
 Ratios of matches have one interval everywhere: `ratio_interval`, by signed ranks of the logarithms.
-It was chosen by measurement (`benchmarks/interval_methods.py`).
+It was selected by measurement (`benchmarks/interval_methods.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Decide how many pairs a comparison needs, what it shows, and whether the machine drifted.
+"""Decide how many matches a comparison needs, what it shows, and whether the machine drifted.
 
 Ratios of times are compared as logarithms, so twice and half as long are equally far from 1. Two
-pairs of the same session are independent of each other, and their ratios do not hold the drift of
-the machine between the pairs.
+matches of the same session are independent of each other, and their ratios do not hold the drift of
+the machine between the matches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from escala.analysis.statistics import (
 )
 
 FASTER, SLOWER, NOT_DISTINGUISHABLE = "faster", "slower", "not distinguishable"
-#: There are too few pairs, or an end that would decide is unknown.
+#: There are too few matches, or an end that would decide is unknown.
 NO_VERDICT = "no verdict"
 #: Fewest measurements in a row by which a drift is judged.
 MIN_MEASUREMENTS = 6
@@ -70,19 +70,19 @@ def pays(ratio: Interval) -> bool:
     return ratio.high is not None and ratio.high < 1
 
 
-def pairs_needed(
+def matches_needed(
     pilot: Sequence[float], half_width: float, at_most: int, level: float = LEVEL
 ) -> int:
-    """Return the number of pairs, those of the pilot included, by Stein's two-stage rule.
+    """Return the number of matches, those of the pilot included, by Stein's two-stage rule.
 
-    The number is computed once, from the pilot alone. With as many pairs, `stein_interval` is not
+    The number is computed once, from the pilot alone. With as many matches, `stein_interval` is not
     wider than requested, and covers as stated (C. Stein, A two-sample test for a linear hypothesis
     whose power is independent of the variance, Annals of Mathematical Statistics 16 (1945),
     243-258).
 
     Parameters
     ----------
-    pilot : ratios of the first pairs, at least two.
+    pilot : ratios of the first matches, at least two.
     half_width : of the interval; 0.05 allows 5 % of the ratio on either side.
     at_most : the largest number to return. If more were needed, the interval will be wider.
 
@@ -91,7 +91,7 @@ def pairs_needed(
     ValueError : fewer than two ratios, or no positive width.
     """
     if len(pilot) < 2 or half_width <= 0:
-        raise ValueError("a pilot has at least two pairs, and an interval a positive half-width")
+        raise ValueError("a pilot has at least two matches, and an interval a positive half-width")
     needed = (_half_width(pilot, len(pilot), level) * np.sqrt(len(pilot))) / np.log1p(half_width)
     return min(max(len(pilot), int(np.ceil(needed**2))), max(at_most, len(pilot)))
 
@@ -105,17 +105,17 @@ def stein_interval(ratios: Sequence[float], pilot: int, level: float = LEVEL) ->
     Parameters
     ----------
     ratios : positive numbers in the order in which they were measured, those of the pilot first.
-    pilot : pairs of the pilot, at least two.
+    pilot : matches of the pilot, at least two.
     """
     mean = float(np.mean(np.log(ratios)))
     half = _half_width(ratios[:pilot], len(ratios), level)
     return Interval(*(float(np.exp(mean + side * half)) for side in (0, -1, 1)))
 
 
-def _half_width(pilot: Sequence[float], pairs: int, level: float) -> float:
-    """Return half the width of the interval of the mean logarithm of so many pairs."""
+def _half_width(pilot: Sequence[float], matches: int, level: float) -> float:
+    """Return half the width of the interval of the mean logarithm of so many matches."""
     deviation = float(np.std(np.log(pilot), ddof=1))
-    return float(scipy.stats.t.ppf((1 + level) / 2, len(pilot) - 1)) * deviation / np.sqrt(pairs)
+    return float(scipy.stats.t.ppf((1 + level) / 2, len(pilot) - 1)) * deviation / np.sqrt(matches)
 
 
 def noise_floor(of_itself: Interval) -> float:
@@ -155,7 +155,7 @@ def over_sessions(ratio: Interval, sessions: int, decimals: int | None = None) -
 
 def verdict(
     ratio: Interval,
-    pairs: int,
+    matches: int,
     floor: float | None = None,
     decimals: int | None = None,
     needed: int = VALUES_FOR_INTERVAL,
@@ -164,7 +164,7 @@ def verdict(
 
     It is faster or slower if the interval does not contain 1 and the ratio is farther from 1 than
     the noise floor. If the ratio itself is unknown, its end that is nearer to 1 stands for it.
-    There is no verdict from fewer than `needed` pairs, nor if an unknown end could decide.
+    There is no verdict from fewer than `needed` matches, nor if an unknown end could decide.
 
     The smallest visible decrease is the share d for which the interval, as wide relative to its
     ratio as it is, ends at 1 if the ratio is 1 - d, hence d = 1 - ratio / high; and at least the
@@ -173,12 +173,12 @@ def verdict(
     Parameters
     ----------
     ratio : with both ends of its interval; None where unknown.
-    pairs : of measurements behind it.
+    matches : of measurements behind it.
     floor : the result of `noise_floor` in the same session; None if it was not measured.
     decimals : of the ends where they are printed. An end that is then printed as 1 contains it.
-    needed : the fewest pairs whose interval reaches its level.
+    needed : the fewest matches whose interval reaches its level.
     """
-    if pairs < needed:
+    if matches < needed:
         return Verdict(NO_VERDICT, None)
     estimate, low, high = (math.nan if each is None else each for each in ratio)
     first, last = (low, high) if decimals is None else (round(low, decimals), round(high, decimals))

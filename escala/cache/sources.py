@@ -74,12 +74,12 @@ class Sources:
         return hashlib.sha256(json.dumps(self.files, sort_keys=True).encode()).hexdigest()
 
 
-def code_digest(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> str:
+def code_digest(module: str, *, selected: Collection[str] = (), root: Path = ROOT) -> str:
     """Return one digest, in hexadecimal, of all code that a module reaches; see `sources`."""
-    return sources(module, chosen=chosen, root=root).digest
+    return sources(module, selected=selected, root=root).digest
 
 
-def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> Sources:
+def sources(module: str, *, selected: Collection[str] = (), root: Path = ROOT) -> Sources:
     """Return the files and packages that a module reaches, itself included.
 
     Parameters
@@ -92,18 +92,18 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
 
     Raises
     ------
-    ModuleNotFoundError : the project has no such module, or a chosen one does not exist.
+    ModuleNotFoundError : the project has no such module, or a selected one does not exist.
     SyntaxError : a module cannot be parsed.
     """
-    uncounted = UNCOUNTED | (REGISTRIES if chosen else frozenset())
+    uncounted = UNCOUNTED | (REGISTRIES if selected else frozenset())
     files: dict[str, str] = {}
     packages, seen, outside = set(), set(), set()
-    waiting = [module, *chosen]
+    waiting = [module, *selected]
     for name in waiting:
         # A folder outside the project needs no `__init__.py`.
         if _file(root, name) is None and plugins.folder_of(name) is None:
             raise ModuleNotFoundError(f"no module {name} in {root}", name=name)
-    for name in chosen:
+    for name in selected:
         _add_package(root, name, waiting, files)
     while waiting:
         name = waiting.pop()
@@ -121,7 +121,7 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
         parsed = _kept(path, path.read_bytes(), package)
         files[name] = parsed.digest
         named = {found for text in parsed.strings for found in _named(root, text)}
-        picked = named.intersection(chosen) or named
+        picked = named.intersection(selected) or named
         for one in picked:
             _add_package(root, one, waiting, files)
         for imported in (name, *parsed.imports, *picked):

@@ -48,7 +48,7 @@ def get_or_compute(
     make: Callable[[], bool | None],
     measurement: Mapping | None = None,
     packages: Collection[str] = (),
-    chosen: Collection[str] = (),
+    selected: Collection[str] = (),
     optional: Collection[str] = (),
     serve: bool = True,
 ) -> str:
@@ -64,7 +64,7 @@ def get_or_compute(
     make : makes the outputs. It returns False if they must not be stored.
     measurement : the machine, for a step that measures; `ESCALA_MEASURE_AGAIN=1` repeats it.
     packages : distributions that determine the outputs, although the code does not import them.
-    chosen : modules picked from a registry by name; see `escala.cache.sources.sources`.
+    selected : modules picked from a registry by name; see `escala.cache.sources.sources`.
     optional : names of outputs that the step may leave out.
     serve : False makes the outputs anew.
 
@@ -79,7 +79,7 @@ def get_or_compute(
 
     def determined() -> dict:
         contents = {name: content(path, store) for name, path in inputs.items()}
-        found = _determined(step, code, contents, parameters, measurement, packages, chosen)
+        found = _determined(step, code, contents, parameters, measurement, packages, selected)
         return found | environment
 
     if store is None:
@@ -119,7 +119,7 @@ class Work(NamedTuple):
     """
 
     parameters: Mapping
-    chosen: Collection[str]
+    selected: Collection[str]
 
 
 def kept(
@@ -149,7 +149,7 @@ def kept(
     with _without(store), locked(store):
         for work, blobs in zip(works, found, strict=True):
             known = _determined(
-                step, code, contents, work.parameters, measurement, packages, work.chosen
+                step, code, contents, work.parameters, measurement, packages, work.selected
             )
             for path in sorted(folder(store, digest(known)).glob("*.json")):
                 with suppress(Damaged, LookupError, TypeError, OSError):
@@ -167,10 +167,10 @@ def _determined(
     parameters: Mapping,
     measurement: Mapping | None,
     packages: Collection[str],
-    chosen: Collection[str],
+    selected: Collection[str],
 ) -> dict:
     """Return all that a key is the digest of."""
-    reached = sources(code, chosen=chosen)
+    reached = sources(code, selected=selected)
     return {
         "format": FORMAT,
         "step": step,

@@ -14,7 +14,7 @@ def subcommands(
 
     The function takes the name of a subcommand, the function that runs it, and its help text. It
     returns the parser of the subcommand. The parsed arguments have the function that runs the
-    chosen subcommand as `command`.
+    selected subcommand as `command`.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -6,7 +6,7 @@ A kind is found by its `kind.yaml`, which declares it without importing anything
 `settings` : the JSON Schema of `datasets.NAME` in an experiment. `kind` and `split.seeds` are
     common to all kinds and are added to it. It may refer to `#/$defs/name` and
     `#/$defs/count_by_class`.
-`files` : names of all files that preparation writes beside `dataset.json`.
+`files` : names of all files that preparation writes alongside `dataset.json`.
 `audits` : optional: what the kind's own rules compute in addition, `CLASSES` or `LEAKAGE`.
 
 A kind has the name of its folder, with `-` for `_`. Its modules have fixed names. What of a user's

@@ -12,7 +12,7 @@ from string import Template
 from escala.core.environment import require_plain
 from escala.core.errors import InputError
 
-#: Files and folders that systems leave beside a user's, in small letters.
+#: Files and folders that systems leave alongside a user's, in small letters.
 _LEFT_BY_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx")
 
 

@@ -77,7 +77,7 @@ def _names(settings: Settings) -> Iterator[Fault]:
 
 
 def _listed_twice(runs: Sequence[Run]) -> Iterator[Fault]:
-    files = Counter(run.file for run in runs if run.pair is None)
+    files = Counter(run.file for run in runs if run.series is None)
     repeated = [file for file, times in files.items() if times > 1]
     if repeated:
         remedy = "name each strategy, layout, variant and network once"
@@ -86,7 +86,7 @@ def _listed_twice(runs: Sequence[Run]) -> Iterator[Fault]:
 
 def _references(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse a reference with an unknown part, and one that no run measures."""
-    measured = {run.configuration for run in runs if run.pair is None and is_compared(run)}
+    measured = {run.configuration for run in runs if run.series is None and is_compared(run)}
     for position, reference in enumerate(settings.get("references", [])):
         key = f"references.{position}"
         yield from _unknown_names(settings, key, reference)
@@ -143,19 +143,19 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
 
 
 def _pilot(settings: Settings) -> Iterator[Fault]:
-    """Refuse `pairs` if it contradicts `repeats` or its own pilot, or if there are ladders."""
-    pairs = settings.get("pairs")
-    if not pairs:
+    """Refuse `pilot` if it contradicts `repeats` or itself, or if there are ladders."""
+    asked = settings.get("pilot")
+    if not asked:
         return
-    pilot, most, repeats = pairs["pilot"], pairs["at_most"], settings["repeats"]
+    pilot, most, repeats = asked["repeats"], asked["at_most"], settings["repeats"]
     if repeats != pilot:
-        yield "repeats", repeats, f"is not pairs.pilot, which is {pilot}", "leave repeats out"
+        yield "repeats", repeats, f"is not pilot.repeats, which is {pilot}", "leave repeats out"
     if most < pilot:
-        yield "pairs.at_most", most, "is below pairs.pilot", "raise it, or lower the pilot"
+        yield "pilot.at_most", most, "is below pilot.repeats", "raise it, or lower the pilot"
     if settings["ladders"]:
-        reason = "ladders have pairs of their own, which the pilot does not measure"
-        remedy = "move the ladders to another experiment, or leave pairs out"
-        yield "pairs", list(settings["ladders"]), reason, remedy
+        reason = "ladders have matches of their own, which the pilot does not measure"
+        remedy = "move the ladders to another experiment, or leave pilot out"
+        yield "pilot", list(settings["ladders"]), reason, remedy
 
 
 def _layouts(settings: Settings) -> Iterator[Fault]:

@@ -225,10 +225,10 @@ def _interpreter(words: Sequence[str], asked: str | None) -> tuple[list[str], st
     if place is not None:
         # What stands before it, such as `uv run`, may choose another than the PATH does.
         return words, found and _executable([found, *words[1 : place + 1]])
-    # Programs of an environment, such as accelerate, stand beside its interpreter.
-    beside = Path(found).with_name("python") if found else None
-    inside = beside is not None and (beside.parent.parent / "pyvenv.cfg").is_file()
-    return words, str(beside) if inside and os.access(beside, os.X_OK) else None
+    # Programs of an environment, such as accelerate, stand alongside its interpreter.
+    alongside = Path(found).with_name("python") if found else None
+    inside = alongside is not None and (alongside.parent.parent / "pyvenv.cfg").is_file()
+    return words, str(alongside) if inside and os.access(alongside, os.X_OK) else None
 
 
 def _executable(started: list[str]) -> str | None:

@@ -14,7 +14,7 @@ from escala.experiment.references import (
     Configuration,
     Reference,
 )
-from escala.experiment.runs import Pair, Run, configuration_of, is_compared
+from escala.experiment.runs import Run, Rung, configuration_of, is_compared
 from escala.probes import PROBES
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -105,17 +105,17 @@ def probe_runs(settings: Settings, probe: str) -> list[Run]:
     ]
 
 
-def pairs(settings: Settings) -> list[Pair]:
-    """Return the pairs of every ladder: neighbouring rungs, and the ends if these are others."""
+def rungs(settings: Settings) -> list[Rung]:
+    """Return the rungs of every ladder: neighbours, and the ends if these are others."""
     found = []
     for ladder, rungs in settings["ladders"].items():
         for number, (before, after) in enumerate(itertools.pairwise(rungs), start=1):
             sides = configuration_of(before), configuration_of(after)
             change = after.get("label") or _change(*sides, settings["variants"])
-            found.append(Pair(f"{ladder}-{number}", ladder, number, *sides, change))
+            found.append(Rung(f"{ladder}-{number}", ladder, number, *sides, change))
         if len(rungs) > 2:
             ends = configuration_of(rungs[0]), configuration_of(rungs[-1])
-            found.append(Pair(f"{ladder}-ends", ladder, None, *ends, None))
+            found.append(Rung(f"{ladder}-ends", ladder, None, *ends, None))
     return found
 
 
@@ -135,17 +135,17 @@ def _change(before: Configuration, after: Configuration, variants: Mapping[str, 
 
 
 def ladder_runs(settings: Settings) -> list[Run]:
-    """Return every run of the ladders' pairs, in the order of execution.
+    """Return every run of the ladders' rungs, in the order of execution.
 
-    Each pair is timed in its own series. If all rungs took turns, the product of the neighbours'
-    ratios would equal the ratio of the ends by arithmetic. The first side of a pair alternates.
+    Each rung is timed in its own series. If all rungs took turns, the product of the neighbours'
+    ratios would equal the ratio of the ends by arithmetic. The first side of a rung alternates.
     """
-    found = pairs(settings)
+    found = rungs(settings)
     return [
-        Run(settings["experiment"], dataset, workload, *configuration, repeat, pair=pair.name)
+        Run(settings["experiment"], dataset, workload, *configuration, repeat, series=rung.name)
         for dataset, workload in tasks(settings)
         if WORKLOADS[workload].kind != "fit"
-        for pair in found
+        for rung in found
         for repeat in range(1, settings["repeats"] + 1)
-        for configuration in (pair.before, pair.after)[:: 1 if repeat % 2 else -1]
+        for configuration in (rung.before, rung.after)[:: 1 if repeat % 2 else -1]
     ]

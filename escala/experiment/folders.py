@@ -208,7 +208,7 @@ def _faults(part: Part, parts: dict[str, dict]) -> Iterator[tuple[str, object, s
     for where, schema in parts.items():
         for place, each in _defaults(schema, where):
             if not is_allowed(each["default"], each):
-                reason = "is not what the schema beside it allows"
+                reason = "is not what the schema alongside it allows"
                 yield f"{place}.default", each["default"], reason, "give a value that it allows"
 
 

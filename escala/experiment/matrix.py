@@ -19,7 +19,7 @@ from escala.experiment import expand, folders, requests
 from escala.experiment.checks import faults
 from escala.experiment.order import interleaved, turns
 from escala.experiment.references import Configuration, Reference, compared_with
-from escala.experiment.runs import AGAIN, Pair, Run, is_compared, where_listed
+from escala.experiment.runs import DUPLICATE, Run, Rung, is_compared, where_listed
 from escala.experiment.schema import validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
@@ -73,9 +73,9 @@ class Experiment:
 
     @cached_property
     def largest(self) -> Experiment:
-        """This experiment with the largest number of repeats that its `pairs` allow."""
-        pairs = self.settings.get("pairs")
-        return self.with_repeats(pairs["at_most"]) if pairs else self
+        """This experiment with the largest number of repeats that its `pilot` allows."""
+        pilot = self.settings.get("pilot")
+        return self.with_repeats(pilot["at_most"]) if pilot else self
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -83,7 +83,7 @@ class Experiment:
         return expand.timing_runs(self.settings)
 
     @cached_property
-    def again(self) -> list[Run]:
+    def duplicates(self) -> list[Run]:
         """The second run of each main reference in each repeat; their ratios give the noise floor.
 
         It has the same settings, split and seeds as the first.
@@ -92,29 +92,29 @@ class Experiment:
             return []
         main = {others[0] for others in self._references.values() if others}
         return [
-            replace(run, pair=AGAIN)
+            replace(run, series=DUPLICATE)
             for run in self.runs
             if is_compared(run) and run.configuration in main
         ]
 
     @cached_property
-    def pairs(self) -> list[Pair]:
-        """The pairs of every ladder: neighbouring rungs, and the ends if these are others."""
-        return expand.pairs(self.settings)
+    def rungs(self) -> list[Rung]:
+        """The rungs of every ladder: neighbours, and the ends if these are others."""
+        return expand.rungs(self.settings)
 
     @cached_property
-    def paired(self) -> list[Run]:
-        """Every run of the ladders' pairs, in the order of execution."""
+    def rung_runs(self) -> list[Run]:
+        """Every run of the ladders' rungs, in the order of execution."""
         return expand.ladder_runs(self.settings)
 
     @cached_property
     def timed(self) -> list[Run]:
         """Every timing run in the order of execution; runs of ladders come last."""
-        return [*self._interleaved, *self.paired]
+        return [*self._interleaved, *self.rung_runs]
 
     @cached_property
     def _interleaved(self) -> list[Run]:
-        return interleaved([*self.runs, *self.again], self.name, self.tasks)
+        return interleaved([*self.runs, *self.duplicates], self.name, self.tasks)
 
     def probed(self, probe: str) -> list[Run]:
         """Return the runs of a probe that the whole experiment includes."""
@@ -167,7 +167,7 @@ class Experiment:
         """Return the place of a timing run in its repeat, from 1, and the number of runs there.
 
         The runs of a repeat are those of its dataset and workload, or the two sides of a ladder's
-        pair. They are so many, and in this order, if all are measured. None of a probe run.
+        match. They are so many, and in this order, if all are measured. None of a probe run.
         """
         return None if run.instrument else self._turns[run]
 
@@ -199,16 +199,16 @@ class Experiment:
         """Return the runs that a run's ratios are formed with, all of its repeat.
 
         A run without its references has no ratio. A duplicate has the first run of its
-        configuration, and each side of a ladder's pair the other side. A probe run has some only if
+        configuration, and each side of a ladder's rung the other side. A probe run has some only if
         its probe is `compared`.
         """
         if not is_compared(run) or (run.instrument and not PROBES[run.instrument].compared):
             return []
-        if run.pair == AGAIN:
-            return [replace(run, pair=None)]
-        if run.pair is not None:
-            [pair] = [pair for pair in self.pairs if pair.name == run.pair]
-            others = [side for side in (pair.before, pair.after) if side != run.configuration]
+        if run.series == DUPLICATE:
+            return [replace(run, series=None)]
+        if run.series is not None:
+            [rung] = [rung for rung in self.rungs if rung.name == run.series]
+            others = [side for side in (rung.before, rung.after) if side != run.configuration]
         else:
             others = self._references[run.configuration]
         found = (replace(run, **other._asdict()) for other in others)
@@ -259,9 +259,9 @@ class Experiment:
         tabulated = (name for name, probe in PROBES.items() if probe.tabulated)
         return [run.file for name in tabulated for run in self.probed(name)]
 
-    def paired_files(self) -> list[str]:
-        """The files of the second runs of references, and of the ladders' pairs."""
-        return [run.file for run in (*self.again, *self.paired)]
+    def series_files(self) -> list[str]:
+        """The files of the second runs of references, and of the ladders' rungs."""
+        return [run.file for run in (*self.duplicates, *self.rung_runs)]
 
     def dataset_files(self) -> list[str]:
         """The descriptions of all splits that repeats train on."""
@@ -338,8 +338,8 @@ class Experiment:
 
 def _with_repeats_of_pilot(settings: Any) -> Any:
     """Return unchecked settings; if they lack `repeats` and have a pilot, it gives the repeats."""
-    pairs = settings.get("pairs") if isinstance(settings, Mapping) else None
-    if not isinstance(pairs, Mapping) or "repeats" in settings:
+    pilot = settings.get("pilot") if isinstance(settings, Mapping) else None
+    if not isinstance(pilot, Mapping) or "repeats" in settings:
         return settings
     # If `pilot` is missing too, this is what the check reports.
-    return {**settings, "repeats": pairs.get("pilot", 1)}
+    return {**settings, "repeats": pilot.get("repeats", 1)}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
 
-from escala.experiment.runs import AGAIN, Run
+from escala.experiment.runs import DUPLICATE, Run
 
 T = TypeVar("T")
 
@@ -56,7 +56,12 @@ def turns(timed: Sequence[Run]) -> dict[Run, dict[str, int]]:
     """Return the place of each run among those that take turns with it, and their number."""
 
     def group(run: Run) -> tuple:
-        return run.repeat, run.dataset, run.workload, None if run.pair == AGAIN else run.pair
+        return (
+            run.repeat,
+            run.dataset,
+            run.workload,
+            None if run.series == DUPLICATE else run.series,
+        )
 
     found = {}
     for _, members in itertools.groupby(timed, key=group):

@@ -92,7 +92,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _imported(script: Path, folder: Path) -> Iterator[Path]:
-    """Yield the files beside a script, or in the folder, that it imports."""
+    """Yield the files alongside a script, or in the folder, that it imports."""
     tree = _parsed(script)
     for level, name in _imports(tree) if tree else ():
         places = [script.parents[level - 1]] if level else {script.parent, folder}

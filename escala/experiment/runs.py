@@ -8,8 +8,8 @@ from escala.experiment.references import NATIVE, Configuration
 from escala.runtime.layout import Layout
 from escala.workloads import WORKLOADS
 
-#: In place of the name of a ladder's pair: the run is the second one of a reference.
-AGAIN = "again"
+#: In place of the name of a ladder's rung: the run is the second one of a reference.
+DUPLICATE = "duplicate"
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Run:
 
     `instrument` is the name of the probe, None for a timing run. `repeat` is None for a run of a
     probe without `repeats`.
-    `pair` is the name of the ladder's pair to which the run belongs, or `AGAIN` for the second run
-    of a reference; None for all others.
+    `series` is the name of the ladder's rung that the run is one side of, or `DUPLICATE`
+    for the second run of a reference; None for all others.
     """
 
     experiment: str
@@ -31,13 +31,13 @@ class Run:
     network: str
     repeat: int | None
     instrument: str | None = None
-    pair: str | None = None
+    series: str | None = None
 
     @property
     def folder(self) -> str:
         """The run's folder; its result is `run.json` in it."""
         repeat = f"rep{self.repeat}" if self.repeat else None
-        last = ".".join(filter(None, (self.pair, self.instrument, repeat)))
+        last = ".".join(filter(None, (self.series, self.instrument, repeat)))
         return (
             f"results/{self.experiment}/runs/{self.dataset}/{self.workload}/{self.strategy}/"
             f"{self.layout}/{self.variant}/{self.network}/{last}"
@@ -53,16 +53,16 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Rung:
     """Two configurations timed in turns: neighbours on a ladder, or its two ends.
 
-    `rung` counts the pairs of neighbours from 1 and is None for the ends. `before` and `after` are
+    `number` counts the rungs from 1 and is None for the ends. `before` and `after` are
     strategy, layout, variant and network. For neighbours, `change` says what differs.
     """
 
     name: str
     ladder: str
-    rung: int | None
+    number: int | None
     before: Configuration
     after: Configuration
     change: str | None
@@ -70,7 +70,7 @@ class Pair:
 
 def where_listed(run: Run) -> str:
     """Return the key of the settings under which a run is listed, for messages."""
-    in_ladder = run.pair not in (None, AGAIN)
+    in_ladder = run.series not in (None, DUPLICATE)
     return f"{'ladders' if in_ladder else 'configurations'}: {run.strategy}"
 
 
@@ -83,8 +83,8 @@ def is_compared(run: Run) -> bool:
     return WORKLOADS[run.workload].kind != "fit"
 
 
-def configuration_of(rung: dict) -> Configuration:
-    """Return the configuration of a rung; one node uses no network."""
-    several = Layout.parse(rung["layout"]).nodes > 1
-    network = rung["network"] if several else NATIVE
-    return Configuration(rung["strategy"], rung["layout"], rung["variant"], network)
+def configuration_of(place: dict) -> Configuration:
+    """Return the configuration of a place on a ladder; one node uses no network."""
+    several = Layout.parse(place["layout"]).nodes > 1
+    network = place["network"] if several else NATIVE
+    return Configuration(place["strategy"], place["layout"], place["variant"], network)

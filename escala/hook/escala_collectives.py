@@ -124,7 +124,7 @@ def seconds(call):
     return time.perf_counter() - before
 
 
-def beside(call, rank, ranks, meet):
+def alongside(call, rank, ranks, meet):
     """Return the time of a piece while all ranks do it, divided by its time of one at a time."""
     ratios = []
     for _ in range(ROUNDS):
@@ -150,7 +150,7 @@ def main():
         found = [seconds(call) for _ in range(max(5, min(CALLS, BYTES // size)))]
         told["allreduce_%d" % size] = statistics.median(found)
     told.update(
-        ("beside_" + name, beside(call, rank, ranks, meet)) for name, call in pieces().items()
+        ("beside_" + name, alongside(call, rank, ranks, meet)) for name, call in pieces().items()
     )
     meet()
     if rank == 0:

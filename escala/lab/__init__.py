@@ -1,4 +1,4 @@
-"""Emulate a SLURM cluster on one machine, with links of a chosen rate between its nodes.
+"""Emulate a SLURM cluster on one machine, with links of a selected rate between its nodes.
 
 Every node is a network namespace with an address and a host name of its own and a `slurmd` that is
 pinned to the node's cores. A bridge joins the nodes and the scheduler, which runs alongside them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from escala.data import Kind
 from escala.workloads import WORKLOADS
 
-#: The file with the errors by length, beside a run's model.
+#: The file with the errors by length, alongside a run's model.
 LENGTH_ERRORS = "length_errors.json"
 
 

@@ -70,7 +70,7 @@ class Probe:
 
     #: The name of its module's file, with `-` for `_`.
     name: ClassVar[str]
-    #: The place of the probe: in each `rank`; beside the ranks of each `node`, in a process that
+    #: The place of the probe: in each `rank`; alongside the ranks of each `node`, in a process that
     #: runs `program`; or once for the whole `run`, in an existing process.
     scope: ClassVar[Literal["rank", "node", "run"]]
     #: How the workloads are trained whose runs it can capture (`escala.workloads`).
@@ -80,7 +80,7 @@ class Probe:
     #: JSON Schema of the result of `read`, which `run.json` holds under the probe's name, null in
     #: other runs; None for a probe that leaves only files.
     result: ClassVar[dict | None] = None
-    #: Files that it may leave beside `run.json`.
+    #: Files that it may leave alongside `run.json`.
     products: ClassVar[tuple[str, ...]] = ()
     #: Patterns of files in `ranks/` that are removed when the run has ended.
     temporary: ClassVar[tuple[str, ...]] = ()
@@ -116,7 +116,7 @@ class Probe:
         return {}
 
     def program(self, interface: str) -> list[str]:
-        """Return the command to start on each node beside its ranks, for a probe of `scope` node.
+        """Return the command to start on each node next to its ranks, for a probe of `scope` node.
 
         It should end when the ranks have ended; otherwise it is stopped then. It has the
         environment of the ranks, and its output goes to `{name}.log`.
@@ -155,7 +155,7 @@ def section(description: str, *, enabled: bool, **settings: dict) -> dict:
     description : description of its runs, for the reference page of the configuration.
     enabled : whether an experiment without this key includes its runs.
     settings : JSON Schema of each further key, with a description and a default. A key without a
-        default may be absent. `of_run: false` beside them declares that the key determines no run,
+        default may be absent. `of_run: false` next to them declares that the key determines no run,
         so it is no part of a request. A probe with the key `repeats` has as many runs of each
         configuration.
     """

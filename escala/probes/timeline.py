@@ -82,7 +82,7 @@ def keep(folder: Path) -> None:
 
     Parameters
     ----------
-    folder : the run's `ranks/` folder; the products go beside it.
+    folder : the run's `ranks/` folder; the products go alongside it.
     """
     raw = folder / RAW_TIMELINE
     if raw.exists():

@@ -23,7 +23,7 @@ from escala.record.disturbance import attempt, earlier, is_disturbed
 
 #: Environment variable: how many times a disturbed run is measured again, and the default.
 VARIABLE, TIMES = "ESCALA_MEASURE_DISTURBED", 2
-#: What a run that is to be measured again leaves beside its run.json.
+#: What a run that is to be measured again leaves alongside its run.json.
 REQUEST = "again.json"
 #: The folder in a run's folder where it is measured again.
 _FOLDER = "again"
@@ -123,7 +123,7 @@ def measured_again(
 
 
 def _replace(folder: Path, output: Path, run: dict) -> None:
-    """Move what a run left in a folder beside its run.json, and write that last."""
+    """Move what a run left in a folder alongside its run.json, and write that last."""
     shutil.rmtree(folder / "sessions", ignore_errors=True)
     for path in sorted(folder.iterdir()):
         if path.name != output.name:
@@ -148,18 +148,18 @@ def _say(output: Path, run: Mapping[str, Any], text: str) -> None:
 def by_last_run(runs: Sequence[Any], position: Callable[[Any], float]) -> dict[str, list[str]]:
     """Return the runs of each repeat, in the order of execution, by the run that ends it.
 
-    The two sides of a ladder's pair are a repeat of their own.
+    The two sides of a ladder's rung are a repeat of their own.
 
     Parameters
     ----------
     runs : timing runs (`escala.experiment.Run`).
     position : returns the place of a run in the order of execution.
     """
-    from escala.experiment.runs import AGAIN
+    from escala.experiment.runs import DUPLICATE
 
     repeats: dict[tuple, list] = {}
     for run in runs:
-        ladder = None if run.pair in (None, AGAIN) else run.pair
+        ladder = None if run.series in (None, DUPLICATE) else run.series
         key = run.experiment, run.dataset, run.workload, ladder, run.repeat
         repeats.setdefault(key, []).append(run)
     ordered = [[run.file for run in sorted(each, key=position)] for each in repeats.values()]

@@ -105,7 +105,7 @@ def _scored(plan: Plan, arrays: Arrays, predictions: np.ndarray) -> dict:
 
 
 def _keep_model(plan: Plan, description: dict, folder: Path, weights_sha256: str) -> None:
-    """Move the model that rank 0 saved, if any, beside run.json, and describe it there."""
+    """Move the model that rank 0 saved, if any, alongside run.json, and describe it there."""
     saved = folder / models.WEIGHTS
     if saved.exists():
         settle(saved, folder.parent / saved.name)

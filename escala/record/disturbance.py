@@ -10,7 +10,7 @@ seconds.
 
 A run is disturbed if one of them exceeds `THRESHOLD_CORES` by more than the kernel's counts may be
 wrong. It counts in hundredths of a second, and looks only at each tick at what a core does. The
-time of the run decides nothing. Page faults that read from a disk and pressure are recorded beside
+time of the run decides nothing. Page faults that read from a disk and pressure are recorded next to
 them; a run causes them itself, so they do not decide.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 from escala.core import load
 from escala.core.load import TICK_SECONDS
 
-#: The services of an idle machine take less, and a program that computes beside a run more: even
+#: The services of an idle machine take less, and a program that computes alongside a run more: even
 #: where it shares each core with several threads of the run.
 THRESHOLD_CORES = 0.1
 

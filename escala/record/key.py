@@ -33,7 +33,7 @@ PACKAGES = ("openmpi", "keras")
 RECORD = 1
 
 
-def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
+def selected(workload: str, strategy: str, probe: str | None) -> list[str]:
     """Return the modules that decide a run besides `CODE`: those it picks by name, and `AROUND`.
 
     Parameters
@@ -57,7 +57,7 @@ def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
 
 def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
     """Return one digest, in hexadecimal, of the code that a measurement runs."""
-    return code_digest(CODE, chosen=chosen(workload, strategy, probe))
+    return code_digest(CODE, selected=selected(workload, strategy, probe))
 
 
 def request_sha256(request: dict) -> str:
@@ -70,7 +70,7 @@ def request_sha256(request: dict) -> str:
 def work(request: dict) -> store.Work:
     """Return what distinguishes the measurement of a request from others of its split."""
     names = request["workload"], request["strategy"], request["instrument"]
-    return store.Work(_determining(request) | {"record": RECORD}, chosen(*names))
+    return store.Work(_determining(request) | {"record": RECORD}, selected(*names))
 
 
 def _determining(request: dict) -> dict:

@@ -35,7 +35,7 @@ from escala.workloads import models
 
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"
-#: What a run may leave beside its run.json, and what it takes away from `ranks/` in the end.
+#: What a run may leave alongside its run.json, and what it takes away from `ranks/` in the end.
 PRODUCTS = (
     PREDICTIONS,
     *models.FILES,
@@ -72,7 +72,7 @@ def measure(
         `train` puts them together.
     data : folder of the split to train on.
     output : the `run.json` to write; the folder it stands in belongs to the run. A run that ends
-        ok leaves what is predicted for every row of the test side in `predictions.npy` beside it,
+        ok leaves what is predicted for every row of the test side in `predictions.npy` next to it,
         in their order, and its model if that is to be kept.
     turn : the run's place in its repeat (`escala.experiment.Experiment.turn`). It is recorded, and
         determines nothing.

@@ -10,7 +10,7 @@ from escala.core.files import atomic
 
 
 def keep_older(output: Path, measurements: Iterable[bytes]) -> set[str]:
-    """Put measurements of a run from the store beside its run.json; return their sessions.
+    """Put measurements of a run from the store alongside its run.json; return their sessions.
 
     So a run that is served, or measured again, keeps the matches that it had in these sessions.
     """

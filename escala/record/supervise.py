@@ -37,7 +37,7 @@ def supervise(
     Parameters
     ----------
     plan : the run's knobs, and the place of each process.
-    launch_choice : the launcher and the nodes, chosen before anything is started.
+    launch_choice : the launcher and the nodes, selected before anything is started.
     folder : the ranks' folder, which holds `plan.json` and gets the logs.
 
     Returns
@@ -96,7 +96,7 @@ class _Progress:
     """Show rank 0's log messages on the terminal."""
 
     def __init__(self, log: Path, request: dict):
-        names = [request[name] for name in ("workload", "strategy", "layout", "variant", "pair")]
+        names = [request[name] for name in ("workload", "strategy", "layout", "variant", "series")]
         last = request["instrument"] or f"rep{request['repeat']}"
         self._log, self._title, self._offset = log, " ".join(filter(None, [*names, last])), 0
 

@@ -39,7 +39,7 @@ def serve_or_write(
     text: Callable[[dict[str, pd.DataFrame]], str],
     *,
     code: str,
-    chosen: Collection[str] = (),
+    selected: Collection[str] = (),
     inputs: Mapping[str, Path] | None = None,
 ) -> None:
     """Take a document from the store, or write it.
@@ -48,7 +48,7 @@ def serve_or_write(
     ----------
     step : the name of the document.
     text : gives its text from the tables of `escala.report.tables`, and imports what it needs.
-    code, chosen : the script, and modules that it reads as files, as in
+    code, selected : the script, and modules that it reads as files, as in
         `escala.cache.store.get_or_compute`.
     inputs : files that it reads besides the tables, by name.
     """
@@ -62,7 +62,7 @@ def serve_or_write(
     cli.serve_or_make(
         step,
         code=code,
-        chosen=chosen,
+        selected=selected,
         inputs={"tables": arguments.tables, **(inputs or {})},
         parameters={
             "experiment": arguments.experiment,

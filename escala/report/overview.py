@@ -26,10 +26,10 @@ def explanation(tables: Tables) -> str:
     return (
         f"Training time is that of {spent}. In brackets: 95 % intervals, "
         f"or the range where there are fewer than {VALUES_FOR_INTERVAL} runs. That of a ratio "
-        "holds for this one comparison, in the sessions of its pairs. The answer is the best of "
+        "holds for this one comparison, in the sessions of its matches. The answer is the best of "
         "several configurations: its interval is wider, because it holds for all of them together. "
         "The verdict is on the ratio to the main reference. What it could have seen is the "
-        "smallest saving that its pairs would have told from none. Efficiency is the speed-up "
+        "smallest saving that its matches would have told from none. Efficiency is the speed-up "
         "divided by the quotient of the cores of both configurations. Time to accuracy is "
         "training time; > means not reached."
         + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."

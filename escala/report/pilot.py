@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from escala.analysis.statistics import deviation
-from escala.analysis.verdicts import pairs_needed
+from escala.analysis.verdicts import matches_needed
 from escala.record.comparable import Matched
 from escala.report.tables.base import Evidence, named, ratios, reference_columns
 from escala.report.tables.speedup import Comparison, comparisons
@@ -18,8 +18,8 @@ FORMAT = 1
 _NO_LIMIT = 10**9
 
 
-def plan(evidence: Evidence, pairs: Mapping[str, Any]) -> dict:
-    """Return the content of `pairs.json`.
+def plan(evidence: Evidence, asked: Mapping[str, Any]) -> dict:
+    """Return the content of `pilot.json`.
 
     One number holds for all configurations, because their repeats take turns: the largest that a
     ratio to a reference needs.
@@ -27,23 +27,23 @@ def plan(evidence: Evidence, pairs: Mapping[str, Any]) -> dict:
     Parameters
     ----------
     evidence : the runs of the pilot.
-    pairs : `half_width`, `pilot` and `at_most` of the experiment.
+    asked : `half_width`, `repeats` and `at_most` of the experiment.
 
     Returns
     -------
-    `pairs` is the number of repeats, those of the pilot included. In `comparisons`, `deviation` is
+    `repeats` is the number of them, those of the pilot included. In `comparisons`, `deviation` is
     the standard deviation of the logarithms of a pilot's ratios, and `needed` the matches that the
     rule requires. Both are None with fewer than two ratios.
     """
-    half_width = float(pairs["half_width"].rstrip("% ")) / 100
+    half_width = float(asked["half_width"].rstrip("% ")) / 100
     found = [_compared(each, half_width) for each in comparisons(evidence)]
-    most = max([pairs["pilot"], *(row["needed"] for row in found if row["needed"])])
+    most = max([asked["repeats"], *(row["needed"] for row in found if row["needed"])])
     return {
         "format": FORMAT,
         "half_width": half_width,
-        "pilot": pairs["pilot"],
-        "at_most": pairs["at_most"],
-        "pairs": min(most, pairs["at_most"]),
+        "pilot": asked["repeats"],
+        "at_most": asked["at_most"],
+        "repeats": min(most, asked["at_most"]),
         "comparisons": found,
     }
 
@@ -57,7 +57,7 @@ def _compared(comparison: Comparison, half_width: float) -> dict:
     return {
         **named(comparison.names),
         **reference_columns(comparison.number, comparison.reference),
-        "pilot_pairs": len(found),
+        "pilot_matches": len(found),
         "deviation": deviation(np.log(found)),
-        "needed": pairs_needed(found, half_width, _NO_LIMIT) if enough else None,
+        "needed": matches_needed(found, half_width, _NO_LIMIT) if enough else None,
     }

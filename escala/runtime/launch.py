@@ -1,6 +1,6 @@
 """Start the processes of a run: on this machine, by `mpirun`, or by SLURM's `srun`.
 
-| launcher | chosen by `auto` for |
+| launcher | selected by `auto` for |
 |---|---|
 | `local` | one node, no MPI |
 | `mpirun` | one node and MPI; several nodes if `srun` does not work with Open MPI |
@@ -81,8 +81,8 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
     ports = processes_per_node(layout, strategy) + EXTRA_PORTS
     if layout.nodes == 1 and asked != SRUN:
         require_host_of_allocation()
-        chosen = MPIRUN if strategy.meets_by == "mpi" else LOCAL
-        return Launch(chosen if asked == "auto" else asked, [describe(LOOPBACK, ports)], None)
+        selected = MPIRUN if strategy.meets_by == "mpi" else LOCAL
+        return Launch(selected if asked == "auto" else asked, [describe(LOOPBACK, ports)], None)
     job = _allocation()
     if job is None or not shutil.which("srun"):
         remedy = "or run through SLURM: snakemake --profile profiles/slurm"
@@ -91,8 +91,8 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
             raise InputError("layout", str(layout), reason, f"use a layout 1xN, {remedy}")
         raise InputError("launcher", asked, "needs a SLURM allocation", f"use auto, {remedy}")
     nodes, world = _ask_nodes(job, layout, interface, ports, strategy.meets_by == "mpi")
-    chosen = SRUN if strategy.meets_by != "mpi" or world == layout.nodes else MPIRUN
-    return Launch(chosen if asked == "auto" else asked, nodes, job)
+    selected = SRUN if strategy.meets_by != "mpi" or world == layout.nodes else MPIRUN
+    return Launch(selected if asked == "auto" else asked, nodes, job)
 
 
 def require_host_of_allocation() -> None:

@@ -1,6 +1,6 @@
 """The knobs of a variant: their declarations, and who reads them.
 
-Knobs are declared in YAML files beside the strategies, and in the `workload.yaml` of the workload
+Knobs are declared in YAML files next to the strategies, and in the `workload.yaml` of the workload
 that reads them. A file here holds
 
 `read_by`

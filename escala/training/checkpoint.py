@@ -1,6 +1,6 @@
 """Checkpoints: the state of a run after an epoch, from which the run resumes.
 
-The folder `checkpoint/` beside `run.json` holds one `epoch{n}/`, and `latest.json` with its name
+The folder `checkpoint/` alongside `run.json` holds one `epoch{n}/`, and `latest.json` with its name
 and the digests of its files. So a run never resumes from an incomplete or damaged checkpoint.
 """
 

@@ -18,7 +18,7 @@ ROWS, PARAMETERS = "rows", "parameters"
 EVENTS = (BEGIN, STEP, EPOCH, SCORE)
 #: How the steps of a program are known.
 HOOK, OUTPUT, WHOLE = "hook", "output", "whole run"
-#: Before the name of a score whose best value is told beside the last.
+#: Before the name of a score whose best value is told alongside the last.
 BEST = "best_"
 #: Numbers of a mark that are no scores.
 _COUNTS = {ROWS, EPOCH, STEP}

@@ -34,7 +34,7 @@ BY_KIND = {
 }
 #: Errors of Python and of frameworks that tell that memory does not suffice.
 OUT_OF_MEMORY = {"MemoryError", "ResourceExhaustedError", "OutOfMemoryError"}
-#: Folder beside the plan for files that are not needed after the run.
+#: Folder alongside the plan for files that are not needed after the run.
 SCRATCH = "scratch"
 
 

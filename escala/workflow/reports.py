@@ -31,7 +31,7 @@ def figure_names(e: Experiment) -> list[str]:
         "comparisons": any(e.references_of(run) for run in e.runs),
         "several nodes": max(_nodes(e.runs), default=1) > 1,
         "resources by nodes": len(_nodes(e.probed("resources"))) > 1,
-        "ladders": bool(e.pairs),
+        "ladders": bool(e.rungs),
         **{probe: bool(e.probed(probe)) for probe in PROBES},
     }
     return [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
@@ -90,9 +90,9 @@ class Reports:
         return [file] if Path(file).exists() else []
 
     def pilot(self, wildcards: Wildcards) -> list[str]:
-        """Return the number of pairs of an experiment with its pilot, if it has one."""
-        has = "pairs" in self._study.experiment(wildcards).settings
-        return [f"results/{wildcards.experiment}/pairs.json"] if has else []
+        """Return the number of repeats of an experiment with its pilot, if it has one."""
+        has = "pilot" in self._study.experiment(wildcards).settings
+        return [f"results/{wildcards.experiment}/pilot.json"] if has else []
 
     def tested_split(self, wildcards: Wildcards) -> str | list[str]:
         """Return the description of the split that a run was tested on, if a figure shows rows."""

@@ -51,7 +51,7 @@ class Session:
 
     def _pilots(self) -> list[Experiment]:
         """Return the experiments of this call whose number of repeats is not known yet."""
-        jobs = internals.jobs(self._workflow.dag, "pairs", needed=True)
+        jobs = internals.jobs(self._workflow.dag, "pilot", needed=True)
         return [self._study.named(job.wildcards.experiment) for job in jobs]
 
     def runs_to_estimate(self) -> list[Run]:
@@ -122,7 +122,7 @@ class Session:
             ]
             print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
         for e in self._pilots():
-            most = e.settings["pairs"]["at_most"]
+            most = e.settings["pilot"]["at_most"]
             print(f"{e.name}: a pilot decides on the repeats; the estimates are those of {most}.")
         with chdir(self._folder):
             print(estimate.sentence(self.runs_to_estimate(), self._study.named), flush=True)

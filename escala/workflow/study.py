@@ -97,14 +97,14 @@ class Study:
         """Return the run that a job's wildcards name; the experiment must contain it."""
         instrument, _, repeat = getattr(wildcards, "instrument", "").partition(".")
         repeat = repeat or getattr(wildcards, "repeat", "")
-        pair, _, number = repeat.rpartition(".")
+        series, _, number = repeat.rpartition(".")
         names = ("dataset", "workload", "strategy", "layout", "variant", "network")
         with shown():
             return self.experiment(wildcards).largest.run(
                 *(getattr(wildcards, name) for name in names),
                 int(number.removeprefix("rep")) if repeat else None,
                 instrument or None,
-                pair or None,
+                series or None,
             )
 
     def split(self, wildcards: Wildcards) -> str:

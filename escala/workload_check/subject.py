@@ -139,7 +139,7 @@ class Subject:
         """Return the request of a run, as that of an experiment."""
         return {
             "experiment": "check", "dataset": DATASET, "workload": NAME, "strategy": strategy,
-            "layout": layout, "variant": "plain", "network": "native", "repeat": 1, "pair": None,
+            "layout": layout, "variant": "plain", "network": "native", "repeat": 1, "series": None,
             "instrument": None, "training": self.settings, "knobs": {},
             "link": {"interface": None, "rate": None}, "launcher": "auto", "oversubscribe": True,
             "max_steps": None, "probe_settings": None,

@@ -72,7 +72,7 @@ It may also offer, together, for scores that are functions of sums over rows:
 `scores_of(sums)`
     the scores, finite numbers by name, from the sums over rows, float64 (n,). With `validate`, the
     counts are summed over the rows of all ranks after each epoch, and these scores are recorded
-    beside those of `row_scores`, which have other names.
+    alongside those of `row_scores`, which have other names.
 
 and, for the table of predictions for a user's own data,
 

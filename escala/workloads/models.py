@@ -104,7 +104,7 @@ def describe(
     data: dict,
     weights_sha256: str,
 ) -> None:
-    """Write `model.json` beside a model's weights: all that is needed to build the model again.
+    """Write `model.json` alongside a model's weights: all that is needed to build the model again.
 
     Parameters
     ----------

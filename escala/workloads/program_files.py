@@ -127,7 +127,7 @@ def _tracked(folder: Path) -> list[Path] | None:
 
 
 def _is_experiment(path: Path) -> bool:
-    """Return whether a file is an experiment of this project, which may stand beside a program."""
+    """Return whether a file is an experiment of this project, which may stand next to a program."""
     if path.suffix not in (".yaml", ".yml"):
         return False
     with suppress(OSError):

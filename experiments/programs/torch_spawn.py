@@ -42,12 +42,12 @@ def train(rank, port, args):
         order = torch.randperm(len(x))
         total = 0.0
         for start in range(0, len(x), per_process):
-            chosen = order[start : start + per_process]
+            selected = order[start : start + per_process]
             optimizer.zero_grad()
-            loss = nn.functional.mse_loss(model(x[chosen]), y[chosen])
+            loss = nn.functional.mse_loss(model(x[selected]), y[selected])
             loss.backward()
             optimizer.step()
-            total += loss.item() * len(chosen)
+            total += loss.item() * len(selected)
         if rank == 0:
             print(f"Epoch {epoch + 1}/{args.epochs} - loss {total / len(x):.4f}")
     dist.destroy_process_group()

@@ -47,7 +47,7 @@ named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dat
 run_of, split_of, module_of = STUDY.run, STUDY.split, STUDY.module
 of_settings, whole_machine_for_one = STUDY.settings_result, TRAINING.threads_of_one
 
-# A ladder's pair has its name before the repeat: forward-2.rep1. So has a probe with repeats, and
+# A ladder's rung has its name before the repeat: forward-2.rep1. So has a probe with repeats, and
 # then the name of the run is energy.rep1.
 PROBE_NAMES = "|".join(PROBES)
 REPEATS = rf"((?!({PROBE_NAMES})\.)[A-Za-z0-9][A-Za-z0-9_-]*\.)?rep[1-9]\d*"
@@ -76,22 +76,22 @@ CONFIGURATION_LOGS = f"results/{{experiment}}/logs/runs/{NAMES}"
 
 
 @cache
-def code(module, *chosen):
+def code(module, *selected):
     """Return a digest of the code that a script reaches: if it changes, the job runs again."""
-    return code_digest(module, chosen=chosen)
+    return code_digest(module, selected=selected)
 
 
 def measured(e):
     """Return an experiment with the number of repeats that follows from its pilot, if it has one."""
-    if "pairs" not in e.settings:
+    if "pilot" not in e.settings:
         return e
-    file = checkpoints.pairs.get(experiment=e.name).output[0]
-    return e.with_repeats(read_json(Path(file))["pairs"])
+    file = checkpoints.pilot.get(experiment=e.name).output[0]
+    return e.with_repeats(read_json(Path(file))["repeats"])
 
 
 def timed_files(e):
     """Return the files of all timing runs of an experiment, after its pilot if it has one."""
-    return measured(e).run_files() + measured(e).paired_files()
+    return measured(e).run_files() + measured(e).series_files()
 
 
 atexit.register(SESSION.end_dry_run)

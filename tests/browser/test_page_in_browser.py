@@ -59,7 +59,7 @@ def page_of_failures(tmp_path_factory) -> str:
 
 
 def alone(tmp_path_factory, text: str) -> str:
-    """Write a page without any file beside it, and return its address."""
+    """Write a page without any file alongside it, and return its address."""
     path = tmp_path_factory.mktemp("lonely") / "index.html"
     path.write_text(text)
     return path.as_uri()

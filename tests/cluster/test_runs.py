@@ -98,7 +98,7 @@ def data(tmp_path_factory) -> Path:
 
 
 def prepared(data: Path, folder: Path, settings: dict) -> Experiment:
-    """Write an experiment into a folder, beside a copy of the data."""
+    """Write an experiment into a folder, alongside a copy of the data."""
     shutil.copytree(data, folder, dirs_exist_ok=True)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(settings))
     return load(folder / "experiment.yaml")

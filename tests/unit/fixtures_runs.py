@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from escala.core.files import read_json, write_json
-from escala.experiment import Pair
+from escala.experiment import Rung
 from escala.probes import timeline
 from escala.probes.resources import Resources
 from escala.record.evaluation import evaluate
@@ -229,7 +229,7 @@ class FakeExperiment:
             "format": 8, "status": status, "reason": reason, "experiment": self.name,
             "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
             "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
-            "pair": None, "instrument": None, "session": session,
+            "series": None, "instrument": None, "session": session,
             "started": "2026-01-01T00:00:00+00:00",
             "wall_seconds": train + 14.0,
             "ranks": {
@@ -499,8 +499,8 @@ def twice(root: Path, slower: float = 0.0) -> tuple[FakeExperiment, list[Path]]:
         cells = [next(p for p in experiment.runs if p.match(f"{name}/*/*/*/rep{repeat}/*"))
                  for name in names]  # fmt: skip
         seconds = [5.0 + 0.01 * (repeat % 3), 3.0 + 0.02 * (repeat % 4), 4.9]
-        cells.append(cells[0].parent.with_name(f"again.rep{repeat}") / "run.json")
-        write_json(cells[-1], read_json(cells[0]) | {"pair": "again"})
+        cells.append(cells[0].parent.with_name(f"duplicate.rep{repeat}") / "run.json")
+        write_json(cells[-1], read_json(cells[0]) | {"series": "duplicate"})
         seconds.append(ratio * seconds[0])
         for place, (path, each) in enumerate(zip(cells, seconds, strict=True)):
             number = (repeat - 1) * len(cells) + place
@@ -513,7 +513,7 @@ def twice(root: Path, slower: float = 0.0) -> tuple[FakeExperiment, list[Path]]:
 
 
 def with_fits(root: Path, repeats: int = 3, **keywords) -> FakeExperiment:
-    """Return the default experiment with the workloads fitted at once beside it."""
+    """Return the default experiment with the workloads fitted at once alongside it."""
     return (
         three_configurations(root, repeats, **keywords)
         .add("single", "1x1", 0.4, repeats, accuracy=0.97, workload="kmer-logreg")
@@ -544,7 +544,7 @@ def sampled(root: Path) -> list[Path]:
     return [good, bad]
 
 
-#: Of the pairs that `laddered` makes: before, after, and how their seconds are to each other.
+#: Of the matches that `laddered` makes: before, after, and how their seconds are to each other.
 RATIOS = {
     "way-1": ("slow", "slower", 1.25),
     "way-2": ("slower", "fast", 0.4),
@@ -553,28 +553,28 @@ RATIOS = {
 
 
 def laddered(root: Path) -> tuple[FakeExperiment, list[Path], list[dict]]:
-    """Return an experiment, the runs of a ladder of three rungs, and its pairs.
+    """Return an experiment, the runs of a ladder, and its rungs.
 
-    In each pair `before` takes 8 s an epoch in the first repeat and 4 s in the second.
+    On each rung `before` takes 8 s an epoch in the first repeat and 4 s in the second.
     """
     experiment = three_configurations(root)
-    pairs, found = [], []
+    rungs, found = [], []
     for number, (name, (before, after, ratio)) in enumerate(RATIOS.items(), start=1):
         rung = number if number < len(RATIOS) else None
         places = [("horovod-mpi", "1x2", variant, "native") for variant in (before, after)]
         change = rung and f"from {before} to {after}"
-        pairs.append(vars(Pair(name, "way", rung, *places, change)))
+        rungs.append(vars(Rung(name, "way", rung, *places, change)))
         for repeat, seconds in ((1, 8.0), (2, 4.0)):
             for variant, took in ((before, seconds), (after, ratio * seconds)):
                 run = read_json(experiment.runs[3])
-                run |= {"pair": name, "repeat": repeat, "variant": variant}
+                run |= {"series": name, "repeat": repeat, "variant": variant}
                 for epoch in run["epochs"]:
                     epoch["epoch_wall_seconds"] = took
                 path = experiment.folder / "runs" / variant / f"{name}.rep{repeat}" / "run.json"
                 validate_run(run)
                 write_json(path, run)
                 found.append(path)
-    return experiment, found, pairs
+    return experiment, found, rungs
 
 
 def clocks_of_rank(rank: int, steps: int = 3, begins: float = 1000.0) -> pd.DataFrame:

@@ -59,7 +59,7 @@ def hostile(frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 
 def written(frames: dict[str, pd.DataFrame], figures: dict[str, str]) -> str:
-    """Return the page of an experiment, beside which some of its tables lie."""
+    """Return the page of an experiment, alongside which some of its tables lie."""
     files = [*(f"figures/{name}.svg" for name in figures), "tables/speedup.csv", "tables/runs.csv"]
     return page(frames, "demo", TITLE, figures, files)
 

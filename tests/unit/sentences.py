@@ -10,10 +10,10 @@ from escala.report.findings import Finding
 from escala.report.tables import TABLES
 
 WORDS, NUMBERS = 25, 2
-#: An interval, or a range, with its number of pairs. It belongs to the estimate before it.
+#: An interval, or a range, with its number of matches. It belongs to the estimate before it.
 INTERVAL = re.compile(
     r"(range |quotient )?[-+]?(\d[\d.]*|unknown)(–| to )[-+]?(\d[\d.]*|unknown)"
-    r"(, \d+ pairs(, best of \d+)?)?"
+    r"(, \d+ matches(, best of \d+)?)?"
 )
 NUMBER = re.compile(r"\d[\d.]*(–\d[\d.]*)?")
 

@@ -103,8 +103,8 @@ def advice(of=EXACT, configurations=PLANS, memory=None, speedups=(), **question)
     return found, answer
 
 
-def chosen(answer: dict) -> str:
-    return answer["chosen"]["layout"]
+def selected(answer: dict) -> str:
+    return answer["selected"]["layout"]
 
 
 def option(answer: dict, layout: str) -> dict:
@@ -120,7 +120,7 @@ def test_where_it_pays_the_fastest_is_advised_with_its_ratio():
     expected = min(plans_of, key=lambda each: seconds(plans_of[each]))
     ratio = seconds(plans_of[expected]) / seconds(BASELINE)
     assert ratio < RATIO
-    assert answer["distribute"] and chosen(answer) == expected
+    assert answer["distribute"] and selected(answer) == expected
     best = option(answer, expected)
     assert best["ratio"]["estimate"] == pytest.approx(ratio)
     assert best["speedup"]["estimate"] == pytest.approx(1 / ratio)
@@ -143,7 +143,7 @@ def test_where_it_pays_the_fastest_is_advised_with_its_ratio():
 def test_over_a_slow_link_it_is_advised_against_and_what_would_pay_is_named():
     configurations = described(planned("2x1", "slow"))
     found, answer = advice(SLOW, configurations)
-    assert not answer["distribute"] and chosen(answer) == "1x1"
+    assert not answer["distribute"] and selected(answer) == "1x1"
     assert answer["answer"].startswith("Do not distribute this: use single 1x1 tuned. No ")
     [bandwidth] = [each for each in answer["changes"] if each["change"] == BANDWIDTH]
     assert bandwidth["saves"] and bandwidth["value"] > SLOW_LINK
@@ -179,20 +179,20 @@ def test_a_deadline_decides_between_fewest_core_hours_and_enough_of_them():
     one, two = (option(free, each)["job_seconds"]["high"] for each in ("1x1", "1x2"))
     assert two < one
     late = advice(goal=DEADLINE, limits=Limits(seconds=1.01 * one))[1]
-    assert chosen(late) == "1x1" and not late["distribute"]
+    assert selected(late) == "1x1" and not late["distribute"]
     between = Limits(seconds=(one + two) / 2)
     found, answer = advice(goal=DEADLINE, limits=between)
-    assert chosen(answer) in ("1x2", "2x1") and answer["distribute"]
+    assert selected(answer) in ("1x2", "2x1") and answer["distribute"]
     assert "single 1x1 tuned may take" in answer["answer"]
     assert "counts from the start of the job" in "\n".join(text.lines(found))
     found, none = advice(goal=DEADLINE, limits=Limits(seconds=1.0))
-    assert none["chosen"] is None and none["distribute"] is None and not none["job_script"]
+    assert none["selected"] is None and none["distribute"] is None and not none["job_script"]
     assert none["answer"].startswith("No configuration is within the limits: ")
 
 
 def test_several_ranks_never_need_fewer_core_hours_here():
     _, answer = advice(goal=CORE_HOURS)
-    assert chosen(answer) == "1x1" and not answer["distribute"]
+    assert selected(answer) == "1x1" and not answer["distribute"]
     best = option(answer, "1x1")
     # Start, steps, evaluation of the test rows, and end.
     job = 7.0 + STEPS * seconds(BASELINE) + ROWS["test"] * 1e-4 + 0.5
@@ -206,18 +206,18 @@ def test_several_ranks_never_need_fewer_core_hours_here():
 
 def test_energy_is_unavailable_unless_power_is_stated():
     found, answer = advice(goal=ENERGY)
-    assert "no power is known" in answer["unavailable"] and answer["chosen"] is None
+    assert "no power is known" in answer["unavailable"] and answer["selected"] is None
     assert answer["answer"].startswith("Unavailable: ") and not answer["job_script"]
     assert list(text.lines(found)) and list(text.markdown(found))
     # Joules of a core-hour alone have the least energy where the core-hours are least.
     _, per_core = advice(goal=ENERGY, joules_per_core_hour=36e3)
-    assert chosen(per_core) == "1x1"
+    assert selected(per_core) == "1x1"
     job = option(per_core, "1x1")["job_seconds"]["estimate"]
     assert option(per_core, "1x1")["amount"]["estimate"] == pytest.approx(10 * job)
     # A node that takes much whether its cores work or not is used as shortly as possible.
     idle = PLANS | {"power_model": {"node_watts": 200, "core_watts": 1}}
     found, answer = advice(configurations=idle, goal=ENERGY)
-    assert chosen(answer) == "1x2"
+    assert selected(answer) == "1x2"
     two = option(answer, "1x2")
     assert two["amount"]["estimate"] == pytest.approx(202 * two["job_seconds"]["estimate"])
     assert "by the power_model of the experiment" in "\n".join(text.lines(found))
@@ -225,14 +225,14 @@ def test_energy_is_unavailable_unless_power_is_stated():
 
 def test_limits_exclude_configurations():
     one_node = advice(limits=Limits(nodes=1))[1]
-    assert chosen(one_node) == "1x2"
+    assert selected(one_node) == "1x2"
     assert option(one_node, "2x1")["excluded"] == "takes 2 nodes, and 1 are allowed"
     _, one_core = advice(limits=Limits(cores=1))
-    assert chosen(one_core) == "1x1" and one_core["nearest"] is None
+    assert selected(one_core) == "1x1" and one_core["nearest"] is None
     assert "No configuration of several ranks is within the limits" in one_core["answer"]
     memory = {("small", "cnn", "tuned"): ProcessMemory(3 * 2**30, "measured in 1 run", True)}
     _, small = advice(memory=memory, limits=Limits(memory_bytes=4 * 2**30))
-    assert chosen(small) == "2x1"
+    assert selected(small) == "2x1"
     assert "6.0 GiB of memory on a node" in option(small, "1x2")["excluded"]
 
 
@@ -321,7 +321,7 @@ def test_an_advantage_that_is_not_sure_is_no_reason_to_distribute():
     assert not choice.distribute and choice.best.candidate is one
     assert choice.nearest.candidate is two
     assert choose([one, replace(two, seconds=0.5 * one.seconds)]).distribute
-    # One that is sure is chosen, also if another one has a lower median that is not.
+    # One that is sure is selected, also if another one has a lower median that is not.
     sure = replace(two, seconds=0.995 * one.seconds)
     assert choose([one, two, sure]).best.candidate is sure
     assert choose([one, two], ENERGY, power=Power(0, 1, "stated")).best.candidate is one
@@ -388,7 +388,7 @@ def parser_of_sbatch() -> argparse.ArgumentParser:
 def test_the_lines_of_the_job_script_ask_for_what_is_needed_and_the_margins(measured):
     memory = {("small", "cnn", "tuned"): ProcessMemory(10**9, "measured in 2 runs", True)}
     _, answer = advice(memory=memory if measured else None, partition="short")
-    best = option(answer, chosen(answer))
+    best = option(answer, selected(answer))
     directives = [each for each in answer["job_script"] if each.startswith("#SBATCH ")]
     asked = parser_of_sbatch().parse_args([each.removeprefix("#SBATCH ") for each in directives])
     assert (asked.nodes, asked.ntasks_per_node) == (best["nodes"], best["processes"])
@@ -417,7 +417,7 @@ def ratio(layout: str, estimate: float, low: float, high: float, verdict: str, *
         "speedup": 1 / estimate,
         "speedup_low": 1 / high,
         "speedup_high": 1 / low,
-        "pairs": 7,
+        "matches": 7,
         "verdict": verdict,
     } | others
 
@@ -427,13 +427,15 @@ def test_the_statement_has_speed_ups_with_their_intervals_and_what_was_measured(
     found, answer = advice(speedups=[measured])
     statement = answer["statement"]
     two = option(answer, "1x2")
-    expected = {"estimate": 1.5, "low": 1.4, "high": 1.6, "pairs": 7}
+    expected = {"estimate": 1.5, "low": 1.4, "high": 1.6, "matches": 7}
     assert two["measured_speedup"] == pytest.approx(expected)
     spread = "{estimate:.2f} ({low:.2f}–{high:.2f})".format
     assert f"| 1x2 | 2 | 2 | {spread(**two['speedup'])} | {spread(**two['efficiency'])} |" in (
         statement
     )
-    assert "| 1x2 | 2 | 2 | 1.50 (1.40–1.60) | 0.75 (0.70–0.80) | measured, 7 pairs |" in statement
+    assert (
+        "| 1x2 | 2 | 2 | 1.50 (1.40–1.60) | 0.75 (0.70–0.80) | measured, 7 matches |" in statement
+    )
     assert "calibrated with 5 repeats on Old with 2 cores per node" in statement
     assert f"has {PLAN.rows} rows" in statement
     assert statement in "\n".join(text.markdown(found))
@@ -446,12 +448,12 @@ def test_the_statement_has_speed_ups_with_their_intervals_and_what_was_measured(
 
 
 def test_a_measured_ratio_counts_before_a_prediction():
-    """As in the lab: predicted and advised 0.56, beside a measured 0.76 (0.69–1.16)."""
+    """As in the lab: predicted and advised 0.56, alongside a measured 0.76 (0.69–1.16)."""
     _, before = advice()
     assert before["distribute"]
     undecided = [ratio(each, 0.76, 0.69, 1.16, "not distinguishable") for each in ("1x2", "2x1")]
     found, answer = advice(speedups=undecided)
-    assert not answer["distribute"] and chosen(answer) == "1x1"
+    assert not answer["distribute"] and selected(answer) == "1x1"
     two = option(answer, "1x2")
     assert two["basis"] == "measured" and two["contradiction"]
     assert [two["ratio"][end] for end in ("estimate", "low", "high")] == pytest.approx(
@@ -472,7 +474,7 @@ def test_the_verdict_decides_and_not_the_interval_alone():
                                  for each in ("1x2", "2x1")])  # fmt: skip
     assert not answer["distribute"]
     _, answer = advice(speedups=[ratio("1x2", 0.97, 0.95, 0.99, "faster")], limits=Limits(nodes=1))
-    assert chosen(answer) == "1x2" and "measured, 7 pairs" in answer["answer"]
+    assert selected(answer) == "1x2" and "measured, 7 matches" in answer["answer"]
 
 
 @pytest.mark.parametrize(
@@ -482,7 +484,7 @@ def test_the_verdict_decides_and_not_the_interval_alone():
         {"best_of": 9, "best_low": None, "best_high": None, "best_verdict": "no verdict"},
         {
             "best_of": 2, "best_low": 0.65, "best_high": 0.9, "best_verdict": "faster",
-            "sessions_judged": 3, "sessions_pairs": 21,
+            "sessions_judged": 3, "sessions_matches": 21,
             "sessions_ratio": 0.8, "sessions_ratio_low": 0.7, "sessions_ratio_high": 0.99,
             "sessions_verdict": "faster", "best_sessions_low": 0.6, "best_sessions_high": 1.2,
             "best_sessions_verdict": "not distinguishable",
@@ -493,7 +495,7 @@ def test_the_verdict_decides_and_not_the_interval_alone():
 def test_advice_is_by_the_comparison_that_the_page_answers_with(judged):
     rows = [ratio(each, 0.75, 0.7, 0.8, "faster", **judged) for each in ("1x2", "2x1")]
     _, answer = advice(speedups=rows)
-    assert not answer["distribute"] and chosen(answer) == "1x1"
+    assert not answer["distribute"] and selected(answer) == "1x1"
     assert option(answer, "1x2")["measured_ratio"]["verdict"] == (
         judged.get("best_sessions_verdict") or judged["best_verdict"]
     )
@@ -501,13 +503,13 @@ def test_advice_is_by_the_comparison_that_the_page_answers_with(judged):
 
 def test_an_extrapolated_prediction_does_not_beat_what_was_measured_to_pay():
     _, before = advice(configurations=described(planned("1x2"), planned("4x1")))
-    assert chosen(before) == "4x1" and option(before, "4x1")["basis"] == "extrapolated"
+    assert selected(before) == "4x1" and option(before, "4x1")["basis"] == "extrapolated"
     predicted = option(before, "1x2")["ratio"]["estimate"]
     measured = ratio("1x2", predicted, 0.99 * predicted, 1.01 * predicted, "faster")
     found, answer = advice(
         configurations=described(planned("1x2"), planned("4x1")), speedups=[measured]
     )
-    assert chosen(answer) == "1x2" and answer["passed_over"]["layout"] == "4x1"
+    assert selected(answer) == "1x2" and answer["passed_over"]["layout"] == "4x1"
     assert not option(answer, "1x2")["contradiction"]
     assert "4x1 tuned is predicted with less" in "\n".join(text.lines(found))
 

@@ -27,8 +27,8 @@ def asked(**changes) -> Scenario:
     return Scenario("which", "small.yaml", ("tuned",), **changes)
 
 
-def answer(chosen: Configuration | None, unavailable: str | None = None) -> dict:
-    return {"chosen": chosen and chosen._asdict(), "unavailable": unavailable}
+def answer(selected: Configuration | None, unavailable: str | None = None) -> dict:
+    return {"selected": selected and selected._asdict(), "unavailable": unavailable}
 
 
 def amounts(names: Configuration, values: list[float], excluded: str | None = None) -> Measured:
@@ -62,7 +62,7 @@ def test_the_regret_is_the_median_ratio_of_pairs():
     own = amounts(TWO, [3.0, 1.5, 6.0, 1.2, 1.5, 1.5, 9.0])
     best = amounts(ONE, [2.0, 1.0, 4.0, 1.0, 1.0, 1.0])
     found = benchmark.judged(asked(), answer(TWO), [best, own])
-    assert (found.pairs, found.ratio.estimate) == (6, pytest.approx(1.5))
+    assert (found.matches, found.ratio.estimate) == (6, pytest.approx(1.5))
     assert found.best is best
 
 
@@ -111,7 +111,7 @@ def test_a_scenario_is_advised_without_its_runs_and_judged_by_them(results, two,
     measure(folder, settings, one=3.0, two=two)
     found = benchmark.outcome(Scenario("least time", str(file), ("tuned",)), folder, draws=20)
     assert found.advised == TWO and found.answer["distribute"]
-    assert (found.verdict, found.pairs) == (verdict, 8)
+    assert (found.verdict, found.matches) == (verdict, 8)
     assert found.ratio.estimate == pytest.approx(max(two / 3.0, 1.0), rel=0.1)
     cells = benchmark._cells(found)
     assert cells[0] == "least time" and cells[-1] == verdict and f"`{TWO}`" in cells

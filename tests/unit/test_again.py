@@ -154,12 +154,12 @@ def test_the_number_of_times_is_the_users(output, monkeypatch):
 
 def test_each_repeat_of_each_task_and_pair_ends_with_its_last_run():
     def of(name: str, place: int, **changes: object) -> SimpleNamespace:
-        fields = {"experiment": "e", "dataset": "d", "workload": "w", "pair": None, "repeat": 1}
+        fields = {"experiment": "e", "dataset": "d", "workload": "w", "series": None, "repeat": 1}
         return SimpleNamespace(file=name, place=place, **(fields | changes))
 
     runs = [
-        of("b", 2), of("a", 1), of("again", 3, pair="again"), of("c", 4, repeat=2),
-        of("other", 0, workload="v"), of("after", 9, pair="x-1"), of("before", 8, pair="x-1"),
+        of("b", 2), of("a", 1), of("again", 3, series="duplicate"), of("c", 4, repeat=2),
+        of("other", 0, workload="v"), of("after", 9, series="x-1"), of("before", 8, series="x-1"),
     ]  # fmt: skip
     assert again.by_last_run(runs, lambda each: each.place) == {
         "again": ["a", "b", "again"],

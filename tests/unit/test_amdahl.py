@@ -96,7 +96,7 @@ def test_what_a_record_lacks_is_missing_and_not_0(experiment):
     assert found.loc["1x2", "serial_fraction"] > 0
     of_four = found.loc["1x4"]
     assert of_four[["speedup", "serial_fraction", "undivided_share"]].isna().all()
-    assert (of_four["pairs"], of_four["kind"]) == (0, "unavailable")
+    assert (of_four["matches"], of_four["kind"]) == (0, "unavailable")
     assert "a part of a run has no time" in of_four["reason"]
     assert of_four["train_speedup"] == pytest.approx(3.0)
     assert of_four["fitted_layouts"] == 1

@@ -1,4 +1,4 @@
-"""The answer and the advice follow from one choice, at the level of what it is chosen from."""
+"""The answer and the advice follow from one choice, at the level of what it is selected from."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_answer_and_advice_say_the_same(tmp_path, ratios, verdict, advice):
     assert (answer.best is not None) == (verdict == "Yes")
     if answer.best is not None:
         assert answer.best.names == answer.row.names and f"`{answer.row.label}`" in found
-    # A decided `No` beside an undecided configuration of less time names that one.
+    # A decided `No` alongside an undecided configuration of less time names that one.
     undecided = [text for text in more if text.startswith("Undecided is")]
     assert bool(undecided) == (ratios == (SLOWER, EQUAL))
 
@@ -109,7 +109,7 @@ def test_the_best_of_several_is_judged_at_a_simultaneous_level(tmp_path):
     frames = _tables(_measured(tmp_path, {"horovod-mpi": FASTER, "horovod-gloo": EQUAL}))
     first, *_ = _texts(frames, "answer")
     low, high = min(FASTER), max(FASTER)
-    assert f"in this call ({low:.2f}–{high:.2f}, 7 pairs, best of 2)" in first
+    assert f"in this call ({low:.2f}–{high:.2f}, 7 matches, best of 2)" in first
     [answer] = answers(frames)
     found, own = answer.row.headline, answer.row.on_its_own
     expected = ratio_interval(FASTER, level=0.975)
@@ -124,14 +124,14 @@ def test_too_few_matches_cannot_tell_the_best_of_many(tmp_path):
     frames = _tables(_measured(tmp_path, dict.fromkeys(STRATEGIES, FASTER)))
     answer, *more = _texts(frames, "answer")
     assert answer.startswith("No verdict on the best of five: two processes")
-    assert "Seven pairs cannot tell the best of five: at least eight are needed." in more
+    assert "Seven matches cannot tell the best of five: at least eight are needed." in more
     advice, *_ = _texts(frames, "next")
     assert advice.startswith("To tell the best of five, set `repeats` to 8 or more")
     # Each by itself has its verdict in the table.
     assert set(frames["speedup"]["verdict"]) == {"faster"}
     eight = _tables(_measured(tmp_path / "8", dict.fromkeys(STRATEGIES, (*FASTER, 0.55))))
     assert _texts(eight, "answer")[0].startswith("Yes: two processes")
-    assert "8 pairs, best of 5)" in _texts(eight, "answer")[0]
+    assert "8 matches, best of 5)" in _texts(eight, "answer")[0]
 
 
 #: Ratios of two processes in earlier sessions, by the name of the session.
@@ -157,15 +157,15 @@ def test_three_sessions_have_a_verdict_over_sessions_beside_that_of_the_call(tmp
     (row,) = frames["speedup"].itertuples()
     of_call = ratio_interval(FASTER)
     assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(of_call)
-    assert (row.pairs, row.sessions, row.sessions_judged, row.sessions_pairs) == (7, 1, 3, 21)
+    assert (row.matches, row.sessions, row.sessions_judged, row.sessions_matches) == (7, 1, 3, 21)
     expected = sessions_interval([of_call.estimate, *EARLIER.values()])
     over = (row.sessions_ratio, row.sessions_ratio_low, row.sessions_ratio_high)
     assert over == pytest.approx(expected) and row.sessions_verdict == "faster"
     first, second, *_ = _texts(frames, "answer")
-    ends = f"{expected.low:.2f}–{expected.high:.2f}, 21 pairs"
+    ends = f"{expected.low:.2f}–{expected.high:.2f}, 21 matches"
     assert first.startswith(f"Yes: two processes (`horovod-mpi 1x2`) take {expected.estimate:.2f}")
     assert f"over three sessions ({ends})" in first
-    assert "take 0.55 of the time" in second and "in this call (0.54–0.57, 7 pairs)" in second
+    assert "take 0.55 of the time" in second and "in this call (0.54–0.57, 7 matches)" in second
 
 
 def test_sessions_that_differ_leave_no_verdict_and_no_advice_to_change(tmp_path):
@@ -194,7 +194,7 @@ def test_two_sessions_or_others_that_are_not_comparable_have_none(tmp_path, sess
     _with_earlier(experiment, dict(list(EARLIER.items())[:sessions]), **changes)
     (row,) = _tables(experiment)["speedup"].itertuples()
     assert pd.isna(row.sessions_judged) and pd.isna(row.sessions_ratio)
-    assert row.pairs == 7
+    assert row.matches == 7
 
 
 def test_a_session_of_a_few_matches_does_not_count_over_sessions(tmp_path):
@@ -206,7 +206,7 @@ def test_a_session_of_a_few_matches_does_not_count_over_sessions(tmp_path):
         if path.parent.name in ("rep1", "rep2"):
             changed([path], session=later)
     (row,) = _tables(experiment)["speedup"].itertuples()
-    assert (row.pairs, row.sessions, row.sessions_judged) == (7, 2, 3)
+    assert (row.matches, row.sessions, row.sessions_judged) == (7, 2, 3)
     assert "in two calls" in _texts(_tables(experiment), "answer")[1]
 
 
@@ -216,7 +216,7 @@ def test_a_run_whose_call_ended_before_its_reference_keeps_its_older_match(tmp_p
     [alone] = [path for path in experiment.runs if {"rep3", "1x2"} <= {*path.parts}]
     changed([alone], session="20260301T000000Z-1")
     (row,) = _tables(experiment)["speedup"].itertuples()
-    assert (row.pairs, row.sessions) == (7, 1) and pd.isna(row.reason)
+    assert (row.matches, row.sessions) == (7, 1) and pd.isna(row.reason)
 
 
 def test_sessions_of_the_history_count_and_each_counts_once(tmp_path):

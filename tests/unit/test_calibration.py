@@ -588,7 +588,7 @@ def test_exchanges_of_a_dense_layer_differ_in_nothing_else(tmp_path, exchange):
     assert row["basis"] == "predicted"
 
 
-# Predicted beside measured.
+# Predicted alongside measured.
 
 
 @pytest.fixture

@@ -144,8 +144,8 @@ def test_steps_are_those_of_kerass_own_fit_to_a_row_for_each_prefix():
     assert losses == pytest.approx(history.history["loss"], rel=1e-4)
     assert losses[2] < losses[0]
     for name in ("picture", "embedding", "lstm", "merged", "next_word"):
-        pairs = [net.get_layer(name).get_weights() for net in (network, keras)]
-        for one, other in zip(*pairs, strict=True):
+        matches = [net.get_layer(name).get_weights() for net in (network, keras)]
+        for one, other in zip(*matches, strict=True):
             assert np.isclose(one, other, rtol=1e-3, atol=1e-4).mean() > 0.99
 
 

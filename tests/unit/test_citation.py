@@ -1,6 +1,6 @@
 """CITATION.cff has what the Citation File Format 1.2.0 requires, and agrees with the project.
 
-cffconvert, which has the whole schema, needs a jsonschema below 4 and cannot be installed beside
+cffconvert, which has the whole schema, needs a jsonschema below 4 and cannot be installed alongside
 the project. After a change of the file run `uvx cffconvert --validate -i CITATION.cff`.
 """
 

@@ -217,7 +217,7 @@ def test_an_old_link_does_not_pass_for_the_new_one_of_its_name(tmp_path):
         write_json(older, run)
     frames = _tables(experiment)
     (row,) = frames["speedup"].itertuples()
-    assert (row.kind, row.pairs) == ("unavailable", 0)
+    assert (row.kind, row.matches) == ("unavailable", 0)
     assert "shares session and repeat" in row.reason
     assert "another rate of the network native: 10mbit and 1gbit" in row.reason
     assert frames["runs"].query("layout == '2x1'")["comparable"].tolist() == [True, False] * 3
@@ -231,12 +231,12 @@ def test_runs_of_a_session_on_unlike_machines_have_no_ratio_and_it_is_said(tmp_p
     first, *others = experiment.runs[3:]
     _rewrite(first, _faster)
     (row,) = _tables(experiment)["speedup"].itertuples()
-    assert (row.kind, row.pairs) == ("measured", 2)
-    assert row.reason.startswith("1 of 3 pairs are left out: unlike machines: Faster CPU")
+    assert (row.kind, row.matches) == ("measured", 2)
+    assert row.reason.startswith("1 of 3 matches are left out: unlike machines: Faster CPU")
     for path in others:
         _rewrite(path, _faster)
     (row,) = _tables(experiment)["speedup"].itertuples()
-    assert (row.kind, row.pairs) == ("unavailable", 0)
+    assert (row.kind, row.matches) == ("unavailable", 0)
     assert "unlike machines: Faster CPU, 2 cores" in row.reason
 
 
@@ -248,7 +248,7 @@ def test_alike_machines_of_other_names_are_matched_and_marked(tmp_path):
     _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["n7"]))
     frames = _tables(experiment)
     (row,) = frames["speedup"].itertuples()
-    assert (row.pairs, row.other_hosts) == (3, True)
+    assert (row.matches, row.other_hosts) == (3, True)
     assert frames["configurations"]["hosts"].tolist() == ["example", "example;n7"]
     assert frames["runs"]["hosts"].tolist() == ["example"] * 5 + ["n7"]
 
@@ -267,4 +267,4 @@ def test_a_job_that_was_lost_leaves_the_measurements_of_older_sessions(tmp_path)
     for path in experiment.runs[3:]:
         _rewrite(path, lost)
     (row,) = _tables(experiment)["speedup"].itertuples()
-    assert (row.kind, row.pairs) == ("measured", 3) and pd.isna(row.reason)
+    assert (row.kind, row.matches) == ("measured", 3) and pd.isna(row.reason)

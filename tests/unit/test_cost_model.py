@@ -511,8 +511,8 @@ def stepped(
             while seen and sum(one.size for one in fused) + seen[0].size <= fusion:
                 fused.append(seen.pop(0))
             cost = transfer("", sum(each.size for each in fused))
-            beside = cost.seconds - cycle / 2
-            active = [beside, cost.core_seconds / beside]
+            alongside = cost.seconds - cycle / 2
+            active = [alongside, cost.core_seconds / alongside]
         computes = done < computing - step / 2
         if active:
             slowed = 1 + active[1] if computes and not spare else 1

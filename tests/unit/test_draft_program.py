@@ -93,7 +93,7 @@ def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command,
     processes = [(strategy, "1x4", "tuned")] if strategy != "single" else []
     threads = (strategy, "1x1", "threads")
     assert compared(found) == [(strategy, "1x1", "tuned"), *processes, threads]
-    # The reference is the strategy's own one process, and threads stand beside it.
+    # The reference is the strategy's own one process, and threads stand alongside it.
     assert [tuple(each.values()) for each in found.settings["references"]] == [
         (strategy, "1x1", "tuned"),
         threads,
@@ -227,13 +227,13 @@ def test_a_folder_without_write_permission_is_refused_first(folder):
 
 
 def test_a_program_that_chooses_the_interpreter_is_asked_for_it(drafted, tmp_path):
-    chosen = tmp_path / "bin" / "python"
-    chosen.parent.mkdir()
-    chosen.write_text(f"#!/bin/sh\necho {chosen}\n")
+    selected = tmp_path / "bin" / "python"
+    selected.parent.mkdir()
+    selected.write_text(f"#!/bin/sh\necho {selected}\n")
     runner = tmp_path / "runner"
-    runner.write_text(f'#!/bin/sh\n[ "$1" = run ] && shift 2 && exec {chosen} "$@"\n')
-    for program in (chosen, runner):
+    runner.write_text(f'#!/bin/sh\n[ "$1" = run ] && shift 2 && exec {selected} "$@"\n')
+    for program in (selected, runner):
         program.chmod(0o755)
     [workload] = drafted(f"-- {runner} run python train.py").settings["workloads"].values()
-    assert workload["environment"]["python"] == str(chosen)
+    assert workload["environment"]["python"] == str(selected)
     assert workload["command"] == f"{runner} run python train.py"

@@ -240,7 +240,7 @@ def test_without_a_cool_down_only_the_idle_power_is_unknown(node):
 
 
 def test_cray_nodes_have_one_counter_and_accelerators_are_a_part_of_it(tmp_path, node):
-    """No other source is read beside it; the use of its accelerators is not known."""
+    """No other source is read alongside it; the use of its accelerators is not known."""
     node.tree.cray("energy", 900, start=5e6)
     for number in range(2):
         node.tree.cray(f"accel{number}_energy", 100 * (number + 1), start=1e6)

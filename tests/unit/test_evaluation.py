@@ -12,8 +12,8 @@ from escala.record.evaluation import evaluate
 CLASSES = ["COVID", "DENGUE", "EBOLA"]
 
 
-def scored(pairs: list[tuple[int, int]]) -> dict:
-    labels, predictions = np.array(pairs).T
+def scored(matches: list[tuple[int, int]]) -> dict:
+    labels, predictions = np.array(matches).T
     return evaluate(labels, predictions, CLASSES)
 
 

@@ -1,4 +1,4 @@
-"""Figures of test rows: captions that a run wrote, beside those that they are compared with."""
+"""Figures of test rows: captions that a run wrote, alongside those that they are compared with."""
 
 from __future__ import annotations
 

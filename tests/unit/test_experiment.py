@@ -432,7 +432,7 @@ def test_names_accepted_are_safe_and_safe_names_accepted(name):
         try:
             experiment = Experiment(settings, "e.yaml")
         except InputError:
-            # Class B stands beside it.
+            # Class B stands alongside it.
             assert name == "B" or not re.fullmatch(SAFE, name)
         else:
             assert re.fullmatch(SAFE, name)
@@ -629,9 +629,11 @@ def floored(*changes: Callable[[dict], object]) -> dict:
 def test_the_order_of_a_repeat_favours_no_run():
     """Each run, duplicates included, has each place once, and follows each other one once."""
     experiment = Experiment(floored(put("repeats", 8)), "e.yaml")
-    assert {(run.pair, run.strategy) for run in experiment.again} == {("again", "single")}
+    assert {(run.series, run.strategy) for run in experiment.duplicates} == {
+        ("duplicate", "single")
+    }
     repeats = [
-        [(run.strategy, run.layout, run.variant, run.pair) for run in turn]
+        [(run.strategy, run.layout, run.variant, run.series) for run in turn]
         for (_, dataset), turn in itertools.groupby(
             experiment.timed, lambda run: (run.repeat, run.dataset)
         )
@@ -640,11 +642,11 @@ def test_the_order_of_a_repeat_favours_no_run():
     assert len(repeats) == len(repeats[0]) == 8
     for order in (repeats, list(zip(*repeats, strict=True))):
         assert all(set(place) == set(repeats[0]) for place in order)
-    followed = [pair for order in repeats for pair in itertools.pairwise(order)]
+    followed = [match for order in repeats for match in itertools.pairwise(order)]
     assert len(set(followed)) == len(followed) == 8 * 7
     turns = [experiment.turn(run) for run in experiment.timed[:9]]
     assert turns == [{"place": n, "of": 8} for n in (*range(1, 9), 1)]
-    assert len(experiment.timed) == len(experiment.runs) + len(experiment.again)
+    assert len(experiment.timed) == len(experiment.runs) + len(experiment.duplicates)
     assert experiment.position(experiment.timed[3]) == 3
 
 
@@ -661,16 +663,16 @@ def test_an_order_depends_on_its_names_alone():
 
 def test_the_second_run_of_a_reference_is_a_measurement_of_its_own():
     experiment = Experiment(floored(), "e.yaml")
-    second = experiment.again[0]
+    second = experiment.duplicates[0]
     names = (second.dataset, second.workload, *second.configuration, second.repeat)
     first = experiment.run(*names)
-    assert experiment.run(*names, pair="again") == second
-    assert second.file == first.file.replace("/rep1/", "/again.rep1/")
-    assert second.file in experiment.paired_files() and first.file in experiment.run_files()
+    assert experiment.run(*names, series="duplicate") == second
+    assert second.file == first.file.replace("/rep1/", "/duplicate.rep1/")
+    assert second.file in experiment.series_files() and first.file in experiment.run_files()
     requests_of = experiment.request(first), experiment.request(second)
-    assert requests_of[0] | {"pair": "again"} == requests_of[1] != requests_of[0]
+    assert requests_of[0] | {"series": "duplicate"} == requests_of[1] != requests_of[0]
     assert experiment.settings_of(first) == experiment.settings_of(second)
-    assert not any("again" in run.folder for run in experiment.probed("timeline"))
+    assert not any("duplicate" in run.folder for run in experiment.probed("timeline"))
 
 
 def test_a_noise_floor_is_measured_with_the_references_again():
@@ -679,7 +681,7 @@ def test_a_noise_floor_is_measured_with_the_references_again():
     assert again == {file for file in runs if "/single/1x1/" in file}
     assert requests(matrix() | {"noise_floor": False}) == requests(matrix())
     lonely = floored(put("configurations", [{"strategy": "single", "layouts": ["1x1"]}]))
-    assert Experiment(lonely, "e.yaml").again == []
+    assert Experiment(lonely, "e.yaml").duplicates == []
     assert measured_again(lonely | {"noise_floor": False}, lonely) == set()
 
 
@@ -687,19 +689,19 @@ def test_a_fit_and_a_ladder_have_no_second_run():
     settings = laddered(put("noise_floor", True))
     settings["workloads"]["majority"] = {}
     experiment = Experiment(settings, "e.yaml")
-    assert {run.workload for run in experiment.again} == {"virus-cnn"}
-    assert experiment.timed[-len(experiment.paired) :] == experiment.paired
+    assert {run.workload for run in experiment.duplicates} == {"virus-cnn"}
+    assert experiment.timed[-len(experiment.rung_runs) :] == experiment.rung_runs
     plain = laddered()
     plain["workloads"]["majority"] = {}
     assert not any("/way-" in f or "/majority/" in f for f in measured_again(plain, settings))
 
 
-PAIRS = {"half_width": "5 %", "pilot": 6, "at_most": 40}
+PILOT = {"half_width": "5 %", "repeats": 6, "at_most": 40}
 
 
 def piloted(*changes: Callable[[dict], object]) -> dict:
     """Return an experiment whose pilot decides on the number of repeats."""
-    settings = matrix() | {"pairs": dict(PAIRS)}
+    settings = matrix() | {"pilot": dict(PILOT)}
     del settings["repeats"]
     for change in changes:
         change(settings)
@@ -731,13 +733,13 @@ def test_a_pilot_changes_no_measurement():
 @pytest.mark.parametrize(
     ("change", "where", "reason"),
     [
-        (put("repeats", 5), "repeats", "is not pairs.pilot, which is 6"),
-        (put("pairs.at_most", 5), "pairs.at_most", "is below pairs.pilot"),
-        (put("pairs.pilot", 1), "pairs.pilot", "too small"),
-        (put("pairs.half_width", "0 %"), "pairs.half_width", "is not written like"),
-        (put("pairs.half_width", "5"), "pairs.half_width", "is not written like"),
-        (put("pairs.half_width", 0.05), "pairs.half_width", "is not text"),
-        (drop("pairs.pilot"), "pairs.pilot", "missing"),
+        (put("repeats", 5), "repeats", "is not pilot.repeats, which is 6"),
+        (put("pilot.at_most", 5), "pilot.at_most", "is below pilot.repeats"),
+        (put("pilot.repeats", 1), "pilot.repeats", "too small"),
+        (put("pilot.half_width", "0 %"), "pilot.half_width", "is not written like"),
+        (put("pilot.half_width", "5"), "pilot.half_width", "is not written like"),
+        (put("pilot.half_width", 0.05), "pilot.half_width", "is not text"),
+        (drop("pilot.repeats"), "pilot.repeats", "missing"),
     ],
 )
 def test_pairs_that_cannot_be_are_refused(change, where, reason):
@@ -747,8 +749,8 @@ def test_pairs_that_cannot_be_are_refused(change, where, reason):
 
 
 def test_a_pilot_does_not_measure_ladders():
-    error = refusal(laddered(put("pairs", PAIRS | {"pilot": 2})))
-    assert (error.where, error.value) == ("e.yaml: pairs", ["way"])
+    error = refusal(laddered(put("pilot", PILOT | {"repeats": 2})))
+    assert (error.where, error.value) == ("e.yaml: pilot", ["way"])
 
 
 def test_runs_are_in_the_order_of_the_file():
@@ -1127,9 +1129,9 @@ def laddered(*changes: Callable[[dict], object]) -> dict:
 
 def test_pairs_follow_each_other_and_their_sides_take_turns():
     experiment = Experiment(laddered(), "e.yaml")
-    assert [(run.pair, run.repeat, run.variant) for run in experiment.paired] == [
-        (pair, repeat, variant)
-        for pair, before, after in (
+    assert [(run.series, run.repeat, run.variant) for run in experiment.rung_runs] == [
+        (match, repeat, variant)
+        for match, before, after in (
             ("way-1", "a", "b"),
             ("way-2", "b", "c"),
             ("way-ends", "a", "c"),
@@ -1137,28 +1139,28 @@ def test_pairs_follow_each_other_and_their_sides_take_turns():
         for repeat, variant in ((1, before), (1, after), (2, after), (2, before))
     ]
     assert {run.variant for run in experiment.runs} == {"a"}
-    assert experiment.timed[-len(experiment.paired) :] == experiment.paired
-    assert set(experiment.timed) == {*experiment.runs, *experiment.paired}
-    assert [experiment.turn(run)["place"] for run in experiment.paired[:4]] == [1, 2, 1, 2]
+    assert experiment.timed[-len(experiment.rung_runs) :] == experiment.rung_runs
+    assert set(experiment.timed) == {*experiment.runs, *experiment.rung_runs}
+    assert [experiment.turn(run)["place"] for run in experiment.rung_runs[:4]] == [1, 2, 1, 2]
 
 
 def test_each_pair_has_runs_of_its_own():
     experiment = Experiment(laddered(), "e.yaml")
-    files = experiment.paired_files()
+    files = experiment.series_files()
     assert len({*files, *experiment.run_files()}) == len(files) + len(experiment.run_files())
     folder = "results/small/runs/d/virus-cnn/horovod-mpi/1x2/b/native"
     assert f"{folder}/way-1.rep2/run.json" in files and f"{folder}/way-2.rep2/run.json" in files
     names = ["d", "virus-cnn", "horovod-mpi", "1x2", "b", "native", 2, None]
     assert experiment.run(*names, "way-1").file == f"{folder}/way-1.rep2/run.json"
-    for pair in ("way-ends", "way-3", None):
+    for match in ("way-ends", "way-3", None):
         with pytest.raises(InputError, match="not among the runs"):
-            experiment.run(*names, pair)
+            experiment.run(*names, match)
 
 
 def test_a_change_is_called_by_its_label_or_by_the_settings_that_differ():
     settings = laddered(put("ladders.way.1.label", "Horovod tunes itself"))
     put("ladders.way.2.layout", "1x4")(settings)
-    assert [pair.change for pair in Experiment(settings, "e.yaml").pairs] == [
+    assert [rung.change for rung in Experiment(settings, "e.yaml").rungs] == [
         "Horovod tunes itself",
         'layout: "1x2" → "1x4", autotune: true → false, shard: true → false',
         None,
@@ -1214,7 +1216,7 @@ def test_a_rung_of_several_nodes_names_its_network_and_one_of_one_node_has_none(
     error = refusal(settings)
     assert (error.where, error.value) == ("e.yaml: ladders.way.1.network", "slow")
     put("networks", {"slow": {"rate": "10mbit"}})(settings)
-    networks = {run.layout: run.network for run in Experiment(settings, "e.yaml").paired}
+    networks = {run.layout: run.network for run in Experiment(settings, "e.yaml").rung_runs}
     assert networks == {"1x2": "native", "2x1": "slow"}
 
 

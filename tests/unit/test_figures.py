@@ -290,7 +290,7 @@ def test_the_panel_of_differences_tells_which_reference_each_row_has(tmp_path):
         experiment.add("horovod-mpi", "1x2", 4.0, 1, variant=variant)
     words = _drawn("mean_scores", _tables(experiment)).replace("\n", " ")
     assert "difference from the reference of the same variant" in words
-    assert "1 run for each configuration. Differences are over 1 pair. References: " in words
+    assert "1 run for each configuration. Differences are over 1 match. References: " in words
 
 
 def test_configurations_whose_reference_has_no_runs_are_named(tmp_path):
@@ -299,7 +299,7 @@ def test_configurations_whose_reference_has_no_runs_are_named(tmp_path):
         experiment.runs[2:], experiment.dataset_files, experiment.class_files, references=REFERENCES
     )
     words = _drawn("mean_scores", found).replace("\n", " ")
-    without = "no pair with single 1x1 tuned"
+    without = "no match with single 1x1 tuned"
     assert f"Without difference: single 1x1 threads ({without}); " in words
     assert f"; horovod-mpi 1x2 tuned ({without})." in words
     assert "difference of the score" not in words
@@ -476,8 +476,8 @@ def test_a_step_is_drawn_as_long_as_it_took(clocks):
 
 
 def test_rungs_of_a_ladder_are_drawn_with_what_they_are_worth(tmp_path):
-    _, files, pairs = laddered(tmp_path)
-    frames = tables.tables([], [], [], paired_files=files, pairs=pairs)
+    _, files, rungs = laddered(tmp_path)
+    frames = tables.tables([], [], [], series_files=files, rungs=rungs)
     words = _drawn("ladder", frames)
     for expected in ("from slow to slower", "1.25 (", "all changes multiplied"):
         assert expected in words

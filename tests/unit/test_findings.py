@@ -42,7 +42,7 @@ def _all_failed(root: Path) -> FakeExperiment:
 
 
 def _unlike(root: Path) -> FakeExperiment:
-    """Return an experiment of many nodes, some of whose runs are without a pair."""
+    """Return an experiment of many nodes, some of whose runs are without a match."""
     experiment = fair(root, 4.0, 4.0, 4.0, repeats=8)
     experiment.add("horovod-gloo", "2x8", 3.9, 7, rows=64, cores=4, accuracy=0.7)
     paths = [path for path in experiment.runs if "horovod-gloo" in path.parts]
@@ -69,7 +69,7 @@ def _two_datasets(root: Path) -> FakeExperiment:
 
 
 def _many_references(root: Path) -> FakeExperiment:
-    """Return an experiment with a reference for each variant, and with enough pairs or too few."""
+    """Return an experiment with a reference for each variant, and enough matches or too few."""
     experiment = FakeExperiment(root, seeds=(4, 5)).add_dataset()
     for variant in ("plain", "fast", "small", "large"):
         experiment.add("single", "1x1", 5.0, 6, variant=variant)
@@ -79,20 +79,20 @@ def _many_references(root: Path) -> FakeExperiment:
 
 
 def _laddered(root: Path) -> dict[str, pd.DataFrame]:
-    experiment, paths, pairs = laddered(root)
-    return _tables(experiment, paired_files=paths, pairs=pairs)
+    experiment, paths, rungs = laddered(root)
+    return _tables(experiment, series_files=paths, rungs=rungs)
 
 
 def _twice(root: Path, slower: float, seconds: int | None = None) -> dict[str, pd.DataFrame]:
     experiment, again = twice(root, slower)
-    return _tables(experiment, paired_files=again[:seconds])
+    return _tables(experiment, series_files=again[:seconds])
 
 
 def _piloted(root: Path, half_width: str = "0.1 %") -> dict[str, pd.DataFrame]:
     experiment, again = twice(root)
-    pairs = {"half_width": half_width, "pilot": 7, "at_most": 40}
-    write_json(root / "pairs.json", pilot.plan(tables.Evidence(experiment.runs), pairs))
-    return _tables(experiment, paired_files=again, pilot_file=root / "pairs.json")
+    matches = {"half_width": half_width, "repeats": 7, "at_most": 40}
+    write_json(root / "pilot.json", pilot.plan(tables.Evidence(experiment.runs), matches))
+    return _tables(experiment, series_files=again, pilot_file=root / "pilot.json")
 
 
 #: Experiments that no other test makes, by name. Tests of the summary check theirs as well.
@@ -135,7 +135,7 @@ def test_the_first_finding_is_the_answer(findings):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("Yes: two processes take 0.58 of the time (0.55–0.62, 7 pairs), as expected.", None),
+        ("Yes: two processes take 0.58 of the time (0.55–0.62, 7 matches), as expected.", None),
         ("It takes 0.58 (0.55–0.62), 3 times in 4 runs.", "3 numbers"),
         ("It takes long. So it does not pay.", "not one sentence"),
         (f"It takes {'very ' * 22}long.", None),
@@ -182,7 +182,7 @@ def _sure(frames) -> str:
 def test_noise_drift_and_what_one_session_shows_are_told(tmp_path):
     frames = _twice(tmp_path, 0.01)
     text = _sure(frames)
-    assert re.search(r"`single[^`]*` takes 1\.0\d times its own time \(.*, 7 pairs\)", text)
+    assert re.search(r"`single[^`]*` takes 1\.0\d times its own time \(.*, 7 matches\)", text)
     (row,) = frames["drift"].itertuples()
     assert (
         "The machine drifted in session" in text and f"{1 + row.change:.2f} times as long" in text
@@ -217,13 +217,13 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
         "Of the changes of `way`, the largest is `from slower to fast`: 0.40 of the time"
     )
     short = alone["ladder"].iloc[:1]
-    failed = short.assign(kind="unavailable", reason="no pair")
+    failed = short.assign(kind="unavailable", reason="no match")
     for ladder, text in (
         (
             short,
             "With `from slow to slower`, an epoch takes 1.25 (range 1.25–1.25) times the time.",
         ),
-        (failed, "Unavailable: the ladder `way` has no ratio: `no pair`."),
+        (failed, "Unavailable: the ladder `way` has no ratio: `no match`."),
     ):
         assert next(of_section("answer", alone | {"ladder": ladder}, "demo")).text == text
 
@@ -248,8 +248,10 @@ def test_ladders_with_the_same_ends_that_disagree_are_named(tmp_path, low, high,
 
 def test_a_pilot_tells_what_it_asked_for_and_whether_it_was_cut(tmp_path):
     frames = _piloted(tmp_path / "cut")
-    row = frames["pairs"].loc[frames["pairs"]["needed"].idxmax()]
+    row = frames["pilot"].loc[frames["pilot"]["needed"].idxmax()]
     text = _sure(frames)
     assert f"had a deviation of {100 * row['deviation']:.1f} %" in text
-    assert f"requires {row['needed']} pairs" in text and "The experiment allowed 40 pairs" in text
+    assert (
+        f"requires {row['needed']} matches" in text and "The experiment allowed 40 repeats" in text
+    )
     assert "allowed" not in _sure(_piloted(tmp_path / "enough", "9 %"))

@@ -35,7 +35,7 @@ def experiment(path: object, name: str = "mine", **settings: object) -> Experime
 
 
 def code_of(workload: str) -> dict[str, str]:
-    return sources(key.CODE, chosen=key.chosen(workload, "single", None)).files
+    return sources(key.CODE, selected=key.selected(workload, "single", None)).files
 
 
 def forget(name: str = "mine") -> None:
@@ -208,10 +208,10 @@ def test_a_run_is_known_by_the_content_of_its_folder_wherever_that_stands(own_wo
 
 def test_versions_of_the_packages_that_a_folder_imports_count(own_workload):
     experiment(str(own_workload))
-    reached = sources(key.CODE, chosen=key.chosen("mine", "single", None)).packages
+    reached = sources(key.CODE, selected=key.selected("mine", "single", None)).packages
     assert "tensorflow" in reached and "Bio" not in reached
     (own_workload / "letters.py").write_text("def one_hot(codes):\n    import Bio.Seq\n")
-    reached = sources(key.CODE, chosen=key.chosen("mine", "single", None)).packages
+    reached = sources(key.CODE, selected=key.selected("mine", "single", None)).packages
     assert "biopython" in package_versions(reached)
 
 
@@ -275,7 +275,7 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
         Experiment({"kinds": {"genomes": {"path": str(folder)}}}, "e.yaml")
 
     def known() -> tuple[dict, dict]:
-        arrays = sources("scripts.arrays", chosen=[KINDS["blobs"].module("arrays")]).files
+        arrays = sources("scripts.arrays", selected=[KINDS["blobs"].module("arrays")]).files
         return arrays, code_of("words")
 
     before = known()

@@ -294,14 +294,14 @@ def test_several_writers_and_readers_at_once(folder):
     folders = [each.folder for each in made]
     writers = [
         subprocess.Popen(
-            [sys.executable, "-m", "scripts.history", "add", *map(str, chosen)],
+            [sys.executable, "-m", "scripts.history", "add", *map(str, selected)],
             cwd=ROOT,
             env=os.environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for chosen in (folders, folders[:2], folders[1:], folders[::-1])
+        for selected in (folders, folders[:2], folders[1:], folders[::-1])
     ]
     while any(writer.poll() is None for writer in writers):
         counted = len(measured(folder))

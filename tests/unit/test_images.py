@@ -81,7 +81,7 @@ def test_folders_of_png_and_jpeg_are_classes(tmp_path, folders):
 
 
 def copied(folder: Path, *names: str) -> Path:
-    """Copy the classes of a folder into folders of these names beside it."""
+    """Copy the classes of a folder into folders of these names alongside it."""
     for name in names:
         shutil.copytree(folder, folder.parent / "all" / name)
     return folder.parent / "all"

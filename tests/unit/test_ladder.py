@@ -15,19 +15,19 @@ from escala.report.summary import summary
 
 
 def _tables(folder: Path, change=lambda paths: None) -> dict[str, pd.DataFrame]:
-    experiment, paths, pairs = laddered(folder)
+    experiment, paths, rungs = laddered(folder)
     change(paths)
     return tables.tables(
         experiment.runs,
         experiment.dataset_files,
         experiment.class_files,
-        paired_files=paths,
-        pairs=pairs,
+        series_files=paths,
+        rungs=rungs,
     )
 
 
-def _of(paths: list[Path], pair: str) -> list[Path]:
-    return [path for path in paths if path.parent.name.startswith(f"{pair}.")]
+def _of(paths: list[Path], match: str) -> list[Path]:
+    return [path for path in paths if path.parent.name.startswith(f"{match}.")]
 
 
 def _rewrite(paths: list[Path], **changes: object) -> None:
@@ -46,7 +46,7 @@ def test_rungs_come_first_then_their_product_and_what_was_measured_directly(thre
     assert list(table["rung"].dropna()) == [1, 2]
     assert list(table["change"].dropna()) == ["from slow to slower", "from slower to fast"]
     assert list(table["ratio"]) == pytest.approx([1.25, 0.4, 0.5, 0.5])
-    assert list(table["pairs"]) == [2, 2, 2, 2]
+    assert list(table["matches"]) == [2, 2, 2, 2]
     assert table.set_index("part").loc["direct", ["before", "after"]].tolist() == [
         "horovod-mpi 1x2 slow",
         "horovod-mpi 1x2 fast",
@@ -94,7 +94,7 @@ def test_a_product_far_from_the_ends_is_said(three, tmp_path):
 @pytest.mark.parametrize(
     ("factors", "of_direct", "interval", "off", "verdict"),
     [
-        # The rungs' pairs give 0.5. Those of the ends 0.3 and 1.05, and 0.25 and 1: scattered.
+        # The rungs' matches give 0.5. Those of the ends 0.3 and 1.05, and 0.25 and 1: scattered.
         ((0.6, 2.1), 1.26**-0.5, (10 / 21, 1 / 0.6), "11 % below", "this may be chance"),
         ((0.5, 2.0), 1.0, (0.5, 2.0), "0 % above", "it agrees"),
         # Apart for sure, and perhaps by less than a tenth.
@@ -118,7 +118,7 @@ def test_scattered_pairs_make_no_verdict(tmp_path, factors, of_direct, interval,
     low, high = interval
     assert (
         f"is {off} the ratio of the ends (quotient {low:.2f}–{high:.2f}): {verdict}, and more "
-        "pairs would tell."
+        "matches would tell."
     ) in summary(frames, "demo", "A title")
 
 
@@ -161,13 +161,13 @@ def test_a_failed_run_leaves_a_gap_that_is_named(tmp_path):
 
 
 def test_a_ladder_of_two_rungs_is_one_ratio(tmp_path):
-    experiment, paths, pairs = laddered(tmp_path)
+    experiment, paths, rungs = laddered(tmp_path)
     frames = tables.tables(
         experiment.runs,
         experiment.dataset_files,
         experiment.class_files,
-        paired_files=_of(paths, "way-2"),
-        pairs=pairs[1:2],
+        series_files=_of(paths, "way-2"),
+        rungs=rungs[1:2],
     )
     assert frames["ladder"][["part", "ratio"]].to_numpy().tolist() == [["rung", pytest.approx(0.4)]]
     ends = "takes 0.40 (range 0.40–0.40) of the time per epoch of `horovod-mpi 1x2 slower`."

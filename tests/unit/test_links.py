@@ -35,13 +35,13 @@ def texts(folder: Path, references: list[dict], *networks: str) -> list[str]:
 def test_matches_with_the_faster_network_give_an_interval(tmp_path):
     [text] = texts(tmp_path, [ONE, NATIVE], "native", "slow")
     assert text.startswith("Over `slow`, an epoch of `horovod-mpi 2x1 tuned` takes 1.")
-    assert "7 pairs" in text and text.endswith("as over `native`.")
+    assert "7 matches" in text and text.endswith("as over `native`.")
 
 
 def test_without_such_a_reference_median_times_are_compared(tmp_path):
     [text] = texts(tmp_path, [ONE], "native", "slow")
     assert float(text.partition(" takes ")[2].split()[0]) == pytest.approx(1.5, abs=0.1)
-    assert "pairs" not in text
+    assert "matches" not in text
 
 
 def test_one_network_costs_nothing_that_is_known(tmp_path):

@@ -64,15 +64,15 @@ def assert_equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
         np.testing.assert_allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE * np.abs(other).max())
 
 
-pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+matches = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
 @settings(max_examples=20)
 @given(
     alphabet=st.integers(1, 5),
     filters=st.tuples(st.integers(1, 6), st.integers(1, 6)),
-    kernels=pairs,
-    pools=pairs,
+    kernels=matches,
+    pools=matches,
     extra=st.integers(0, 9),
     table_bytes=st.sampled_from([2**14, TABLE_BYTES, 2**26]),
     operation=st.booleans(),

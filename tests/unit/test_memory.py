@@ -44,7 +44,7 @@ def test_a_footprint_holds_the_variables_of_model_and_optimizer_and_what_a_row_k
     assert memory.node_bytes(found, [7], 1) == memory.PROCESS_BYTES + one
     two = 2 * one - found.row
     assert memory.node_bytes(found, [7, 6], 1) == memory.PROCESS_BYTES + two
-    # A parameter server holds the only copy, and two more processes run beside two workers.
+    # A parameter server holds the only copy, and two more processes run alongside two workers.
     shared = 4 * memory.PROCESS_BYTES + two - 2 * sum(weights) - 8
     assert memory.node_bytes(found, [7, 6], 2, one_copy=True) == shared
 

@@ -184,7 +184,7 @@ def test_a_file_that_holds_no_motif_is_refused(tmp_path, form, text, message):
 def test_a_change_of_the_code_of_genomes_does_not_make_the_arrays_of_motifs_again():
     for reader in ("arrays", "queries"):
         module = f"escala.data.motifs.{reader}"
-        reached = sources("scripts.arrays", chosen=[module]).files
+        reached = sources("scripts.arrays", selected=[module]).files
         assert {module, "escala.data.fasta"} <= reached.keys()
         assert not [name for name in reached if name.startswith("escala.data.genomes")]
 

@@ -95,8 +95,8 @@ def test_one_process_of_a_faster_variant_is_what_to_train_with(tmp_path):
 
 def test_what_cannot_be_distinguished_needs_more_pairs(tmp_path):
     assert (
-        "To see savings half as large, `horovod-mpi 1x2 tuned` needs about four times its 7 pairs: "
-        "raise `repeats`."
+        "To see savings half as large, `horovod-mpi 1x2 tuned` needs about four times its 7 "
+        "matches: raise `repeats`."
     ) in _fair(tmp_path, 4.0, 4.0, 4.0)
 
 

@@ -418,5 +418,5 @@ def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
     }
     assert {f"{folder.relative_to(ROOT)}/operations.cc" for folder in folders} < code
     for workload in ("virus-cnn", "mlp"):
-        assert code <= set(sources(key.CODE, chosen=key.chosen(workload, "single", None)).files)
+        assert code <= set(sources(key.CODE, selected=key.selected(workload, "single", None)).files)
     assert not code & set(sources("escala.record.evaluation").files)

@@ -86,7 +86,7 @@ def test_the_answer_comes_first_and_sections_are_in_order(frames, parsed):
         "how much?"
     )
     places = [name for name, attributes in parsed.elements if name in ("section", "figure")]
-    assert places[:2] == ["section", "figure"], "the figure that shows it stands beside the answer"
+    assert places[:2] == ["section", "figure"], "the figure that shows it stands next to the answer"
 
 
 def test_a_figure_stands_where_its_finding_is(text):
@@ -237,13 +237,13 @@ def test_units_stay_with_their_numbers():
 
 
 def test_of_ladders_alone_the_page_tells_what_their_changes_leave(tmp_path):
-    experiment, paths, pairs = laddered(tmp_path)
+    experiment, paths, rungs = laddered(tmp_path)
     frames = tables.tables(
         experiment.runs[:3],
         experiment.dataset_files,
         experiment.class_files,
-        paired_files=paths,
-        pairs=pairs,
+        series_files=paths,
+        rungs=rungs,
     )
     figures = drawn(frames, tmp_path, ("ladder", "speedup"))
     text = written(frames, figures)

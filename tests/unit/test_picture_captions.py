@@ -209,7 +209,7 @@ def test_a_model_whose_source_or_words_are_unknown_is_refused(scenes_split, tmp_
 
 def test_only_the_extraction_of_features_takes_tensorflow():
     reached = {
-        part: sources(module, chosen=[module]).packages
+        part: sources(module, selected=[module]).packages
         for part in ("settings", "arrays", "bleu", "words", "source", "vgg16", "queries")
         for module in [f"escala.data.captions.{part}"]
     }

@@ -172,12 +172,12 @@ def test_scores_that_a_program_reports_are_compared_over_repeats(tmp_path, more,
 
 @pytest.mark.parametrize(("told", "unit"), [({}, "an epoch"), (NOTHING, "a run")])
 def test_ladders_second_runs_and_pilots_are_of_what_is_known(tmp_path, told, unit):
-    experiment, paired, pairs = laddered(tmp_path)
-    for path in (*experiment.runs, *paired):
+    experiment, series, rungs = laddered(tmp_path)
+    for path in (*experiment.runs, *series):
         run = read_json(path)
         as_program(run, **told)
         changed([path], **run)
-    ladder = tables.tables(experiment.runs, paired_files=paired, pairs=pairs)
+    ladder = tables.tables(experiment.runs, series_files=series, rungs=rungs)
     why = [each for each in of_section("why", ladder, "demo") if each.table == "ladder"]
     check(why)
     assert any(f"s {unit}." in each.text for each in why)
@@ -187,10 +187,12 @@ def test_ladders_second_runs_and_pilots_are_of_what_is_known(tmp_path, told, uni
     again = []
     for path in mine.runs[:7]:
         again.append(path.parent.with_name(f"again.{path.parent.name}") / "run.json")
-        write_json(again[-1], read_json(path) | {"pair": "again"})
-    plan = pilot.plan(tables.Evidence(mine.runs), {"half_width": "5 %", "pilot": 7, "at_most": 40})
-    write_json(tmp_path / "pairs.json", plan)
-    frames = tables.tables(mine.runs, paired_files=again, pilot_file=tmp_path / "pairs.json")
+        write_json(again[-1], read_json(path) | {"series": "duplicate"})
+    plan = pilot.plan(
+        tables.Evidence(mine.runs), {"half_width": "5 %", "repeats": 7, "at_most": 40}
+    )
+    write_json(tmp_path / "pilot.json", plan)
+    frames = tables.tables(mine.runs, series_files=again, pilot_file=tmp_path / "pilot.json")
     sure = list(of_section("sure", frames, "demo"))
     check(sure)
     assert any("its own time" in each.text for each in sure)

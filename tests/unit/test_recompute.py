@@ -29,7 +29,7 @@ def network(*before: layers.Layer, shape: tuple = (1000,), dtype: str = "uint8")
     return tf.keras.Sequential(chain), large
 
 
-def chosen(model: tf.keras.Model, wanted: str = costs.RECOMPUTE, one_node: bool = False) -> dict:
+def selected(model: tf.keras.Model, wanted: str = costs.RECOMPUTE, one_node: bool = False) -> dict:
     found = exchanges.selected(model, tf.keras.optimizers.SGD(), wanted, 64, 2, one_node)
     return {layer.name: exchange for layer, exchange in found.items()}
 
@@ -74,7 +74,7 @@ def test_layers_that_may_do_anything_are_not_computed_again(before, again):
     model, large = network(*before)
     found = layers_before(model, large)
     assert (found is not None) == again
-    assert chosen(model)["large"] == (costs.RECOMPUTE if again else costs.ALLREDUCE)
+    assert selected(model)["large"] == (costs.RECOMPUTE if again else costs.ALLREDUCE)
     assert found is None or data_bytes(found) == 1000
 
 
@@ -96,8 +96,8 @@ def test_a_layer_that_receives_several_rows_for_each_is_summed():
     reshaped = layers.Lambda(lambda values: tf.reshape(values, (-1, 4000)))
     model = tf.keras.Sequential([layers.Input((8000,)), reshaped, layers.Dense(640, name="large")])
     for wanted in (costs.RECOMPUTE, costs.SHARED_MEMORY):
-        assert chosen(model, wanted, one_node=True) == {"large": costs.ALLREDUCE}
-    assert chosen(model, costs.FACTORS) == {"large": costs.FACTORS}
+        assert selected(model, wanted, one_node=True) == {"large": costs.ALLREDUCE}
+    assert selected(model, costs.FACTORS) == {"large": costs.FACTORS}
 
 
 @pytest.mark.parametrize("convolution", ["layers", "lookup-table"])

@@ -129,7 +129,7 @@ def until(condition: Callable[[], object]) -> bool:
 
 
 class Run:
-    """A `ranks/` folder, the processes that stand for ranks, and samplers beside them."""
+    """A `ranks/` folder, the processes that stand for ranks, and samplers alongside them."""
 
     def __init__(self, folder: Path):
         self.folder = folder

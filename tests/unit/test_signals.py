@@ -95,7 +95,7 @@ def test_an_interrupted_run_leaves_no_result(
 
 @pytest.fixture
 def _leaves_no_child():
-    """Require that a test leaves no child process beside those of other tests' fixtures."""
+    """Require that a test leaves no child process alongside those of other tests' fixtures."""
     before = set(psutil.Process().children())
     yield
     assert set(psutil.Process().children()) <= before

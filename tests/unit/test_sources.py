@@ -87,7 +87,7 @@ def digests(root: Path) -> dict[str, str]:
         ("escala/__init__.py", set(STEPS)),
         ("escala/record/run.py", TRAIN),
         ("escala/record/rank.py", TRAIN),
-        # It names what can be chosen, and counts where nothing is.
+        # It names what can be selected, and counts where nothing is.
         ("escala/workloads/__init__.py", {"train any"}),
         ("escala/workloads/cnn.py", {"train cnn", "train any"}),
         ("escala/workloads/svm.py", {"train svm", "train any"}),
@@ -142,8 +142,8 @@ def test_a_schema_counts_where_it_is_read_but_its_descriptions_do_not(project, t
 
 def test_packages_are_those_the_reached_code_imports(project):
     assert sources("scripts.encode", root=project).packages == {"numpy"}
-    chosen = ["escala.workloads.svm"]
-    assert sources("scripts.train", chosen=chosen, root=project).packages == {"yaml", "sklearn"}
+    selected = ["escala.workloads.svm"]
+    assert sources("scripts.train", selected=selected, root=project).packages == {"yaml", "sklearn"}
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_a_module_that_is_not_there_is_refused(tmp_path, name):
 
 def test_a_choice_that_is_not_there_is_refused(project):
     with pytest.raises(ModuleNotFoundError, match=r"escala\.workloads\.gone"):
-        code_digest("scripts.train", chosen=["escala.workloads.gone"], root=project)
+        code_digest("scripts.train", selected=["escala.workloads.gone"], root=project)
 
 
 @pytest.mark.parametrize("script", ["encode", "train", "figure"])

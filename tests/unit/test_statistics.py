@@ -41,11 +41,11 @@ def test_samples_that_are_combined_are_resampled_each_by_itself():
     assert combined_interval([[3.0, 5.0], []], np.prod) == (None, None, None)
 
 
-@pytest.mark.parametrize("pairs", [6, 9, 15])
-def test_the_interval_covers_the_median_as_often_as_stated(pairs):
+@pytest.mark.parametrize("matches", [6, 9, 15])
+def test_the_interval_covers_the_median_as_often_as_stated(matches):
     random, covered = np.random.default_rng(2), 0
     for _ in range(500):
-        _, low, high = median_interval(random.lognormal(size=pairs))
+        _, low, high = median_interval(random.lognormal(size=matches))
         covered += low <= 1 <= high
     assert covered / 500 >= 0.94
 

@@ -122,7 +122,7 @@ def test_content_counts_and_where_it_stands_does_not(tmp_path, step):
         {"measurement": {"cpu": "a"}},
         {"measurement": {"cpu": "b"}},
         {"inputs": {}},
-        {"chosen": ["escala.workloads.virus_cnn"]},
+        {"selected": ["escala.workloads.virus_cnn"]},
     ],
 )
 def test_every_part_of_the_key_counts(step, change):

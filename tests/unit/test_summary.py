@@ -106,7 +106,7 @@ def _of_fair(folder: Path, *seconds: float, repeats: int = 7, change=None) -> li
 
 def test_the_first_lines_answer_with_equal_batches_and_set_threads_beside(tmp_path):
     found = _of_fair(tmp_path, 5.6, 4.6, 3.9)
-    assert [re.sub(r"0\.\d\d–0\.\d\d, 7 pairs", "*", text) for text in found] == [
+    assert [re.sub(r"0\.\d\d–0\.\d\d, 7 matches", "*", text) for text in found] == [
         "Yes: two processes (`horovod-mpi 1x2 tuned`) take 0.69 of the time of one process in "
         "this call (*), with the same accuracy.",
         "Two processes take less time than one process with two cores (`single 1x1 threads`): "
@@ -134,14 +134,14 @@ def test_an_answer_takes_an_interval_that_excludes_one(tmp_path, seconds, verdic
 def test_what_cannot_be_distinguished_tells_what_could_have_been_seen(tmp_path):
     frames = _tables(fair(tmp_path, 4.0, 4.0, 4.0), references=REFERENCES)
     answer = read(frames)["answer"][0]
-    parts = re.search(r"take (\S+) of .*–(\S+), 7 pairs\); could have seen (\d+) %\.$", answer)
+    parts = re.search(r"take (\S+) of .*–(\S+), 7 matches\); could have seen (\d+) %\.$", answer)
     ratio, high, percent = map(float, parts.groups())
     assert percent == pytest.approx(100 * (1 - ratio / high), abs=1.5)
     verdict = _verdicts(frames)["horovod-mpi 1x2 tuned"]
     assert verdict == f"not distinguishable (could have seen {percent:.0f} %)"
 
 
-@pytest.mark.parametrize(("repeats", "verdict"), [(5, "No verdict from five pairs"), (6, "Yes")])
+@pytest.mark.parametrize(("repeats", "verdict"), [(5, "No verdict from five matches"), (6, "Yes")])
 def test_a_verdict_takes_as_many_pairs_as_an_interval(tmp_path, repeats, verdict):
     """The range of five values covers their median with a probability of 94 %."""
     experiment = fair(tmp_path, 5.6, 4.6, 3.0, repeats=repeats)
@@ -162,7 +162,7 @@ def test_of_several_configurations_the_best_with_a_verdict_answers(tmp_path):
     assert without == "Of 3 compared configurations, 1 got no verdict."
     verdicts = _verdicts(frames)
     assert verdicts["horovod-mpi 1x2 tuned"] == "faster"
-    assert verdicts["horovod-gloo 1x2 tuned"] == "no verdict from two pairs"
+    assert verdicts["horovod-gloo 1x2 tuned"] == "no verdict from two matches"
     assert verdicts["mirrored 1x2 tuned"] == "slower"
     assert verdicts["single 1x1 tuned"] == "reference"
 
@@ -181,7 +181,7 @@ def test_one_process_answers_only_if_there_is_no_other(tmp_path):
     assert answer.startswith("Yes: two processes (`horovod-mpi 1x2 tuned`)")
 
 
-#: What the answer tells of the accuracy, and its differences in seven pairs. By Student's
+#: What the answer tells of the accuracy, and its differences in seven matches. By Student's
 #: distribution they are within 0.02, around 0, beyond 0 but not 0.02, and beyond 0.02.
 ACCURACIES = {
     "the same accuracy": [-0.01] * 3 + [-0.012, -0.008, -0.014, -0.006],
@@ -194,7 +194,7 @@ ACCURACIES = {
 @pytest.mark.parametrize(("words", "differences"), ACCURACIES.items())
 def test_the_answer_compares_the_accuracy_over_repeats(tmp_path, words, differences):
     frames = _tables(_with_accuracies(tmp_path, differences), references=REFERENCES)
-    assert read(frames)["answer"][0].endswith(f", 7 pairs), with {words}.")
+    assert read(frames)["answer"][0].endswith(f", 7 matches), with {words}.")
 
 
 def _with_accuracies(folder: Path, differences: list[float]) -> FakeExperiment:
@@ -244,7 +244,7 @@ def test_scores_of_a_workload_that_brings_its_own_are_compared_over_repeats(tmp_
         "Over seeds only, the mean `rmse` under `horovod-mpi 1x2` differs from that "
         f"under `single 1x1` (+{low} to +{high}), like 1 further score.",
     ]
-    assert found["answer"][0].endswith(" 6 pairs).")
+    assert found["answer"][0].endswith(" 6 matches).")
 
 
 def test_with_unequal_batches_the_answer_is_the_time_to_the_target(tmp_path):
@@ -252,7 +252,7 @@ def test_with_unequal_batches_the_answer_is_the_time_to_the_target(tmp_path):
     answer, epoch, *_ = _of_fair(tmp_path, 5.6, 4.6, 3.9, change=batch)
     assert re.match(r"[NY][a-z ]+: two processes .* of the time .* to accuracy 0\.95 in ", answer)
     assert re.match(
-        r"An epoch of `horovod-mpi 1x2 tuned` takes 0\.69 of the time \(.*, 7 pairs\), with 0\.5 "
+        r"An epoch of `horovod-mpi 1x2 tuned` takes 0\.69 of the time \(.*, 7 matches\), with 0\.5 "
         r"times the updates\.",
         epoch,
     )
@@ -288,7 +288,7 @@ def test_the_cost_is_that_of_all_cores(tmp_path):
     core_time, hours = read(frames)["cost"]
     # Two processes with a core each against one process with one core.
     expected = f"{2 * row['ratio']:.2f} times the core time of one of `single 1x1 tuned`"
-    ends = f"({2 * row['ratio_low']:.2f}–{2 * row['ratio_high']:.2f}, 7 pairs)"
+    ends = f"({2 * row['ratio_low']:.2f}–{2 * row['ratio_high']:.2f}, 7 matches)"
     assert expected in core_time and ends in core_time
     wall = frames["configurations"].set_index(["strategy", "variant"])["wall_seconds"]
     of_two, of_one = (f"{n * wall[key] / 3600:.2g}" for n, key in (

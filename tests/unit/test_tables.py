@@ -153,13 +153,13 @@ def test_speedup_is_the_inverse_of_the_ratio(three):
     speedup = three[1]["speedup"]
     assert set(speedup["strategy"]) == {"horovod-mpi", "horovod-gloo"}
     row = _row(speedup, "horovod-mpi")
-    assert row["pairs"] == 3
+    assert row["matches"] == 3
     assert 0.5 < row["ratio_low"] <= row["ratio"] <= row["ratio_high"] < 0.65
     assert row["speedup"] == pytest.approx(1 / row["ratio"])
     assert row["speedup_high"] == pytest.approx(1 / row["ratio_low"])
     assert row["efficiency"] == pytest.approx(row["speedup"] / 2)
     assert row["verdict"] == "no verdict" and pd.isna(row["visible_decrease"])
-    assert _row(speedup, "horovod-gloo")["pairs"] == 2
+    assert _row(speedup, "horovod-gloo")["matches"] == 2
 
 
 def test_only_pairs_of_one_session_are_compared(tmp_path):
@@ -175,7 +175,7 @@ def test_only_pairs_of_one_session_are_compared(tmp_path):
     assert _row(frames["speedup"], "horovod-mpi")["ratio"] == pytest.approx(0.5, rel=0.06)
     assert _row(frames["speedup"], "horovod-gloo")["ratio"] == pytest.approx(0.5, rel=0.06)
     alone = _row(frames["speedup"], "horovod-mpi", "1x4")
-    assert (alone["kind"], alone["pairs"]) == ("unavailable", 0)
+    assert (alone["kind"], alone["matches"]) == ("unavailable", 0)
     assert "session" in alone["reason"]
     baseline = _row(frames["configurations"], "single", "1x1")
     assert (baseline["measurements"], baseline["sessions"], baseline["runs_ok"]) == (6, 2, 3)
@@ -432,21 +432,21 @@ def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_
     experiment = regression(tmp_path / "regression")
     means = _tables(experiment)["mean_scores"].set_index("strategy")
     single, parallel = means.loc["single"], means.loc["horovod-mpi"]
-    assert pd.isna(single["reference"]) and single["pairs"] == 0
+    assert pd.isna(single["reference"]) and single["matches"] == 0
     assert single["kind"] == "unavailable" and pd.isna(single["difference"])
     of_single = stats.ttest_1samp(ERRORS["single"], 0)
     assert (single["mean_low"], single["mean_high"]) == pytest.approx(
         tuple(of_single.confidence_interval())
     )
     paired = stats.ttest_rel(ERRORS["horovod-mpi"], ERRORS["single"])
-    assert parallel["difference"] == pytest.approx(0.1) and parallel["pairs"] == 3
+    assert parallel["difference"] == pytest.approx(0.1) and parallel["matches"] == 3
     assert (parallel["difference_low"], parallel["difference_high"]) == pytest.approx(
         tuple(paired.confidence_interval())
     )
     assert parallel["standard_deviation"] == pytest.approx(statistics.stdev(ERRORS["horovod-mpi"]))
     changed(experiment.runs[:1], repeat=7)
     alone = _tables(experiment)["mean_scores"].set_index("strategy").loc["horovod-mpi"]
-    assert alone["pairs"] == 2, "runs of other repeats have other seeds and are no pair"
+    assert alone["matches"] == 2, "runs of other repeats have other seeds and are no match"
     one = three_configurations(tmp_path / "one", repeats=1)
     accuracy = _tables(one)["mean_scores"]
     assert set(accuracy["score"]) == {"accuracy"} and accuracy["mean_low"].isna().all()
@@ -460,7 +460,7 @@ def test_a_score_that_a_run_leaves_out_is_the_mean_of_the_other_runs(tmp_path):
     assert means.loc[("single", "bias"), ["runs", "mean"]].tolist() == [1, 0.3]
     single, parallel = (means.loc[(name, "rmse")] for name in ERRORS)
     assert single["runs"] == 2 and single["mean"] == pytest.approx(np.mean(ERRORS["single"][1:]))
-    assert parallel["runs"] == 3 and parallel["pairs"] == 2
+    assert parallel["runs"] == 3 and parallel["matches"] == 2
 
 
 def test_scores_after_each_epoch_are_a_table(tmp_path, three):
@@ -493,7 +493,7 @@ def _with_second_runs(root, slower=0.0, duplicate=1.0, **keywords):
         changed([path], seconds=seconds | {"train": duplicate * seconds["train"]})
     frames = tables.tables(
         experiment.runs, experiment.dataset_files, experiment.class_files,
-        paired_files=again[: keywords.pop("seconds", None)], **keywords,
+        series_files=again[: keywords.pop("seconds", None)], **keywords,
     )  # fmt: skip
     tables.write(frames, root / "tables")
     return tables.read(root / "tables")
@@ -502,7 +502,7 @@ def _with_second_runs(root, slower=0.0, duplicate=1.0, **keywords):
 def test_the_noise_floor_is_the_ratio_of_a_reference_to_itself(tmp_path):
     frames = _with_second_runs(tmp_path)
     (row,) = frames["noise"].itertuples()
-    assert (row.strategy, row.pairs, row.sessions, row.kind) == ("single", 7, 1, "measured")
+    assert (row.strategy, row.matches, row.sessions, row.kind) == ("single", 7, 1, "measured")
     expected = ratio_interval(OF_ITSELF)
     assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(expected)
     assert row.floor == pytest.approx(expected.estimate - 1) and row.floor > 0
@@ -514,12 +514,12 @@ def test_an_effect_within_the_noise_floor_gets_no_verdict(tmp_path):
     mpi, gloo = (_row(frames["speedup"], name) for name in ("horovod-mpi", "horovod-gloo"))
     assert mpi["noise_floor"] == gloo["noise_floor"] == pytest.approx(0.0345, abs=0.001)
     assert mpi["verdict"] == "faster" and mpi["sessions"] == 1
-    # It takes less time in every pair, and the ratio is within the floor.
+    # It takes less time in every match, and the ratio is within the floor.
     assert gloo["ratio_high"] < 0.985 and gloo["ratio"] > 1 / 1.03
     assert gloo["verdict"] == "not distinguishable"
     assert gloo["visible_decrease"] == pytest.approx(1 - 1 / (1 + gloo["noise_floor"]))
     few = _with_second_runs(tmp_path, seconds=5)
-    assert few["noise"]["pairs"].tolist() == [5] and few["noise"]["floor"].isna().all()
+    assert few["noise"]["matches"].tolist() == [5] and few["noise"]["floor"].isna().all()
     without = _with_second_runs(tmp_path, seconds=0)
     gloo = _row(without["speedup"], "horovod-gloo")
     assert gloo["verdict"] == "faster" and pd.isna(gloo["noise_floor"])
@@ -531,16 +531,16 @@ def test_second_runs_that_failed_or_are_of_another_session_give_no_ratio(tmp_pat
     failed = {"status": "failed", "reason": "rank 0 was ended by signal 9"}
     changed(again[:3], **failed, seconds=None, step_seconds=None, samples_per_second=None,
             epochs=[], evaluation=None, weights_sha256=None)  # fmt: skip
-    frames = tables.tables(experiment.runs, experiment.dataset_files, paired_files=again[:3])
+    frames = tables.tables(experiment.runs, experiment.dataset_files, series_files=again[:3])
     (row,) = frames["noise"].itertuples()
-    assert (row.pairs, row.kind) == (0, "unavailable")
+    assert (row.matches, row.kind) == (0, "unavailable")
     assert row.reason == "second runs failed: rep 1, 2, 3: failed (rank 0 was ended by signal 9)"
     changed(again[3:], session="20260102T000000Z-1")
     for path in again[3:]:
         (path.parent / "sessions" / f"{SESSION}.json").unlink()
-    frames = tables.tables(experiment.runs, experiment.dataset_files, paired_files=again[3:])
+    frames = tables.tables(experiment.runs, experiment.dataset_files, series_files=again[3:])
     (row,) = frames["noise"].itertuples()
-    assert row.pairs == 0 and "shares session and repeat" in row.reason
+    assert row.matches == 0 and "shares session and repeat" in row.reason
 
 
 @pytest.mark.parametrize("slower", [0.0, 0.01])
@@ -564,20 +564,20 @@ def test_a_session_of_few_runs_or_of_one_moment_is_not_judged(tmp_path, three):
     assert row.reason == "5 runs, and a drift is judged by at least 6"
 
 
-PAIRS = {"half_width": "2 %", "pilot": 4, "at_most": 7}
+PILOT = {"half_width": "2 %", "repeats": 4, "at_most": 7}
 
 
-def _piloted(root, **pairs):
+def _piloted(root, **matches):
     """The tables of an experiment of seven repeats, four of which are the pilot."""
     experiment, again = twice(root)
-    of_pilot = [path for path in experiment.runs if int(path.parent.name[3:]) <= PAIRS["pilot"]]
-    plan = pilot.plan(tables.Evidence(of_pilot), PAIRS | pairs)
-    write_json(root / "pairs.json", plan)
+    of_pilot = [path for path in experiment.runs if int(path.parent.name[3:]) <= PILOT["repeats"]]
+    plan = pilot.plan(tables.Evidence(of_pilot), PILOT | matches)
+    write_json(root / "pilot.json", plan)
     frames = tables.tables(
         experiment.runs,
         experiment.dataset_files,
-        paired_files=again,
-        pilot_file=root / "pairs.json",
+        series_files=again,
+        pilot_file=root / "pilot.json",
     )
     tables.write(frames, root / "tables")
     return plan, tables.read(root / "tables")
@@ -592,13 +592,13 @@ def test_a_pilot_asks_for_as_many_pairs_as_its_most_varied_ratio(tmp_path):
     plan, frames = _piloted(tmp_path)
     for row in plan["comparisons"]:
         ratios = _ratios(frames, row["strategy"])[:4]
-        assert row["pilot_pairs"] == 4
+        assert row["pilot_matches"] == 4
         assert row["deviation"] == pytest.approx(np.std(np.log(ratios), ddof=1))
         # The rule, computed with Student's quantile of three degrees of freedom.
         asked = (3.182446 * row["deviation"] / np.log(1.02)) ** 2
         assert row["needed"] == max(4, int(np.ceil(asked)))
-    assert plan["pairs"] == max(4, min(7, max(row["needed"] for row in plan["comparisons"])))
-    table = frames["pairs"].set_index("strategy")
+    assert plan["repeats"] == max(4, min(7, max(row["needed"] for row in plan["comparisons"])))
+    table = frames["pilot"].set_index("strategy")
     assert table["needed"].to_dict() == {r["strategy"]: r["needed"] for r in plan["comparisons"]}
     assert not table["cut"].any()
 
@@ -619,7 +619,7 @@ def test_a_pilot_whose_runs_failed_asks_for_nothing(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset()
     failed = dict.fromkeys((1, 2, 3), ("failed", "rank 1 was ended by signal 9"))
     experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 3.0, failed=failed)
-    plan = pilot.plan(tables.Evidence(experiment.runs), PAIRS)
-    assert plan["pairs"] == 4
+    plan = pilot.plan(tables.Evidence(experiment.runs), PILOT)
+    assert plan["repeats"] == 4
     (row,) = plan["comparisons"]
-    assert (row["pilot_pairs"], row["deviation"], row["needed"]) == (0, None, None)
+    assert (row["pilot_matches"], row["deviation"], row["needed"]) == (0, None, None)

@@ -114,7 +114,7 @@ def test_the_noise_floor_is_a_band_around_the_time_of_the_reference(tmp_path):
     for path in again:
         seconds = read_json(path)["seconds"]
         changed([path], seconds=seconds | {"train": 1.03 * seconds["train"]})
-    measured = _tables(experiment, paired_files=again)
+    measured = _tables(experiment, series_files=again)
     rows, words = _shown(measured, tmp_path)
     floor = measured["noise"]["floor"].iloc[0]
     assert floor > 0.01 and "Yellow bands: the noise floor" in words

@@ -131,7 +131,7 @@ def test_threads_of_a_library_are_those_that_run_while_the_process_waits():
     assert _threads.core_seconds([running.native_id]) == 0
 
 
-#: Seconds of a step by itself, how many times longer it is beside another one, and of an exchange.
+#: Seconds of a step by itself, how many times longer it is next to another one, and of an exchange.
 ALONE, SLOWER, EXCHANGE = 0.016, 1.5, 0.008
 
 
@@ -147,8 +147,8 @@ def compute(rank: int, ranks: int, barrier, active, results) -> None:
             began = time.monotonic()
             active[rank] = 1
             time.sleep(ALONE / 2)
-            beside = sum(active) > 1
-            time.sleep(ALONE / 2 + beside * ALONE * (SLOWER - 1))
+            alongside = sum(active) > 1
+            time.sleep(ALONE / 2 + alongside * ALONE * (SLOWER - 1))
             if kind == EXCHANGING:
                 time.sleep(EXCHANGE)
             active[rank] = 0

@@ -1,4 +1,4 @@
-"""Numbers of pairs, verdicts and drift keep what they promise on simulated measurements."""
+"""Numbers of matches, verdicts and drift keep what they promise on simulated measurements."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from escala.analysis.verdicts import (
     NOT_DISTINGUISHABLE,
     SLOWER,
     drift,
+    matches_needed,
     noise_floor,
-    pairs_needed,
     stein_interval,
     verdict,
 )
@@ -24,14 +24,14 @@ PILOT, HALF, AT_MOST = 6, 0.05, 40
 
 
 def ratios(random: np.random.Generator, spread: float, effect: float = 1.0) -> np.ndarray:
-    """As many simulated pairs as the rule asks for, those of the pilot first."""
+    """As many simulated matches as the rule asks for, those of the pilot first."""
     most = effect * np.exp(random.normal(0, spread, 5000))
-    return most[: pairs_needed(most[:PILOT], HALF, 5000)]
+    return most[: matches_needed(most[:PILOT], HALF, 5000)]
 
 
 @pytest.mark.parametrize("spread", [0.02, 0.05, 0.12])
 def test_the_interval_covers_as_stated_and_is_as_narrow_as_asked_for(spread):
-    """Though the number of pairs depends on what the pilot showed."""
+    """Though the number of matches depends on what the pilot showed."""
     random, covered = np.random.default_rng(3), 0
     for _ in range(1500):
         _, low, high = stein_interval(ratios(random, spread, 0.8), PILOT)
@@ -45,13 +45,13 @@ def test_the_number_of_pairs_is_that_of_the_rule():
     pilot = np.exp([0.1, -0.1, 0.1, -0.1, 0.1, -0.1])
     deviation = np.std(np.log(pilot), ddof=1)
     expected = np.ceil((2.570582 * deviation / np.log(1.05)) ** 2)
-    assert pairs_needed(pilot, HALF, 100) == expected == 34
-    assert pairs_needed(pilot, HALF, 20) == 20
-    assert pairs_needed(pilot, 10.0, 20) == PILOT
-    assert pairs_needed([1.0] * 6, HALF, 20) == PILOT
-    assert pairs_needed(pilot, HALF, 3) == PILOT
+    assert matches_needed(pilot, HALF, 100) == expected == 34
+    assert matches_needed(pilot, HALF, 20) == 20
+    assert matches_needed(pilot, 10.0, 20) == PILOT
+    assert matches_needed([1.0] * 6, HALF, 20) == PILOT
+    assert matches_needed(pilot, HALF, 3) == PILOT
     with pytest.raises(ValueError, match="pilot"):
-        pairs_needed([1.0], HALF, 20)
+        matches_needed([1.0], HALF, 20)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_exchanging_the_two_sides_exchanges_the_verdict(estimate, half, floor):
     assert inverse.visible == pytest.approx(found.visible)
 
 
-def session(random, effect: float, pairs: int = 8) -> tuple[np.ndarray, np.ndarray]:
+def session(random, effect: float, matches: int = 8) -> tuple[np.ndarray, np.ndarray]:
     """The ratios of a configuration and of the reference itself, on a machine that drifts.
 
     Its speed is a random walk with steps of 3 %, and every time has 4 % of noise.
     """
-    walk = np.exp(np.cumsum(random.normal(0, 0.03, 3 * pairs))).reshape(pairs, 3)
-    times = walk * np.exp(random.normal(0, 0.04, (pairs, 3))) * (1, 1, effect)
+    walk = np.exp(np.cumsum(random.normal(0, 0.03, 3 * matches))).reshape(matches, 3)
+    times = walk * np.exp(random.normal(0, 0.04, (matches, 3))) * (1, 1, effect)
     return times[:, 2] / times[:, 1], times[:, 0] / times[:, 1]
 
 

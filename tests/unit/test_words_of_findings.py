@@ -170,14 +170,14 @@ def test_a_slow_run_is_not_called_disturbed(frames):
     _without_verdict(frames, train_seconds_per_epoch=30.0)
     assert "No other work disturbed the runs" in _texts(frames, "sure")
     assert "Leave the machine idle" not in _texts(frames, "next")
-    assert "about four times its 7 pairs" in _texts(frames, "next")
+    assert "about four times its 7 matches" in _texts(frames, "next")
 
 
 def test_runs_without_a_partner_are_told_and_counted_in_the_advice(frames):
     assert "no run of the reference" not in _texts(frames, "sure")
     speedup = frames["speedup"]
     main = (speedup["reference"] == 1) & (speedup["strategy"] == "horovod-mpi")
-    speedup.loc[main, ["pairs", "verdict"]] = [5, "no verdict"]
+    speedup.loc[main, ["matches", "verdict"]] = [5, "no verdict"]
     assert (
         "Of 7 runs of `horovod-mpi 1x2 tuned`, 2 had no run of the reference in the same session"
     ) in _texts(frames, "sure")

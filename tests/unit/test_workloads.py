@@ -277,7 +277,7 @@ def test_a_keras_file_is_never_opened(tmp_path, monkeypatch):
     write_json(tmp_path / "model.json", description)
     with pytest.raises(InputError, match=r"model\.keras .* is not opened.*Remedy: remove .*run"):
         load(tmp_path)
-    # Nor is one that lies beside a model.
+    # Nor is one that lies alongside a model.
     kept(tmp_path, "virus-cnn")
     load(tmp_path)
     assert not mark.exists()

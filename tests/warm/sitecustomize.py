@@ -1,7 +1,7 @@
 """What a Python process of a test begins with: the code of the test, or a fork that has imported.
 
 Python imports this module as it starts, where PYTHONPATH names its folder. A process of the project
-asks the server beside it for a fork that goes on in its place, and passes on signals and the end.
+asks the server next to it for a fork that goes on in its place, and passes on signals and the end.
 Without a server, or for another interpreter, it goes on by itself.
 """
 

@@ -77,7 +77,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
 def prepared_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return an environment in which workflows share what they prepare, and each measures anew.
 
-    The workers of pytest-xdist have folders beside each other, and so one store.
+    The workers of pytest-xdist have folders alongside each other, and so one store.
     """
     store = shared_folder(tmp_path_factory) / "prepared"
     return {"ESCALA_STORE": str(store), "ESCALA_MEASURE_AGAIN": "1"}

@@ -30,7 +30,7 @@ from tests.workflow.real_ranks import NO_KNOBS, place, plan, ranks_by, trained
 ROWS = {"train": 17, "test": 5}
 BATCH, EPOCHS, STEPS, SEED = 8, 2, 3, 5
 TOGETHER, ALONE, KERAS = "together", "alone", "keras"
-#: Weights before training, beside `WEIGHTS`.
+#: Weights before training, alongside `WEIGHTS`.
 FIRST = "first.npz"
 CROSS_ENTROPY = "sparse_categorical_crossentropy"
 

@@ -43,9 +43,9 @@ UNEVEN, IDLE = [0.75, 0.25], [1.0, 0.0]
 
 def fused() -> tf.keras.optimizers.Optimizer:
     """Return gradient descent whose updates XLA compiles, on a processor too."""
-    chosen = tf.keras.optimizers.SGD(RATE)
-    chosen.jit_compile = True
-    return chosen
+    selected = tf.keras.optimizers.SGD(RATE)
+    selected.jit_compile = True
+    return selected
 
 
 #: With its own small epsilon, RMSprop would make the rounding of gradients near 0 as large as any

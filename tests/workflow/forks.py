@@ -67,7 +67,7 @@ class Forks:
         Parameters
         ----------
         arguments : of Snakemake.
-        environment : variables beside those of this process.
+        environment : variables alongside those of this process.
         """
         return self._call("run", arguments, folder, environment)
 
@@ -189,7 +189,7 @@ def read_code() -> None:
     from escala.cache.sources import code_digest
 
     for script in Path("scripts").glob("*.py"):
-        code_digest(f"scripts.{script.stem}", chosen=())
+        code_digest(f"scripts.{script.stem}", selected=())
     experiment.load(Path("config.yaml")).run_files()
 
 

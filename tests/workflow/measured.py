@@ -66,10 +66,10 @@ def _named(file: str) -> str:
 
 
 def _times(request: dict, steps: int, ranks: int) -> dict:
-    """Return the times that repeat, strategy and pair give; a duplicate takes 2 % longer."""
+    """Return the times that repeat, strategy and match give; a duplicate takes 2 % longer."""
     fast = 1.0 + 0.1 * (request["repeat"] % 2)
     seconds = 2.0 if request["strategy"] == "single" else fast
-    seconds *= 1.02 if request["pair"] else 1.0
+    seconds *= 1.02 if request["series"] else 1.0
     epoch = {
         "epoch": 1, "steps": steps, "rows": 70, "train_seconds": seconds, "loss": 1.0,
         "epoch_wall_seconds": seconds, "validation_seconds": 0.0, "accuracy": 0.5,

@@ -41,7 +41,7 @@ def started(
     Parameters
     ----------
     strategy : whose launcher starts the ranks.
-    knobs : beside those of a run by default, with one thread a rank.
+    knobs : alongside those of a run by default, with one thread a rank.
     """
     knobs = KNOBS | {"threads": {"intra_op": 1}} | dict(knobs)
     strategy, layout = STRATEGIES[strategy], Layout.parse(f"1x{ranks}")

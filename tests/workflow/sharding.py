@@ -69,15 +69,15 @@ def reference(data: Path) -> tuple[list[float], list[np.ndarray]]:
     """Return the losses of each step, and all variables, of training by Keras's own loop."""
     codes, labels = (np.load(data / f"train{part}.npy") for part in ("", "_labels"))
     tf.keras.utils.set_random_seed(SEED)
-    network, chosen = model(), optimizer()
-    network.compile(chosen, "sparse_categorical_crossentropy")
+    network, selected = model(), optimizer()
+    network.compile(selected, "sparse_categorical_crossentropy")
     shards = Shards(SEED, ROWS, BATCH, [1.0])
     losses = [
         network.train_on_batch(codes[rows], labels[rows], reset_metrics=True)
         for epoch in range(1, EPOCHS + 1)
         for (rows,) in shards.of_epoch(epoch)
     ]
-    return losses, [v.numpy() for v in (*network.variables, *chosen.variables)]
+    return losses, [v.numpy() for v in (*network.variables, *selected.variables)]
 
 
 def main(folder: Path) -> None:

@@ -94,7 +94,7 @@ def clocked(small_split, request_for, tmp_path_factory) -> dict[str, Clocked]:
 @pytest.mark.parametrize("strategy", ["single", "horovod-mpi"])
 def test_little_of_a_step_is_unexplained(clocked, strategy):
     steps = clocked[strategy].steps
-    # Beside what was done to the step on purpose.
+    # Alongside what was done to the step on purpose.
     share = steps["unexplained"] / (steps["whole"] - steps["input"] - steps["skew"])
     assert (share.groupby("rank").min() <= MOST_UNEXPLAINED).all()
     assert (share.groupby("rank").size() == STEPS).all()

@@ -22,7 +22,7 @@ from tests.conftest import ROOT
 
 PROGRAM = """
 from escala_steps import epoch, steps
-import beside
+import alongside
 for _ in range(3):
     for _ in steps([range(8)] * 4):
         sum(range(100_000))
@@ -129,7 +129,7 @@ def folder(tmp_path) -> Path:
     mine = tmp_path / "mine"
     (mine / "code").mkdir(parents=True)
     (mine / "code" / "train.py").write_text(PROGRAM)
-    (mine / "code" / "beside.py").touch()
+    (mine / "code" / "alongside.py").touch()
     for name in IN_THE_WAY:
         (mine / name).parent.mkdir(exist_ok=True)
         (mine / name).write_text("raise SystemExit('this is the module of the user')")
@@ -189,7 +189,7 @@ def test_it_runs_in_a_folder_of_the_user_without_tensorflow(installed, folder):
     found = {name: json.loads((folder / path).read_text()) for name, path in files.items()}
     assert found["program"]["status"] == "ok", done.stdout + done.stderr
     assert len(found["program"]["epochs"]) == 2
-    assert list(found["program"]["program"]["files"]) == ["beside.py", "train.py"]
+    assert list(found["program"]["program"]["files"]) == ["alongside.py", "train.py"]
     assert (folder / ".escala" / "store").is_dir() and (folder / ".snakemake").is_dir()
 
     assert found["mlp"]["status"] == "unavailable", found["mlp"]["reason"]

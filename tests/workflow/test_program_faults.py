@@ -230,7 +230,7 @@ NOTED = {
         OBEDIENT.replace("range(3)", "range(3 + rank)"), {"layout": "1x2"},
         "different numbers of steps: from 3 to 4",
     ),
-    "writes beside itself": (
+    "writes alongside itself": (
         "open('model.pt', 'w').write('x')", {}, "its folder holds new files: model.pt",
     ),
 }  # fmt: skip

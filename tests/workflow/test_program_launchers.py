@@ -123,7 +123,7 @@ def measured(folder: Path, settings: dict) -> dict[str, dict]:
         # Those of another training.
         for name in ("RANK", "WORLD_SIZE", "TF_CONFIG", "OMPI_COMM_WORLD_SIZE"):
             shell.setenv(name, "7")
-        for run in chosen(found):
+        for run in selected(found):
             output = folder / run.file
             output.parent.mkdir(parents=True)
             measure(found.request(run), data, output, 200)
@@ -131,7 +131,7 @@ def measured(folder: Path, settings: dict) -> dict[str, dict]:
     return results
 
 
-def chosen(found: Experiment) -> list[Run]:
+def selected(found: Experiment) -> list[Run]:
     """Return the run of each strategy in `UNDER`, and every run of other workloads."""
     probed = (found.probed(probe) for probe in ("timeline", "resources", "torch-trace"))
     runs = [*found.runs, *chain.from_iterable(probed)]

@@ -106,7 +106,7 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     tables = tmp_path / "results/mine/tables"
     ratios = pd.read_csv(tables / "speedup.csv")
     assert list(ratios["kind"]) == ["measured", "measured"]
-    assert list(pd.read_csv(tables / "noise.csv")["pairs"]) == [1, 1]
+    assert list(pd.read_csv(tables / "noise.csv")["matches"]) == [1, 1]
     summary = (tmp_path / "results/mine/summary.md").read_text()
     assert "as two processes (`processes 1x2 work`) the whole program takes" in summary
     assert "An epoch of `train` has 4096 rows, in every configuration." in summary

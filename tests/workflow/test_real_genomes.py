@@ -65,14 +65,14 @@ def test_held_out_genomes_are_familiar_and_pieces_of_them_are_flagged_or_right(t
     split = trained / FOLDER / "split1"
     records = pd.read_csv(trained / FOLDER / "records.tsv", sep="\t", keep_default_na=False)
     held_out = np.load(split / "test_genomes.npy")
-    chosen = records.loc[np.unique(held_out), ["class", "accession"]].set_index("accession")[
+    selected = records.loc[np.unique(held_out), ["class", "accession"]].set_index("accession")[
         "class"
     ]
     random = np.random.default_rng(7)
     with open(trained / "pieces.fasta", "w") as fasta:
         for name in CLASSES:
             for record in SeqIO.parse(trained / FOLDER / f"sequences/{name}.fasta", "fasta"):
-                if chosen.get(record.id) != name:
+                if selected.get(record.id) != name:
                     continue
                 fasta.write(f">whole_{name}_{record.id}\n{record.seq}\n")
                 for length in (100, 150, 300, 500, 1000):

@@ -52,7 +52,7 @@ class Step:
     def found(self) -> dict[str, bytes]:
         folder = self.outputs["run"].parent
         files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
-        # What a killed process was writing stands beside the outputs, in a hidden folder.
+        # What a killed process was writing stands alongside the outputs, in a hidden folder.
         return {name: path.read_bytes() for name, path in files.items() if name[0] != "."}
 
     def make(self) -> None:

@@ -90,8 +90,8 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
     by_step = made.assign(step=made.groupby("tensor").cumcount()).groupby("step")
     assert set(by_step["tensor"].first()) == {"gradient/5.dense/kernel/inputs"}
     assert not (tmp_path / "model.json").exists(), "this model was not to be kept"
-    chosen = read_json(tmp_path / "run.json")["training"]["dense_exchange"]
-    assert chosen == {"dense": "factors", "dense_1": "allreduce", "dense_2": "allreduce"}
+    selected = read_json(tmp_path / "run.json")["training"]["dense_exchange"]
+    assert selected == {"dense": "factors", "dense_1": "allreduce", "dense_2": "allreduce"}
 
 
 @pytest.mark.parametrize("weighting", ["rows", "ranks"])
@@ -296,7 +296,7 @@ def assert_shown_by_tensorboard(run: Path, result: dict) -> None:
 
 
 def assert_kept_as_evaluated(run: Path, split: Path, result: dict) -> None:
-    """The predictions and the model beside a run are those its scores were taken from."""
+    """The predictions and the model alongside a run are those its scores were taken from."""
     codes, labels = np.load(split / "test.npy"), np.load(split / "test_labels.npy")
     predictions = np.load(run / "predictions.npy", allow_pickle=False)
     assert predictions.dtype == np.int64

@@ -141,10 +141,12 @@ def test_pairs_of_a_ladder_are_timed_in_their_order_after_all_else(snakemake, tm
     done = snakemake("results/small/tables/ladder.csv", experiment=experiment)
     assert done.returncode == 0, done.stdout + done.stderr
     runs = [json.loads(path.read_text()) for path in tmp_path.glob("results/**/run.json")]
-    order = [(run["variant"], run["pair"]) for run in sorted(runs, key=lambda run: run["started"])]
+    order = [
+        (run["variant"], run["series"]) for run in sorted(runs, key=lambda run: run["started"])
+    ]
     assert order == [("m", None), ("z", "way-1"), ("a", "way-1")]
     (row,) = pd.read_csv(tmp_path / "results/small/tables/ladder.csv").itertuples()
-    assert (row.ladder, row.change, row.pairs, row.kind) == ("way", "faster", 1, "measured")
+    assert (row.ladder, row.change, row.matches, row.kind) == ("way", "faster", 1, "measured")
     before, after = ({run["variant"]: run["epochs"] for run in runs}[name] for name in "za")
     expected = after[0]["epoch_wall_seconds"] / before[0]["epoch_wall_seconds"]
     assert row.ratio == pytest.approx(expected)

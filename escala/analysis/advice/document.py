@@ -194,7 +194,7 @@ def _answer(
 ) -> dict:
     """Return the parts of an answer that are numbers."""
     names = ("rows", "unavailable", "energy_source", "distribute", "repeats")
-    selections = ("chosen", "baseline", "nearest", "passed_over")
+    selections = ("selected", "baseline", "nearest", "passed_over")
     empty = {
         "epochs": training.epochs,
         "train_rows": training.train_rows,
@@ -247,7 +247,7 @@ def _option(option: Option, base: Candidate) -> dict:
         "measured_ratio": measured
         and measured.interval._asdict()
         | {
-            "pairs": measured.ratio.pairs,
+            "matches": measured.ratio.matches,
             "best_of": measured.ratio.best_of,
             "sessions": measured.sessions,
             "verdict": measured.verdict,

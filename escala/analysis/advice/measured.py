@@ -92,11 +92,11 @@ class Measured(NamedTuple):
         return Interval(self.ratio.value, self.ratio.low, self.ratio.high)
 
     def speedup(self, baseline: Configuration) -> dict | None:
-        """Return the speed-up over a baseline with the number of pairs; None if over another."""
+        """Return the speed-up over a baseline with the number of matches; None if over another."""
         if self.reference != baseline:
             return None
         value, low, high = self.interval
-        return Interval(1 / value, 1 / high, 1 / low)._asdict() | {"pairs": self.ratio.pairs}
+        return Interval(1 / value, 1 / high, 1 / low)._asdict() | {"matches": self.ratio.matches}
 
 
 class Comparison(NamedTuple):
@@ -199,7 +199,7 @@ def _measured(row: Mapping, reference: Configuration) -> Measured:
         verdict, ratio, sessions = judged
         return Measured(ratio, verdict, reference, sessions)
     ends = (1 / float(row[name]) for name in ("speedup", "speedup_high", "speedup_low"))
-    verdict, ratio = as_best(row["verdict"], Ratio(*ends, int(row["pairs"])), row)
+    verdict, ratio = as_best(row["verdict"], Ratio(*ends, int(row["matches"])), row)
     return Measured(ratio, verdict, reference)
 
 

@@ -62,9 +62,9 @@ def headline(answer: Mapping, advice: Mapping) -> str:
     """Return the answer in one or two sentences."""
     if answer["unavailable"]:
         return f"Unavailable: {answer['unavailable']}."
-    if answer["chosen"] is None:
+    if answer["selected"] is None:
         return f"No configuration is within the limits: {_excluded(answer['options'])}."
-    base, best = (option_of(answer, answer[name]) for name in ("baseline", "chosen"))
+    base, best = (option_of(answer, answer[name]) for name in ("baseline", "selected"))
     what = _AMOUNTS[advice["goal"]]
     if not answer["distribute"]:
         return f"Do not distribute this: use {label(base)}. {_why_not(answer, what)}"
@@ -83,7 +83,7 @@ def _behind(measured: Mapping) -> str:
     sessions, best_of = measured["sessions"], measured["best_of"]
     of_sessions = f" of {counted(sessions, 'session')}" if sessions else ""
     best = f", best of {best_of}" if best_of > 1 else ""
-    return f"{counted(measured['pairs'], 'pair')}{of_sessions}{best}"
+    return f"{counted(measured['matches'], 'match')}{of_sessions}{best}"
 
 
 def _excluded(options: Sequence[Mapping]) -> str:
@@ -156,8 +156,8 @@ def markdown(advice: Mapping) -> Iterator[str]:
 
 def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
     """Yield the sentences below an answer."""
-    if answer["chosen"]:
-        yield from _about(option_of(answer, answer["chosen"]), answer, advice)
+    if answer["selected"]:
+        yield from _about(option_of(answer, answer["selected"]), answer, advice)
     if answer["passed_over"]:
         other = option_of(answer, answer["passed_over"])
         yield (
@@ -245,9 +245,9 @@ def _table(answer: Mapping, advice: Mapping) -> Iterator[str]:
 
 def job_script(answer: Mapping, advice: Mapping) -> Iterator[str]:
     """Yield the lines of a job script that ask SLURM for what the choice needs, and why."""
-    if answer["chosen"] is None:
+    if answer["selected"] is None:
         return
-    best = option_of(answer, answer["chosen"])
+    best = option_of(answer, answer["selected"])
     memory, processes = best["memory"], best["processes"]
     margin = MEMORY_MARGIN if memory["measured"] else 0
     asked = {
@@ -277,7 +277,7 @@ def statement(answer: Mapping, advice: Mapping) -> Iterator[str]:
 
     It is on the selected strategy, variant and network, or on the nearest one if none is selected.
     """
-    names = answer["chosen"] if answer["distribute"] else answer["nearest"]
+    names = answer["selected"] if answer["distribute"] else answer["nearest"]
     if names is None:
         return
     base = option_of(answer, answer["baseline"])
@@ -330,7 +330,7 @@ def _method(answer: Mapping, advice: Mapping, family: Sequence[Mapping]) -> Iter
     )
     if any(each["measured_speedup"] for each in family):
         yield (
-            f"Measured speed-ups are of pairs of runs, each of one session, with "
+            f"Measured speed-ups are of matches, each of one session, with "
             f"{MEASURED_LEVEL:.0%} intervals. Those of the best of several hold for all of them "
             "together, and those of several sessions cover how sessions differ."
         )

@@ -107,7 +107,7 @@ def computed(steps: Sequence[Mapping], repeat: int, rows: float) -> float:
 
 
 def summed(times: Sequence[Mapping], repeat: int, size: float) -> float:
-    """Return the time of a sum of so many bytes, between those of the sizes beside it.
+    """Return the time of a sum of so many bytes, between those of the sizes alongside it.
 
     Beyond the largest size, time is in proportion to the bytes.
     """

@@ -32,7 +32,7 @@ def prepare(
     """Divide arrays among the sides, check their numbers, and write them.
 
     Memory holds a block of rows, and a few numbers for each row. Arrays of a `.npz` file are first
-    written beside the others, as they stand in the way of reading single rows. `output` receives
+    written alongside the others, as they stand in the way of reading single rows. `output` receives
     `{side}/{input}.npy` and `{side}_targets.npy`.
     """
     where, files, classes = f"datasets.{name}", list(inputs.values()), preparation["classes"]

@@ -13,7 +13,7 @@ _STATES = "states.json"
 
 
 def remember(split: Path, inputs: Mapping[str, Path], where: str) -> None:
-    """Write the state of each path beside the description, which is the same after a move."""
+    """Write the state of each path alongside the description, which is the same after a move."""
     found = {key: [str(path), state({key: path}, where)] for key, path in inputs.items()}
     write_json(split / _STATES, found)
 

@@ -96,7 +96,7 @@ def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     elif "groups" in split:
         files["groups"] = Path(expanded_path(split["groups"], "split.groups"))
     elif split["by"] == "group-file":
-        # A simulated source writes its metadata beside the genomes.
+        # A simulated source writes its metadata alongside the genomes.
         files["groups"] = folder / "sequences"
     return files
 

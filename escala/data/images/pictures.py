@@ -187,7 +187,7 @@ def listed(folder: Path) -> tuple[dict[str, int], int]:
 def sides_of(folder: Path) -> dict[str, Path]:
     """Return the folder of each side: that of `train` is the folder itself without sides in it.
 
-    Beside `train` and another side, a folder that is no side, or a second one of a side, is
+    Alongside `train` and another side, a folder that is no side, or a second one of a side, is
     refused.
     """
     names = folders_of(folder)
@@ -201,6 +201,6 @@ def sides_of(folder: Path) -> dict[str, Path]:
         return {"train": folder}
     for name in names:
         if name not in sides.values():
-            reason = f"would not be read, as {', '.join(sides.values())} beside it are the sides"
+            reason = f"would not be read, as {', '.join(sides.values())} alongside it are the sides"
             raise InputError(folder / name, name, reason, "take it away")
     return {side: folder / name for side, name in sides.items()}

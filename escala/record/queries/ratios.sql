@@ -1,5 +1,5 @@
 -- One configuration over time, without the drift of the machine: the median of its ratios to one
--- process in each session, in pairs of a repeat, with their range.
+-- process in each session, in matches of a repeat, with their range.
 SELECT
     dataset, workload, strategy, layout, variant, network, machines, series_sha256, session,
     min(started) AS started,

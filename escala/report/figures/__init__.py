@@ -8,7 +8,7 @@ A module declares itself by constants, which are read without an import (`escala
   drawn. `comparisons` are those of a configuration with a reference; matches of ladders are none.
   The name of a probe stands for runs of this probe, and `resources by nodes` for runs of
   the probe `resources` on several numbers of nodes;
-- `FILE`: the name of the file beside `run.json` that a figure of one run shows. A report has it
+- `FILE`: the name of the file alongside `run.json` that a figure of one run shows. A report has it
   for the first timing run of each dataset and workload;
 - `KIND`, with `FILE`: the kind of the datasets whose test rows it shows.
 

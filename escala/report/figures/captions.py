@@ -32,14 +32,14 @@ WHAT = "Captions of test pictures"
 BLEU, NAMES = ("bleu_1", "bleu_2", "bleu_3", "bleu_4"), "BLEU-1 to BLEU-4"
 #: Pictures that are shown.
 MOST = 8
-# In inches: the figure, a photograph with the space beside it, and the space below a picture. A
+# In inches: the figure, a photograph with the space alongside it, and the space below a picture. A
 # narrow figure is readable where it is scaled to a narrow page.
 WIDTH, PICTURE, PICTURE_MARGIN, MARGIN = 5.0, 1.3, 0.12, 0.14
 WRITTEN, GREY = common.MUTED[1], "0.35"
 
 
 class Line(NamedTuple):
-    """A line of text beside or below a picture."""
+    """A line of text alongside or below a picture."""
 
     text: str
     points: float
@@ -128,7 +128,7 @@ def _photograph(pictures: Path | None, name: str) -> np.ndarray | None:
 def _show(
     axes: Axes, lines: Sequence[Line], photograph: np.ndarray | None, left: float, top: float
 ) -> None:
-    """Write lines below each other, and show a photograph at the left edge beside them."""
+    """Write lines below each other, and show a photograph at the left edge alongside them."""
     if photograph is not None:
         height, width = (
             PICTURE * side / max(photograph.shape[:2]) for side in photograph.shape[:2]

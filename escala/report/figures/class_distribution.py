@@ -11,7 +11,7 @@ from escala.report.figures.text import LABEL, PANEL_TITLE, height_of, wrap
 
 CATEGORY = "Data"
 CAPTION = (
-    "Sequences of each class, as read and after dropping exact duplicates. Beside them the "
+    "Sequences of each class, as read and after dropping exact duplicates. Alongside them the "
     "training rows before and after oversampling and the test rows, all of the dataset's first "
     "split."
 )

@@ -32,7 +32,7 @@ _PANEL = 4.0
 
 
 def draw(tables: common.Tables) -> Figure:
-    """Draw a heat map per configuration: a row per class, its test rows beside its name."""
+    """Draw a heat map per configuration: a row per class, its test rows alongside its name."""
     pooled, notes = heat_maps.table_of(tables, "pooled")
     if pooled.empty:
         return common.without_data(WHAT, tables, "scores of classes")

@@ -208,7 +208,7 @@ def empty(what: str, data: str, why: str) -> Figure:
 
 
 def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
-    """Put one legend beside a figure, with each name in its axes once."""
+    """Put one legend alongside a figure, with each name in its axes once."""
     handles: dict[str, Artist] = {}
     for part in axes:
         for handle, label in zip(*part.get_legend_handles_labels(), strict=True):
@@ -217,7 +217,7 @@ def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
 
 
 def legend(figure: Figure, handles: Mapping[str, Artist], heading: str) -> None:
-    """Put a legend beside a figure, which grows until the legend's height fits."""
+    """Put a legend alongside a figure, which grows until the legend's height fits."""
     wrapped, spacing = texts.wrapped_names(handles, texts.LEGEND), 0.5
     lines = [line for name in [heading, *wrapped] for line in name.split("\n")]
     height = texts.inches(len(lines) + spacing * (len(handles) + 2), texts.LEGEND)
@@ -232,7 +232,7 @@ def legend(figure: Figure, handles: Mapping[str, Artist], heading: str) -> None:
 def finish(figure: Figure, heads: Sequence[str], notes: Iterable[str] = ()) -> None:
     """Put a title above a figure and notes below it, at last; the figure grows by them.
 
-    Legends stay beside the axes, and not beside the title or the notes.
+    Legends stay alongside the axes, and not alongside the title or the notes.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ def table_of(tables: common.Tables, name: str) -> tuple[pd.DataFrame, list[str]]
 
 
 def class_name(name: str) -> str:
-    """Break the name of a class into lines that fit beside a heat map."""
+    """Break the name of a class into lines that fit alongside a heat map."""
     return wrap(name, 1.4, LABEL)
 
 

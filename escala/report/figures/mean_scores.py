@@ -109,18 +109,18 @@ def _intervals(axes: Axes, means: pd.DataFrame, column: str, look_of: dict[str, 
 
 
 def _counts(means: pd.DataFrame) -> list[str]:
-    """Return notes on the runs and pairs of a mean, on references, and on what has no pair."""
+    """Return notes on the runs and matches of a mean, on references, and on what has no match."""
     several = len(common.panels(means)) > 1
     notes = [f"{_span(means['runs'], 'run')} for each configuration."]
-    compared = means[means["pairs"] > 0]
+    compared = means[means["matches"] > 0]
     if len(compared):
-        notes[0] += f" Differences are over {_span(compared['pairs'], 'pair')}."
+        notes[0] += f" Differences are over {_span(compared['matches'], 'match')}."
         labels = means.loc[means["difference"].notna(), "reference_label"].unique()
         notes[0] += f" References: {', '.join(labels)}." * (len(labels) > 1)
     keys = ["dataset", "workload", "label", "reference_label"]
-    most = means[means["reference"].notna()].groupby(keys, sort=False)["pairs"].max()
+    most = means[means["reference"].notna()].groupby(keys, sort=False)["matches"].max()
     parts = [
-        (f"{dataset} {workload} " if several else "") + f"{label} (no pair with {reference})"
+        (f"{dataset} {workload} " if several else "") + f"{label} (no match with {reference})"
         for dataset, workload, label, reference in most[most == 0].index
     ]
     return [*notes, *[f"Without difference: {'; '.join(parts)}."] * bool(parts)]

@@ -6,7 +6,7 @@ is their section, one of `SECTIONS`, and `POSITION` their place, in ascending or
 one are helpers. Adding a finding is adding a module.
 
 A finding is one sentence of at most 25 words and two numbers, where an estimate with its interval
-and number of pairs is one word and one number. Names and reasons from data are quoted by
+and number of matches is one word and one number. Names and reasons from data are quoted by
 `words.quoted`, and count as one word. Tables hold the rest.
 """
 

@@ -44,7 +44,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
 def _texts(tables: Tables) -> Iterator[str]:
     found, scores = list(answers(tables)), over_repeats(tables)
     if not found:
-        yield "nothing was compared: no configuration was trained beside its reference"
+        yield "nothing was compared: no configuration was trained alongside its reference"
     for answer in found:
         yield _answer(answer, answer.row.headline, scores, tables)
     for answer in found:
@@ -114,7 +114,7 @@ def _qualified(answer: Answer) -> Iterator[str]:
     found = answer.row.headline
     if found.cannot_tell_best:
         yield (
-            f"{in_words(found.ratio.pairs)} pairs cannot tell the best of "
+            f"{in_words(found.ratio.matches)} matches cannot tell the best of "
             f"{in_words(found.best_of)}: at least {in_words(found.needed)} are needed"
         )
     others = [(each.headline, each) for each in answer.rows]
@@ -143,7 +143,7 @@ def _qualified(answer: Answer) -> Iterator[str]:
 def _accuracy(row: Compared, scores: pd.DataFrame) -> str:
     """Return a phrase that compares the mean accuracy with that of the main reference.
 
-    It is empty if there is no accuracy, or if the pairs are too few. The accuracies are different
+    It is empty if there is no accuracy, or if the matches are too few. The accuracies are different
     if the interval of their difference is beyond `SAME_ACCURACY`, and the same if it is within.
 
     Parameters
@@ -167,7 +167,7 @@ def _accuracy(row: Compared, scores: pd.DataFrame) -> str:
 def _reported(row: Compared, scores: pd.DataFrame) -> str:
     """Return a phrase that compares the scores that a program reports, as `_accuracy` does.
 
-    Their units are unknown, so the same are those that are equal in every pair. The loss, which
+    Their units are unknown, so the same are those that are equal in every match. The loss, which
     may be that of the rows of one rank, counts if nothing else is reported; best values do not.
     """
     own = _of_row(row, scores)

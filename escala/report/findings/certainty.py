@@ -1,4 +1,4 @@
-"""Describe how sure the answer is: pairs, sessions, spread, and what limits a comparison."""
+"""Describe how sure the answer is: matches, sessions, spread, and what limits a comparison."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _timed(tables: Tables) -> pd.DataFrame:
 
 
 def _disturbances(tables: Tables) -> Iterator[str]:
-    """Yield sentences on other work beside the runs: what it disturbed, and what is not known."""
+    """Yield sentences on other work next to the runs: what it disturbed, and what is not known."""
     timed = _timed(tables)
     again, stay = (timed["earlier_attempts"] > 0).sum(), timed["disturbed"].fillna(False)
     unknown = timed.loc[timed["disturbed"].isna(), "disturbed_because"].dropna()
@@ -92,7 +92,7 @@ def _limits(row: Compared, runs: int) -> Iterator[str]:
     runs : of the configuration that ended ok.
     """
     label, found = quoted(row.label), row.headline
-    if row.pairs >= VALUES_FOR_INTERVAL and row.sessions == 1 and not found.is_over_sessions:
+    if row.matches >= VALUES_FOR_INTERVAL and row.sessions == 1 and not found.is_over_sessions:
         what = f"What {label} shows"
         if more_or_less := {FASTER: "less", SLOWER: "more"}.get(found.verdict):
             what = (
@@ -100,13 +100,13 @@ def _limits(row: Compared, runs: int) -> Iterator[str]:
                 "95 % confidence, and"
             )
         yield f"{what} was seen in one session only."
-    if row.pairs < runs:
+    if row.matches < runs:
         yield (
-            f"Of {runs} runs of {label}, {runs - row.pairs} had no run of the reference in the "
+            f"Of {runs} runs of {label}, {runs - row.matches} had no run of the reference in the "
             "same session and repeat."
         )
     if not pd.isna(row.reason):
-        yield f"Some pairs of {label} have no ratio: {quoted(row.reason)}."
+        yield f"Some matches of {label} have no ratio: {quoted(row.reason)}."
     if row.kind == "estimated":
         yield f"The times of {label} are estimated from a part of an epoch."
     if row.oversubscribed:
@@ -116,7 +116,7 @@ def _limits(row: Compared, runs: int) -> Iterator[str]:
 
 
 def _ladders(tables: Tables) -> Iterator[str]:
-    """Yield sentences on ladders that disagree, and on the pairs of all their changes."""
+    """Yield sentences on ladders that disagree, and on the matches of all their changes."""
     rows = tables["ladder"]
     rows = rows[(rows["kind"] == "measured") & (rows["part"] != PRODUCT)]
     whole = rows[rows["part"] == DIRECT]
@@ -129,9 +129,9 @@ def _ladders(tables: Tables) -> Iterator[str]:
             )
     if rows.empty:
         return
-    fewest, most = rows["pairs"].min(), rows["pairs"].max()
+    fewest, most = rows["matches"].min(), rows["matches"].max()
     number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
-    text = f"Each change of a ladder is measured in {number} pair{'' if most == 1 else 's'} of runs"
+    text = f"Each change of a ladder is measured in {number} match{'' if most == 1 else 'es'}"
     if fewest < VALUES_FOR_INTERVAL:
         text += f"; its interval needs {in_words(VALUES_FOR_INTERVAL)}"
     yield f"{text}."
@@ -144,7 +144,7 @@ def _spread(tables: Tables) -> Iterator[str]:
     if timed.empty:
         return
     sessions = counted(timed["session"].nunique(), "session")
-    yield f"The times are from {sessions} (a session is one call), and pairs never mix sessions."
+    yield f"The times are from {sessions} (a session is one call), and matches never mix sessions."
     for label, group in among(timed, shown(tables)).groupby("label", sort=False):
         seconds = group["train_seconds_per_epoch"]
         if len(seconds) > 1:

@@ -47,23 +47,25 @@ class Headline(NamedTuple):
 
     @property
     def needed(self) -> int:
-        """The fewest pairs of one session whose interval reaches the level."""
+        """The fewest matches of one session whose interval reaches the level."""
         return max(VALUES_FOR_INTERVAL, matches_needed(simultaneous_level(self.best_of)))
 
     @property
     def brief(self) -> str:
-        """The verdict in words, with the number of pairs if they are too few for one."""
-        pairs = self.ratio.pairs
-        if self.verdict == NO_VERDICT and 0 < pairs < VALUES_FOR_INTERVAL:
-            return f"{NO_VERDICT} from {in_words(pairs)} pair{'' if pairs == 1 else 's'}"
+        """The verdict in words, with the number of matches if they are too few for one."""
+        matches = self.ratio.matches
+        if self.verdict == NO_VERDICT and 0 < matches < VALUES_FOR_INTERVAL:
+            return f"{NO_VERDICT} from {in_words(matches)} match{'' if matches == 1 else 'es'}"
         if self.cannot_tell_best:
             return f"{NO_VERDICT} on the best of {in_words(self.best_of)}"
         return self.verdict
 
     @property
     def cannot_tell_best(self) -> bool:
-        """Whether there are pairs for a verdict on one configuration, and not on the best."""
-        return self.verdict == NO_VERDICT and VALUES_FOR_INTERVAL <= self.ratio.pairs < self.needed
+        """Whether there are matches for a verdict on one configuration, and not on the best."""
+        return (
+            self.verdict == NO_VERDICT and VALUES_FOR_INTERVAL <= self.ratio.matches < self.needed
+        )
 
     @property
     def when(self) -> str:
@@ -106,7 +108,7 @@ class Compared:
     reference_global_batch: int
     oversubscribed: bool
     other_hosts: bool
-    pairs: int
+    matches: int
     sessions: int
     verdict: str
     visible_decrease: float
@@ -127,7 +129,7 @@ class Compared:
     best_low: float
     best_high: float
     sessions_judged: int
-    sessions_pairs: int
+    sessions_matches: int
     sessions_verdict: str
     sessions_ratio: float
     sessions_ratio_low: float
@@ -154,7 +156,7 @@ class Compared:
     @property
     def epochs(self) -> Ratio:
         """The ratio of the times of an epoch."""
-        return Ratio(self.ratio, self.ratio_low, self.ratio_high, self.pairs)
+        return Ratio(self.ratio, self.ratio_low, self.ratio_high, self.matches)
 
     @cached_property
     def headline(self) -> Headline:
@@ -245,14 +247,14 @@ def names_of_reference(row) -> tuple:
 
 
 def interval(ratio: Ratio) -> str:
-    """Return the interval of a ratio and its pairs in brackets, or with too few pairs the range.
+    """Return the interval of a ratio and its matches in brackets, or with too few the range.
 
     The interval of the best of several says so.
     """
-    if ratio.pairs == 1:
+    if ratio.matches == 1:
         return ""
     ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in (ratio.low, ratio.high))
-    if ratio.pairs < VALUES_FOR_INTERVAL:
+    if ratio.matches < VALUES_FOR_INTERVAL:
         return f" (range {ends})"
     best = f", best of {ratio.best_of}" if ratio.best_of > 1 else ""
-    return f" ({ends}, {ratio.pairs} pairs{best})"
+    return f" ({ends}, {ratio.matches} matches{best})"

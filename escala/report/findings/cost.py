@@ -34,7 +34,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
 def _core_time(row: Compared, tables: Tables) -> Iterator[Finding]:
     """Compare the core time of an epoch and of a whole run with those of the reference."""
     label, reference = quoted(row.label), quoted(row.reference_label)
-    cores = Ratio(1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low, row.pairs)
+    cores = Ratio(1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low, row.matches)
     text = (
         f"{a(unit(tables, row.workload))} of {label} takes {cores.value:.2f} times the core time "
         f"of one of {reference}{interval(cores)}"
@@ -62,10 +62,10 @@ def _energy(row: Compared, energy, tables: Tables) -> str:
     label = quoted(row.label)
     if energy.kind == "unavailable":
         return f"The energy of {label} is unavailable: {quoted(energy.reason)}."
-    if not energy.pairs or names_of_reference(energy) != row.reference_names:
+    if not energy.matches or names_of_reference(energy) != row.reference_names:
         return ""
     ratio = Ratio(
-        energy.energy_ratio, energy.energy_ratio_low, energy.energy_ratio_high, energy.pairs
+        energy.energy_ratio, energy.energy_ratio_low, energy.energy_ratio_high, energy.matches
     )
     verb = "takes" if energy.kind == "measured" else "is estimated to take"
     model = " by the stated power model" if energy.source == MODEL else ""

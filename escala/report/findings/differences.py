@@ -1,7 +1,7 @@
 """Select the intervals by which scores are compared with those of references.
 
-Where a configuration has enough pairs of runs with a reference, the intervals are over repeats, of
-which each has seeds of its own. With fewer pairs they are over the test rows, of the models as
+Where a configuration has enough matches with a reference, the intervals are over repeats, of
+which each has seeds of its own. With fewer matches they are over the test rows, of the models as
 trained: other seeds would give other models, and other differences.
 """
 
@@ -71,9 +71,9 @@ def over(varied: str, clause: str) -> str:
 
 
 def over_repeats(tables: Tables) -> pd.DataFrame:
-    """Return the differences of `mean_scores` that have enough pairs, as `Differences.rows`."""
+    """Return the differences of `mean_scores` that have enough matches, as `Differences.rows`."""
     means = tables["mean_scores"]
-    known = with_labels(means[means["pairs"] >= VALUES_FOR_INTERVAL], tables)
+    known = with_labels(means[means["matches"] >= VALUES_FOR_INTERVAL], tables)
     return known.assign(
         what=[f"mean {quoted(name)}" for name in known["score"]],
         low=known["difference_low"],

@@ -103,7 +103,7 @@ def _agreement(product) -> str:
     if low > TOLERANCE or high < -TOLERANCE:
         return f"{text}: the changes do not explain it"
     agrees = "it agrees" if abs(off) <= TOLERANCE else "this may be chance"
-    return f"{text}: {agrees}, and more pairs would tell"
+    return f"{text}: {agrees}, and more matches would tell"
 
 
 def _ratio(row) -> str:
@@ -114,5 +114,5 @@ def _ratio(row) -> str:
 def _interval(row) -> str:
     if pd.isna(row.ratio_low):
         return ""
-    resampled = row.part == PRODUCT or row.pairs >= VALUES_FOR_INTERVAL
+    resampled = row.part == PRODUCT or row.matches >= VALUES_FOR_INTERVAL
     return f" ({'' if resampled else 'range '}{row.ratio_low:.2f}–{row.ratio_high:.2f})"

@@ -126,7 +126,7 @@ def _decide(row: Compared, tables: Tables, name: str) -> str:
     found, label, reference = row.headline, quoted(row.label), quoted(row.reference_label)
     retry = to_retry(name) if has_failed(row, tables) else ""
     is_open = found.verdict == NOT_DISTINGUISHABLE
-    enough = found.ratio.pairs >= VALUES_FOR_INTERVAL
+    enough = found.ratio.matches >= VALUES_FOR_INTERVAL
     if (is_open or found.verdict == NO_VERDICT) and enough and disturbed(row, tables):
         return (
             f"Leave the machine idle and measure {label} again: put `ESCALA_MEASURE_AGAIN=1` "
@@ -139,8 +139,8 @@ def _decide(row: Compared, tables: Tables, name: str) -> str:
         return f"For a narrower interval of {label} over sessions, measure more sessions."
     if is_open:
         return (
-            f"To see savings half as large, {label} needs about four times its {found.ratio.pairs} "
-            "pairs: raise `repeats`."
+            f"To see savings half as large, {label} needs about four times its "
+            f"{found.ratio.matches} matches: raise `repeats`."
         ) * bool(found.could_have_seen)
     if found.cannot_tell_best:
         return (
@@ -154,7 +154,7 @@ def _decide(row: Compared, tables: Tables, name: str) -> str:
         return f"To judge {label}, {target}give {reference} the same global batch."
     if not enough:
         # Runs that were resumed stay without a match.
-        unmatched = max(0, runs_ok(tables).get(row.names, 0) - found.ratio.pairs)
+        unmatched = max(0, runs_ok(tables).get(row.names, 0) - found.ratio.matches)
         needed = VALUES_FOR_INTERVAL + unmatched
         more = retry or f"set `repeats` to {needed} or more, and repeat the call"
         return f"For a verdict on {label}, {more}."

@@ -29,25 +29,25 @@ _HARDLY_NOTICED = 0.25
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe the pilot, the noise floor of the references that findings show, and the drift."""
-    yield from (Finding(text, "pairs") for text in _pilot(tables))
+    yield from (Finding(text, "pilot") for text in _pilot(tables))
     for row in among(with_labels(tables["noise"], tables), shown(tables)).itertuples():
         yield Finding(_floor(row), "noise")
     yield from (Finding(text, "drift") for text in _drift(tables["drift"]))
 
 
 def _pilot(tables: Tables) -> Iterator[str]:
-    """Describe the ratio that needed the most pairs, and whether the experiment allowed as many."""
-    table = with_labels(tables["pairs"], tables).dropna(subset=["needed"])
+    """Describe the ratio that needed the most matches, and whether so many were allowed."""
+    table = with_labels(tables["pilot"], tables).dropna(subset=["needed"])
     if table.empty:
         return
     row = table.loc[table["needed"].idxmax()]
     yield (
         f"In the pilot the ratio of {quoted(row['label'])} had a deviation of "
-        f"{100 * row['deviation']:.1f} %, which requires {row['needed']} pairs."
+        f"{100 * row['deviation']:.1f} %, which requires {row['needed']} matches."
     )
     if row["cut"]:
         yield (
-            f"The experiment allowed {row['pairs']} pairs, so intervals may be wider than "
+            f"The experiment allowed {row['repeats']} repeats, so intervals may be wider than "
             "requested."
         )
 
@@ -57,9 +57,9 @@ def _floor(row) -> str:
     if row.kind == "unavailable":
         return f"The noise floor of {label} is unavailable: {quoted(row.reason)}."
     if pd.isna(row.floor):
-        least, pairs = in_words(VALUES_FOR_INTERVAL), in_words(row.pairs)
-        return f"A noise floor needs {least} pairs of runs, and {label} has {pairs} with itself."
-    ratio = Ratio(row.ratio, row.ratio_low, row.ratio_high, row.pairs)
+        least, matches = in_words(VALUES_FOR_INTERVAL), in_words(row.matches)
+        return f"A noise floor needs {least} matches, and {label} has {matches} with itself."
+    ratio = Ratio(row.ratio, row.ratio_low, row.ratio_high, row.matches)
     return (
         f"{label} takes {ratio.value:.2f} {of(ratio.value)} its own time{interval(ratio)}, so an "
         f"effect below {100 * row.floor:.1f} % gets no verdict."
@@ -72,7 +72,7 @@ def _drift(sessions: pd.DataFrame) -> Iterator[str]:
     drifted = judged[judged["detected"].fillna(False)]
     several = counted(len(judged), "session")
     largest = drifted["change"].abs().max()
-    hardly = ", which pairs of runs hardly notice" * bool(largest < _HARDLY_NOTICED)
+    hardly = ", which matches hardly notice" * bool(largest < _HARDLY_NOTICED)
     if judged.empty:
         return
     if drifted.empty:

@@ -87,7 +87,7 @@ def _texts(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> I
         )
     overlap = 1000 * parts["median_seconds"].get(OVERLAP, 0.0)
     if overlap > 0:
-        yield f"In a step of {label}, {overlap:.1f} ms of exchange go on beside other parts."
+        yield f"In a step of {label}, {overlap:.1f} ms of exchange go on alongside other parts."
 
 
 def _more(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> Iterator[str]:

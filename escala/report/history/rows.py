@@ -17,7 +17,7 @@ from escala.report.tables.runs import row
 
 Row = dict[str, Any]
 #: What the two runs of a ratio have in common: what is trained, and the match of a ladder.
-_TASK = ("experiment", "dataset", "workload", "pair")
+_TASK = ("experiment", "dataset", "workload", "series")
 #: Packages that a history names in the versions of a program; the others have one digest.
 _FRAMEWORKS = {
     "torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "horovod", "mpi4py", "numpy",
@@ -131,7 +131,7 @@ def _row(run: dict, digest: str) -> Row:
     left_out = dict.fromkeys(history.OF_A_FOLDER)
     return {
         **{key: value for key, value in row(run | left_out).items() if key not in left_out},
-        **{key: run[key] for key in ("experiment", "pair", "instrument", history.DOCUMENT)},
+        **{key: run[key] for key in ("experiment", "series", "instrument", history.DOCUMENT)},
         "run_sha256": digest,
         "series_sha256": _digest(comparable.series(run)),
         "machines": comparable.machines(run),

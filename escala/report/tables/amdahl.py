@@ -67,30 +67,30 @@ def _of_series(row: Mapping) -> tuple:
     return tuple(row[key] for key in _SERIES)
 
 
-def _row(trained: Mapping, pairs: Sequence[tuple], refused: Sequence[str]) -> dict:
+def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> dict:
     """Return the row of a configuration, without what is fitted over several layouts.
 
     Parameters
     ----------
     trained : its row of the table `speedup`.
-    pairs : run and reference of each match whose whole times can be compared.
+    matches : run and reference of each match whose whole times can be compared.
     """
-    spent = [tuple(map(seconds, pair)) for pair in pairs]
+    spent = [tuple(map(seconds, match)) for match in matches]
     totals = [(sum(mine.values()), sum(theirs.values())) for mine, theirs in spent]
     gained = inverse(ratio_interval([mine / theirs for mine, theirs in totals]))
     undivided = [
         (sum(mine[part] for part in parts), sum(theirs[part] for part in parts) / total)
-        for pair, (mine, theirs), (_, total) in zip(pairs, spent, totals, strict=True)
-        if (parts := undivided_of(*pair)) is not None
+        for match, (mine, theirs), (_, total) in zip(matches, spent, totals, strict=True)
+        if (parts := undivided_of(*match)) is not None
     ]
     share = median_interval([share for _, share in undivided])
     times = _times(trained)
     fractions = [karp_flatt(each, times) for each in (gained.estimate, gained.high, gained.low)]
     return {
         **{key: trained[key] for key in _OF_SPEEDUP},
-        "pairs": len(pairs),
-        "kind": "measured" if pairs else "unavailable",
-        "reason": left_out(len(pairs), refused) if trained["pairs"] else trained["reason"],
+        "matches": len(matches),
+        "kind": "measured" if matches else "unavailable",
+        "reason": left_out(len(matches), refused) if trained["matches"] else trained["reason"],
         **{
             f"train_{name}": trained[name]
             for name in ("speedup", "speedup_low", "speedup_high", "efficiency")
@@ -167,14 +167,14 @@ def _times(row: Mapping) -> float | None:
 
 def _whole(found: Matched) -> tuple[list[tuple], list[str]]:
     """Return the matches whose whole times can be compared, and why each other cannot."""
-    pairs, refused = [], list(found.refused)
-    for pair in zip(found.runs, found.references, strict=True):
-        reason = _refusal(*pair)
+    matches, refused = [], list(found.refused)
+    for match in zip(found.runs, found.references, strict=True):
+        reason = _refusal(*match)
         if reason is None:
-            pairs.append(pair)
+            matches.append(match)
         else:
             refused.append(reason)
-    return pairs, refused
+    return matches, refused
 
 
 def _refusal(mine: Measurement, theirs: Measurement) -> str | None:

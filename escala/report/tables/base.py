@@ -16,7 +16,7 @@ from escala.analysis.statistics import LEVEL, Interval, median_interval, ratio_i
 from escala.analysis.verdicts import stein_interval
 from escala.core.files import read_json, read_yaml
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
-from escala.experiment.runs import AGAIN
+from escala.experiment.runs import DUPLICATE
 from escala.record.comparable import CONFIGURATION, Matched, Measurement
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
@@ -41,13 +41,13 @@ class Evidence:
     dataset_files : dataset.json files of the splits.
     class_files : classes.csv files of their datasets.
     probe_files : run.json files of probe runs.
-    paired_files : run.json files of duplicates of references, and of the pairs of ladders.
-    pairs : the `escala.experiment.Pair`s of ladders.
+    series_files : run.json files of duplicates of references, and of the rungs of ladders.
+    rungs : the `escala.experiment.Rung`s of ladders.
     references : the references of configurations, the main one first; see
         `escala.experiment.references`.
     probe_settings : the settings of each probe in the experiment, by its name.
     predictions_file : predictions.json of the cost model, or None.
-    pilot_file : pairs.json of an experiment with a pilot, or None.
+    pilot_file : pilot.json of an experiment with a pilot, or None.
     history_files : the files of the history, which holds measurements of further sessions.
     """
 
@@ -55,8 +55,8 @@ class Evidence:
     dataset_files: Sequence[str | Path] = ()
     class_files: Sequence[str | Path] = ()
     probe_files: Sequence[str | Path] = ()
-    paired_files: Sequence[str | Path] = ()
-    pairs: Sequence[Mapping[str, Any]] = ()
+    series_files: Sequence[str | Path] = ()
+    rungs: Sequence[Mapping[str, Any]] = ()
     references: Sequence[Reference] = DEFAULT_REFERENCES
     probe_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     predictions_file: Path | None = None
@@ -74,14 +74,14 @@ class Evidence:
         return earlier(self.history_files, self.runs)
 
     @cached_property
-    def paired(self) -> list[Measurement]:
+    def series(self) -> list[Measurement]:
         """Every measurement of duplicates and of ladders, including older sessions."""
-        return measurements(self.paired_files)
+        return measurements(self.series_files)
 
     @property
     def duplicates(self) -> list[Measurement]:
         """Every measurement of the duplicates of references."""
-        return [run for run in self.paired if run["pair"] == AGAIN]
+        return [run for run in self.series if run["series"] == DUPLICATE]
 
     @cached_property
     def pilot(self) -> dict | None:

@@ -68,7 +68,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         why = base.reasons(pd.DataFrame(failed)) if failed else None
         mine, theirs = known.get(names), known.get((*names[:2], *reference))
         for basis in BASES:
-            row = common | {"basis": basis, "kind": "unavailable", "runs": 0, "pairs": 0}
+            row = common | {"basis": basis, "kind": "unavailable", "runs": 0, "matches": 0}
             if mine is None:
                 yield row | {"reason": why or "no energy run, and no power model is stated"}
                 continue
@@ -164,7 +164,7 @@ def _ratios(
 ) -> dict:
     """Return the ratios of energy and of energy × time to the main reference, over matches."""
     if same:
-        return {"energy_ratio": 1.0, "edp_ratio": 1.0, "pairs": len(mine.runs)}
+        return {"energy_ratio": 1.0, "edp_ratio": 1.0, "matches": len(mine.runs)}
     if theirs is None or theirs.source != mine.source:
         other = "of another source" if theirs else "not known"
         return {"reason": f"no ratio: the energy of the reference is {other}"}
@@ -179,7 +179,7 @@ def _ratios(
     ratios = np.divide(*map(np.array, joules))
     seconds = np.divide(*(np.array([*map(base.seconds_per_epoch, side)]) for side in sides))
     return {
-        "pairs": len(found.runs),
+        "matches": len(found.runs),
         "reason": left_out(len(found.runs), found.refused),
         **ratio_interval(ratios).columns("energy_ratio"),
         **ratio_interval(ratios * seconds).columns("edp_ratio"),

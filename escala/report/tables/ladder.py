@@ -1,8 +1,8 @@
 """The table of ladders: the ratio of each change from one configuration to another.
 
-Each pair of neighbouring rungs is a series of its own, in which the two take turns. So are the two
-ends. The ratios of the rungs were measured at different times, with different runs. So their
-product equals the ratio of the ends only if the rungs explain the whole difference.
+Each rung, from one configuration to the next, is a series of its own, in which the two take turns.
+So are the two ends. The ratios of the rungs were measured at different times, with different
+runs. So their product equals the ratio of the ends only if the rungs explain the whole difference.
 
 A time is that of a whole epoch, `epoch_wall_seconds`, because checkpoints are not written within
 the training steps.
@@ -40,7 +40,7 @@ TOLERANCE = 0.1
 
 
 class _Series(NamedTuple):
-    """The matches of two configurations: an `escala.experiment.Pair`, and seconds by repeat.
+    """The matches of two configurations: an `escala.experiment.Rung`, and seconds by repeat.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class _Series(NamedTuple):
     refused : why other matches have no ratio.
     """
 
-    pair: Mapping
+    rung: Mapping
     runs: list[Measurement]
     before: np.ndarray
     after: np.ndarray
@@ -59,12 +59,12 @@ class _Series(NamedTuple):
 def ladder(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each rung, and for the product and the ends of each ladder."""
     by_task: dict[tuple, list[Measurement]] = {}
-    for run in evidence.paired:
+    for run in evidence.series:
         by_task.setdefault((run["dataset"], run["workload"]), []).append(run)
     for (dataset, workload), runs in by_task.items():
         task = {"dataset": dataset, "workload": workload}
-        for name, pairs in groupby(evidence.pairs, key=lambda pair: pair["ladder"]):
-            for row in _rows([_series(runs, pair) for pair in pairs]):
+        for name, rungs in groupby(evidence.rungs, key=lambda rung: rung["ladder"]):
+            for row in _rows([_series(runs, rung) for rung in rungs]):
                 yield task | {"ladder": name} | row | base.data_of(runs[0], base.ABOUT)
 
 
@@ -77,14 +77,14 @@ def _rows(series: list[_Series]) -> Iterator[dict]:
         yield from (*rungs, _product(rungs, direct, series), direct)
 
 
-def _series(runs: Sequence[Measurement], pair: Mapping) -> _Series:
-    """Set the two sides of a pair against each other, in the newest match of each repeat."""
-    runs = [run for run in runs if run["pair"] == pair["name"]]
+def _series(runs: Sequence[Measurement], rung: Mapping) -> _Series:
+    """Set the two sides of a rung against each other, in the newest match of each repeat."""
+    runs = [run for run in runs if run["series"] == rung["name"]]
     before, after = (
         [
             r
             for r in filter(base.is_timed, runs)
-            if [r[key] for key in CONFIGURATION[2:]] == [*pair[side]]
+            if [r[key] for key in CONFIGURATION[2:]] == [*rung[side]]
         ]
         for side in ("before", "after")
     )
@@ -94,19 +94,19 @@ def _series(runs: Sequence[Measurement], pair: Mapping) -> _Series:
         for match in zip(found.references, found.runs, strict=True)
     ]
     known = np.array([each for each in seconds if None not in each], float).reshape(-1, 2)
-    return _Series(pair, runs, *known.T, found.refused)
+    return _Series(rung, runs, *known.T, found.refused)
 
 
 def _compared(series: _Series) -> dict:
-    pair, before, after = series.pair, series.before, series.after
+    rung, before, after = series.rung, series.before, series.after
     number = len(before)
     return {
-        "part": RUNG if pair["rung"] else DIRECT,
-        "rung": pair["rung"],
-        "change": pair["change"],
-        **{side: str(Configuration(*pair[side])) for side in ("before", "after")},
+        "part": RUNG if rung["number"] else DIRECT,
+        "rung": rung["number"],
+        "change": rung["change"],
+        **{side: str(Configuration(*rung[side])) for side in ("before", "after")},
         "oversubscribed": any(run["ranks"]["oversubscribed"] for run in series.runs),
-        "pairs": number,
+        "matches": number,
         "kind": "measured" if number else "unavailable",
         "reason": left_out(number, series.refused) if number else _reason(series),
         **ratio_interval(after / before).columns("ratio"),
@@ -118,7 +118,7 @@ def _compared(series: _Series) -> dict:
 
 def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
     """Return the product of the rungs, and its comparison with the ends, the last of `series`."""
-    missing = [str(row["rung"]) for row in rungs if not row["pairs"]]
+    missing = [str(row["rung"]) for row in rungs if not row["matches"]]
     ratios = [each.after / each.before for each in series]
     ratio = combined_interval(ratios[:-1], np.prod, centre=geometric_pseudo_median)
     cost = combined_interval(
@@ -134,7 +134,7 @@ def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
         "after": direct["after"],
         "part": PRODUCT,
         "oversubscribed": any(row["oversubscribed"] for row in rungs),
-        "pairs": min(row["pairs"] for row in rungs),
+        "matches": min(row["matches"] for row in rungs),
         "kind": "unavailable" if missing else "measured",
         "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
         **ratio.columns("ratio"),
@@ -144,7 +144,7 @@ def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
 
 
 def _reason(series: _Series) -> str:
-    """Return why a pair has no ratio."""
+    """Return why a rung has no ratio."""
     failed = (run for run in series.runs if run["current"] and run["status"] != "ok")
     if first := next(failed, None):
         why = f": {first['reason']}" if first["reason"] else ""

@@ -24,7 +24,7 @@ def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         )
         yield {
             **base.named(names),
-            "pairs": number,
+            "matches": number,
             "sessions": len({run["session"] for run in found.runs}),
             "kind": base.least_certain(map(base.kind, (*found.runs, *found.references))),
             "reason": left_out(number, found.refused) if number else _unmatched(duplicates),
@@ -74,9 +74,9 @@ def drift(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         }
 
 
-def pairs(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+def pilot(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield how many matches each comparison needs by the pilot, if there is one."""
     plan = evidence.pilot
     for row in plan["comparisons"] if plan else ():
         cut = None if row["needed"] is None else row["needed"] > plan["at_most"]
-        yield row | {key: plan[key] for key in ("half_width", "pairs")} | {"cut": cut}
+        yield row | {key: plan[key] for key in ("half_width", "repeats")} | {"cut": cut}

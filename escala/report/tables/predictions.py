@@ -1,4 +1,4 @@
-"""The tables of predicted times beside measured ones, of a whole epoch and by term of a step.
+"""The tables of predicted times alongside measured ones, of a whole epoch and by term of a step.
 
 The cost model's calibration holds none of the runs that it is compared with.
 """

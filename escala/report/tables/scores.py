@@ -156,7 +156,7 @@ def _difference(score: str, matches: Matches) -> dict:
     ]
     found = mean_interval(values)
     return {
-        "pairs": len(values),
+        "matches": len(values),
         **found.columns("difference"),
         "difference_standard_deviation": deviation(values),
         "kind": base.kind_of(found),

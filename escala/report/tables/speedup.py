@@ -1,7 +1,7 @@
 """The table of ratios of each configuration to each reference, in matches of runs.
 
 `ratio` is of the newest match of each repeat, mostly of one session, and has its own 95 % interval.
-Beside it are the ends and the verdict at the simultaneous level of all configurations from which
+Alongside it are the ends and the verdict at the simultaneous level of all configurations from which
 the best is selected, and the ratio over all sessions.
 """
 
@@ -124,7 +124,7 @@ def _row(
         "oversubscribed": any(run["ranks"]["oversubscribed"] for run in runs),
         "other_hosts": any(_on_other_hosts(*(run["ranks"]["hosts"] for run in side))
                            for side in sides),
-        "pairs": len(sides),
+        "matches": len(sides),
         "kind": base.least_certain(base.kind(run) for side in sides for run in side),
         "reason": left_out(len(sides), newest.refused) if sides else _unmatched(each, by_name),
         "sessions": len({run["session"] for run in newest.runs}),
@@ -232,7 +232,7 @@ def _over_sessions(judged: _Judged, compared: int) -> dict:
     ratio = sessions_interval(estimates)
     found = {
         "sessions_judged": number,
-        "sessions_pairs": matches,
+        "sessions_matches": matches,
         **ratio.columns("sessions_ratio"),
         "sessions_verdict": over_sessions(ratio, number, DECIMALS),
     }
@@ -297,7 +297,7 @@ def _unmatched(each: Comparison, by_name: Mapping[tuple, Sequence[Measurement]])
     if not any(run["status"] == "ok" for run in runs):
         return f"no run ended ok: {base.failures(runs)}"
     if not references:
-        return f"the experiment has no {reference} beside it"
+        return f"the experiment has no {reference} alongside it"
     if not any(run["status"] == "ok" for run in references):
         return f"no run of {reference} ended ok: {base.failures(references)}"
     if each.newest.refused:

@@ -118,8 +118,8 @@ def generate(model: tf.keras.Model, inputs: Sequence[tf.Tensor], settings: Mappi
         log_probabilities = tf.reshape(tf.nn.log_softmax(logits), (rows, beam, sizes))
         added = tf.where(_ended(last)[..., None], only_padding, log_probabilities)
         totals = tf.reshape(scores[..., None] + added, (rows, beam * sizes))
-        scores, chosen = tf.math.top_k(totals, beam)
-        parents, last = chosen // sizes, chosen % sizes
+        scores, selected = tf.math.top_k(totals, beam)
+        parents, last = selected // sizes, selected % sizes
         captions = tf.gather(captions, parents, batch_dims=1)
         captions += last[..., None] * tf.one_hot(position, length, dtype=tf.int32)
         states = [_parents_states(state, parents) for state in states]

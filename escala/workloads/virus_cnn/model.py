@@ -71,11 +71,11 @@ def optimizer(
     """
     if knobs["optimizer"] == "one-pass":
         return OnePassRMSprop(learning_rate)
-    chosen = tf.keras.optimizers.RMSprop(learning_rate)
+    selected = tf.keras.optimizers.RMSprop(learning_rate)
     if knobs["optimizer"] == "fused":
         # Keras uses this option of the constructor only if there is a GPU.
-        chosen.jit_compile = True
-    return chosen
+        selected.jit_compile = True
+    return selected
 
 
 def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:

@@ -87,7 +87,7 @@ def require_locked(made: list[Locked], locked: dict[str, list[Locked]], lock: Pa
     """Refuse records that are not exactly those of a lock file, in its order, by accession."""
     remedy = (
         "restore the records, or make a new lock: run without source.lock and use the lock.tsv "
-        "beside the sequences"
+        "alongside the sequences"
     )
     for name, expected in locked.items():
         have = {row.accession: row for row in made if row.name == name}

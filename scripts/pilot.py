@@ -1,4 +1,4 @@
-"""Compute how many pairs an experiment needs, from the runs of its pilot, by Stein's rule."""
+"""Compute how many repeats an experiment needs, from the runs of its pilot, by Stein's rule."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def main() -> None:
         help="the references of configurations, the main one first",
     )
     parser.add_argument(
-        "--pairs",
+        "--asked",
         required=True,
         type=cli.json_or_file,
         metavar="JSON",
-        help="half_width, pilot and at_most, as in the experiment",
+        help="half_width, repeats and at_most, as in the experiment",
     )
-    parser.add_argument("--output", required=True, type=Path, help="the pairs.json to write")
+    parser.add_argument("--output", required=True, type=Path, help="the pilot.json to write")
     arguments = parser.parse_args()
 
     def make() -> None:
@@ -34,19 +34,19 @@ def main() -> None:
         from escala.report.tables import Evidence
 
         evidence = Evidence(arguments.runs, references=arguments.references)
-        write_json(arguments.output, pilot.plan(evidence, arguments.pairs))
+        write_json(arguments.output, pilot.plan(evidence, arguments.asked))
 
     sessions = [
         each for run in arguments.runs for each in sorted(run.parent.glob("sessions/*.json"))
     ]
     cli.serve_or_make(
-        "pairs",
-        code="scripts.pairs",
+        "pilot",
+        code="scripts.pilot",
         inputs={str(path): path for path in [*arguments.runs, *sessions]},
         parameters={
             "runs": list(map(str, arguments.runs)),
             "references": arguments.references,
-            "pairs": arguments.pairs,
+            "asked": arguments.asked,
         },
         outputs={arguments.output.name: arguments.output},
         make=make,

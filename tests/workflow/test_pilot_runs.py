@@ -29,10 +29,10 @@ def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, dry_run, 
             {"strategy": name, "layouts": ["1x1"]} for name in ("single", "wrapped-single")
         ],
         noise_floor=True,
-        pairs={"half_width": "5 %", "pilot": 2, "at_most": 3},
+        pilot={"half_width": "5 %", "repeats": 2, "at_most": 3},
     )
     del experiment["repeats"]
-    table = "results/small/tables/pairs.csv"
+    table = "results/small/tables/pilot.csv"
     before = snakemake("--dry-run", experiment=experiment)
     assert before.returncode == 0, before.stdout + before.stderr
     assert "small: a pilot decides on the repeats; the estimates are those of 3." in before.stdout
@@ -42,13 +42,13 @@ def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, dry_run, 
     kept = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_MEASURE_AGAIN": ""}
     done = snakemake(table, **kept)
     assert done.returncode == 0, done.stdout + done.stderr
-    again = [f"again.rep{n}" for n in range(1, 4)]
+    again = [f"duplicate.rep{n}" for n in range(1, 4)]
     assert repeats_of(tmp_path, "single", "1x1") == [*again, *(f"rep{n}" for n in range(1, 4))]
     assert repeats_of(tmp_path, "wrapped-single", "1x1") == [f"rep{n}" for n in range(1, 4)]
-    plan = json.loads((tmp_path / "results/small/pairs.json").read_text())
-    assert plan["pairs"] == 3 < plan["comparisons"][0]["needed"]
+    plan = json.loads((tmp_path / "results/small/pilot.json").read_text())
+    assert plan["repeats"] == 3 < plan["comparisons"][0]["needed"]
     (row,) = pd.read_csv(tmp_path / table).itertuples()
-    assert (row.strategy, row.pilot_pairs, row.pairs, row.cut) == ("wrapped-single", 2, 3, True)
+    assert (row.strategy, row.pilot_matches, row.repeats, row.cut) == ("wrapped-single", 2, 3, True)
     runs = [json.loads(path.read_text()) for path in tmp_path.glob(f"{RUNS}/**/run.json")]
     assert len(runs) == 9 and {run["session"] for run in runs} == {runs[0]["session"]}
     repeats = [
@@ -57,7 +57,7 @@ def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, dry_run, 
     assert repeats == sorted(repeats), "all runs of a repeat take turns, those of the pilot too"
     (noise,) = pd.read_csv(tmp_path / "results/small/tables/noise.csv").itertuples()
     # A copy of the first run would have a ratio of 1.
-    assert noise.pairs == 3 and round(noise.ratio, 6) == 1.02
+    assert noise.matches == 3 and round(noise.ratio, 6) == 1.02
     assert "Nothing to be done" in dry_run(table)[1]
     # Sessions of a history are an input of the tables.
     add(tmp_path / ".escala" / "history", [tmp_path / "results" / "small"])
