@@ -154,6 +154,7 @@ def test_addresses_in_use_are_refused_and_others_serve(no_lab, foreign):
     assert "proxy0" in links()
 
 
+@pytest.mark.usefixtures("cold")
 def test_only_the_labs_own_processes_are_ended(no_lab, foreign):
     """A shell in which ESCALA_LAB is set calls `down`, and goes on."""
     cluster.up(2, 1)

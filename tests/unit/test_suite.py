@@ -35,7 +35,7 @@ def test_others_may_run_beside(pytestconfig):
 def test_settings():
     ask = "import os; print(*sorted(n for n in os.environ if n.startswith(('ESCALA', 'NCBI'))))"
     said = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True).stdout
-    own = ["ESCALA_LOCKS", "ESCALA_MEASURE_DISTURBED"]
+    own = ["ESCALA_FOLDERS", "ESCALA_LOCKS", "ESCALA_MEASURE_DISTURBED"]
     assert said.split() == [*own, "ESCALA_REQUIRE"]
 """
 

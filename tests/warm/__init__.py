@@ -16,7 +16,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from escala.runtime import launch
 from tests.warm.sitecustomize import BEGIN, LEASES, SOCKET
 
 HERE = Path(__file__).resolve().parent
@@ -58,6 +57,9 @@ class Warm:
             listening.listen(128)
             sockets.append(listening)
         numbers = [each.fileno() for each in sockets]
+        # Imported here, because few tests need it.
+        from escala.runtime import launch
+
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         with open(self.folder / "server.log", "w") as log:
             subprocess.Popen(
