@@ -18,8 +18,9 @@ class Ratio(NamedTuple):
 
     Attributes
     ----------
-    matches : matches behind it.
-    best_of : configurations whose intervals cover together with 95 %; 1 for an interval of its own.
+    matches : number of matches behind it.
+    best_of : number of configurations whose intervals cover simultaneously with 95 %; 1 if the
+        interval is that of a single comparison.
     """
 
     value: float
@@ -30,14 +31,14 @@ class Ratio(NamedTuple):
 
 
 def as_best(verdict: str, ratio: Ratio, row: Mapping[str, Any]) -> tuple[str, Ratio]:
-    """Return verdict and ratio of the current runs, as the best of those it is selected from.
+    """Return verdict and ratio of the current runs, corrected for selecting the best of several.
 
-    If the matches are too few for that level, the interval is the row's own.
+    With too few matches for the simultaneous level, the interval is that of the single comparison.
 
     Parameters
     ----------
     verdict, ratio : at the level of a single comparison.
-    row : of the table `speedup`.
+    row : one of the table `speedup`.
     """
     # Tables of earlier versions lack these columns.
     if pd.isna(row.get("best_of")) or row["best_of"] == 1:
@@ -50,11 +51,11 @@ def as_best(verdict: str, ratio: Ratio, row: Mapping[str, Any]) -> tuple[str, Ra
 
 
 def over_sessions(row: Mapping[str, Any]) -> tuple[str, Ratio, int] | None:
-    """Return verdict, ratio and number of sessions, as the best of several; None with too few.
+    """Return verdict, ratio and number of sessions, corrected likewise; None with too few sessions.
 
     Parameters
     ----------
-    row : of the table `speedup`.
+    row : one of the table `speedup`.
     """
     if pd.isna(row.get("sessions_judged")):
         return None

@@ -23,7 +23,7 @@ def read_run(path: str | Path) -> dict:
 def measurements(run_files: Iterable[str | Path]) -> list[dict]:
     """Read the current measurement of every run, and its older ones from `sessions/` alongside it.
 
-    An older one that cannot be read is named, and left out.
+    An older one that cannot be read is left out, and a line on standard error names it.
 
     Returns
     -------
@@ -33,9 +33,9 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
     found = []
     for path in map(Path, run_files):
         current = read_run(path)
-        found.append(_marked(current, path, current))
+        found.append(_labelled(current, path, current))
         found += [
-            _marked(run, older, current)
+            _labelled(run, older, current)
             for older in sorted(path.parent.glob("sessions/*.json"))
             if older.stem != current["session"] and (run := read_session(older))
         ]
@@ -43,11 +43,11 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
 
 
 def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
-    """Read from a history the timing runs of further sessions of some runs.
+    """Read from a history the timing runs of the same configurations in other sessions.
 
     Parameters
     ----------
-    history_files : the files of one history; none is an empty one.
+    history_files : the files of one history; empty if there is no history.
     found : the result of `measurements`.
 
     Returns
@@ -56,13 +56,13 @@ def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
     runs that ended ok, are comparable with the current one of their configuration and repeat, and
     are not among `found`.
     """
-    current = {_name(run): run for run in found if run["current"] and run["status"] == "ok"}
+    current = {_run_key(run): run for run in found if run["current"] and run["status"] == "ok"}
     if not history_files or not current:
         return []
     # DuckDB is imported only where there is a history.
     from escala.record import history
 
-    known = {(*_name(run), run["session"]) for run in found}
+    known = {(*_run_key(run), run["session"]) for run in found}
     with history.read(history_files[0].parent) as database:
         texts = database.execute(
             "SELECT run FROM documents SEMI JOIN (FROM measurements WHERE list_contains(?, dataset)"
@@ -70,17 +70,19 @@ def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
             [sorted({str(run[key]) for run in found}) for key in ("dataset", "workload")],
         ).fetchall()
     runs = [run for (text,) in texts if (run := json.loads(text))["format"] == FORMAT]
-    marked = (_marked(run, history_files[0], current.get(_name(run))) for run in runs)
+    labelled = (_labelled(run, history_files[0], current.get(_run_key(run))) for run in runs)
     return [
-        run for run in marked if run["comparable"] and (*_name(run), run["session"]) not in known
+        run
+        for run in labelled
+        if run["comparable"] and (*_run_key(run), run["session"]) not in known
     ]
 
 
-def _name(run: dict) -> tuple:
+def _run_key(run: dict) -> tuple:
     return (*(run[key] for key in CONFIGURATION), run["repeat"])
 
 
-def _marked(run: dict, path: Path, current: dict | None) -> dict:
+def _labelled(run: dict, path: Path, current: dict | None) -> dict:
     reason = None
     if run is not current:
         reason = refusal(run, current) if current else "not of this experiment"

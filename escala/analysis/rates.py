@@ -30,7 +30,7 @@ class Differences(NamedTuple):
 
 
 def rate_interval(successes: float, trials: float, level: float = LEVEL) -> Interval:
-    """Return a proportion with its Wilson score interval, or none without trials."""
+    """Return a proportion with its Wilson score interval; all None without trials."""
     if round(trials) < 1:
         return Interval(None, None, None)
     test = scipy.stats.binomtest(round(successes), round(trials))
@@ -75,36 +75,38 @@ def rate_differences(
 ) -> list[Differences]:
     """Return the differences of precision and recall between two predictions of each row.
 
-    Clusters are drawn with replacement, each with all its rows and both predictions of them: a
-    difficult row is difficult for both models, and rows of one genome are not independent. The
-    models themselves are not resampled. If both predictions of all rows are equal, the interval has
-    no width, which means less with fewer rows.
+    The intervals are of a cluster bootstrap: clusters are drawn with replacement, and a cluster
+    keeps all its rows with both predictions. A difficult row is difficult for both models, and rows
+    of one genome are not independent. The models themselves are not resampled. If the two models
+    predict the same for every row, the interval has zero width; with few rows that is weak
+    evidence.
 
     Parameters
     ----------
     labels, baseline, other : the true class of each row and the two predicted ones, int arrays of
         shape (rows,).
-    clusters : the number of each row's cluster, int array of shape (rows,).
+    clusters : the cluster of each row, int array of shape (rows,).
     classes : the number of classes.
     seed : seed of the resampling; the same rows give the same intervals.
 
     Returns
     -------
-    The rates of `other` minus those of `baseline`, one entry per class. A class without rows has
-    none. There is no precision if one of the two never predicts the class, and no interval of a
-    single cluster.
+    The rates of `other` minus those of `baseline`, one entry per class. Both are None for a class
+    without rows. The precision is None if one of the two models never predicts the class. A single
+    cluster gives no interval.
     """
     truth, before, after = np.eye(classes)[np.stack([labels, baseline, other])]
     counts = np.stack([truth, before, before * truth, after, after * truth], axis=1)
-    numbers, places = np.unique(clusters, return_inverse=True)
-    by_cluster = np.zeros((len(numbers), *counts.shape[1:]))
-    np.add.at(by_cluster, places, counts)
-    # Clusters of equal counts are drawn together: their number has the same distribution.
-    kinds, times = np.unique(by_cluster, axis=0, return_counts=True)
-    resamples = statistics.RESAMPLES if len(numbers) > 1 else 0
+    ids, positions = np.unique(clusters, return_inverse=True)
+    by_cluster = np.zeros((len(ids), *counts.shape[1:]))
+    np.add.at(by_cluster, positions, counts)
+    # Clusters with equal counts are interchangeable, so we draw only how many of each kind there
+    # are.
+    kinds, multiplicities = np.unique(by_cluster, axis=0, return_counts=True)
+    resamples = statistics.RESAMPLES if len(ids) > 1 else 0
     random = np.random.default_rng(seed)
-    drawn = random.multinomial(len(numbers), times / len(numbers), resamples)
-    found, resampled = _differences(times[None], kinds)[0], _differences(drawn, kinds)
+    drawn = random.multinomial(len(ids), multiplicities / len(ids), resamples)
+    found, resampled = _differences(multiplicities[None], kinds)[0], _differences(drawn, kinds)
     intervals = (
         [
             _between_quantiles(found[rate, label], resampled[:, rate, label], level)
@@ -116,25 +118,25 @@ def rate_differences(
 
 
 def _differences(drawn: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-    """Return the differences of `rate_differences`, of shape (draws, 2, classes); NaN is none.
+    """Return the differences of `rate_differences`, of shape (draws, 2, classes), NaN for None.
 
     Parameters
     ----------
     drawn : the number of clusters of each kind that are drawn, of shape (draws, kinds).
     kinds : counts of a cluster of each kind, of shape (kinds, 5, classes): rows of each class; rows
         that the baseline predicts as the class, and those of them that are correct; the same two
-        of the other.
+        of the other model.
     """
     sums = np.tensordot(drawn, kinds, 1)
-    actual, called, right, other_called, other_right = np.moveaxis(sums, 1, 0)
+    actual, predicted, correct, other_predicted, other_correct = np.moveaxis(sums, 1, 0)
     with np.errstate(invalid="ignore"):
-        recall = (other_right - right) / actual
-        precision = other_right / other_called - right / called
+        recall = (other_correct - correct) / actual
+        precision = other_correct / other_predicted - correct / predicted
     return np.stack([np.where(actual, precision, np.nan), recall], axis=1)
 
 
 def _between_quantiles(estimate: float, resampled: np.ndarray, level: float) -> Interval:
-    """Return an estimate with the percentile interval of its resamples, without NaN."""
+    """Return an estimate with the percentile interval of its resamples; NaN ones are left out."""
     if np.isnan(estimate):
         return Interval(None, None, None)
     known = resampled[~np.isnan(resampled)]

@@ -1,16 +1,17 @@
 """Predict the steps of more ranks than this machine has, and where more ranks stop paying.
 
-Each number of ranks, network, exchange and scaling is a setup of the cost model, which has all
-formulas. One calibration gives all draws, so ratios of two predictions are of matching draws.
+This module makes a setup of the cost model for each number of ranks, network, exchange and scaling;
+all formulas are in the cost model. All predictions use the same draws of one calibration, so a
+ratio of two predictions compares matching draws.
 
 | scaling | rows of a step of n ranks | rows that count for the speed |
 |---|---|---|
-| strong | those of one rank | all |
-| weak | n times those of one rank | all |
-| unsharded | n times those of one rank (`shard: false`) | those of one rank |
+| strong | as many as with one rank | all |
+| weak | n times as many | all |
+| unsharded | n times as many (`shard: false`) | those of one rank |
 
-The model does not know: nodes that share a switch or a link with others; ranks of unequal speed;
-the reading of data from a file system that nodes share; the updates that reach a score.
+The model ignores: nodes that share a switch or a link with others; ranks of unequal speed; reading
+data from a file system that nodes share; the number of updates that a score needs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from escala.strategies.costs import ALLREDUCE, EXCHANGES, FACTORS
 STRONG, WEAK, UNSHARDED = SCALINGS = ("strong", "weak", "unsharded")
 ONE = Layout(1, 1)
 LAYOUTS = tuple(Layout(2**exponent, 1) for exponent in range(7))
-#: Of a simulation of hundreds of setups. Ends of intervals then vary by some per cent.
+#: Draws of a prediction: few, for hundreds of setups. Ends of intervals vary by some per cent.
 DRAWS = 100
 #: Columns that name a series of layouts.
 SERIES = ["scaling", "network", "exchange"]
@@ -48,7 +49,7 @@ def exchange_of(name: str) -> Exchange:
     """Return an exchange from its name.
 
     A name begins with one of `EXCHANGES`. Then `+fp16` halves bytes, `+sparse` gathers the rows of
-    an embedding's gradient, and `+accumulation4` computes a step in four parts, in this order.
+    an embedding's gradient, and `+accumulation4` computes a step in four parts. The order is fixed.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def simulated(
     ----------
     work : its name in the calibration.
     rows : of a step of one rank, by scaling.
-    layouts : one rank is added.
+    layouts : that of one rank is added.
     networks : calibrated or preset ones; without effect within one node.
     exchanges : names as in `exchange_of`.
     library, cores : as in `Setup`.
@@ -88,8 +89,8 @@ def simulated(
     Returns
     -------
     A row for each scaling, network, exchange and layout, in this order; layouts by their ranks.
-    The columns are those of `_series`. Intervals are of the level `LEVEL`, and hold the uncertainty
-    of the calibration only.
+    The columns are those of `_series`. Intervals are of the level `LEVEL`, and cover only the
+    uncertainty of the calibration.
 
     Raises
     ------
@@ -107,14 +108,14 @@ def simulated(
     predicted = cache(lambda setup: predict(calibration, setup, draws))
     found: list[dict] = []
     selected = {name: exchange_of(name) for name in exchanges}
-    for (scaling, of_one), network, name in product(rows.items(), networks, selected):
-        setups = [Setup(work, ONE, of_one, library, cores)]
+    for (scaling, rows_of_one), network, name in product(rows.items(), networks, selected):
+        setups = [Setup(work, ONE, rows_of_one, library, cores)]
         for layout in ordered[1:]:
-            of_step = of_one if scaling == STRONG else of_one * layout.ranks
+            step_rows = rows_of_one if scaling == STRONG else rows_of_one * layout.ranks
             between = {"network": network} if layout.nodes > 1 else {}
             exchange = selected[name].between(layout.nodes)
             setups.append(
-                Setup(work, layout, of_step, library, cores, exchange=exchange, **between)
+                Setup(work, layout, step_rows, library, cores, exchange=exchange, **between)
             )
         names = dict(zip(SERIES, (scaling, network, name), strict=True))
         names["network_calibrated"] = network in calibration.networks
@@ -126,7 +127,7 @@ def simulated(
 
 
 def _series(predictions: Iterator[Prediction], scaling: str) -> Iterator[dict]:
-    """Yield the columns of the predictions of one series, the first of one rank.
+    """Yield a row for each prediction of a series; the first prediction has one rank.
 
     `rows` are those of a step of all ranks. `gain` is the speed divided by that of the fastest
     layout with fewer ranks, and missing for one rank; `pays` tells whether a layout pays against
@@ -157,9 +158,10 @@ def _series(predictions: Iterator[Prediction], scaling: str) -> Iterator[dict]:
 
 
 def _used(calibration: Calibration, setup: Setup) -> str | None:
-    """Return the exchange of the largest dense layer, which may be too small for the one asked for.
+    """Return the exchange that the largest dense layer really uses.
 
-    None if there is no such layer, or one rank.
+    It is an allreduce if the layer is too small for the wanted one, and None without a dense layer
+    or with one rank.
     """
     ranks = setup.layout.ranks
     layers = [each for each in calibration.works[setup.work].gradients if each.factor_rows]
@@ -170,7 +172,7 @@ def _used(calibration: Calibration, setup: Setup) -> str | None:
 
 
 def limits(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the row of each series with the most ranks that pay, or that of one rank."""
+    """Return for each series the row with the most ranks that pays, else the row of one rank."""
     return table[table["pays"] | (table["ranks"] == 1)].groupby(SERIES, sort=False).tail(1)
 
 

@@ -1,7 +1,7 @@
 """Compute intervals of medians, means and ratios.
 
-Ratios of matches have one interval everywhere: `ratio_interval`, by signed ranks of the logarithms.
-It was selected by measurement (`benchmarks/interval_methods.py`).
+There is one interval for ratios of matches: `ratio_interval`, by signed ranks of their logarithms.
+It was selected by a benchmark (`benchmarks/interval_methods.py`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import scipy
 
 LEVEL = 0.95
 RESAMPLES = 9999
-#: The range of n values covers their median with probability 1 - 2 / 2**n: 95 % needs six.
+#: The range of n values covers the true median with probability 1 - 2 / 2**n: 95 % needs six.
 VALUES_FOR_INTERVAL = 6
-#: Fewest sessions of which there is an interval over sessions.
+#: Fewest sessions for an interval over sessions.
 SESSIONS_FOR_INTERVAL = 3
 #: Resamples that are in memory at the same time.
 _BATCH = 1000
@@ -32,7 +32,7 @@ class Interval(NamedTuple):
     high: float | None
 
     def columns(self, name: str, unit: str = "") -> dict[str, float | None]:
-        """Return it as columns of a table: `name`, `name_low` and `name_high`, and the unit."""
+        """Return it as columns of a table: `name`, `name_low`, `name_high`, each with the unit."""
         return {
             f"{name}{unit}": self.estimate,
             f"{name}_low{unit}": self.low,
@@ -88,20 +88,20 @@ def median_interval(
 ) -> Interval:
     """Return the median of some values with its interval, by order statistics.
 
-    Of seven values the percentile bootstrap leaves out the first and the last, and covers the
-    median of their distribution with a probability of 0.88. This interval covers it with a
-    probability of at least `level`, whatever the distribution. For fewer than six values it is
-    their range, with a lower probability.
+    It covers the median of the distribution with a probability of at least `level`, whatever the
+    distribution. For fewer than six values it is their range, with a lower probability. The
+    percentile bootstrap is not used: with seven values it excludes the smallest and the largest,
+    and so covers with a probability of 0.88 only.
 
     Parameters
     ----------
-    values : finite numbers. A single one has no interval, and none has no estimate. With `at_most`,
+    values : finite numbers. One value has no interval. No values have no estimate. With `at_most`,
         the lower bound of each value: positive, or 0 if unknown.
     at_most : the upper bound of each value, infinity if unknown; default: `values`.
 
     Returns
     -------
-    The estimate is `None` if the bounds do not determine it, and so is an end without a bound.
+    The estimate, or an end, is `None` if the bounds do not determine it.
     """
     least = np.sort(np.asarray(values, dtype=float))
     most = least if at_most is None else np.sort(np.asarray(at_most, dtype=float))
@@ -111,7 +111,7 @@ def median_interval(
     median = estimate if estimate == other else None
     if len(least) == 1:
         return Interval(median, None, None)
-    # So many values are below the interval of their median.
+    # The number of values below the interval; as many are above it.
     outside = max(int(scipy.stats.binom.ppf((1 - level) / 2, len(least), 0.5)) - 1, 0)
     low, high = float(least[outside]), float(most[-1 - outside])
     is_open = at_most is not None and low == 0
@@ -123,8 +123,8 @@ def ratio_interval(
 ) -> Interval:
     """Return the typical ratio of some matches with its interval, by signed ranks of logarithms.
 
-    If some ratios are known between bounds only, it is `median_interval`: an order needs no value
-    of the largest ones, and a sum of signed ranks does.
+    If only bounds of some ratios are known, `median_interval` is used instead: order statistics do
+    not need exact values, and signed ranks do.
 
     Parameters
     ----------
@@ -143,13 +143,13 @@ def difference_interval(values: Sequence[float], level: float = LEVEL) -> Interv
     598-611): the median of the means of every two values and of each value with itself. The ends
     are two of these means, such that Wilcoxon's exact test of signed ranks does not reject what is
     between them (Hollander and Wolfe, Nonparametric Statistical Methods, 2nd edition, 1999, section
-    3.3). SciPy has the test, and not this interval. It covers with a probability of at least
-    `level` if the distribution is symmetric, as that of the difference of two equal runs is,
-    whatever disturbs them. If the values are too few for the level, it is their range.
+    3.3). SciPy has the test, but not this interval. It covers with a probability of at least
+    `level` if the distribution is symmetric. The difference of two equal runs has a symmetric
+    distribution, whatever disturbs them. With too few values for the level, it is their range.
 
     Parameters
     ----------
-    values : finite numbers. A single one has no interval, and none has no estimate.
+    values : finite numbers. One value has no interval. No values have no estimate.
     """
     if not len(values):
         return Interval(None, None, None)
@@ -157,8 +157,8 @@ def difference_interval(values: Sequence[float], level: float = LEVEL) -> Interv
     return Interval(estimate, low, high) if len(values) > 1 else Interval(estimate, None, None)
 
 
-def _exponential(of_logarithms: Interval) -> Interval:
-    return Interval(*(None if each is None else math.exp(each) for each in of_logarithms))
+def _exponential(interval: Interval) -> Interval:
+    return Interval(*(None if each is None else math.exp(each) for each in interval))
 
 
 def signed_ranks(values: np.ndarray, level: float = LEVEL) -> tuple:
@@ -187,10 +187,10 @@ def _walsh_means(values: np.ndarray) -> np.ndarray:
 
 @cache
 def _means_outside(number: int, level: float) -> int:
-    """Return the place, from 1, of the mean that is the lower end of an interval of so many values.
+    """Return which Walsh mean, in increasing order from 1, is the lower end of the interval.
 
-    It is the largest k for which fewer than k of the sum of signed ranks have a probability of at
-    most half of 1 - `level`; 0 if even the range of the values does not reach the level.
+    It is the largest k with P(W < k) <= (1 - `level`) / 2, where W is Wilcoxon's signed-rank
+    statistic of `number` values. It is 0 if even the range of the values does not reach the level.
     """
     chance = np.ones(1)
     for rank in range(1, number + 1):
@@ -199,21 +199,22 @@ def _means_outside(number: int, level: float) -> int:
 
 
 def matches_needed(level: float) -> int:
-    """Return the fewest matches of which `ratio_interval` reaches a level."""
+    """Return the fewest matches with which `ratio_interval` reaches a level."""
     return max(math.ceil(1 - math.log2(1 - level) - 1e-9), 1)
 
 
 def sessions_interval(ratios: Sequence[float], level: float = LEVEL) -> Interval:
     """Return the typical ratio over sessions with its interval: Student's, of their logarithms.
 
-    The unit is the session: its ratio is one value, so the interval covers how sessions differ. It
-    holds also for sessions of unequal precision: at levels from 92 % on Student's test errs no more
-    often if variances are unequal (R. Ibragimov and U. K. Müller, t-statistic based correlation and
-    heterogeneity robust inference, Journal of Business & Economic Statistics 28 (2010), 453-468).
+    Each session gives one value, its ratio, so the interval covers how sessions differ. It is also
+    valid for sessions of unequal precision: at levels of 92 % and more, unequal variances do not
+    make Student's test err more often (R. Ibragimov and U. K. Müller, t-statistic based correlation
+    and heterogeneity robust inference, Journal of Business & Economic Statistics 28 (2010),
+    453-468).
 
     Parameters
     ----------
-    ratios : the estimate of each session. Fewer than `SESSIONS_FOR_INTERVAL` have no interval.
+    ratios : the estimate of each session; fewer than `SESSIONS_FOR_INTERVAL` give no interval.
     """
     found = mean_interval(np.log(ratios), level)
     if len(ratios) < SESSIONS_FOR_INTERVAL:
@@ -239,5 +240,5 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
 
 def deviation(values: Sequence[float]) -> float | None:
-    """Return the standard deviation that a sample estimates, or none for fewer than two values."""
+    """Return the sample standard deviation, or None for fewer than two values."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else None

@@ -1,8 +1,8 @@
 """Decide how many matches a comparison needs, what it shows, and whether the machine drifted.
 
-Ratios of times are compared as logarithms, so twice and half as long are equally far from 1. Two
-matches of the same session are independent of each other, and their ratios do not hold the drift of
-the machine between the matches.
+Ratios of times are compared as logarithms, so twice and half as long are equally far from 1. The
+matches of a session are taken to be independent of each other: drift of the machine between two
+matches is not in their ratios.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from escala.analysis.statistics import (
 )
 
 FASTER, SLOWER, NOT_DISTINGUISHABLE = "faster", "slower", "not distinguishable"
-#: There are too few matches, or an end that would decide is unknown.
+#: There are too few matches, or the end of the interval that would decide is unknown.
 NO_VERDICT = "no verdict"
-#: Fewest measurements in a row by which a drift is judged.
+#: Fewest measurements of a session from which drift is judged.
 MIN_MEASUREMENTS = 6
 
 
@@ -48,8 +48,8 @@ class Drift(NamedTuple):
 
     Attributes
     ----------
-    change : of a time from the first to the last measurement; 0.1 is 10 % longer.
-    p_value : how often measurements of a steady machine follow each other as closely.
+    change : of the times from the first to the last measurement; 0.1 is 10 % longer.
+    p_value : how often successive times of a steady machine are at least as similar.
     """
 
     change: Interval
@@ -61,11 +61,11 @@ class Drift(NamedTuple):
 
 
 def pays(ratio: Interval) -> bool:
-    """Return whether a ratio of times pays: it is decided, and less than 1.
+    """Return whether a ratio of times pays: its whole interval is below 1.
 
-    This is the one meaning of *to pay*, for predicted times too. Of measured ones it is the verdict
-    `FASTER`, which also regards the noise floor. Paying by 30 % is a goal of its own, and is always
-    named with its figure.
+    This is the only meaning of *to pay*, also for predicted times. For measured times it is the
+    verdict `FASTER`, which also takes the noise floor into account. A saving of 30 % is another
+    question; it is always written with its figure.
     """
     return ratio.high is not None and ratio.high < 1
 
@@ -75,10 +75,10 @@ def matches_needed(
 ) -> int:
     """Return the number of matches, those of the pilot included, by Stein's two-stage rule.
 
-    The number is computed once, from the pilot alone. With as many matches, `stein_interval` is not
-    wider than requested, and covers as stated (C. Stein, A two-sample test for a linear hypothesis
-    whose power is independent of the variance, Annals of Mathematical Statistics 16 (1945),
-    243-258).
+    The number is computed once, from the pilot alone. With this number of matches, `stein_interval`
+    is not wider than requested and has the stated coverage (C. Stein, A two-sample test for a
+    linear hypothesis whose power is independent of the variance, Annals of Mathematical Statistics
+    16 (1945), 243-258).
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def stein_interval(ratios: Sequence[float], pilot: int, level: float = LEVEL) ->
     Parameters
     ----------
     ratios : positive numbers in the order in which they were measured, those of the pilot first.
-    pilot : matches of the pilot, at least two.
+    pilot : number of matches in the pilot, at least two.
     """
     mean = float(np.mean(np.log(ratios)))
     half = _half_width(ratios[:pilot], len(ratios), level)
@@ -113,20 +113,21 @@ def stein_interval(ratios: Sequence[float], pilot: int, level: float = LEVEL) ->
 
 
 def _half_width(pilot: Sequence[float], matches: int, level: float) -> float:
-    """Return half the width of the interval of the mean logarithm of so many matches."""
+    """Return half the width of the interval of the mean logarithm of `matches` matches."""
     deviation = float(np.std(np.log(pilot), ddof=1))
     return float(scipy.stats.t.ppf((1 + level) / 2, len(pilot) - 1)) * deviation / np.sqrt(matches)
 
 
 def noise_floor(of_itself: Interval) -> float:
-    """Return the effect that a configuration shows against itself.
+    """Return the apparent effect when a configuration is compared with itself.
 
-    It is that of the estimate. The farther end of its interval would make the verdict depend on the
-    runs of the duplicate that happen to be disturbed (docs/decisions/051-intervals.md).
+    It is computed from the estimate. With the farther end of the interval instead, verdicts would
+    depend on how many runs of the duplicate happen to be disturbed
+    (docs/decisions/051-intervals.md).
 
     Parameters
     ----------
-    of_itself : the ratio of the duplicate of a reference to the reference in matches.
+    of_itself : time of the duplicate of a reference divided by that of the reference, over matches.
 
     Returns
     -------
@@ -136,9 +137,9 @@ def noise_floor(of_itself: Interval) -> float:
 
 
 def simultaneous_level(compared: int, level: float = LEVEL) -> float:
-    """Return the level of each of several intervals that all cover with a probability of `level`.
+    """Return the level for each of several intervals, such that all together cover with `level`.
 
-    By Bonferroni's inequality, whatever the ratios have in common, such as their reference.
+    By Bonferroni's inequality, which also holds for dependent ratios: they have the same reference.
     """
     return 1 - (1 - level) / max(compared, 1)
 
@@ -146,7 +147,7 @@ def simultaneous_level(compared: int, level: float = LEVEL) -> float:
 def over_sessions(ratio: Interval, sessions: int, decimals: int | None = None) -> str | None:
     """Judge a ratio over sessions by its interval; None with fewer than `SESSIONS_FOR_INTERVAL`.
 
-    There is no noise floor: what a machine changes between sessions is in the interval.
+    No noise floor is applied: the interval already covers how the machine differs between sessions.
     """
     if sessions < SESSIONS_FOR_INTERVAL:
         return None
@@ -163,20 +164,21 @@ def verdict(
     """Judge the ratio of the time of a configuration to that of its reference.
 
     It is faster or slower if the interval does not contain 1 and the ratio is farther from 1 than
-    the noise floor. If the ratio itself is unknown, its end that is nearer to 1 stands for it.
-    There is no verdict from fewer than `needed` matches, nor if an unknown end could decide.
+    the noise floor. If the ratio is unknown, the end of its interval that is nearer to 1 is used
+    instead. There is no verdict from fewer than `needed` matches, nor if an unknown end could
+    decide.
 
-    The smallest visible decrease is the share d for which the interval, as wide relative to its
-    ratio as it is, ends at 1 if the ratio is 1 - d, hence d = 1 - ratio / high; and at least the
-    decrease by which a ratio leaves the floor.
+    The smallest visible decrease is d = 1 - ratio / high: with a ratio of 1 - d and the same
+    relative width, the interval would just end at 1. It is at least the decrease at which a ratio
+    leaves the noise floor.
 
     Parameters
     ----------
     ratio : with both ends of its interval; None where unknown.
-    matches : of measurements behind it.
+    matches : number of matches behind it.
     floor : the result of `noise_floor` in the same session; None if it was not measured.
-    decimals : of the ends where they are printed. An end that is then printed as 1 contains it.
-    needed : the fewest matches whose interval reaches its level.
+    decimals : with which the ends are printed. An end that is printed as 1 counts as 1.
+    needed : the fewest matches with which the interval reaches its level.
     """
     if matches < needed:
         return Verdict(NO_VERDICT, None)
@@ -207,10 +209,10 @@ def drift(
     """Return how the times of a session changed, over all configurations together.
 
     Each time is divided by the median of its configuration. The change is the slope of Theil and
-    Sen. Whether there is one, also one that goes and comes back, is judged by von Neumann's ratio
-    of ranks: squared differences of successive measurements are small for a machine that drifts
+    Sen. Whether the machine drifted, also if it went back to its first speed, is tested by von
+    Neumann's ratio of ranks: if it drifts, squared differences of successive measurements are small
     (R. Bartels, The rank version of von Neumann's ratio test for randomness, Journal of the
-    American Statistical Association 77 (1982), 40-46). Its distribution is that of permutations.
+    American Statistical Association 77 (1982), 40-46). The p-value is from permutations.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
 """Select a candidate for a goal within limits.
 
-Amounts are compared by their medians. A candidate of several ranks is selected only if it pays
-against the best one of one rank: by the verdict where the ratio was measured, else by its interval.
-The ratio of two predictions uses the same resamples of the calibration. An extrapolated prediction
-is not selected before a candidate that was measured to pay.
+The *amount* is what the goal minimises. Candidates are compared by its median. A candidate of
+several ranks is selected only if it pays against the best candidate of one rank. If that ratio was
+measured, its verdict decides, otherwise the interval of the predicted ratio. Both predictions of a
+ratio use the same resamples of the calibration. A candidate that was measured to pay is preferred
+to an extrapolated prediction.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Limits:
     Attributes
     ----------
     cores : of all nodes together.
-    memory_bytes : of a node.
-    seconds : in which a job ends, from its start.
+    memory_bytes : per node.
+    seconds : from the start of a job to its end.
     """
 
     nodes: int | None = None
@@ -59,8 +60,8 @@ class Power:
 
     Attributes
     ----------
-    node_watts, core_watts : of each node, and of each of its cores that is used.
-    source : who states it.
+    node_watts, core_watts : per node, and per core in use.
+    source : where the figures come from, as a phrase for the reader.
     """
 
     node_watts: float
@@ -74,8 +75,8 @@ class Option:
 
     Attributes
     ----------
-    amount : of the goal, in its unit.
-    ratio : of the amount to that of the baseline.
+    amount : what the goal minimises, in the unit of `GOALS`.
+    ratio : the amount divided by that of the baseline.
     excluded : why it cannot be selected; None if it can.
     """
 
@@ -91,11 +92,13 @@ class Choice:
 
     Attributes
     ----------
-    options : those that can be selected first, the best of them first.
+    options : all, by increasing amount; those that are excluded come last.
     baseline : the best option of one rank, whether it can be selected or not.
     best : the selected one; None if none can be.
-    nearest : the best option of several ranks that can be selected; None if there is none.
-    passed_over : the extrapolated option that would be the best without what was measured.
+    nearest : the best option of several ranks that is not excluded, whether it pays or not; None if
+        there is none.
+    passed_over : the extrapolated option that had the least amount, if `best` is a measured one
+        instead; else None.
     """
 
     options: tuple[Option, ...]
@@ -117,13 +120,13 @@ def choose(
 ) -> Choice:
     """Select the candidate with the least amount of a goal.
 
-    With the goal `DEADLINE` that is the one with the fewest core-hours among those that surely end
-    within `limits.seconds`.
+    With the goal `DEADLINE` that is the one with the fewest core-hours among those whose interval
+    of the time of the job ends within `limits.seconds`.
 
     Raises
     ------
-    InputError : no candidate has one rank, or the goal lacks what it needs: the power, or the time
-        of the deadline.
+    InputError : no candidate has one rank, the goal is unknown, or it needs a power or a deadline
+        that is not given.
     """
     limits = limits or Limits()
     _require(goal, limits, power)
@@ -146,16 +149,16 @@ def choose(
     )
     baseline = next(each for each in options if each.candidate.ranks == 1)
     possible = [each for each in options if each.excluded is None]
-    sure = [
+    eligible = [
         each
         for each in possible
         if each.candidate.ranks == 1 or baseline.excluded or _pays(goal, each, baseline)
     ]
-    best = passed_over = next(iter(sure), None)
+    best = passed_over = next(iter(eligible), None)
     if best is not None and best.candidate.basis in (EXTRAPOLATED, BOUNDS):
         measured = (
             each
-            for each in sure
+            for each in eligible
             if (each.candidate.basis, each.candidate.ranks > 1) == (MEASURED, True)
             and _pays(goal, each, baseline)
         )
@@ -165,7 +168,7 @@ def choose(
 
 
 def _pays(goal: str, option: Option, baseline: Option) -> bool:
-    """Return whether an option pays against the baseline, by the verdict if it is of this ratio."""
+    """Return whether an option pays against the baseline: by the ratio's verdict if it has one."""
     compared = option.candidate.compared
     if (
         goal == TIME
@@ -193,7 +196,7 @@ def _require(goal: str, limits: Limits, power: Power | None) -> None:
 
 
 def _amount(goal: str, each: Candidate, power: Power | None) -> np.ndarray:
-    """Return the amount of a goal, of shape (draws,)."""
+    """Return what the goal minimises, for a candidate, of shape (draws,)."""
     if goal == TIME:
         return each.seconds
     if goal == ENERGY:

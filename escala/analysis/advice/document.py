@@ -34,7 +34,7 @@ from escala.experiment.references import NATIVE
 FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"
 _MAKE = f"make it: {call('run advice')}, with the --experiment FILE"
-_KEYS_OF_PLANS = (
+_PLAN_KEYS = (
     "experiment",
     "configurations",
     "workloads",
@@ -52,7 +52,7 @@ class Question:
     Attributes
     ----------
     partition : of SLURM, for the lines of a job script; None to leave it to SLURM.
-    joules_per_core_hour : that the user states; None for the power model of the experiment.
+    joules_per_core_hour : stated by the user; None to use the power model of the experiment.
     """
 
     goal: str = TIME
@@ -66,8 +66,8 @@ def advise(folder: Path, question: Question, draws: int = DRAWS) -> dict:
 
     Parameters
     ----------
-    folder : of the experiment, with its calibration and its plans. Measured memory and speed-ups
-        are read from it if they are there.
+    folder : the results of the experiment, with its calibration and plans. Measured memory and
+        speed-ups are read from there too, if there are any.
 
     Raises
     ------
@@ -85,17 +85,17 @@ def advise(folder: Path, question: Question, draws: int = DRAWS) -> dict:
 
 
 def _read_plans(file: Path) -> dict:
-    """Return the content of a file of what `escala.experiment.planned.with_rows` returns.
+    """Return the content of plans.json: the result of `escala.experiment.planned.with_rows`.
 
     Raises
     ------
-    InputError : it is no JSON, lacks a key, or has no configuration.
+    InputError : the file is not JSON, lacks a key, or has no configuration.
     """
     try:
         found = read_json(file)
     except ValueError as error:
         raise InputError(file, str(error), "is no JSON", _MAKE) from error
-    missing = [key for key in _KEYS_OF_PLANS if not isinstance(found, dict) or key not in found]
+    missing = [key for key in _PLAN_KEYS if not isinstance(found, dict) or key not in found]
     if missing:
         raise InputError(file, missing, "keys are missing", _MAKE)
     if not found["configurations"]:
@@ -119,7 +119,7 @@ def document(
 
     Parameters
     ----------
-    machine : that was calibrated, as in a calibration.
+    machine : the calibrated one, as `machine` of a calibration.
     plans : as `escala.experiment.planned.with_rows` returns them.
     memory, ratios : what was measured, as `memories` and `speedups` return it.
 
@@ -144,11 +144,14 @@ def document(
         training = _training(plans, *task)
         predicted, refused = candidates(calibration, planned, training, draws)
         known = with_measured(predicted, ratios, task)
-        names = [each.configuration for each in known]
-        needed = [memory_of(memory or {}, *task, n.variant, plans["memory_gib"]) for n in names]
-        known = [replace(each, memory=of) for each, of in zip(known, needed, strict=True)]
-        several = [each["network"] for each in planned if not each["layout"].startswith("1x")]
-        for network in dict.fromkeys(several or [NATIVE]):
+        variants = [each.configuration.variant for each in known]
+        needed = [memory_of(memory or {}, *task, each, plans["memory_gib"]) for each in variants]
+        known = [
+            replace(candidate, memory=bytes_)
+            for candidate, bytes_ in zip(known, needed, strict=True)
+        ]
+        networks = [each["network"] for each in planned if not each["layout"].startswith("1x")]
+        for network in dict.fromkeys(networks or [NATIVE]):
             here = [
                 each
                 for each in known
@@ -192,7 +195,7 @@ def _answer(
     question: Question,
     power: Power | None,
 ) -> dict:
-    """Return the parts of an answer that are numbers."""
+    """Return an answer without its names and texts."""
     names = ("rows", "unavailable", "energy_source", "distribute", "repeats")
     selections = ("selected", "baseline", "nearest", "passed_over")
     empty = {
@@ -229,7 +232,7 @@ def _answer(
 
 def _option(option: Option, base: Candidate) -> dict:
     each = option.candidate
-    faster = base.predicted / each.predicted
+    speedup = base.predicted / each.predicted
     measured = each.compared and each.compared.measured
     return each.configuration._asdict() | {
         "nodes": each.setup.layout.nodes,
@@ -240,8 +243,8 @@ def _option(option: Option, base: Candidate) -> dict:
         "job_seconds": interval(each.job)._asdict(),
         "amount": option.amount._asdict(),
         "ratio": option.ratio._asdict(),
-        "speedup": interval(faster)._asdict(),
-        "efficiency": interval(faster * base.cores / each.cores)._asdict(),
+        "speedup": interval(speedup)._asdict(),
+        "efficiency": interval(speedup * base.cores / each.cores)._asdict(),
         "measured_speedup": measured and measured.speedup(base.configuration),
         "basis": each.basis,
         "measured_ratio": measured
@@ -263,7 +266,9 @@ def _option(option: Option, base: Candidate) -> dict:
 
 
 def _changes(found: Choice, training: Training) -> Iterator[changes.Change]:
-    """Yield what would have to change, unless a configuration saves `changes.SAVING`."""
+    """Yield what would have to change for several ranks to save `changes.SAVING`.
+
+    Nothing is yielded if a configuration already saves it, or for a program."""
     base = found.baseline.candidate
     several = [
         each.candidate

@@ -23,11 +23,11 @@ from escala.analysis.statistics import LEVEL as MEASURED_LEVEL
 from escala.core.readable import counted, size
 from escala.experiment.references import NATIVE, Configuration
 
-#: A job script asks for so much more than the upper end of the predicted time, and than the
-#: measured memory.
+#: Fractions that a job script adds to the upper end of the predicted time, and to the measured
+#: memory.
 TIME_MARGIN, MEMORY_MARGIN = 0.25, 0.2
-#: Configurations that are named where none is within the limits.
-_NAMED = 3
+#: How many configurations are named if none is within the limits.
+_MOST_NAMED = 3
 _AMOUNTS = {
     TIME: "training time",
     CORE_HOURS: "core-hours",
@@ -36,21 +36,21 @@ _AMOUNTS = {
 }
 
 
-def _names(each: Mapping[str, str]) -> Configuration:
+def _configuration(each: Mapping[str, str]) -> Configuration:
     return Configuration(*(each[name] for name in Configuration._fields))
 
 
 def label(names: Mapping[str, str]) -> str:
     """Return the name of a configuration."""
-    return str(_names(names))
+    return str(_configuration(names))
 
 
 def option_of(answer: Mapping, names: Mapping[str, str]) -> dict:
     """Return the option of a configuration."""
-    return next(each for each in answer["options"] if _names(each) == _names(names))
+    return next(each for each in answer["options"] if _configuration(each) == _configuration(names))
 
 
-def _spread(found: Mapping, show: Callable[[float], str] = "{:.2f}".format) -> str:
+def _interval(found: Mapping, show: Callable[[float], str] = "{:.2f}".format) -> str:
     return f"{show(found['estimate'])} ({show(found['low'])}–{show(found['high'])})"
 
 
@@ -71,26 +71,26 @@ def headline(answer: Mapping, advice: Mapping) -> str:
     if base["excluded"]:
         return f"Use {label(best)}. {label(base)} {base['excluded']}."
     ratio, measured = best["ratio"], best["measured_ratio"]
-    basis = f"; measured, {_behind(measured)}" if measured else ""
+    basis = f"; measured, {_basis(measured)}" if measured else ""
     return (
         f"Use {label(best)}: {ratio['estimate']:.2f} of the {what} of {label(base)} "
         f"({ratio['low']:.2f}–{ratio['high']:.2f}{basis})."
     )
 
 
-def _behind(measured: Mapping) -> str:
-    """Tell what a measured ratio rests on."""
+def _basis(measured: Mapping) -> str:
+    """Return how many matches and sessions a measured ratio is based on, in words."""
     sessions, best_of = measured["sessions"], measured["best_of"]
-    of_sessions = f" of {counted(sessions, 'session')}" if sessions else ""
-    best = f", best of {best_of}" if best_of > 1 else ""
-    return f"{counted(measured['matches'], 'match')}{of_sessions}{best}"
+    sessions_clause = f" of {counted(sessions, 'session')}" if sessions else ""
+    best_clause = f", best of {best_of}" if best_of > 1 else ""
+    return f"{counted(measured['matches'], 'match')}{sessions_clause}{best_clause}"
 
 
 def _excluded(options: Sequence[Mapping]) -> str:
     """Return why the shortest jobs cannot be selected, and how many others there are."""
     shortest = sorted(options, key=lambda each: each["job_seconds"]["estimate"])
-    named = "; ".join(f"{label(each)} {each['excluded']}" for each in shortest[:_NAMED])
-    others = len(shortest[_NAMED:])
+    named = "; ".join(f"{label(each)} {each['excluded']}" for each in shortest[:_MOST_NAMED])
+    others = len(shortest[_MOST_NAMED:])
     return f"{named}; and {counted(others, 'other')}" if others else named
 
 
@@ -110,7 +110,7 @@ def _why_not(answer: Mapping, what: str) -> str:
         )
     return (
         f"No configuration of several ranks pays. The nearest is {label(nearest)}, "
-        f"with {_spread(ratio)} of the {what} ({nearest['basis']})."
+        f"with {_interval(ratio)} of the {what} ({nearest['basis']})."
     )
 
 
@@ -161,7 +161,7 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
     if answer["passed_over"]:
         other = option_of(answer, answer["passed_over"])
         yield (
-            f"{label(other)} is predicted with less, {_spread(other['ratio'])}, but extrapolated "
+            f"{label(other)} is predicted with less, {_interval(other['ratio'])}, but extrapolated "
             "and not measured. A measured configuration that pays comes first."
         )
     for each in answer["options"]:
@@ -169,9 +169,9 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
             measured = each["measured_ratio"]
             yield (
                 f"Measured and predicted times of {label(each)} contradict each other: measured "
-                f"{_spread(measured)} of the time of {measured['reference']} "
-                f"({measured['verdict']}, {_behind(measured)}), predicted "
-                f"{_spread(each['predicted_ratio'])}. The measured one counts."
+                f"{_interval(measured)} of the time of {measured['reference']} "
+                f"({measured['verdict']}, {_basis(measured)}), predicted "
+                f"{_interval(each['predicted_ratio'])}. The measured one counts."
             )
     if answer["changes"]:
         yield (
@@ -186,8 +186,8 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
 def _about(best: Mapping, answer: Mapping, advice: Mapping) -> Iterator[str]:
     """Yield sentences on the selected option."""
     yield (
-        f"Training takes {_spread(best['seconds'], span)}, and the whole job "
-        f"{_spread(best['job_seconds'], span)}."
+        f"Training takes {_interval(best['seconds'], span)}, and the whole job "
+        f"{_interval(best['job_seconds'], span)}."
     )
     if best["extrapolated_start"]:
         yield f"In the time of the whole job, {'; '.join(best['extrapolated_start'])}."
@@ -200,7 +200,7 @@ def _about(best: Mapping, answer: Mapping, advice: Mapping) -> Iterator[str]:
     goal, source = advice["goal"], answer["energy_source"]
     if goal != TIME:
         what, by = "energy" if goal == ENERGY else "cost", f", by the {source}" if source else ""
-        yield f"Its {what} is {_spread(best['amount'], '{:.3g}'.format)} {GOALS[goal]}{by}."
+        yield f"Its {what} is {_interval(best['amount'], '{:.3g}'.format)} {GOALS[goal]}{by}."
     if goal == DEADLINE:
         yield "The deadline counts from the start of the job: no wait in a queue is known."
     if best["extrapolated"]:
@@ -238,7 +238,10 @@ def _table(answer: Mapping, advice: Mapping) -> Iterator[str]:
     yield f"| configuration | {_AMOUNTS[goal]}, {GOALS[goal]} | ratio | rests on |"
     yield "| --- | --- | --- | --- |"
     for each in answer["options"]:
-        amount, ratio = _spread(each["amount"], "{:.3g}".format), _spread(each["ratio"])
+        amount, ratio = (
+            _interval(each["amount"], "{:.3g}".format),
+            _interval(each["ratio"]),
+        )
         note = f"; excluded: {each['excluded']}" if each["excluded"] else ""
         yield f"| {label(each)} | {amount} | {ratio} | {each['basis']}{note} |"
 
@@ -262,7 +265,7 @@ def job_script(answer: Mapping, advice: Mapping) -> Iterator[str]:
     for name, value in asked.items():
         yield f"#SBATCH --{name}={value}"
     yield (
-        f"# --time, in minutes: the upper end of {_spread(best['job_seconds'], span)}, and "
+        f"# --time, in minutes: the upper end of {_interval(best['job_seconds'], span)}, and "
         f"{TIME_MARGIN:.0%} more."
     )
     yield (
@@ -275,19 +278,20 @@ def job_script(answer: Mapping, advice: Mapping) -> Iterator[str]:
 def statement(answer: Mapping, advice: Mapping) -> Iterator[str]:
     """Yield a statement on scaling for a proposal for compute time, as Markdown.
 
-    It is on the selected strategy, variant and network, or on the nearest one if none is selected.
+    It is about all layouts with the strategy, variant and network of the selected option. If that
+    has one rank, it is about those of the nearest option.
     """
     names = answer["selected"] if answer["distribute"] else answer["nearest"]
     if names is None:
         return
     base = option_of(answer, answer["baseline"])
-    family = [
+    series = [
         each
         for each in answer["options"]
         if (each["strategy"], each["variant"]) == (names["strategy"], names["variant"])
         and (each["nodes"] == 1 or each["network"] == names["network"])
     ]
-    family.sort(key=lambda each: (_ranks(each), each["nodes"]))
+    series.sort(key=lambda each: (_ranks(each), each["nodes"]))
     network = "" if names["network"] == NATIVE else f" over the network {names['network']}"
     yield (
         f"Scaling of {answer['workload']} on {answer['dataset']} with {names['strategy']}, variant "
@@ -299,10 +303,10 @@ def statement(answer: Mapping, advice: Mapping) -> Iterator[str]:
     yield ""
     yield "| layout | ranks | cores | speed-up | efficiency | source |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for each in (base, *family):
+    for each in (base, *series):
         yield from _rows(each, base)
     yield ""
-    yield " ".join(_method(answer, advice, family))
+    yield " ".join(_method(answer, advice, series))
 
 
 def _rows(each: Mapping, base: Mapping) -> Iterator[str]:
@@ -313,27 +317,27 @@ def _rows(each: Mapping, base: Mapping) -> Iterator[str]:
         yield f"{start} 1 | 1 | by definition |"
         return
     basis = "extrapolated" if each["extrapolated"] else "predicted"
-    yield f"{start} {_spread(each['speedup'])} | {_spread(each['efficiency'])} | {basis} |"
+    yield f"{start} {_interval(each['speedup'])} | {_interval(each['efficiency'])} | {basis} |"
     if measured := each["measured_speedup"]:
         fraction = base["cores_per_process"] / cores
         efficiency = {name: measured[name] * fraction for name in ("estimate", "low", "high")}
-        behind = _behind(each["measured_ratio"])
-        yield f"{start} {_spread(measured)} | {_spread(efficiency)} | measured, {behind} |"
+        behind = _basis(each["measured_ratio"])
+        yield f"{start} {_interval(measured)} | {_interval(efficiency)} | measured, {behind} |"
 
 
-def _method(answer: Mapping, advice: Mapping, family: Sequence[Mapping]) -> Iterator[str]:
+def _method(answer: Mapping, advice: Mapping, series: Sequence[Mapping]) -> Iterator[str]:
     machine = advice["machine"]
     yield (
         f"Predictions have {LEVEL:.0%} intervals. They come from a cost model that was calibrated "
         f"with {answer['repeats']} repeats on {machine.get('cpu', 'an unnamed machine')} with "
         f"{machine['cores_per_node']} cores per node."
     )
-    if any(each["measured_speedup"] for each in family):
+    if any(each["measured_speedup"] for each in series):
         yield (
             f"Measured speed-ups are of matches, each of one session, with "
             f"{MEASURED_LEVEL:.0%} intervals. Those of the best of several hold for all of them "
             "together, and those of several sessions cover how sessions differ."
         )
-    phrases = dict.fromkeys(phrase for each in family for phrase in each["extrapolated"])
+    phrases = dict.fromkeys(phrase for each in series for phrase in each["extrapolated"])
     if phrases:
         yield f"Extrapolated, and not covered by the intervals: {'; '.join(phrases)}."

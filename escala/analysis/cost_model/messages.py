@@ -14,9 +14,10 @@
 Rows are those of one of n ranks. `fp16` halves the bytes of a dense gradient and of the larger
 factor. With accumulation all gradients are dense, and they are exchanged once a step.
 
-Through shared memory, a rank writes both factors of its rows, and reads those of all rows that
-belong to its rows of the kernel. The other gradients are summed there too, if they are few bytes.
-Nothing hides these copies. On several nodes, ranks sum instead.
+With `shared-memory`, each rank updates some rows of the kernel. It writes both factors of its batch
+rows. Of the batch rows of all ranks, it reads the inputs of its kernel rows and all outputs. The
+other gradients are summed in this memory too, if they have few bytes. Computing does not overlap
+with these copies. On several nodes, allreduce is used instead.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _FP16_BYTES = 2
 
 @dataclass(frozen=True)
 class Exchange:
-    """Settings of the exchange of gradients, as the knobs of these names.
+    """Settings of the exchange of gradients, by knobs.
 
     Attributes
     ----------
-    dense : of large dense layers, one of `costs.EXCHANGES`.
+    dense : how large dense layers are exchanged, one of `costs.EXCHANGES`.
     """
 
     dense: str = costs.ALLREDUCE
@@ -48,7 +49,7 @@ class Exchange:
     accumulation: int = 1
 
     def between(self, nodes: int) -> Exchange:
-        """Return the exchange that ranks on so many nodes have with the same settings."""
+        """Return the exchange on this number of nodes: shared memory is only within a node."""
         if nodes > 1 and self.dense == costs.SHARED_MEMORY:
             return replace(self, dense=costs.ALLREDUCE)
         return self
@@ -61,7 +62,7 @@ class Message:
     Attributes
     ----------
     size : bytes, as in `collectives.algorithm`.
-    ready : fraction of a rank's computing after which it is known.
+    ready : the fraction of its computing that a rank has done when the tensor is known.
     """
 
     operation: str
@@ -71,15 +72,15 @@ class Message:
 
 @dataclass
 class Exchanged:
-    """What a rank does in a step because there are others.
+    """The additional work of a rank in a step because there are other ranks.
 
     Attributes
     ----------
     messages : in the order in which they are known.
-    moved_bytes : that it reads and writes to convert messages and to exchange through memory.
-    operations : floating-point operations by which factors make its update longer.
-    updated : weights that it updates, divided by those of the model.
-    recomputed : kernels of layers whose input it computes again, for the rows of all ranks.
+    moved_bytes : bytes read and written to convert messages, and to exchange through memory.
+    operations : additional floating-point operations of its update, to multiply factors.
+    updated : fraction of the model's weights that it updates.
+    recomputed : gradients of the layers whose input it computes again, for the rows of all ranks.
     """
 
     messages: list[Message] = field(default_factory=list)
@@ -89,10 +90,10 @@ class Exchanged:
     recomputed: list[Gradient] = field(default_factory=list)
 
     def send(self, operation: str, numbers: float, gradient: Gradient, fp16: bool = False) -> None:
-        """Add a message of numbers of a gradient, which may be rounded to 16 bits."""
+        """Add a message with numbers of a gradient, rounded to 16 bits if `fp16`."""
         item_bytes = gradient.item_bytes
         if fp16 and item_bytes > _FP16_BYTES:
-            # Each number is read and written before and after.
+            # Each number is read and written to convert it before the exchange, and again after it.
             self.moved_bytes += 2 * numbers * (item_bytes + _FP16_BYTES)
             item_bytes = _FP16_BYTES
         self.messages.append(Message(operation, numbers * item_bytes, gradient.ready))
@@ -101,37 +102,37 @@ class Exchanged:
 def exchanged(
     gradients: Sequence[Gradient], rows: int, ranks: int, exchange: Exchange
 ) -> Exchanged:
-    """Return what a rank of several exchanges and computes for it.
+    """Return what one of several ranks exchanges in a step, and what it computes for that.
 
     Parameters
     ----------
-    rows : of a rank.
+    rows : per rank.
     """
     found = Exchanged()
     if ranks == 1 or not gradients:
         return found
     used = [dense_exchange(each, rows, ranks, exchange) for each in gradients]
     in_memory = _summed_in_memory(gradients, used, ranks, exchange)
-    divided = 0
+    divided_numbers = 0
     for gradient, dense in zip(gradients, used, strict=True):
-        of_layer = rows * (gradient.factor_rows or 0)
+        layer_rows = rows * (gradient.factor_rows or 0)
         if dense == costs.SHARED_MEMORY:
             inputs, outputs = gradient.shape
-            local = of_layer * (inputs + outputs)
-            of_all = of_layer * ranks * (inputs / ranks + outputs)
-            found.moved_bytes += gradient.item_bytes * (2 * local + of_all)
-            divided += gradient.numbers
+            written = layer_rows * (inputs + outputs)
+            read = layer_rows * ranks * (inputs / ranks + outputs)
+            found.moved_bytes += gradient.item_bytes * (2 * written + read)
+            divided_numbers += gradient.numbers
         elif dense in (costs.FACTORS, costs.RECOMPUTE):
             inputs, outputs = gradient.shape
             if dense == costs.FACTORS:
-                found.send(ALLGATHER, of_layer * inputs, gradient, exchange.fp16)
+                found.send(ALLGATHER, layer_rows * inputs, gradient, exchange.fp16)
             else:
-                # The data are known at the beginning of a step.
-                found.messages.append(Message(ALLGATHER, of_layer * gradient.data_bytes, 0.0))
+                # The data of a step are known when it begins.
+                found.messages.append(Message(ALLGATHER, layer_rows * gradient.data_bytes, 0.0))
                 found.recomputed.append(gradient)
-            found.send(ALLGATHER, of_layer * outputs, gradient)
-            # A rank multiplies the factors of all rows, in place of those of its own.
-            found.operations += 2.0 * of_layer * (ranks - 1) * gradient.numbers
+            found.send(ALLGATHER, layer_rows * outputs, gradient)
+            # A rank multiplies the factors of all rows instead of only its own.
+            found.operations += 2.0 * layer_rows * (ranks - 1) * gradient.numbers
         elif gradient in in_memory:
             found.moved_bytes += gradient.item_bytes * gradient.numbers * (2 + ranks)
         elif gradient.sparse_rows and not exchange.sparse_as_dense and exchange.accumulation == 1:
@@ -141,26 +142,26 @@ def exchanged(
         else:
             found.send(ALLREDUCE, gradient.numbers, gradient, exchange.fp16)
     found.messages.sort(key=lambda message: message.ready)
-    found.updated = 1 - divided / sum(each.numbers for each in gradients) * (1 - 1 / ranks)
+    found.updated = 1 - divided_numbers / sum(each.numbers for each in gradients) * (1 - 1 / ranks)
     return found
 
 
 def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> str:
     """Return how a gradient is exchanged, one of `costs.EXCHANGES`, as the strategies decide it.
 
-    A rank must receive fewer bytes than in an allreduce, by more than `costs.MIN_SAVED_BYTES`.
+    It is an allreduce, unless another saves a rank more than `costs.MIN_SAVED_BYTES` of receiving.
 
     Parameters
     ----------
-    rows : of a rank.
+    rows : per rank.
     """
     wanted = costs.ALLREDUCE if exchange.accumulation > 1 else exchange.dense
-    of_one_row = wanted in (costs.SHARED_MEMORY, costs.RECOMPUTE)
+    needs_one_row = wanted in (costs.SHARED_MEMORY, costs.RECOMPUTE)
     in_memory = wanted == costs.SHARED_MEMORY
     if (
         wanted == costs.ALLREDUCE
         or gradient.factor_rows is None
-        or (of_one_row and gradient.factor_rows != 1)
+        or (needs_one_row and gradient.factor_rows != 1)
         or (in_memory and gradient.item_bytes != costs.SHARED_NUMBER_BYTES)
         or (in_memory and gradient.shape[0] < ranks)
     ):
@@ -187,6 +188,6 @@ def _summed_in_memory(
         if dense != costs.SHARED_MEMORY and each.item_bytes == costs.SHARED_NUMBER_BYTES
     ]
     few = costs.sums_in_memory(sum(each.numbers for each in others), ranks)
-    # Otherwise ranks may gather the rows of some of them.
+    # Without `sparse_as_dense`, ranks may gather the rows of some of them.
     summed = costs.SHARED_MEMORY in used and exchange.sparse_as_dense
     return others if summed and few else []

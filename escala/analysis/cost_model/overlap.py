@@ -1,15 +1,15 @@
-"""Compute how much longer a step is by its exchange, of which computing hides a part.
+"""Compute by how much an exchange makes a step longer; computing hides a part of it.
 
-A background process looks for tensors that are known, exchanges all of them in fused messages, one
-after the other, and looks again. Horovod looks once in a cycle (`RunLoopOnce` in
-`horovod/common/operations.cc`, version 0.28), or when its messages are sent if they take longer. So
-a tensor that is known after a look waits for the next one. Steps begin at any moment of a cycle, so
-the result is a mean over these moments. The calibrated time of a transfer holds the mean wait, half
-a cycle, in whose place the wait is that of the look.
+A background thread polls for tensors that are known, exchanges all of them in fused messages, one
+after the other, and polls again. Horovod polls once per cycle (`RunLoopOnce` in
+`horovod/common/operations.cc`, version 0.28), or later if sending takes longer than a cycle. A
+tensor that becomes known after a poll waits for the next poll. A step may begin at any moment of a
+cycle, so the result is the mean over such moments. Calibrated times of transfers include the mean
+wait of half a cycle. It is subtracted here, because the wait for the poll is computed.
 
-A transfer needs the core of its rank for a part of its time. So of a transfer that computing
-covers, the part on the core makes the step longer. A transfer takes longer while the rank computes
-on the same core.
+A transfer needs the core of its rank for a part of its time. Even if computing hides the whole
+transfer, this part makes the step longer. A transfer also takes longer while the rank computes on
+the same core.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from functools import cache
 from escala.analysis.cost_model.messages import Message
 from escala.analysis.cost_model.transfers import Transfer
 
-#: Largest size of tensors that Horovod exchanges as one, and its time between two looks: the
-#: defaults of version 0.28.
+#: Horovod's fusion threshold, and its cycle time between two polls: defaults of version 0.28.
 FUSION_BYTES, CYCLE_SECONDS = 128 * 2**20, 1e-3
-#: Moments of a cycle of which the mean is taken: the middles of so many equal parts, counted from
-#: the end of computing. So what is known then waits half a cycle on average, exactly.
+#: Number of moments of a cycle over which the mean is taken: midpoints of equal parts of the cycle,
+#: counted from the end of computing. So a tensor that is known at that end waits exactly half a
+#: cycle on average.
 _MOMENTS = 8
 
 
@@ -37,26 +37,26 @@ def exposed_seconds(
     cycle: float = 0.0,
     fusion_bytes: float = FUSION_BYTES,
 ) -> float:
-    """Return the time from the moment when a rank could have ended computing to the last transfer.
+    """Return by how many seconds the exchange makes a step longer than its computing.
 
     Parameters
     ----------
-    computing : seconds that a rank computes until its last gradient, if it does nothing else.
+    computing : seconds until a rank has its last gradient, if it only computes.
     messages : in the order in which they are known.
     transfer : returns the time of an operation on a number of bytes.
     spare_core : whether transfers have a core that the rank does not compute on.
-    cycle : seconds between two looks; 0 if the background process always looks.
+    cycle : seconds between two polls; 0 if the background thread polls all the time.
     fusion_bytes : largest size of a fused message.
     """
     transfer = cache(transfer)
-    looks = [0.0]
+    first_polls = [0.0]
     if cycle:
-        looks = [
+        first_polls = [
             (computing + (moment + 0.5) / _MOMENTS * cycle) % cycle for moment in range(_MOMENTS)
         ]
     found = [
-        _exposed(computing, messages, transfer, spare_core, cycle, fusion_bytes, look)
-        for look in looks
+        _exposed(computing, messages, transfer, spare_core, cycle, fusion_bytes, first_poll)
+        for first_poll in first_polls
     ]
     return sum(found) / len(found)
 
@@ -68,37 +68,37 @@ def _exposed(
     spare_core: bool,
     cycle: float,
     fusion_bytes: float,
-    look: float,
+    poll: float,
 ) -> float:
-    """Return the same if the background process looks for the first time after `look` seconds."""
-    now = done = 0.0  # the time, and the computing that is done
-    began, found = 0.0, -1.0  # the last look, and the computing that was done by then
+    """Return `exposed_seconds` if the background thread polls first after `poll` seconds."""
+    now = done = 0.0  # the time, and the seconds of computing done
+    polled, done_at_poll = 0.0, -1.0  # the last poll, and the computing done by then
     waiting = list(messages)
     while waiting:
-        if (known := waiting[0].ready * computing) > found:
-            began = _first_look(look, now + max(known - done, 0.0), cycle)
-            found = done = max(min(done + began - now, computing), known)
-            now = began
-        fused = _fused(waiting, found, computing, fusion_bytes)
+        if (known := waiting[0].ready * computing) > done_at_poll:
+            polled = _first_poll(poll, now + max(known - done, 0.0), cycle)
+            done_at_poll = done = max(min(done + polled - now, computing), known)
+            now = polled
+        fused = _fused(waiting, done_at_poll, computing, fusion_bytes)
         waiting = waiting[len(fused) :]
         each = transfer(fused[0].operation, sum(message.size for message in fused))
-        after = max(each.seconds - cycle / 2, 0.0)
-        alongside = after if spare_core else max(each.computing_seconds - cycle / 2, 0.0)
-        # While both are active, computing advances by what the transfer does not take of the core.
+        alone = max(each.seconds - cycle / 2, 0.0)
+        alongside = alone if spare_core else max(each.computing_seconds - cycle / 2, 0.0)
+        # While both are active, computing has the core whenever the transfer leaves it free.
         advance = max(alongside - (0.0 if spare_core else each.core_seconds), 0.0)
         hidden = min(computing - done, advance)
         fraction = hidden / advance if advance else 0.0
-        now += fraction * alongside + (1 - fraction) * after
+        now += fraction * alongside + (1 - fraction) * alone
         done += hidden
-        look = max(began + cycle, now)
+        poll = max(polled + cycle, now)
     return now - done
 
 
-def _first_look(look: float, known: float, cycle: float) -> float:
-    """Return the first look at or after a moment, from one look on."""
-    if known <= look or not cycle:
-        return max(known, look)
-    return look + math.ceil((known - look) / cycle) * cycle
+def _first_poll(poll: float, known: float, cycle: float) -> float:
+    """Return when the first poll at or after the moment `known` is; `poll` is one of the polls."""
+    if known <= poll or not cycle:
+        return max(known, poll)
+    return poll + math.ceil((known - poll) / cycle) * cycle
 
 
 def _fused(
@@ -108,7 +108,7 @@ def _fused(
 
     Parameters
     ----------
-    done : the computing when the transfer begins; what is known by then is fused.
+    done : seconds of computing done at the poll; tensors that are known by then are fused.
     """
     fused, size = [waiting[0]], waiting[0].size
     for message in waiting[1:]:

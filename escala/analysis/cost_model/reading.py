@@ -32,7 +32,7 @@ from escala.core.files import read_json, read_yaml
 from escala.runtime.layout import Layout
 
 SCHEMA = Path(__file__).resolve().parents[3] / "schemas" / "calibration.schema.yaml"
-#: Version of the form, and the least number of repeats in it.
+#: Version of the schema, and the fewest repeats that a calibration may have.
 FORMAT, LEAST_REPEATS = 2, 2
 
 
@@ -41,7 +41,7 @@ def read(path: Path) -> Calibration:
 
     Raises
     ------
-    InputError : there is no such file, it is no JSON, or not of the form of a calibration.
+    InputError : the file is missing, is not JSON, or does not fit the schema.
     """
     try:
         content = read_json(path)
@@ -85,7 +85,7 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
         tuple(_collective(each, where) for each in content["collectives"]),
         {name: _work(each) for name, each in content["works"].items()},
         np.array(content.get("drift", ()), float),
-        tuple(_made(StartTimes, each) for each in content.get("starts", ())),
+        tuple(_build(StartTimes, each) for each in content.get("starts", ())),
         content.get("model_deviation", 0.0),
         content.get("programs", {}),
     )
@@ -97,8 +97,10 @@ def _validator() -> Draft202012Validator:
 
 
 def _check_network(content: dict, networks: Mapping, where: object) -> None:
-    within = Layout.parse(content["layout"]).nodes == 1
-    if within != (content["network"] == LOCAL) or not (within or content["network"] in networks):
+    on_one_node = Layout.parse(content["layout"]).nodes == 1
+    if on_one_node != (content["network"] == LOCAL) or not (
+        on_one_node or content["network"] in networks
+    ):
         raise InputError(
             where,
             content["network"],
@@ -108,9 +110,9 @@ def _check_network(content: dict, networks: Mapping, where: object) -> None:
 
 
 def _check_steps(name: str, steps: list[dict], where: object) -> None:
-    numbers = Counter((each["rows"], each["cores"]) for each in steps)
-    (rows, cores), times = numbers.most_common(1)[0]
-    if times > 1:
+    entries = Counter((each["rows"], each["cores"]) for each in steps)
+    (rows, cores), number = entries.most_common(1)[0]
+    if number > 1:
         raise InputError(
             where,
             [rows, cores],
@@ -121,7 +123,7 @@ def _check_steps(name: str, steps: list[dict], where: object) -> None:
 
 def _collective(content: dict, where: object) -> CollectiveTimes:
     times = sorted(content["times"], key=lambda each: each["bytes"])
-    found = {}
+    repeats = {}
     for key in ("seconds", "computing_seconds", "computing_shares"):
         values = [each.get(key, []) for each in times]
         if len({len(each) for each in values}) > 1:
@@ -131,9 +133,9 @@ def _collective(content: dict, where: object) -> CollectiveTimes:
                 f"collectives: the sizes of one entry have unequal numbers of repeats of {key}",
                 "measure every size in every repeat",
             )
-        found[key] = values if values[0] else None
+        repeats[key] = values if values[0] else None
     sizes = [each["bytes"] for each in times]
-    return _made(CollectiveTimes, content | {"sizes": sizes} | found)
+    return _build(CollectiveTimes, content | {"sizes": sizes} | repeats)
 
 
 def _work(content: dict) -> Work:
@@ -141,12 +143,12 @@ def _work(content: dict) -> Work:
         name.removesuffix("_seconds"): each for name, each in content["overheads"].items()
     }
     return Work(
-        tuple(_made(Gradient, each) for each in content["gradients"]),
+        tuple(_build(Gradient, each) for each in content["gradients"]),
         tuple(map(_steps, content["steps"])),
-        tuple(_made(Contention, each) for each in content["contention"]),
-        tuple(_made(ExchangeTimes, each) for each in content.get("exchanges", ())),
+        tuple(_build(Contention, each) for each in content["contention"]),
+        tuple(_build(ExchangeTimes, each) for each in content.get("exchanges", ())),
         _array(content["update_seconds"]),
-        overheads and _made(Overheads, overheads),
+        overheads and _build(Overheads, overheads),
     )
 
 
@@ -161,9 +163,9 @@ def _array(values: list | None) -> np.ndarray | None:
     return None if values is None else np.array(values, float)
 
 
-def _made(kind: type, content: Mapping) -> Any:
-    """Return a dataclass of a JSON object, each value as the type of its field asks for."""
-    read_as = {
+def _build(type_: type, content: Mapping) -> Any:
+    """Build a dataclass from a JSON object: each value is converted to the type of its field."""
+    converters = {
         "Layout": Layout.parse,
         "np.ndarray": _array,
         "np.ndarray | None": _array,
@@ -172,10 +174,10 @@ def _made(kind: type, content: Mapping) -> Any:
             (e["rows"], e["seconds"]) for e in each
         ),
     }
-    return kind(
+    return type_(
         **{
-            each.name: read_as.get(str(each.type), lambda value: value)(content[each.name])
-            for each in fields(kind)
+            each.name: converters.get(str(each.type), lambda value: value)(content[each.name])
+            for each in fields(type_)
             if each.name in content
         }
     )

@@ -3,14 +3,16 @@
 The repeats of one measurement are drawn with replacement, all sizes of a collective together,
 because the speed of a machine changes from repeat to repeat. We bootstrap logarithms of times, with
 Student's widening for few repeats (T. C. Hesterberg, What teachers should know about the bootstrap,
-The American Statistician 69 (2015), 371-386: expanded percentile intervals). Steps of all numbers
-of rows of a work have the same spread, so their deviations are drawn from all of them.
+The American Statistician 69 (2015), 371-386: expanded percentile intervals). Steps with
+different numbers of rows are assumed to have the same relative spread, so their deviations are
+pooled.
 
-The predicted run is one more repeat, so it deviates like one. The deviation of a repeat of
+The predicted run is treated as one more repeat, and deviates like one. The deviation of a repeat of
 collectives is the mean over all operations and sizes of a library: a run makes many calls, so
-differences between single calls do not count. It is also made in other minutes, so its steps are
-slower or faster by what is drawn from the calibrated drift. What was measured in rounds of blocks
-is the median of what is drawn, because some blocks are disturbed.
+differences between single calls do not count. The run also takes place at another time than the
+calibration, so its steps are multiplied by a value that is drawn from the calibrated drift. For
+measurements in rounds of blocks we use the median of the resample, because some blocks are
+disturbed.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from escala.analysis.cost_model.calibration import (
 def resampled(calibration: Calibration, random: np.random.Generator) -> Calibration:
     """Return a calibration whose measurements have one repeat each, drawn from all.
 
-    Collectives are drawn last, so calibrations that differ only in them have the same draws of the
-    others.
+    Collectives are drawn last, so calibrations that differ only in collectives have the same draws
+    of everything else.
     """
     core = [
         mean_of_drawn(each[None], random)[0]
@@ -48,12 +50,13 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     starts = tuple(
         replace(each, seconds=random.choice(each.seconds, 1)) for each in calibration.starts
     )
-    of_run = {
+    run_deviations = {
         key: float(np.exp(random.choice(_deviations(repeats))))
         for key, repeats in _repeats(calibration.collectives).items()
     }
     collectives = tuple(
-        _collective(each, of_run[each.measured_with], random) for each in calibration.collectives
+        _collective(each, run_deviations[each.measured_with], random)
+        for each in calibration.collectives
     )
     return replace(
         calibration,
@@ -66,7 +69,7 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
 
 
 def undisturbed(calibration: Calibration) -> Calibration:
-    """Return a resampled calibration with the times of the minutes in which it was measured."""
+    """Return a resampled calibration without the deviations of the predicted run."""
     return replace(
         calibration,
         works={name: replace(each, deviation=1.0) for name, each in calibration.works.items()},
@@ -96,7 +99,7 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
         )
     )
     deviation = float(np.exp(random.choice(deviations)))
-    # Other minutes of the calibration stand for those of the predicted run; one may be an outlier.
+    # The run gets a drift between minutes of the calibration. A single one may be an outlier.
     if len(drift) > 1:
         deviation *= float(random.choice(drift))
     return Work(work.gradients, steps, contention, exchanges, update, overheads, deviation)
@@ -116,14 +119,14 @@ def _collective(
 
 
 def deviations_of_steps(steps: Sequence[StepTimes]) -> np.ndarray:
-    """Return how all repeats deviate from the mean of their number of rows, widened."""
+    """Return deviations of log times from the mean for their number of rows, widened."""
     logarithms = [np.log(each.means) for each in steps]
     deviations = np.concatenate([each - each.mean() for each in logarithms])
     return deviations * _widening(len(deviations), len(steps))
 
 
 def drawn_steps(steps: StepTimes, deviations: np.ndarray, random: np.random.Generator) -> StepTimes:
-    """Return steps with one mean, which deviates like the mean of so many repeats."""
+    """Return steps with one resampled mean, drawn as the mean of as many repeats as measured."""
     drawn = random.choice(deviations, steps.means.shape).mean()
     return replace(steps, means=np.exp(np.log(steps.means).mean() + drawn)[None])
 
@@ -132,7 +135,7 @@ def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarra
     """Return the means of drawn repeats, of shape (measurements, 1).
 
     A repeat may be a single call, and some calls take many times as long as others. A run makes
-    many, so their arithmetic mean counts.
+    many calls, so we use the arithmetic mean.
     """
     repeats = seconds.shape[1]
     means = seconds.mean(axis=1, keepdims=True)
@@ -143,8 +146,9 @@ def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarra
 def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
     """Return the seconds of all operations, of shape (measurements, repeats), by `measured_with`.
 
-    They are those while ranks compute, if these were measured, because the others may be single
-    calls after a step. If operations have unequal numbers of repeats, the first ones count.
+    They were measured while ranks compute, if possible, because the others may be single calls
+    after a step. If operations have different numbers of repeats, only the first ones of each are
+    used, as many as all have.
     """
     joined: dict[tuple, list[np.ndarray]] = {}
     for each in collectives:
@@ -170,15 +174,16 @@ def _widening(repeats: int, means: int = 1) -> float:
 
     Parameters
     ----------
-    repeats : number of deviations from `means` means.
+    repeats : number of deviations.
+    means : number of means that they deviate from.
     """
     upper, freedom = (1 + LEVEL) / 2, repeats - means
     student = stats.t.ppf(upper, freedom) / stats.norm.ppf(upper)
     return float(student * np.sqrt(repeats / freedom))
 
 
-def _median(of_rounds: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return the median of a resample, of shape (1,), or nothing of nothing."""
-    if not len(of_rounds):
-        return of_rounds
-    return np.median(random.choice(of_rounds, of_rounds.shape))[None]
+def _median(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return the median of a resample, of shape (1,); empty if there are no values."""
+    if not len(values):
+        return values
+    return np.median(random.choice(values, values.shape))[None]

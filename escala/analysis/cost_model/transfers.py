@@ -1,4 +1,4 @@
-"""Fit the time of a collective to measured times, and compute it for other layouts and networks.
+"""Fit measured times of a collective, and predict its time for other layouts and networks.
 
     seconds = overhead + latency · messages + seconds_per_byte · bytes
 
@@ -7,12 +7,13 @@ overhead and seconds per byte of its own (piecewise α–β), fitted by non-nega
 relative residuals. The latency is that of the network; without one it is a part of the overhead.
 The overhead does not depend on size and ranks: for Horovod, negotiation and the wait for its cycle.
 
-On a network that was not calibrated, `seconds_per_byte` is the larger one of two: that of the
-fastest calibrated network, on which the processor limits the rate, and that of the network's rate.
-The larger one counts because a rank transfers a part of a message while it copies or adds another.
+On a network that was not calibrated, `seconds_per_byte` is the maximum of two: the fitted one of
+the fastest calibrated network, where the processor limits the rate, and the inverse of the new
+network's rate. It is their maximum, not their sum, because a rank transfers a part of a message
+while it copies or adds another.
 
-For the layout and network that were measured, the fit is corrected at each size by what was
-measured there. To other layouts and networks, only the fit is carried over.
+For a layout and network that were measured, the fit is multiplied at each size by measured divided
+by fitted seconds. For others, only the fit is used.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from escala.analysis.cost_model.networks import PRESETS, Network
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
 
-#: A piece has two parameters, so fewer sizes than this are fitted with those of a neighbour.
+#: A piece has two parameters, so a piece with fewer sizes is joined to its neighbour.
 _MIN_SIZES = 2
-#: Fits that are kept: as many as draws times calibrated operations and networks, or they are
-#: computed again for each prediction.
-_KEPT = 2**13
+#: Size of the cache of fits. A smaller one than draws times calibrated operations and networks
+#: would compute fits again for each prediction.
+_CACHED_FITS = 2**13
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The parameters of each piece of sizes.
+    """The parameters of each piece of message sizes.
 
     Attributes
     ----------
@@ -84,16 +85,16 @@ class Transfer:
 
 
 def fit(times: CollectiveTimes, latency_seconds: float = 0.0) -> Fit:
-    """Fit the measured times of a collective; several repeats count as their mean.
+    """Fit the measured times of a collective, averaged over repeats.
 
     Parameters
     ----------
     latency_seconds : of the network of these times.
     """
     counted = [traffic(times.library, times.operation, times.layout, size) for size in times.sizes]
-    # Messages within the nodes count as a part of the link's for the layout that was measured.
-    of_link = slice(0, 2) if times.layout.nodes > 1 else slice(2, 4)
-    messages, bytes_sent = np.array([each[of_link] for each in counted]).T
+    # With several nodes, the time of messages within nodes is fitted as a part of the link's.
+    fitted_traffic = slice(0, 2) if times.layout.nodes > 1 else slice(2, 4)
+    messages, bytes_sent = np.array([each[fitted_traffic] for each in counted]).T
     seconds = times.seconds.mean(axis=1)
     ends = _ends(times)
     pieces = np.searchsorted(ends, times.sizes, side="right")
@@ -125,7 +126,7 @@ def _ends(times: CollectiveTimes) -> np.ndarray:
     return np.array(ends, float)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_FITS)
 def _fits(times: CollectiveTimes, latency: float) -> tuple[Fit, Fit | None, Fit | None]:
     """Return the fits of a `_Leg`."""
     computing = core = None
@@ -141,10 +142,10 @@ class _Leg(NamedTuple):
 
     Attributes
     ----------
-    fits : of the times, of those while ranks compute, and of those by which a call delays
-        computing; the latter two are None if not measured.
-    least : the least seconds per byte, whatever the fit.
-    deviation : of the times that were fitted.
+    fits : of the times while ranks do nothing else, of the times while they compute, and of the
+        delay of computing by a call; the latter two are None if not measured.
+    least : lower bound of the seconds per byte.
+    deviation : as of `CollectiveTimes`.
     measured : whether these times are those of the layout and the network that are predicted.
     """
 
@@ -165,7 +166,7 @@ class Transfers:
 
     Parameters
     ----------
-    calibration : repeats count as their mean.
+    calibration : its repeats are averaged.
     network : between the nodes; None on one node.
 
     Attributes
@@ -212,8 +213,8 @@ class Transfers:
             computing = max(_seconds(parts, size, computing=True) * corrections[1], seconds)
         if all(leg.fits[2] for leg, *_ in parts):
             overheads, rates = zip(*(leg.fits[2].at(size) for leg, *_ in parts), strict=True)
-            of_bytes = sum(rate * part[2] for rate, part in zip(rates, parts, strict=True))
-            core_seconds = min((max(overheads) + of_bytes) * corrections[2], computing)
+            byte_seconds = sum(rate * part[2] for rate, part in zip(rates, parts, strict=True))
+            core_seconds = min((max(overheads) + byte_seconds) * corrections[2], computing)
         deviation = (link or local).deviation
         return Transfer(seconds * deviation, core_seconds * deviation, computing * deviation)
 
@@ -299,7 +300,7 @@ class Transfers:
 def _seconds(
     parts: Sequence[tuple[_Leg, float, float]], size: float, computing: bool = False
 ) -> float:
-    """Return the time of messages and bytes of several legs, which have one overhead in common."""
+    """Return the time of messages and bytes of several legs; only the largest overhead counts."""
     rates = [leg.at(size, computing) for leg, *_ in parts]
     times = [
         leg.latency * messages + seconds_per_byte * sent
