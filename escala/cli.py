@@ -22,12 +22,12 @@ from escala.core.errors import InputError, Unavailable
 def main(command: Callable[[], int | None]) -> int:
     """Run `command` and return its exit code.
 
-    It is 0 for done, 2 for wrong input, and 1 for an error of the system, or if a program, a
-    package or a device is missing.
+    It is 0 for success, 2 for wrong input, and 1 for an error of the system or a missing program,
+    package or device.
 
     Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so that `finally` clauses run and no
-    child survives; the exit code is then 128 and the signal's number. It is that of SIGPIPE,
-    without a message, if nobody reads the output any more.
+    child survives; the exit code is then 128 plus the signal's number. If the reader of the
+    output has closed it, the code is that of SIGPIPE, and there is no message.
     """
     interrupts.handle()
     try:
@@ -39,12 +39,12 @@ def main(command: Callable[[], int | None]) -> int:
         print(f"escala: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        if (said := packages.lacking(error)) is None:
+        if (message := packages.lacking(error)) is None:
             raise
-        print(f"escala: {said}.", file=sys.stderr)
+        print(f"escala: {message}.", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader of the output, such as `head`, has enough. Python would write the rest at exit.
+        # The reader of the output, such as `head`, has closed it. Python must not flush it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:
@@ -55,13 +55,13 @@ def main(command: Callable[[], int | None]) -> int:
 
 
 def json_or_file(text: str) -> Any:
-    """Return the value of an option that is JSON, or `@` and the file that holds it.
+    """Return the value of an option: JSON, or `@` and the name of a file with JSON.
 
-    Linux limits a single argument to 128 KiB, and a file is of any length.
+    The file is for long values: Linux limits a single argument to 128 KiB.
 
     Raises
     ------
-    ValueError : it is no JSON.
+    ValueError : it is not JSON.
     OSError : the file cannot be read.
     """
     return json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
@@ -70,21 +70,23 @@ def json_or_file(text: str) -> Any:
 def options(description: str, **types: Callable[[str], Any] | list) -> argparse.Namespace:
     """Return the options of a script that a rule calls, each by its name and type.
 
-    All are required, but one whose type is in a list, which takes any number of values.
+    An option whose type is in a list takes any number of values; all others are required.
     """
     parser = argparse.ArgumentParser(description=description)
     for name, form in types.items():
-        many = {"nargs": "*", "default": [], "type": form[0]} if isinstance(form, list) else None
+        list_options = (
+            {"nargs": "*", "default": [], "type": form[0]} if isinstance(form, list) else None
+        )
         parser.add_argument(
-            f"--{name.replace('_', '-')}", **many or {"required": True, "type": form}
+            f"--{name.replace('_', '-')}", **list_options or {"required": True, "type": form}
         )
     return parser.parse_args()
 
 
 def serve_or_make(step: str, **keywords) -> str:
-    """Call `escala.cache.store.get_or_compute` and say what came of it.
+    """Call `escala.cache.store.get_or_compute` and report if the result was in the store.
 
-    What `make` needs is imported in it: a step that is served does not wait for libraries.
+    `make` should import its libraries itself, so that a served step does not wait for them.
     """
     how = store.get_or_compute(step, **keywords)
     if how == "served":

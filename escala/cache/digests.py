@@ -1,12 +1,12 @@
-"""Digests of large files, each computed once while the file stays the same.
+"""Digests of large files, each computed again only if the file changed.
 
-    {store}/digests/ab/abcd…  the SHA-256 of a file's bytes, named by machine, device, inode, size,
-                              time of the last change of the bytes, and of any change of the inode
+    {store}/digests/ab/abcd…  the SHA-256 of a file's bytes. The name is a hash of machine, device,
+                              inode, size, mtime and ctime
 
-No program can set the last of these times, so a file whose bytes were replaced and whose other time
-was set back is read again. A file that was changed just before it is read is not remembered: it
-could change again within the same tick of the file system's clock. Bytes that are written through a
-shared mapping may leave both times as they are for some seconds; nothing of Escala writes so.
+No program can set the ctime, so a file that was changed and whose mtime was set back is still read
+again. The digest of a file that changed just before it was read is not stored: the file could
+change again within the same tick of the file system's clock. If a program writes through a shared
+memory map, both times may change only some seconds later; nothing in Escala writes that way.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pathlib import Path
 from escala.core.files import atomic, sha256_file
 
 FOLDER = "digests"
-#: Smaller files are read each time, which is as fast as to look up their digest.
+#: Smaller files are read each time, which is as fast as looking up their digest.
 LEAST_BYTES = 2**20
 #: No file system of Linux has a clock with longer ticks (FAT: 2 s).
 TICK_SECONDS = 3.0
 
 
 def sha256(path: Path, store: Path | None) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal, computed or remembered.
+    """Return the SHA-256 of a file's bytes, in hexadecimal, computed or looked up.
 
     Parameters
     ----------
-    store : the folder whose `digests` are used. None, or one that cannot be used: the file is read.
+    store : the folder whose `digests` are used. The file is read if this is None or not usable.
 
     Raises
     ------
@@ -41,22 +41,22 @@ def sha256(path: Path, store: Path | None) -> str:
     before = path.stat()
     if store is None or before.st_size < LEAST_BYTES:
         return sha256_file(path)
-    kept = _kept(store, before)
+    stored = _digest_file(store, before)
     with suppress(OSError):
-        if re.fullmatch("[0-9a-f]{64}", found := kept.read_text()):
+        if re.fullmatch("[0-9a-f]{64}", found := stored.read_text()):
             return found
     began = time.time()
     digest = sha256_file(path)
     changed = max(before.st_mtime, before.st_ctime)
-    if changed + TICK_SECONDS < began and _kept(store, path.stat()) == kept:
-        with suppress(OSError), atomic(kept, durable=False) as temporary:
+    if changed + TICK_SECONDS < began and _digest_file(store, path.stat()) == stored:
+        with suppress(OSError), atomic(stored, durable=False) as temporary:
             temporary.write_text(digest)
     return digest
 
 
-def _kept(store: Path, found: os.stat_result) -> Path:
-    """Return the file that holds the digest of a file with these times, size and place."""
-    times = found.st_mtime_ns, found.st_ctime_ns
-    identity = os.uname().nodename, found.st_dev, found.st_ino, found.st_size, *times
+def _digest_file(store: Path, stat: os.stat_result) -> Path:
+    """Return where the digest of a file with this place, size and times is stored."""
+    times = stat.st_mtime_ns, stat.st_ctime_ns
+    identity = os.uname().nodename, stat.st_dev, stat.st_ino, stat.st_size, *times
     name = hashlib.sha256(repr(identity).encode()).hexdigest()
     return store / FOLDER / name[:2] / name

@@ -3,16 +3,17 @@
 Modules are parsed, not imported, in milliseconds and without TensorFlow. A module reaches
 
 - the modules it imports, at any depth of its code, with the packages that hold them;
-- the modules it names in a string: exactly a dotted name (`"escala.training.rank"`), or a package
-  with a dot at the end (`f"escala.report.figures.{name}"`), which reaches all modules in it. A
-  package that is named so reaches all files of its folder, not only Python;
+- the modules it names in a string. The string is the dotted name of a module
+  (`"escala.training.rank"`), or a package and a dot (`f"escala.report.figures.{name}"`), which
+  stands for all modules in the package. A package named in a string is reached with all files of
+  its folder, not only Python;
 - a file or folder of `schemas/`, written as `… / "schemas" / "run.schema.yaml"`.
 
-A folder outside the project (`escala.core.plugins`) is reached as a whole as soon as one of its
-modules is. Its files have relative paths, so the place of the folder does not count.
+If a module of a folder outside the project (`escala.core.plugins`) is reached, the whole folder is.
+Its files have relative paths, so moving the folder changes no digest.
 
-Comments, docstrings, the layout of code and descriptions in schemas change no digest. What is read
-in a module is kept next to its bytecode, and used again while its bytes are the same.
+Comments, docstrings, the layout of code and descriptions in schemas change no digest either. The
+result of parsing a module is cached next to its bytecode, until the module changes.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ from escala.core.files import atomic
 ROOT = Path(__file__).resolve().parents[2]
 #: Top-level packages of the project, and the folder of the data files that its code reads.
 PROJECT, DATA = ("escala", "scripts"), "schemas"
-#: They copy results and do not change them. `store.FORMAT` stands for their own changes.
+#: Modules that enter no digest, because they only copy results. If a change of them matters,
+#: `store.FORMAT` is raised.
 UNCOUNTED = frozenset(
     f"escala.cache.{module}" for module in ("digests", "entries", "sources", "store", "upkeep")
 )
-#: They declare all options. Where a choice is given, only the choice counts.
+#: Registries of plug-ins. They enter no digest if the plug-ins are given as `selected`.
 REGISTRIES = frozenset(
     {
         "escala.data",
@@ -85,9 +87,9 @@ def sources(module: str, *, selected: Collection[str] = (), root: Path = ROOT) -
     Parameters
     ----------
     module : dotted name, such as `scripts.encode`.
-    chosen : modules that this use of the code picks from a registry by name. They are reached with
-        all files of their folders, and `REGISTRIES` are not. If a module names one of them in a
-        string, the others that it names in strings are not reached.
+    selected : the plug-in modules that this step uses. They are reached with all files of their
+        folders, and `REGISTRIES` are not. If a module names some of them in strings, the other
+        modules that it names in strings are not reached.
     root : folder of the project.
 
     Raises
@@ -97,7 +99,7 @@ def sources(module: str, *, selected: Collection[str] = (), root: Path = ROOT) -
     """
     uncounted = UNCOUNTED | (REGISTRIES if selected else frozenset())
     files: dict[str, str] = {}
-    packages, seen, outside = set(), set(), set()
+    packages, seen, plugin_folders = set(), set(), set()
     waiting = [module, *selected]
     for name in waiting:
         # A folder outside the project needs no `__init__.py`.
@@ -111,20 +113,20 @@ def sources(module: str, *, selected: Collection[str] = (), root: Path = ROOT) -
             continue
         seen.add(name)
         top = name.partition(".")[0]
-        if plugins.folder_of(top) and top not in outside:
-            outside.add(top)
+        if plugins.folder_of(top) and top not in plugin_folders:
+            plugin_folders.add(top)
             _add_package(root, top, waiting, files)
         path = _file(root, name)
         if name in uncounted or path is None:
             continue
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        parsed = _kept(path, path.read_bytes(), package)
+        parsed = _parsed_or_cached(path, path.read_bytes(), package)
         files[name] = parsed.digest
         named = {found for text in parsed.strings for found in _named(root, text)}
-        picked = named.intersection(selected) or named
-        for one in picked:
+        followed = named.intersection(selected) or named
+        for one in followed:
             _add_package(root, one, waiting, files)
-        for imported in (name, *parsed.imports, *picked):
+        for imported in (name, *parsed.imports, *followed):
             parts = imported.split(".")
             if parts[0] in PROJECT or plugins.folder_of(parts[0]):
                 waiting += [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
@@ -151,8 +153,8 @@ def _versions(packages: frozenset[str], extra: frozenset[str]) -> dict[str, str]
     found = {"python": platform.python_version()}
     for names, distribution in _distributions():
         if not names.isdisjoint(packages):
-            said = distribution.metadata
-            found.setdefault(said["Name"], said["Version"])
+            fields = distribution.metadata
+            found.setdefault(fields["Name"], fields["Version"])
     for name in extra:
         try:
             found[name] = metadata.version(name)
@@ -165,15 +167,15 @@ def _versions(packages: frozenset[str], extra: frozenset[str]) -> dict[str, str]
 def _distributions() -> list[tuple[frozenset[str], metadata.Distribution]]:
     """Return every installed distribution with the top-level names it holds.
 
-    `importlib.metadata.packages_distributions` gives the same in ten times the time.
+    `importlib.metadata.packages_distributions` gives the same, but takes ten times as long.
     """
     found = []
     for distribution in metadata.distributions():
         declared = distribution.read_text("top_level.txt")
         if declared is None:
             lines = (distribution.read_text("RECORD") or "").splitlines()
-            firsts = {line.split(",")[0].split("/")[0] for line in lines}
-            declared = " ".join(first.split(".")[0] for first in firsts)
+            top_levels = {line.split(",")[0].split("/")[0] for line in lines}
+            declared = " ".join(first.split(".")[0] for first in top_levels)
         found.append((frozenset(declared.split()), distribution))
     return found
 
@@ -187,20 +189,20 @@ class _Module:
 
 
 @cache
-def _kept(path: Path, source: bytes, package: str) -> _Module:
-    """Return the result of `_parsed`, and keep it in a file next to the module's bytecode.
+def _parsed_or_cached(path: Path, source: bytes, package: str) -> _Module:
+    """Return the result of `_parsed`, from a cache file next to the module's bytecode if it can.
 
-    The file is used again as long as its key is the same: a digest of the source, the package, this
-    module, and the version of Python. Like bytecode, it is not written if Python is told to write
-    none, or if the folder cannot be written.
+    The file is valid while its key is the same: a digest of the source, the package, this module
+    and the version of Python. Like bytecode, it is not written if Python is told to write none, or
+    if the folder cannot be written.
     """
-    determined = (source, package.encode(), _own_code(), sys.version.encode())
-    key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in determined)).hexdigest()
+    inputs = (source, package.encode(), _this_module(), sys.version.encode())
+    key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in inputs)).hexdigest()
     file = Path(cache_from_source(path)).with_suffix(".sources.json")
     with suppress(OSError, ValueError, TypeError, KeyError):
-        kept = json.loads(file.read_bytes())
-        if kept["key"] == key:
-            return _Module(**kept["module"])
+        cached = json.loads(file.read_bytes())
+        if cached["key"] == key:
+            return _Module(**cached["module"])
     parsed = _parsed(source, package)
     if not sys.dont_write_bytecode:
         with suppress(OSError), atomic(file, durable=False) as temporary:
@@ -209,7 +211,7 @@ def _kept(path: Path, source: bytes, package: str) -> _Module:
 
 
 @cache
-def _own_code() -> bytes:
+def _this_module() -> bytes:
     return Path(__file__).read_bytes()
 
 
@@ -272,7 +274,7 @@ def _base(root: Path, name: str) -> str:
 
 
 def _named(root: Path, text: str) -> Iterator[str]:
-    """Yield the modules that a string names: one module, or all of the package it begins with."""
+    """Yield the modules that a string names: one, or those of a package if it ends with a dot."""
     if text.endswith("."):
         folder = root.joinpath(*text.removesuffix(".").split("."))
         yield from (f"{text}{path.stem}" for path in folder.glob("[!_]*.py"))
@@ -296,7 +298,7 @@ def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str
         if path.suffix == ".py" and _file(root, module) == path:
             waiting.append(module)
         else:
-            # Descriptions are only words in declarations; elsewhere they may be data.
+            # In declarations, a `description` is documentation; in other YAML files it may be data.
             suffix = path.suffix if parts[0] in plugins.DECLARATIONS.values() else ""
             files["/".join((*name.split("."), *parts))] = _data_digest(path.read_bytes(), suffix)
 
@@ -314,12 +316,12 @@ def _data(root: Path, start: Path) -> dict[str, str]:
 @cache
 def _data_digest(content: bytes, suffix: str) -> str:
     if suffix == ".yaml":
-        # Its import takes longer than everything else here, and few steps read a schema.
+        # The import of yaml takes longer than everything else here, and few steps read a schema.
         import yaml
 
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        said = _without_descriptions(yaml.load(content, loader))
-        content = json.dumps(said, default=str).encode()
+        schema = _without_descriptions(yaml.load(content, loader))
+        content = json.dumps(schema, default=str).encode()
     return hashlib.sha256(content).hexdigest()
 
 

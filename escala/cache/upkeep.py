@@ -24,14 +24,14 @@ from escala.cache.entries import (
 
 
 def entries(store: Path) -> Iterator[Entry]:
-    """Yield the entries of a store in the order of storing, without damaged ones."""
+    """Yield the entries of a store, oldest first, without damaged ones."""
     for path in sorted(store.glob(ENTRIES), key=lambda path: path.name):
         with suppress(Damaged):
             yield read(path)
 
 
 def _files(store: Path, *patterns: str) -> list[Path]:
-    """Return the files of a store, and no other files of its folder."""
+    """Return the files of a store that match patterns; other files in its folder are left out."""
     return [path for each in patterns for path in sorted(store.glob(each)) if path.is_file()]
 
 
@@ -41,8 +41,8 @@ class Size:
 
     Attributes
     ----------
-    steps : number of entries, and bytes, of each step. What several hold counts for each.
-    files, bytes : of the whole store, where each file counts once.
+    steps : number of entries, and bytes, of each step. A file of several steps counts for each.
+    files, bytes : of the whole store; here each file counts once.
     unneeded_bytes : of files that no entry needs.
     """
 
@@ -90,8 +90,8 @@ def verify(
     damaged = {path: reason for path, reason in found.items() if reason}
     if remove and damaged:
         with locked(store, alone=True):
-            # Another process may have replaced a damaged blob in the meantime. Entries are last:
-            # they are damaged if a blob of theirs is gone.
+            # Another process may have replaced a damaged blob in the meantime. Entries are checked
+            # last: an entry is damaged if one of its blobs is gone.
             blobs = [path for path in damaged if path.match(BLOBS)]
             for path in [*blobs, *_files(store, ENTRIES)]:
                 if damage(store, path):
@@ -117,14 +117,14 @@ def prune(
 ) -> Pruned:
     """Remove entries that were not used for long, and all files that no entry needs.
 
-    It holds the lock exclusively, so no other process stores or serves meanwhile. Files in
-    `incoming`, or in no entry, were then left by a process that was killed. Remembered digests are
-    forgotten.
+    It holds the lock exclusively, so no other process stores or serves meanwhile. So files in
+    `incoming`, or in no entry, can only be left from a process that was killed. All digests of
+    large files are removed too.
 
     Parameters
     ----------
     older_than_days : remove entries that were neither stored nor served for this time.
-    larger_than_bytes : remove entries, least recently used first, until the rest takes no more.
+    larger_than_bytes : remove entries, least recently used first, until the others take no more.
     dry_run : remove nothing.
     """
     with locked(store, alone=True):
@@ -135,9 +135,11 @@ def prune(
         if larger_than_bytes is not None:
             kept = _within(kept, larger_than_bytes)
         needed = {sha256 for entry in kept for sha256 in entry.blobs}
-        stay = {entry.path for entry in kept} | {blob(store, sha256) for sha256 in needed}
+        needed_files = {entry.path for entry in kept} | {blob(store, sha256) for sha256 in needed}
         # Entries are removed first, so an entry never needs a blob that was removed.
-        gone = [path for path in _files(store, ENTRIES, INCOMING, BLOBS) if path not in stay]
+        gone = [
+            path for path in _files(store, ENTRIES, INCOMING, BLOBS) if path not in needed_files
+        ]
         freed = sum(path.stat().st_size for path in gone)
         if not dry_run:
             shutil.rmtree(store / digests.FOLDER, ignore_errors=True)
@@ -153,10 +155,10 @@ def prune(
 def _within(kept: list[Entry], limit: int) -> list[Entry]:
     """Return the entries, most recently used first, that take no more than `limit` bytes."""
     needed: dict[str, int] = {}
-    described = 0
+    entry_bytes = 0
     for count, entry in enumerate(kept):
         needed |= entry.blobs
-        described += entry.path.stat().st_size
-        if sum(needed.values()) + described > limit:
+        entry_bytes += entry.path.stat().st_size
+        if sum(needed.values()) + entry_bytes > limit:
             return kept[:count]
     return kept

@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.2
 
 
 def path() -> Path:
-    """Return the file of this machine's lock. Nodes of the lab have a name, and so a lock, each."""
+    """Return the lock file of this machine. Nodes of the lab have one each, by their host names."""
     return Path(os.environ.get(VARIABLE) or FOLDER) / f"escala-{socket.gethostname()}.lock"
 
 
@@ -38,21 +38,22 @@ def path() -> Path:
 def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
     """Hold this machine's lock until the block ends.
 
-    Where there can be no lock, a line on standard error says so and the block runs without it.
+    If the file cannot be locked, a line on standard error says so, and the block runs without a
+    lock.
 
     Parameters
     ----------
-    what : `experiment` and `run`, for those who wait.
-    wait : wait for a process that holds it; a line on standard error says which.
+    what : names of the `experiment` and the `run`, shown to processes that wait.
+    wait : whether to wait for the process that holds the lock. Standard error then names it.
 
     Raises
     ------
-    InputError : the process that holds it has started this one, so it would wait for ever.
+    InputError : the process that holds the lock has started this one, so waiting would never end.
     Unavailable : another process holds it, and `wait` is false.
     """
     with ExitStack() as opened:
         try:
-            descriptor = _opened(path())
+            descriptor = _open(path())
             opened.callback(os.close, descriptor)
             _take(descriptor, wait)
         except OSError as error:
@@ -69,7 +70,7 @@ def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
 def _process() -> dict:
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # A user without an entry among those of the machine.
+    except (KeyError, OSError):  # The password database has no entry for the user.
         user = str(os.getuid())
     since = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "user": user, "since": since}
@@ -77,7 +78,7 @@ def _process() -> dict:
 
 def _take(descriptor: int, wait: bool) -> None:
     """Take the lock of an open file."""
-    said = None
+    announced = None
     while True:
         with suppress(BlockingIOError):
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,8 +89,8 @@ def _take(descriptor: int, wait: bool) -> None:
             raise InputError(path(), described, reason, "start it outside of that run")
         if not wait:
             raise Unavailable(f"{socket.gethostname()} is held by {described}")
-        if holder != said:
-            said = holder
+        if holder != announced:
+            announced = holder
             _say(
                 f"waiting: {socket.gethostname()} is held by {described}. Timing runs have a "
                 "machine to themselves; this one begins when it is free."
@@ -98,11 +99,11 @@ def _take(descriptor: int, wait: bool) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _opened(file: Path) -> int:
-    """Open the file of the lock, and make it if it is missing: every user may write to it.
+def _open(file: Path) -> int:
+    """Open the lock file. If it is missing, make it, writable by every user.
 
-    The kernel forbids a user to open an existing file of another user in such a folder as if to
-    make it (`fs.protected_regular`), so the two are apart.
+    In a shared folder the kernel refuses `O_CREAT` on an existing file of another user
+    (`fs.protected_regular`), so opening and making it are separate calls.
     """
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
@@ -126,7 +127,7 @@ def _read(descriptor: int) -> dict:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """Write who holds the lock; it holds also where this cannot be written."""
+    """Write who holds the lock. The lock is valid even if this cannot be written."""
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)

@@ -1,4 +1,4 @@
-"""Read clocks that do not change when the time of day is corrected."""
+"""Tell when a process began, by a clock that is not affected by corrections of the time of day."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 
 def started(process: int | str = "self") -> float:
-    """Return when a process began, in seconds of `CLOCK_BOOTTIME`, to a hundredth (man 5 proc).
+    """Return when a process began, in seconds of `CLOCK_BOOTTIME` (man 5 proc).
+
+    The resolution is a hundredth of a second.
 
     Raises
     ------
@@ -23,9 +25,9 @@ def age(process: int | str = "self") -> float:
 
 
 def runs(pid: int, began: float) -> bool:
-    """Return whether a process that began then runs, and is no zombie.
+    """Return whether the process with this id and this start time still runs and is no zombie.
 
-    Another process may have its number by now.
+    The start time is needed because a later process may have got the same id.
     """
     try:
         return _stat(pid)[0] != "Z" and started(pid) == began
@@ -34,5 +36,5 @@ def runs(pid: int, began: float) -> bool:
 
 
 def _stat(process: int | str) -> list[str]:
-    # The name before the state, in brackets, may hold anything.
+    # The program's name, in brackets before the state, may contain spaces and brackets.
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

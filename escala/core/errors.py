@@ -37,10 +37,11 @@ class Diverged(ArithmeticError):
 
 
 class Failed(RuntimeError):
-    """What a run trains has failed, and the message says how.
+    """The training of a run has failed; the message says how.
 
     Attributes
     ----------
-    at : when its program ended, in seconds since 1970; absent: now.
-    code : the exit code of its program, or the negative of a signal; absent: there is none.
+    at : when the program ended, in seconds since 1970. Not set if it ended just now.
+    code : the exit code of the program, or minus the signal that ended it. Not set if there is
+        none.
     """

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-#: The GPUs that CUDA shows to a process, and their order, as numbers or UUIDs.
+#: The variable that lists the GPUs CUDA shows to a process, in order, by index or UUID.
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Driver:
-    """NVML and the GPUs of this machine, for the length of a `with` or of this process.
+    """A session of NVML. It lasts until a `with` block ends, or else as long as this process.
 
     Attributes
     ----------
-    gpus : NVML's handles of all GPUs; none without a driver.
+    gpus : NVML's handles of all GPUs; empty without a driver.
     missing : why there is no driver, or None.
     """
 
@@ -40,11 +40,11 @@ class Driver:
                 self.nvml.nvmlShutdown()
 
     def read(self, name: str, gpu: object) -> Any:
-        """Return what NVML's function `nvmlDeviceGet{name}` says of a GPU.
+        """Return the result of NVML's function `nvmlDeviceGet{name}` for a GPU.
 
         Raises
         ------
-        OSError : it says nothing.
+        OSError : NVML reports an error.
         """
         try:
             return getattr(self.nvml, f"nvmlDeviceGet{name}")(gpu)
@@ -59,18 +59,18 @@ class Driver:
 
 
 class Gpu(NamedTuple):
-    """A GPU: what names it in `CUDA_VISIBLE_DEVICES`, and its model."""
+    """A GPU: its index or UUID for `CUDA_VISIBLE_DEVICES`, and its model."""
 
     identifier: str
     name: str
 
 
 def available_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
-    """Return the GPUs that this process may use, in the order to use them; none without a driver.
+    """Return the GPUs that this process may use, in the order of use; empty without a driver.
 
     They are those that `CUDA_VISIBLE_DEVICES` names, up to the first that does not exist, or all if
     it is not set (CUDA C++ Programming Guide, "CUDA Environment Variables"). SLURM sets it in a job
-    that was granted GPUs. Numbers are taken for those of the driver.
+    that was granted GPUs. Numbers are read as NVML's indices.
     """
     with Driver() as driver:
         return list(_named(driver, environment.get(VISIBLE))) if driver.missing is None else []
@@ -82,8 +82,8 @@ def _named(driver: Driver, visible: str | None) -> Iterator[Gpu]:
             yield Gpu(driver.read("UUID", gpu), driver.read("Name", gpu))
         return
     for identifier in map(str.strip, visible.split(",")):
-        way, said = ("Index", int(identifier)) if identifier.isdecimal() else ("UUID", identifier)
-        gpu = driver.read_or_none(f"HandleBy{way}", said)
+        key, value = ("Index", int(identifier)) if identifier.isdecimal() else ("UUID", identifier)
+        gpu = driver.read_or_none(f"HandleBy{key}", value)
         if gpu is None:
             return
         yield Gpu(identifier, driver.read("Name", gpu))

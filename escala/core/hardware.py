@@ -26,21 +26,22 @@ def describe() -> dict:
     process may use, are left out if there are none.
     """
     found = {
-        "cpu": _of_processor("model name") or platform.processor() or "unknown",
+        "cpu": _processor_field("model name") or platform.processor() or "unknown",
         "cores_available": len(available_cores()),
         "cores_total": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
     }
-    unlike = {"cpu_quota": cpu_quota(), "gpus": [gpu.name for gpu in available_gpus()]}
-    return found | {name: value for name, value in unlike.items() if value}
+    optional = {"cpu_quota": cpu_quota(), "gpus": [gpu.name for gpu in available_gpus()]}
+    return found | {name: value for name, value in optional.items() if value}
 
 
 def memory_gib(memory_bytes: int) -> int:
     """Return the memory that is installed in a machine, in GiB.
 
-    That is the memory which its kernel manages, rounded up to a multiple of an eighth of the next
-    power of two, and at least to whole GiB. Kernel and firmware keep a few percent for themselves,
-    an amount that differs between machines of one kind, and sizes of memory lie further apart.
+    The memory that the kernel manages is rounded up to a multiple of an eighth of the next power of
+    two, and at least to whole GiB. Kernel and firmware keep a few percent for themselves. This
+    amount differs between machines of one kind, but is smaller than the step from one common size
+    of memory to the next.
 
     Parameters
     ----------
@@ -58,9 +59,9 @@ def available_memory(
 ) -> int:
     """Return the bytes of memory that further processes can use here without swapping.
 
-    It is the smallest of what the kernel estimates for the machine, what the control groups of this
-    process leave (man 7 cgroups), and what a SLURM job was granted on a node (man sbatch). Only
-    memory that the kernel cannot reclaim counts as used in a group, so caches of files do not.
+    It is the minimum of three: the kernel's estimate for the machine, what the control groups of
+    this process leave (man 7 cgroups), and what SLURM granted the job on this node (man sbatch).
+    Only memory that the kernel cannot reclaim counts as used in a group, so caches of files do not.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def available_memory(
 
 
 def _left_in_groups(membership: Path, groups: Path) -> Iterator[int]:
-    """Yield the bytes that each control group of this process leaves, in version 1 and 2."""
+    """Yield the bytes below the limit of each control group of this process (version 1 and 2)."""
     for version, folder in control_groups("memory", membership, groups):
         limit, used = (
             ("memory.limit_in_bytes", ("total_rss", "total_shmem"))
@@ -96,8 +97,9 @@ def control_groups(
 
     Yields
     ------
-    The version of the interface, 1 or 2, and a folder (man 7 cgroups). It need not exist: inside a
-    container the path may be that of its host, and the root is then its own group.
+    The version of the interface, 1 or 2, and a folder (man 7 cgroups). The folder may be missing:
+    in a container the path may be the host's, and the root folder is then the container's own
+    group.
     """
     lines = membership.read_text().splitlines() if membership.is_file() else []
     for _, controllers, path in (line.split(":", 2) for line in lines):
@@ -114,10 +116,10 @@ def control_groups(
 def cpu_quota(
     membership: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")
 ) -> float | None:
-    """Return how many cores' time the control groups of this process allow, None without a limit.
+    """Return the CPU quota of this process in cores, None without one.
 
-    That is the smallest quota of its groups (kernel documentation, `scheduler/sched-bwc` and
-    `admin-guide/cgroup-v2`), as `docker run --cpus` sets it.
+    That is the smallest quota of its control groups (kernel documentation, `scheduler/sched-bwc`
+    and `admin-guide/cgroup-v2`), as `docker run --cpus` sets it.
     """
     found = []
     for version, folder in control_groups("cpu", membership, groups):
@@ -130,7 +132,7 @@ def cpu_quota(
 
 
 def _granted(environment: Mapping[str, str]) -> Iterator[int]:
-    """Yield the bytes that SLURM granted this job on this node; 0 stands for all of its memory."""
+    """Yield the bytes that SLURM granted this job on this node; nothing for 0, which means all."""
     by_node = int(environment.get("SLURM_MEM_PER_NODE", 0))
     by_core = int(environment.get("SLURM_MEM_PER_CPU", 0))
     cores = int(environment.get("SLURM_CPUS_ON_NODE", 0))
@@ -138,12 +140,12 @@ def _granted(environment: Mapping[str, str]) -> Iterator[int]:
 
 
 def has_instructions(name: str) -> bool:
-    """Return whether the processor has some instructions, by Linux's name for them (man 5 proc)."""
-    return name in _of_processor("flags").split()
+    """Return whether the processor has an instruction set, by its flag in /proc/cpuinfo."""
+    return name in _processor_field("flags").split()
 
 
-def _of_processor(wanted: str) -> str:
-    """Return what Linux says of the first processor, empty if it does not (man 5 proc)."""
+def _processor_field(wanted: str) -> str:
+    """Return a field of the first processor in /proc/cpuinfo, or an empty string (man 5 proc)."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")
         if key.strip() == wanted:
@@ -152,11 +154,11 @@ def _of_processor(wanted: str) -> str:
 
 
 def available_cores() -> list[int]:
-    """Return the numbers of the logical cores this process may use, in the order to use them.
+    """Return the numbers of the logical cores that this process may use, in the order of use.
 
     The first hardware thread of every physical core comes first, then the others: two processes
-    must not share a core while another core is free. Under a quota there are as many as it pays
-    for, rounded down, and at least one.
+    must not share a core while another core is free. A quota, rounded down, limits their number; at
+    least one remains.
     """
     cores = sorted(os.sched_getaffinity(0), key=lambda core: (_thread_of_core(core), core))
     quota = cpu_quota()
@@ -164,7 +166,7 @@ def available_cores() -> list[int]:
 
 
 def quota_clause(quota: float | None) -> str:
-    """Return what messages on too few cores add under a quota."""
+    """Return a clause for messages about too few cores; empty without a quota."""
     return "" if quota is None else f" by a quota of the control group of {quota:.3g} cores"
 
 

@@ -1,8 +1,8 @@
 """Read what the cores of a machine did: for all processes, and for those of a run.
 
-All quantities grow from the boot of the machine or the start of a process. Reading them takes some
-hundred microseconds. Formats: man 5 proc, and the kernel documentation of `accounting/psi`,
-`admin-guide/cgroup-v2` and `scheduler/sched-bwc`.
+All quantities are totals since the boot of the machine or the start of a process. Reading them
+takes some hundred microseconds. Formats: man 5 proc, and the kernel documentation of
+`accounting/psi`, `admin-guide/cgroup-v2` and `scheduler/sched-bwc`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from escala.core import children
 from escala.core.hardware import control_groups
 
-#: Seconds of one count of the kernel.
+#: Seconds of one clock tick of the kernel.
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 #: Quantities by name; None for one that cannot be read here.
@@ -26,20 +26,20 @@ Reading = dict[str, float | None]
 def read(
     own: Iterable[int], proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
 ) -> Reading:
-    """Return what this machine did so far.
+    """Return the totals of this machine so far.
 
     Parameters
     ----------
-    own : ids of the processes of a run. One that has ended counts through its parent.
+    own : ids of the processes of a run. One that has ended is counted by its parent.
     proc, groups : where the kernel describes processes and control groups.
 
     Returns
     -------
     `busy`, core seconds of all programs and of the kernel without interrupts; `steal`, core seconds
     that other virtual machines took; `own`, those of the given processes and of their children that
-    have ended; `major_faults`, their reads from a disk for lack of memory; `throttled`, seconds for
+    have ended; `major_faults`, their page faults that read from a disk; `throttled`, seconds for
     which control groups held cores back; `pressure`, seconds in which some process waited for a
-    core; `seconds`, the time of reading.
+    core; `seconds`, the monotonic time of this reading.
     """
     totals = _numbers(lambda: (proc / "stat").read_text().split("\n", 1)[0].split()[1:9])
     busy, steal = (sum(totals[:3]), totals[7]) if len(totals or ()) == 8 else (None, None)
@@ -64,7 +64,7 @@ def _numbers(words: Callable[[], Iterable[str]]) -> list[int] | None:
 
 def _process(stat: Path) -> tuple[int, int]:
     """Return the ticks and the major faults of a process and of its children that have ended."""
-    # The name before them, in brackets, may hold anything.
+    # The program's name, in brackets before the numbers, may contain spaces and brackets.
     fields = _numbers(lambda: stat.read_text().rpartition(")")[2].split()[1:15])
     return (sum(fields[10:14]), fields[8] + fields[9]) if fields else (0, 0)
 
@@ -86,9 +86,9 @@ def _throttled(membership: Path, groups: Path) -> float | None:
 def _pressure(file: Path) -> float | None:
     with suppress(OSError, ValueError):
         for line in file.read_text().splitlines():
-            kind, *pairs = line.split()
+            kind, *words = line.split()
             if kind == "some":
-                return int(dict(pair.split("=") for pair in pairs)["total"]) / 1e6
+                return int(dict(word.split("=") for word in words)["total"]) / 1e6
     return None
 
 
@@ -97,9 +97,9 @@ class Load:
 
     Parameters
     ----------
-    roots : ids of processes that, with all their descendants, are the run's own on this machine.
-        Descendants are looked up once, at the first stretch. None reads nothing.
-    grows : look for descendants again as a stretch ends, for those that were started in it.
+    roots : ids of the run's processes on this machine. Their descendants belong to the run too, and
+        are looked up once, at the first stretch. With None, nothing is read.
+    grows : look up descendants again at the end of each stretch, to find those started during it.
     """
 
     def __init__(self, roots: list[int] | None, grows: bool = False):
@@ -107,7 +107,7 @@ class Load:
         self._before, self._total, self._stretches = None, None, 0
 
     def begin(self) -> None:
-        """Begin a stretch. To be called outside of what is timed."""
+        """Begin a stretch. Call it outside the timed part."""
         if self._roots is not None:
             self._own = self._own or self._family()
             self._before = read(self._own)
@@ -126,7 +126,7 @@ class Load:
 
     @property
     def found(self) -> dict | None:
-        """What was read over all stretches, their number, and those of cores and processes."""
+        """Sums over all stretches, with the numbers of stretches, cores and processes."""
         if self._total is None:
             return None
         return self._total | {

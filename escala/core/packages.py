@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-#: Distributions by the top-level name of their modules, and others that hold the same module.
+#: Top-level module -> the distributions that may hold it. Messages name the first one.
 OPTIONAL = {
     "Bio": ("biopython",),
     "dendropy": ("dendropy",),
@@ -20,7 +20,7 @@ REMEDY = "run it in a clone of the project, where `uv sync` installs what its ow
 
 
 def lacking(error: BaseException) -> str | None:
-    """Return what to say of an import that failed, or None if it is of no such package."""
+    """Return a message for a failed import of one of these packages; None for other errors."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     if name is None or (top := name.partition(".")[0]) not in OPTIONAL or installed(top):
         return None

@@ -10,14 +10,15 @@ from escala.strategies.place import Place
 
 #: What `CUDA_VISIBLE_DEVICES` holds to show no GPU.
 _NONE = "-1"
-#: Makes TensorFlow take memory of a GPU as it needs it, so that processes can share a GPU.
+#: With this variable TensorFlow takes GPU memory only as needed, so processes can share a GPU.
 _GROW = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
 def show_device(device: str, place: Place) -> None:
-    """Show this process and those that it starts the GPUs of its ranks, before any framework is.
+    """Show this process and its children only the GPUs of its ranks.
 
-    Each rank has a GPU of its node, in turns if there are fewer GPUs than ranks.
+    Call it before any framework is imported. The GPUs of a node are dealt to its ranks in turn, so
+    ranks share them if there are fewer GPUs than ranks.
 
     Parameters
     ----------
@@ -25,7 +26,7 @@ def show_device(device: str, place: Place) -> None:
 
     Raises
     ------
-    Unavailable : `gpu`, and the driver knows none that this process may use.
+    Unavailable : `device` is `gpu`, and there is none that this process may use.
     """
     if device == "cpu":
         os.environ[VISIBLE] = _NONE

@@ -1,4 +1,4 @@
-"""Find Open MPI: the project's own, or the one that a program finds by itself."""
+"""Find Open MPI: that of the project's environment, or the one in a program's environment."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ from escala.workloads.program_environment import which
 
 MPIRUN_PROGRAM = "mpirun"
 
-# Without both, Open MPI starts nothing for root.
+# Open MPI refuses to start anything as root unless both are set.
 _AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
 def mpirun(program: Program | None = None) -> str:
-    """Return the path of `mpirun`: that which a program finds by itself, or the project's.
+    """Return the path of `mpirun`: the one in the program's environment, or the project's.
 
-    A program of the project's environment, with its Horovod, has the project's.
+    A program that runs in the project's environment uses the project's, like its Horovod.
 
     Raises
     ------
-    InputError : what the program finds is another MPI than Open MPI.
+    InputError : `mpirun` in the program's environment is not Open MPI's.
     """
-    if program is None or (_own().exists() and _is_own(which(program, program.command[0]))):
-        return str(_own())
+    if program is None or (
+        _project_mpirun().exists() and _is_project(which(program, program.command[0]))
+    ):
+        return str(_project_mpirun())
     found = which(program, MPIRUN_PROGRAM)
-    if found and not _is_own(found) and "Open MPI" not in slurm.printed([found, "--version"]):
+    if found and not _is_project(found) and "Open MPI" not in slurm.printed([found, "--version"]):
         raise InputError(
             f"{program.where}.environment",
             found,
             "is not of Open MPI, and the processes of a run are started by its options",
             "use own-launcher, and start the ranks in the command: mpirun -n {ranks_of_node} …",
         )
-    return found or str(_own())
+    return found or str(_project_mpirun())
 
 
 def variables(program: Program | None = None, mpi: bool = True) -> dict[str, str]:
@@ -46,21 +48,21 @@ def variables(program: Program | None = None, mpi: bool = True) -> dict[str, str
 
     Parameters
     ----------
-    program : what they start. It has the project's Open MPI only where it needs it.
-    mpi : whether its processes are started by `mpirun`.
+    program : what the processes run. It gets the project's Open MPI only if it needs it.
+    mpi : whether `mpirun` starts the processes.
     """
-    if program is None or _is_own(which(program, program.command[0])):
+    if program is None or _is_project(which(program, program.command[0])):
         return own_mpi()
-    return own_mpi() if mpi and _is_own(mpirun(program)) else _as_root()
+    return own_mpi() if mpi and _is_project(mpirun(program)) else _as_root()
 
 
 def own_mpi() -> dict[str, str]:
-    """Return the variables that select the environment's own Open MPI, if it has one.
+    """Return the variables that select the Open MPI of the project's environment, if it has one.
 
-    Horovod is linked with it. It is installed in another place than it was built for, and a system
-    MPI must not be used instead.
+    Horovod is linked with it. They are needed because it is installed in another place than it was
+    built for, and because a system MPI must not be loaded instead.
     """
-    if not _own().exists():
+    if not _project_mpirun().exists():
         return _as_root()
     libraries = [f"{sys.prefix}/lib", *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {"LD_LIBRARY_PATH": ":".join(libraries), "OPAL_PREFIX": sys.prefix} | _as_root()
@@ -71,20 +73,20 @@ def single_copy(nodes: Sequence[Node]) -> str:
 
     Returns
     -------
-    `cma`, by which a rank reads the memory of the other one, or `none` where that is forbidden: the
-    sender copies into shared memory, and the receiver out of it. Left to itself, Open MPI takes
-    the first without trying it.
+    `cma`: a rank reads the memory of the other directly. `none`, where that is forbidden: the
+    sender copies into shared memory, and the receiver out of it. By default Open MPI uses `cma`
+    without checking that it is allowed.
     """
     return "cma" if all(node.single_copy for node in nodes) else "none"
 
 
-def _own() -> Path:
+def _project_mpirun() -> Path:
     return Path(sys.prefix) / "bin" / MPIRUN_PROGRAM
 
 
-def _is_own(path: str | None) -> bool:
-    """Return whether a program is one of the project's environment."""
-    return path is not None and Path(path).parent == _own().parent
+def _is_project(path: str | None) -> bool:
+    """Return whether a program belongs to the project's environment."""
+    return path is not None and Path(path).parent == _project_mpirun().parent
 
 
 def _as_root() -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 
 class Plan(TypedDict, total=False):
-    """What `escala.record.plan.make_plan` derives from a request, and what a start adds to it."""
+    """What `escala.record.plan.make_plan` derives from a request, and what each start adds."""
 
     strategy: str
     workload: str
@@ -16,27 +16,29 @@ class Plan(TypedDict, total=False):
     training: dict[str, Any]
     knobs: dict[str, Any]
     ranks: int
-    #: The folder of the split, its training rows, and those of each class before oversampling.
+    #: The folder of the split, the number of its training rows, and their number in each class
+    #: before oversampling.
     data: str
     train_rows: int
     train_counts: list[int] | None
-    #: The side that is evaluated after each epoch, if any.
+    #: The side of the split that is evaluated after each epoch, if any.
     validated_on: str | None
     epochs: int
     #: Rows of a step, all ranks together.
     global_batch: int
     learning_rate: float | None
-    #: Seeds of the weights and of the shuffles; None of a fit.
+    #: Seeds of the initial weights and of the shuffles; None for the kind `fit`.
     seed: int | None
     shuffle_seed: int | None
-    #: Steps of an epoch that is cut short.
+    #: Steps after which an epoch ends early; None for whole epochs.
     max_steps: int | None
-    #: The probe that instruments the run, and its settings; None of a timing run.
+    #: The probe that instruments the run, and its settings; None for a timing run.
     instrument: str | None
     probe_settings: dict[str, Any] | None
-    #: Of a program: what starts it, and where it and its data are.
+    #: Only for a program: its description, the paths of its data, and the network interface.
     start: dict[str, Any]
-    #: The epoch after which the run resumes, and the digest of its checkpoints.
+    #: The epoch after which the run resumes, 0 for a new run, and the digest that its checkpoints
+    #: carry.
     resume_after: int
     digest: str
     #: Node, host, cores and ports of each process (`escala.runtime.placement`).

@@ -1,4 +1,4 @@
-"""The place of a program among the others of its run: words of its command, and variables."""
+"""Tell a program its place in the run: by words of its command and by environment variables."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from escala.workloads.program_environment import environment
 
 #: The folder of the module that programs may import.
 HOOK = Path(__file__).resolve().parents[1] / "hook"
-#: Variables of a rank that are not its program's: those of the project, which finds its own modules
-#: by `PYTHONPATH`, and of a job step, by which libraries would choose another way to start.
+#: Variables of a rank that its program does not get: those of the project, which finds its modules
+#: by `PYTHONPATH`, and those of a job step, because libraries would then start in another way.
 _RANK_VARIABLES = re.compile(r"ESCALA_\w+|PYTHONPATH")
 _JOB_STEP = re.compile(r"(SLURM|SLURMD|SRUN)_(?!CONF$|CLUSTERS$)\w+")
 
@@ -24,12 +24,12 @@ _JOB_STEP = re.compile(r"(SLURM|SLURMD|SRUN)_(?!CONF$|CLUSTERS$)\w+")
 def values(
     plan: Mapping, place: Place, output: Path, paths: Mapping[str, str]
 ) -> dict[str, object]:
-    """Return what stands for each placeholder of the command of a rank.
+    """Return the value of each placeholder in the command of a rank.
 
     Parameters
     ----------
-    output : a folder of the run.
-    paths : of the dataset, by name.
+    output : a folder of the run, for files of the program.
+    paths : those of the dataset, by name.
     """
     rows, ranks = plan["global_batch"], plan["ranks"]
     address, port = place.extra_addresses[0].rsplit(":", 1)
@@ -54,7 +54,7 @@ def values(
 
 
 def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
-    """Return the rows of a step that a rank takes; the first ranks take what does not divide."""
+    """Return the rows of a step for a rank; the first ranks take the remainder, one row each."""
     return rows // ranks + (rank < rows % ranks)
 
 
@@ -65,7 +65,7 @@ def variables(
 
     Parameters
     ----------
-    told : the folder that the hook writes marks into.
+    told : the folder into which the hook writes its marks.
     given : the environment of the rank; by default that of this process.
     """
     program, strategy = (
@@ -77,7 +77,7 @@ def variables(
         for name, value in given.items()
         if name in program.variables or _is_for_programs(name, strategy.meets_by == "mpi")
     }
-    # `mpirun` puts its own folder before it, where another `python` may be.
+    # `mpirun` puts its own folder first in PATH, and another `python` may be there.
     found["PATH"] = given.get(CALLERS_PATH, found.get("PATH", ""))
     outside = [
         path
@@ -95,12 +95,12 @@ def variables(
 
 
 def _is_for_programs(name: str, mpi: bool) -> bool:
-    """Return whether a variable of a rank is its program's too; MPI finds a job step by its own."""
+    """Return whether a rank's program gets a variable too; MPI needs those of the job step."""
     return not (_RANK_VARIABLES.fullmatch(name) or (not mpi and _JOB_STEP.fullmatch(name)))
 
 
 def _threads(threads: Mapping[str, int], place: Place) -> dict[str, str]:
-    """Return the variables for the threads of a rank; 0 stands for the library's own choice."""
+    """Return the variables for the threads of a rank; 0 leaves the number to the library."""
     asked = {
         "TF_NUM_INTRAOP_THREADS": threads["intra_op"],
         "TF_NUM_INTEROP_THREADS": threads["inter_op"],

@@ -19,7 +19,7 @@ LAYERS, TABLE, OPERATION = "layers", "lookup-table", "lookup-operation"
 def build(
     specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping[str, Any]
 ) -> tf.keras.Model:
-    """Build `network` for one input, codes, with the knob `convolution`."""
+    """Build `network` for the only input, the codes, as the knob `convolution` says."""
     [codes], [classes] = specs, outputs
     return network(*codes.shape, classes, knobs["convolution"])
 
@@ -66,8 +66,8 @@ def optimizer(
     """Return RMSprop.
 
     With the knob `optimizer: fused`, XLA compiles the update of each variable to one loop. With
-    `one-pass`, an operation in C++ updates each variable, and the first dense layer's kernel by the
-    factors of its gradient.
+    `one-pass`, an operation in C++ updates each variable. For the kernel of the first dense layer
+    it uses the two factors of the gradient.
     """
     if knobs["optimizer"] == "one-pass":
         return OnePassRMSprop(learning_rate)
