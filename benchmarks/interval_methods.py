@@ -45,7 +45,7 @@ from escala.analysis.statistics import (
     matches_needed,
     signed_ranks,
 )
-from escala.experiment.runs import AGAIN
+from escala.experiment.runs import DUPLICATE
 from escala.record.comparable import CONFIGURATION, matched
 from escala.report.history.rows import run_files
 from escala.report.tables import runs
@@ -248,7 +248,7 @@ def timed(folders: Iterable[Path]) -> dict[str, list[dict]]:
             run = read_run(path) | {"comparable": True, "file": str(path)}
             run |= {"current": True, "incomparable_because": None}
             usable = is_timed(run) and run["training"]["kind"] == "steps"
-            if usable and run["instrument"] is None and run["series"] in (None, AGAIN):
+            if usable and run["instrument"] is None and run["series"] in (None, DUPLICATE):
                 seconds = runs.row(run)["train_seconds_per_epoch"]
                 name = (*(run[key] for key in (*CONFIGURATION, "match", "repeat")), folder)
                 found[run["session"]].setdefault(name, run | {"seconds": seconds})

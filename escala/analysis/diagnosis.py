@@ -13,7 +13,6 @@ and that tick. What follows that moment makes the step longer: it is *exposed*.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,8 +66,10 @@ def diagnose(path: Path) -> Diagnosis:
     InputError : it is no timeline, or has fewer than `MIN_STEPS` whole steps after the first.
     """
     with opened(path) as events:
-        kept = list(takewhile(lambda event: event is not None, events))
-        damaged, closed = bool(events.skipped or events.arrays), events.closed
+        kept = list(events)
+        # A damaged place ends the events by None.
+        damaged, closed = bool(kept) and kept[-1] is None, events.closed
+        kept = kept[: len(kept) - damaged]
     phases = timeline.intervals(kept)
     operations, waits = _operations(phases, timeline.ready(kept))
     numbered = _in_steps(operations)

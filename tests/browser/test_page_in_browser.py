@@ -273,7 +273,7 @@ def test_the_first_printed_page_has_the_answer(opened):
     words = _letters(printed.pages[0].extract_text())
     for selector in (".answer code", ".brief dd", "#figure-seconds_per_epoch figcaption"):
         assert _letters(opened.find_element(By.CSS_SELECTOR, selector).text) in words
-    assert "Noverdictfromtwopairs:twoprocesses" in words
+    assert "Noverdictfromtwomatches:twoprocesses" in words
     assert len(printed.pages) < 20
     assert all(page.extract_text().strip() for page in printed.pages)
 

@@ -371,6 +371,7 @@ def test_a_rank_killed_on_the_other_node_ends_the_run(lab, endless, small_split,
     assert "rank 1 was ended by signal 9" in run["reason"]
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_run_whose_job_is_ended_is_a_failed_run_with_the_schedulers_words(lab, data, tmp_path):
     """A link is cut: SLURM takes the node for dead, and ends the job."""
     found = prepared(data, tmp_path, endless_experiment("horovod-gloo"))
@@ -392,6 +393,7 @@ def test_a_run_whose_job_is_ended_is_a_failed_run_with_the_schedulers_words(lab,
     assert eventually(lambda: not ranks_of(folder))
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, data, tmp_path):
     found = prepared(data, tmp_path, endless_experiment("horovod-gloo"))
     [run] = [run for run in found.runs if run.strategy == "horovod-gloo"]

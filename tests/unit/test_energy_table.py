@@ -124,7 +124,7 @@ def test_medians_ratios_and_intervals_are_those_of_plain_loops(experiment):
     quotients = (mine + 50) / (theirs + 50)
     assert row["energy_ratio"] == pytest.approx(ratio_interval(quotients).estimate)
     assert row["edp_ratio_high"] == pytest.approx(quotients.max() * 6 / 10)
-    assert (row["pairs"], row["runs"], row["source"]) == (5, 5, "rapl")
+    assert (row["matches"], row["runs"], row["source"]) == (5, 5, "rapl")
     assert row["devices"] == "package-0;dram-0"
     assert row["grams_co2_per_epoch"] == pytest.approx((np.median(mine) + 50) / 3.6e6 * 200)
     above = found.loc[("horovod-mpi", "1x2", "above idle")]
@@ -164,7 +164,7 @@ def test_the_users_model_estimates_what_was_not_measured(experiment):
     reference = found.loc[("single", "1x1", "all devices")]
     assert (reference["kind"], reference["energy_ratio"]) == ("estimated", 1)
     assert row["energy_ratio"] == pytest.approx(0.6 * 60 / 50, rel=0.15)
-    assert row["pairs"] == 3
+    assert row["matches"] == 3
 
 
 def test_an_estimate_is_not_compared_with_a_measurement(experiment):

@@ -193,7 +193,7 @@ def test_long_names_stand_whole_in_figures_of_many_configurations(hard, name):
     if name in ("accuracy_per_epoch", "seconds_per_epoch"):
         assert f"horovod-mpi1x2{LONG['as-published']}" in words
     if name == "speedup":
-        assert "nosingle1x1as-publishedbesideit" in words
+        assert "nosingle1x1as-publishedalongsideit" in words
 
 
 BY_EPOCH = ("accuracy_per_epoch", "seconds_per_epoch", "speedup")

@@ -157,7 +157,9 @@ def digests(project: Path) -> dict[str, str]:
     """Return the code of a timing run of each strategy, and of a run of each probe."""
 
     def code(strategy: str, probe: str | None = None) -> str:
-        return code_digest(key.CODE, chosen=key.chosen("virus-cnn", strategy, probe), root=project)
+        return code_digest(
+            key.CODE, selected=key.selected("virus-cnn", strategy, probe), root=project
+        )
 
     return {name: code(name) for name in STRATEGIES} | {
         name: code("horovod-mpi", name) for name in PROBES

@@ -287,6 +287,7 @@ def test_a_script_is_tried_measured_and_answered(mine):
     assert again.replace("escala new", "escala try") == written
 
 
+@pytest.mark.alone
 def test_a_script_that_fails_is_not_measured_and_leaves_nothing(mine):
     (mine / "wrong.py").write_text("import no_such_module")
     done = escala(mine, "try", "--", "python", "wrong.py")

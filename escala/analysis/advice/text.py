@@ -83,7 +83,7 @@ def _basis(measured: Mapping) -> str:
     sessions, best_of = measured["sessions"], measured["best_of"]
     sessions_clause = f" of {counted(sessions, 'session')}" if sessions else ""
     best_clause = f", best of {best_of}" if best_of > 1 else ""
-    return f"{counted(measured['matches'], 'match')}{sessions_clause}{best_clause}"
+    return f"{counted(measured['matches'], 'match', 'matches')}{sessions_clause}{best_clause}"
 
 
 def _excluded(options: Sequence[Mapping]) -> str:

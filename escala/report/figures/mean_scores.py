@@ -114,7 +114,7 @@ def _counts(means: pd.DataFrame) -> list[str]:
     notes = [f"{_span(means['runs'], 'run')} for each configuration."]
     compared = means[means["matches"] > 0]
     if len(compared):
-        notes[0] += f" Differences are over {_span(compared['matches'], 'match')}."
+        notes[0] += f" Differences are over {_span(compared['matches'], 'match', 'matches')}."
         labels = means.loc[means["difference"].notna(), "reference_label"].unique()
         notes[0] += f" References: {', '.join(labels)}." * (len(labels) > 1)
     keys = ["dataset", "workload", "label", "reference_label"]
@@ -126,6 +126,7 @@ def _counts(means: pd.DataFrame) -> list[str]:
     return [*notes, *[f"Without difference: {'; '.join(parts)}."] * bool(parts)]
 
 
-def _span(counts: pd.Series, one: str) -> str:
+def _span(counts: pd.Series, one: str, many: str | None = None) -> str:
     low, high = int(counts.min()), int(counts.max())
-    return counted(high, one) if low == high else f"{low} to {counted(high, one)}"
+    span = counted(high, one, many)
+    return span if low == high else f"{low} to {span}"
