@@ -53,8 +53,8 @@ def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
     Returns
     -------
     Their content with the keys of `measurements`; `file` is the first file of the history. Only
-    runs that ended ok, are comparable with the current one of their configuration and repeat, and
-    are not among `found`.
+    runs are included that ended ok, are comparable with the current one of their configuration and
+    repeat, and are not among `found`.
     """
     current = {_run_key(run): run for run in found if run["current"] and run["status"] == "ok"}
     if not history_files or not current:

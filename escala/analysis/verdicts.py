@@ -216,8 +216,8 @@ def drift(
 
     Parameters
     ----------
-    moments, seconds : of the measurements of each configuration, by its name: when they began, and
-        how long they took.
+    moments, seconds : by name of a configuration: when each of its measurements began, and how long
+        it took.
 
     Returns
     -------

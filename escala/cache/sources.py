@@ -190,11 +190,11 @@ class _Module:
 
 @cache
 def _parsed_or_cached(path: Path, source: bytes, package: str) -> _Module:
-    """Return the result of `_parsed`, from a cache file next to the module's bytecode if it can.
+    """Return the result of `_parsed`, cached in a file next to the module's bytecode.
 
-    The file is valid while its key is the same: a digest of the source, the package, this module
-    and the version of Python. Like bytecode, it is not written if Python is told to write none, or
-    if the folder cannot be written.
+    The cached result is valid while its key is the same: a digest of the source, the package, this
+    module and the version of Python. Like bytecode, it is not written if Python is told to write
+    none, or if the folder cannot be written.
     """
     inputs = (source, package.encode(), _this_module(), sys.version.encode())
     key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in inputs)).hexdigest()

@@ -124,7 +124,7 @@ def prune(
     Parameters
     ----------
     older_than_days : remove entries that were neither stored nor served for this time.
-    larger_than_bytes : remove entries, least recently used first, until the others take no more.
+    larger_than_bytes : remove entries, least recently used first, until the rest takes no more.
     dry_run : remove nothing.
     """
     with locked(store, alone=True):

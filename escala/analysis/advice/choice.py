@@ -120,8 +120,8 @@ def choose(
 ) -> Choice:
     """Select the candidate with the least amount of a goal.
 
-    With the goal `DEADLINE` that is the one with the fewest core-hours among those whose interval
-    of the time of the job ends within `limits.seconds`.
+    With the goal `DEADLINE` that is the one with the fewest core-hours among those whose job ends
+    within `limits.seconds`, by the upper end of its interval.
 
     Raises
     ------

@@ -268,7 +268,8 @@ def _option(option: Option, base: Candidate) -> dict:
 def _changes(found: Choice, training: Training) -> Iterator[changes.Change]:
     """Yield what would have to change for several ranks to save `changes.SAVING`.
 
-    Nothing is yielded if a configuration already saves it, or for a program."""
+    Nothing is yielded if a configuration already saves it, or for a program.
+    """
     base = found.baseline.candidate
     several = [
         each.candidate

@@ -51,6 +51,7 @@ def option_of(answer: Mapping, names: Mapping[str, str]) -> dict:
 
 
 def _interval(found: Mapping, show: Callable[[float], str] = "{:.2f}".format) -> str:
+    """Return an estimate with its interval, such as `0.52 (0.49–0.56)`."""
     return f"{show(found['estimate'])} ({show(found['low'])}–{show(found['high'])})"
 
 

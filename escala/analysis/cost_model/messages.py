@@ -11,8 +11,9 @@
 | sparse | allgather | rows · width · item |
 | | allgather | rows · 4, the indices |
 
-Rows are those of one of n ranks. `fp16` halves the bytes of a dense gradient and of the larger
-factor. With accumulation all gradients are dense, and they are exchanged once a step.
+`rows` are those of one rank, `item` is the bytes of a number, and the kernel has `in` · `out`
+numbers. `fp16` halves the bytes of a dense gradient and of the larger factor. With accumulation all
+gradients are dense, and they are exchanged once a step.
 
 With `shared-memory`, each rank updates some rows of the kernel. It writes both factors of its batch
 rows. Of the batch rows of all ranks, it reads the inputs of its kernel rows and all outputs. The
@@ -36,7 +37,7 @@ _FP16_BYTES = 2
 
 @dataclass(frozen=True)
 class Exchange:
-    """Settings of the exchange of gradients, by knobs.
+    """Settings of the exchange of gradients, from the knobs of a run.
 
     Attributes
     ----------
@@ -49,7 +50,7 @@ class Exchange:
     accumulation: int = 1
 
     def between(self, nodes: int) -> Exchange:
-        """Return the exchange on this number of nodes: shared memory is only within a node."""
+        """Return the settings on some nodes: on several, allreduce replaces shared memory."""
         if nodes > 1 and self.dense == costs.SHARED_MEMORY:
             return replace(self, dense=costs.ALLREDUCE)
         return self
@@ -149,7 +150,8 @@ def exchanged(
 def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> str:
     """Return how a gradient is exchanged, one of `costs.EXCHANGES`, as the strategies decide it.
 
-    It is an allreduce, unless another saves a rank more than `costs.MIN_SAVED_BYTES` of receiving.
+    It is an allreduce, unless the wanted exchange lets each rank receive fewer bytes, by more than
+    `costs.MIN_SAVED_BYTES`.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def _exposed(
     fusion_bytes: float,
     poll: float,
 ) -> float:
-    """Return `exposed_seconds` if the background thread polls first after `poll` seconds."""
+    """Return `exposed_seconds` if the background thread first polls after `poll` seconds."""
     now = done = 0.0  # the time, and the seconds of computing done
     polled, done_at_poll = 0.0, -1.0  # the last poll, and the computing done by then
     waiting = list(messages)

@@ -9,7 +9,7 @@ pooled.
 
 The predicted run is treated as one more repeat, and deviates like one. The deviation of a repeat of
 collectives is the mean over all operations and sizes of a library: a run makes many calls, so
-differences between single calls do not count. The run also takes place at another time than the
+differences between single calls average out. The run also takes place at another time than the
 calibration, so its steps are multiplied by a value that is drawn from the calibrated drift. For
 measurements in rounds of blocks we use the median of the resample, because some blocks are
 disturbed.
@@ -99,7 +99,7 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
         )
     )
     deviation = float(np.exp(random.choice(deviations)))
-    # The run gets a drift between minutes of the calibration. A single one may be an outlier.
+    # A single value of the drift may be an outlier, so it is not used.
     if len(drift) > 1:
         deviation *= float(random.choice(drift))
     return Work(work.gradients, steps, contention, exchanges, update, overheads, deviation)
@@ -126,7 +126,7 @@ def deviations_of_steps(steps: Sequence[StepTimes]) -> np.ndarray:
 
 
 def drawn_steps(steps: StepTimes, deviations: np.ndarray, random: np.random.Generator) -> StepTimes:
-    """Return steps with one resampled mean, drawn as the mean of as many repeats as measured."""
+    """Return steps with one resampled mean: that of as many drawn repeats as were measured."""
     drawn = random.choice(deviations, steps.means.shape).mean()
     return replace(steps, means=np.exp(np.log(steps.means).mean() + drawn)[None])
 
