@@ -47,7 +47,7 @@ def start(
     folder: Path | None = None,
     given: int = subprocess.DEVNULL,
 ) -> subprocess.Popen:
-    """Start a command in a new session, so that it leads a process group of its own.
+    """Start a command in a new session, so that it leads a new process group.
 
     It is killed when the calling thread ends.
 

@@ -23,7 +23,7 @@ _FORMULA = tuple("=+-@＝＋－＠")
 #: Letters of amino acids that are no nucleotides; and those for several or any, for rare ones, and
 #: the sign of a stop, which programs that mask also write into nucleotide sequences.
 _AMINO, _SPECIAL = frozenset("EFILPQ"), frozenset("JOXZ*")
-#: Fraction of such letters, and kinds of amino acids among them, from which a record is taken for a
+#: Fraction of such letters, and kinds of amino acids among them, from which a record counts as a
 #: protein; proteins have about a third, and all six kinds.
 PROTEIN, _KINDS = 0.05, 2
 _NUCLEOTIDES = frozenset((NUCLEOTIDES + NUCLEOTIDES.lower()).decode())

@@ -48,7 +48,7 @@ REPEATS = 3
 #: Steps that a calibrating run takes at least, those with clocks, and the most epochs of a small
 #: dataset.
 STEPS, CLOCK_STEPS, MOST_EPOCHS = 20, 40, 50
-#: Rows that a run takes at least if they have up to so many numbers; longer rows are fewer.
+#: Least rows of a run, if a row has at most this number of numbers; longer rows are fewer.
 ROWS, NUMBERS = 8000, 1000
 #: Fraction of the expected training rows that a split surely has.
 _SURE = 0.9

@@ -40,7 +40,7 @@ class Draft:
     ----------
     settings : of the experiment.
     notes : comments of its file by key, below those of the schema.
-    said : sentences on what was taken for known, and on what cannot be varied.
+    said : sentences on what was assumed, and on what cannot be varied.
     """
 
     settings: dict[str, Any]

@@ -95,7 +95,7 @@ def timing_runs(settings: Settings) -> list[Run]:
 
 
 def probe_runs(settings: Settings, probe: str) -> list[Run]:
-    """Return every possible run of a probe; with its setting `repeats`, so many of each."""
+    """Return every possible run of a probe; its setting `repeats` is the number of each."""
     repeats = settings[probe].get("repeats")
     return [
         run

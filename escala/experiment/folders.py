@@ -1,4 +1,4 @@
-"""Add the workloads and the kinds of datasets that an experiment brings in folders of its own."""
+"""Add the workloads and the kinds of datasets that an experiment brings in its folders."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Known:
     ----------
     command : the words to start, without the launcher whose place Escala takes.
     strategy : the one that starts its ranks; None if it is not known.
-    said : sentences on what was taken for known.
+    said : sentences on what was assumed.
     """
 
     command: list[str]

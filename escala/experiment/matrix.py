@@ -167,7 +167,7 @@ class Experiment:
         """Return the place of a timing run in its repeat, from 1, and the number of runs there.
 
         The runs of a repeat are those of its dataset and workload, or the two sides of a ladder's
-        match. They are so many, and in this order, if all are measured. None of a probe run.
+        match. Their number and order hold if all are measured. None for a probe run.
         """
         return None if run.instrument else self._turns[run]
 

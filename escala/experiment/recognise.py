@@ -26,7 +26,7 @@ class Dataset:
     name : of the dataset, from that of the data.
     workload : the workload to train on it by default, None if Escala has none for such data.
     settings : of the dataset, without `split.seeds`.
-    own_splits : whether each repeat trains and tests on a split of its own.
+    own_splits : whether each repeat trains and tests on its own split.
     not_read : names of what else is in the user's folder.
     """
 

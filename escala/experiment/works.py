@@ -24,7 +24,7 @@ class StepWork(NamedTuple):
     Attributes
     ----------
     variant : the first of the experiment whose process computes it.
-    rows : of a step of one process, in increasing order.
+    rows : numbers of rows in a step of one process, in increasing order.
     """
 
     dataset: str
@@ -43,7 +43,7 @@ class ProgramWork(NamedTuple):
 
     Attributes
     ----------
-    rows : of a step of one process, in increasing order.
+    rows : numbers of rows in a step of one process, in increasing order.
     """
 
     dataset: str

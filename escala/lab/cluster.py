@@ -317,7 +317,7 @@ def abilities() -> str:
 
     Raises
     ------
-    InputError, OSError : something is missing; networks of its own may be forbidden.
+    InputError, OSError : something is missing, for example the right to make networks.
     """
     require_machine()
     call("unshare", "--net", "true", timeout=10)

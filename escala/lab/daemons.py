@@ -36,7 +36,7 @@ _ENTER = 'hostname "$0" && mount --bind "$1" /etc/hosts && shift && exec "$@"'
 
 
 def start_munge() -> None:
-    """Start a `munged` with a key and a socket of its own."""
+    """Start a `munged` with its own key and socket."""
     MUNGE.mkdir()
     key = MUNGE / "key"
     key.touch(mode=0o600)

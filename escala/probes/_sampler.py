@@ -88,7 +88,7 @@ def command(module: str, folder: Path, seconds: float, *options: str) -> list[st
 
 
 def arguments(description: str, option: str, **settings: object) -> argparse.Namespace:
-    """Return the arguments of a sampler, with one `option` of its own; it dies with its parent."""
+    """Return the arguments of a sampler, with its `option`. The sampler dies with its parent."""
     die_with_parent()
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folder", type=Path, help="the run's ranks/ folder")

@@ -21,7 +21,7 @@ from escala.core.errors import InputError
 from escala.core.text import ARCHIVES, DAMAGED, PACKED
 
 _BLOCK = 1 << 20
-#: An object that has not ended after so many letters is broken. Horovod's events have some hundred.
+#: An object that is longer, in letters, is broken. Horovod's events have some hundred.
 _LONGEST = 1 << 16
 _BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")
 #: Where an event begins; an object inside an event follows a colon.

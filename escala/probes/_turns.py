@@ -35,7 +35,7 @@ class Blocks(NamedTuple):
 
     @classmethod
     def of(cls, steps: int, length: int) -> Blocks:
-        """Return the blocks of nearly a length that fill so many steps of an epoch."""
+        """Return blocks of about the given length that fill the given steps of an epoch."""
         of_epoch = max(1, round((steps - 1) / length))
         return cls(max(steps - 1, 0) // of_epoch, of_epoch)
 

@@ -59,7 +59,7 @@ class Recorder(Protocol):
 
 
 class Probe:
-    """Capture more of one run than its result. Each process of the run has an instance of its own.
+    """Capture more of one run than its result. Each process of the run has its own instance.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def section(description: str, *, enabled: bool, **settings: dict) -> dict:
     enabled : whether an experiment without this key includes its runs.
     settings : JSON Schema of each further key, with a description and a default. A key without a
         default may be absent. `of_run: false` next to them declares that the key determines no run,
-        so it is no part of a request. A probe with the key `repeats` has as many runs of each
+        so a request does not contain it. A probe with the key `repeats` has as many runs of each
         configuration.
     """
     included = {

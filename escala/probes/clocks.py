@@ -1,4 +1,4 @@
-"""Record the moments of every step of each rank, in a run of its own.
+"""Record the moments of every step of each rank, in a separate run.
 
 Moments are seconds since the epoch. On one machine all ranks and Horovod's timeline use the same
 clock: the time of day at the first step, without later corrections of it. Inside the compiled step,

@@ -1,10 +1,10 @@
 """Time the collectives of a run's library inside its ranks, and steps with and without exchange.
 
-A collective inside TensorFlow and Horovod may take ten times as long as the same one in a program
-of its own (horovod#2378). So the ranks time them before their first step, with all threads alive:
-each size alone, and while a further thread of the rank computes. How much slower this thread then
-is tells what the library takes of the cores. A rank that is ready early waits for the others, so
-the time of a call is the shortest of all ranks.
+A collective inside TensorFlow and Horovod may take ten times as long as the same one in a
+separate program (horovod#2378). So the ranks time them before their first step, with all threads
+alive: each size alone, and while a further thread of the rank computes. How much slower this thread
+then is tells what the library takes of the cores. A rank that is ready early waits for the others,
+so the time of a call is the shortest of all ranks.
 
 Most steps skip the exchange, where the library allows it. Blocks alternate between all ranks
 computing together and one at a time; the ratio is the contention. After each step together, one of

@@ -133,8 +133,8 @@ class Resources(Probe):
 def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
     """Return when the training steps of each process began and ended, by its number.
 
-    A process that only serves others has the steps of one that trains on the same machine. None
-    stands for a run that was resumed after its last epoch.
+    A process that only serves others has the steps of one that trains on the same machine. It is
+    None if the run was resumed after its last epoch.
 
     Parameters
     ----------
@@ -217,8 +217,8 @@ def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None
 
     Returns
     -------
-    One entry per rank of the table, in their order; None stands for a value that was not read, or
-    that needs more samples.
+    One entry per rank of the table, in their order; None for a value that was not read, or that
+    needs more samples.
     """
     found = []
     for rank, samples in table.groupby("rank"):

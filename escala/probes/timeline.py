@@ -40,7 +40,7 @@ FAMILIES = {
     COMMUNICATION: ("MPI_", "GLOO_", "NCCL_", "CCL_"),
 }
 OTHER = "rest of the operation"
-#: Phases that are no part of another one; with them, those whose name begins with `NEGOTIATE_`.
+#: Phases that do not lie within another one; with them, those whose name begins with `NEGOTIATE_`.
 OPERATIONS = frozenset(
     {
         *("ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL"),
@@ -107,7 +107,8 @@ def repair(raw: str | Path) -> list[dict]:
 class Begun:
     """The phases of each tensor that have begun and not ended.
 
-    Ends may be missing where events were lost: a phase that is no part of another one begins anew.
+    Ends may be missing where events were lost: a phase that does not lie within another one begins
+    anew.
     """
 
     def __init__(self) -> None:

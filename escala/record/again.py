@@ -148,7 +148,7 @@ def _say(output: Path, run: Mapping[str, Any], text: str) -> None:
 def by_last_run(runs: Sequence[Any], position: Callable[[Any], float]) -> dict[str, list[str]]:
     """Return the runs of each repeat, in the order of execution, by the run that ends it.
 
-    The two sides of a ladder's rung are a repeat of their own.
+    The two sides of a ladder's rung form a separate repeat.
 
     Parameters
     ----------

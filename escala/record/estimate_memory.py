@@ -28,7 +28,7 @@ from escala.strategies.knobs import complete, of_model, reads
 from escala.training.memory import Footprint, node_bytes, rows_of_ranks, shortage
 from escala.workloads import WORKLOADS
 
-#: Builds the models in a process of its own: this one must not wait for TensorFlow.
+#: Builds the models in another process: this one must not wait for TensorFlow.
 COMMAND = [sys.executable, "-m", "escala.record.estimate_memory"]
 #: What determines a footprint, besides its model.
 _CODE = {"code": "escala.record.estimate_memory", "inputs": {}, "measurement": {}}
@@ -55,7 +55,7 @@ class Memory:
 def memory(runs: list[Run], experiment: Experiments, project: Path) -> Memory:
     """Build the model of each run, and return what it takes; fits are left out.
 
-    Each different model is built once, in a process of its own, which takes a few seconds. The
+    Each different model is built once, in a separate process, which takes a few seconds. The
     store keeps what it takes.
 
     Parameters

@@ -80,7 +80,7 @@ def _determining(request: dict) -> dict:
 def machine() -> dict:
     """Return what tells this kind of machine from others.
 
-    Two machines of a kind stand for each other. Memory is what is installed
+    A measurement of one machine is also used for others of its kind. Memory is what is installed
     (`escala.core.hardware.memory_gib`), as in `escala.record.comparable`. Where processes may not
     read each other's memory, MPI ranks exchange in another way.
     """

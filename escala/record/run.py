@@ -91,7 +91,7 @@ def measure(
 def _measured(
     request: dict, data: Path, output: Path, time_limit_seconds: float, links: Links | None
 ) -> Outcome:
-    """Do what `measure` does, on a machine of its own."""
+    """Do what `measure` does, on a machine that no other run uses."""
     started, clock = datetime.now(UTC), time.monotonic()
     folder, ranks_folder = output.parent, output.parent / "ranks"
     description = split_description(data)
@@ -109,7 +109,7 @@ def _measured(
     seconds = time.monotonic() - clock
     problem = _invalid(result, outcome, seconds)
     if problem:
-        # What was measured is kept, and taken for no result.
+        # Keep what was measured, but not as a result.
         with atomic(folder / INVALID) as temporary:
             temporary.write_text(json.dumps(result, indent=1, default=str) + "\n")
         reason = f"{problem}; {INVALID} holds what was measured"

@@ -22,7 +22,7 @@ from escala.training.plan import Plan
 from escala.workloads import Program
 
 POLL_SECONDS = 0.1
-#: A signal to a whole job reaches this process at most so many seconds after it reached the ranks.
+#: A signal to a whole job reaches this process at most this many seconds after the ranks.
 SIGNAL_DELAY_SECONDS = 0.5
 #: The module that evaluates a run. It imports scikit-learn, which takes a second. It is needed only
 #: after the ranks have ended, so it is imported while they start.

@@ -51,7 +51,7 @@ class Product(NamedTuple):
     Attributes
     ----------
     inputs, outputs : the shape of its kernel.
-    rows : of all ranks together.
+    rows : of all ranks together, in a step.
     number_bytes : bytes of one number.
     data_bytes : of the model's inputs for one of these rows; None if they are not known.
     """

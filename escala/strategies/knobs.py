@@ -55,7 +55,7 @@ class Knob(NamedTuple):
 
     @property
     def read_by(self) -> list[str]:
-        """The names of those that read it: strategies, or a workload; none stands for all."""
+        """The names of those that read it: strategies, or a workload; empty for all."""
         if self.workload:
             return [self.workload]
         if len(self.strategies) == len(STRATEGIES):

@@ -132,7 +132,7 @@ def _notes(
     known_by: str,
     reported: list[Mark],
 ) -> list[str]:
-    """Return what is to be said of a program that ended well."""
+    """Return the notes on a program that ended well."""
     found = []
     if _TRACEBACK in written.last:
         found.append("its last lines tell of an error, and it ended with exit code 0")

@@ -276,7 +276,7 @@ class Written:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said of the output."""
+        """Notes on the output, for the user."""
         found = []
         if self._lost:
             found.append(

@@ -51,7 +51,7 @@ class Epoch:
     began, ended : of the monotonic clock. Without a mark of its beginning, an epoch begins as the
         one before ends, and the first one as the process starts.
     steps : the end of each step, and its duration in seconds.
-    rows : of each step; None where the program did not tell.
+    rows : their number in each step; None if the program did not tell it.
     train_seconds : of its steps, without what lies between the last of them and the next beginning.
     values : what its end reported.
     marked : whether its beginning was marked.
@@ -204,7 +204,7 @@ def _numbers(groups: dict[str, str | None]) -> Iterator[tuple[str, float]]:
 def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
     """Return the epochs of one process.
 
-    Steps after the last mark of an epoch, or without any, are an epoch of their own.
+    Steps after the last mark of an epoch, or without any mark, form one more epoch.
 
     Parameters
     ----------

@@ -31,8 +31,8 @@ def node_bytes(
 
     Parameters
     ----------
-    rows : of each replica on the node at a time; see `rows_of_ranks`.
-    processes : that train, on the node.
+    rows : number of rows of each replica on the node at a time; see `rows_of_ranks`.
+    processes : number of processes on the node that train.
     one_copy : whether replicas share one copy of the variables, which a server holds. Two more
         processes, the server and the one that hands out steps, then run on the node.
     """

@@ -82,7 +82,7 @@ def use_executor(plugin: str, executor: type) -> None:
 
 
 def jobs_on_cluster(workflow: Workflow) -> bool:
-    """Return whether jobs go to a cluster, also in a dry run, which has an executor of its own."""
+    """Return whether jobs go to a cluster, also in a dry run, which has another executor."""
     return workflow.resource_settings.nodes is not None
 
 

@@ -123,7 +123,7 @@ class Training:
 class Untracked:
     """Hold a parameter that a job needs, and whose change is no reason to run it again.
 
-    Snakemake records parameters of the types that it can compare, and this is none of them. In a
+    Snakemake records parameters of the types that it can compare, and this is not one of them. In a
     shell command it is JSON.
 
     Parameters

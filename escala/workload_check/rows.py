@@ -21,7 +21,7 @@ SEED = 0
 
 
 def copy_rows(dataset: Path, split: Path) -> None:
-    """Write the first rows of each side of a split as a split of its own."""
+    """Write the first rows of each side of a split as a new split."""
     arrays = reader(dataset)
     sides = {}
     for side, rows in ROWS.items():
@@ -140,6 +140,6 @@ def _limit(spec: Mapping[str, Any], numbers: list[float] | range | tuple | None)
 def _write(
     split: Path, sides: dict[str, Side], classes: list[str] | None, below: dict[str, int]
 ) -> None:
-    # These arrays are read as those of any kind without a reader of its own.
+    # These arrays are read as those of any kind that has no own reader.
     about = {"kind": DEFAULT_KIND, "name": DATASET, "seed": SEED, "provenance": "simulated"}
     write_split(split, sides, classes=classes, below=below, **about)

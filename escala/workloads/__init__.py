@@ -32,11 +32,11 @@ By *steps*:
 
 `build(specs, outputs, settings, knobs)`
     an untrained `keras.Model` with one output. It is called with one tensor for one input and with
-    a list for several, in the dtypes of the specs, and may cast them. A model of a class of its own
-    is called once, so that it makes its variables. If the dataset has no `classes`, the
-    shape of the output may go on after `outputs`, such as by a number for each word. `knobs` are
-    the values of the knobs that the workload declares. The same arguments must give the same
-    variables in the same order;
+    a list for several, in the dtypes of the specs, and may cast them. A model of a class that the
+    workload defines is called once, so that it makes its variables. If the dataset has no
+    `classes`, the shape of the output may go on after `outputs`, such as by a number for each word.
+    `knobs` are the values of the knobs that the workload declares. The same arguments must give the
+    same variables in the same order;
 `optimizer(settings, learning_rate, knobs)`
     a `keras.optimizers.Optimizer`;
 `row_losses(targets, outputs, settings)`
@@ -131,11 +131,11 @@ class Workload:
     description : one sentence on the model.
     kind : how it is trained.
     data_kind : the kind of the datasets that it reads.
-    settings : JSON Schema of its own settings.
+    settings : JSON Schema of its settings.
     knobs : its own knobs by name, each a JSON Schema.
     folder : holds all its files.
     package : its dotted name, None of a program.
-    declared : of a program, the keys of its own.
+    declared : of a program, the keys that only it has.
     """
 
     description: str

@@ -52,8 +52,8 @@ class Training:
 
     Attributes
     ----------
-    train_rows : of an epoch; None of a program, whose calibration has them.
-    evaluated_rows : of all evaluations of a run together.
+    train_rows : number of rows in an epoch; None for a program, whose calibration has it.
+    evaluated_rows : number of rows in all evaluations of a run together.
     """
 
     train_rows: int | None
@@ -68,7 +68,7 @@ class Candidate:
     Attributes
     ----------
     setup : with the rows of a step that all candidates have.
-    configured_rows : of a step, in the experiment.
+    configured_rows : rows of a step that the experiment sets.
     calibration : with the network of the setup.
     seconds : of the training steps of all epochs, of shape (draws,).
     job : seconds from the start to the end of the job, of shape (draws,).
@@ -164,7 +164,7 @@ def _of_program(
     ends = [found.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high")]
     if None in ends:
         raise InputError(planned["program"], str(names), found["reason"], "or measure it")
-    # Each in an order of its own, so that the ends of two candidates meet in all four ways.
+    # Each candidate has another order, so the ends of two candidates meet in all four ways.
     random = np.random.default_rng(zlib.crc32(str(names).encode()))
     seconds = training.epochs * random.permutation(np.resize(ends, draws))
     return Candidate(

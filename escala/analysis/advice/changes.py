@@ -64,7 +64,7 @@ def changes(several: Sequence[Candidate], baseline: Candidate, train_rows: int) 
     Parameters
     ----------
     several : candidates of several ranks.
-    train_rows : of an epoch; no step has more.
+    train_rows : rows of an epoch; no step has more.
     """
 
     def median(each: Candidate) -> float:

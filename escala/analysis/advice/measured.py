@@ -62,7 +62,7 @@ def memory_of(
 
     Parameters
     ----------
-    memory_gib : that the experiment asks a scheduler for, for each process.
+    memory_gib : what the experiment requests from a scheduler for each process.
     """
     if (dataset, workload, variant) in measured:
         return measured[dataset, workload, variant]

@@ -46,7 +46,7 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
     ----------
     program : as `programs` of a calibration (`schemas/calibration.schema.yaml`).
     network : between nodes; without effect within one node.
-    rows : of all ranks; one of them takes the most of a rank, rounded up.
+    rows : of all ranks; a rank takes at most an equal part, rounded up.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
 
 
 def computed(steps: Sequence[Mapping], repeat: int, rows: float) -> float:
-    """Return the time of a step of so many rows: a fixed part and one for each row.
+    """Return the time of a step of `rows` rows: a fixed part, and one for each row.
 
     It is fitted by least squares of relative differences, and neither part is below 0.
     """
@@ -107,7 +107,7 @@ def computed(steps: Sequence[Mapping], repeat: int, rows: float) -> float:
 
 
 def summed(times: Sequence[Mapping], repeat: int, size: float) -> float:
-    """Return the time of a sum of so many bytes, between those of the sizes alongside it.
+    """Return the time of a sum of `size` bytes, interpolated between measured sizes.
 
     Beyond the largest size, time is in proportion to the bytes.
     """

@@ -65,7 +65,7 @@ class StepTimes:
 
     Attributes
     ----------
-    rows : of a step.
+    rows : rows of a step.
     cores : of the process.
     means : mean seconds of a step, of shape (repeats,).
     shape : seconds of single steps, divided by the mean of their repeat, in increasing order.

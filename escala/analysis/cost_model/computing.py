@@ -16,7 +16,7 @@ _MOST_OF_LIBRARY = 0.9
 
 
 def steps_of_cores(work: Work, cores: int) -> list[StepTimes]:
-    """Return the steps of processes with so many cores, by their rows."""
+    """Return the steps of processes with this number of cores, by their rows."""
     steps = [each for each in work.steps if each.cores == cores]
     if not steps:
         known = sorted({each.cores for each in work.steps})
@@ -69,7 +69,7 @@ def contention(
     """Return the factor by which a step takes longer while the other ranks compute theirs.
 
     Threads of the library take a fraction of the cores of each rank, also of ranks that have a node
-    to themselves. Without ratios of the library, those of the others stand for them. The
+    to themselves. Without ratios of the library, those of the other libraries are used. The
     ratio of one process on a node is that of runs on several nodes, and 1 without such runs.
     """
     if layout.ranks == 1:

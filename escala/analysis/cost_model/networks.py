@@ -36,7 +36,7 @@ def payload(bits_per_second: float) -> float:
     return bits_per_second * _PAYLOAD / _FRAME
 
 
-#: Networks of a known rate. Their latency is not known: that of a calibrated network stands for it.
+#: Networks of a known rate. Their latency is unknown: that of a calibrated network is used.
 PRESETS = {
     network.name: network
     for network in (

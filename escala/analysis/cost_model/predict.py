@@ -105,7 +105,7 @@ class Prediction:
         Parameters
         ----------
         train_seconds : of all training steps, of shape (draws,).
-        evaluated_rows : of all evaluations of the run together, which the ranks divide.
+        evaluated_rows : rows of all evaluations of the run together; the ranks divide them.
 
         Raises
         ------
@@ -263,7 +263,7 @@ def _where(each: ExchangeTimes | Setup) -> str:
 def _later_start(starts: Sequence[StartTimes], setup: Setup, notes: list[str]) -> float:
     """Return the seconds by which ranks start and end later than one process.
 
-    Those of the nearest layout stand for those of a layout that was not calibrated.
+    For a layout that was not calibrated, those of the nearest layout are used.
     """
     layout = setup.layout
     if layout.ranks == 1:

@@ -42,7 +42,7 @@ def rows(
     Parameters
     ----------
     planned : configurations, as `escala.experiment.calibration.planned` returns them.
-    train_rows : of each dataset.
+    train_rows : number of training rows of each dataset.
     """
     for each in planned:
         try:
@@ -175,7 +175,7 @@ def as_json(rows: Sequence[Mapping[str, Any]], machine: Mapping) -> dict:
 
     Parameters
     ----------
-    machine : that was calibrated, as in a calibration.
+    machine : the calibrated one, as `machine` of a calibration.
     """
     return {"machine": dict(machine), "configurations": [dict(row) for row in rows]}
 

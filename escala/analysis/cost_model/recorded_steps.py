@@ -68,7 +68,7 @@ def moments(clocks: pd.DataFrame) -> tuple[dict[str, float], list[float]]:
     -------
     By tensor, the fraction of the time until the last gradient after which it is known: medians of
     the steps. And the seconds from the last gradient to the end of the step: means of parts of the
-    steps, which stand for repeats.
+    steps, which are used as repeats.
     """
     whole = clocks[clocks["tensor"] == ""].pivot(index=_STEP, columns="moment", values="seconds")
     ready = clocks[clocks["moment"] == GRADIENT_READY].pivot(

@@ -54,7 +54,7 @@ def are_captions(split: Path, predictions: np.ndarray) -> bool:
 
 
 def examples(split: Path, predictions: np.ndarray, most: int) -> list[Example]:
-    """Return at most so many test pictures at equal distances in their order, first to last.
+    """Return at most `most` test pictures, equally spaced from the first to the last.
 
     So no picture is selected by its captions. `predictions` are the caption of each test picture,
     (rows, length), for which `are_captions` holds.

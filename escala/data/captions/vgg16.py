@@ -31,7 +31,7 @@ Network = Callable[[np.ndarray], np.ndarray]
 
 
 def extract(pictures: Mapping[str, Path], weights: Path, weights_sha256: str, folder: Path) -> None:
-    """Compute the features of pictures, whose files are given by name: a step of its own.
+    """Compute the features of pictures, whose files are given by name: a separate step.
 
     It takes long and depends only on the pictures and the network. So a corrected caption does not
     repeat it, and neither do other sides of the same pictures. `folder` receives `features.npy`,

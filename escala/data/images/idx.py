@@ -72,7 +72,7 @@ def _file(folder: Path, stem: str) -> Path:
 
 
 def _read(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
-    """Return the content of a file, uint8 of so many dimensions."""
+    """Return the content of a file, uint8 with this number of dimensions."""
     content = _bytes(path, accept_cut)
     header = 4 * (1 + dimensions)
     if len(content) < header or content[:4] != bytes([0, 0, _BYTES, dimensions]):

@@ -38,8 +38,8 @@ def build(
 ) -> tf.keras.Model:
     """Return the model of a workload with all its variables.
 
-    A model that makes variables when it is first called, such as one of a class of its own, is
-    called once, on rows in name only.
+    A model that makes variables when it is first called, such as one of a user's class, is called
+    once, on symbolic rows.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def selected(
     wanted : one of `costs.EXCHANGES`. Layers that cannot have it, and those with which it does not
         save `costs.MIN_SAVED_BYTES`, are summed by allreduce.
     rows : the global batch.
-    one_node : whether all ranks are on one node, each in a process of its own.
+    one_node : whether all ranks are on one node, each in its own process.
     """
     if not one_node and wanted not in costs.BETWEEN_NODES:
         wanted = costs.ALLREDUCE

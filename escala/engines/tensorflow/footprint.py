@@ -80,7 +80,7 @@ def _bytes(variable: tf.Variable) -> int:
 
 
 def _kept_outputs(model: tf.keras.Model) -> Iterator[Any]:
-    """Yield the outputs that surely are kept, as Keras describes them; none of a subclassed model.
+    """Yield the outputs that surely are kept, as Keras describes them; a subclassed model has none.
 
     They are those of layers with weights and of pooling. TensorFlow may compute other layers in
     place, or give another view of their input, and also a TensorFlow function is a layer of Keras.

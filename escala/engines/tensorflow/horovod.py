@@ -36,7 +36,7 @@ class Horovod(Ranks):
 
     def _summed(self, name, gradient):
         if isinstance(gradient, tf.IndexedSlices):
-            # Horovod would do the same, but under names of its own in the timeline.
+            # Horovod would do the same, but under other names in the timeline.
             values = self.gathered(gradient.values, name)
             indices = self.gathered(gradient.indices, f"{name}{INDICES}")
             return tf.IndexedSlices(values, indices, gradient.dense_shape)

@@ -27,7 +27,7 @@ class _Step:
     numbers: Iterator[int] = field(default_factory=count)
 
 
-#: Replicas of one process run in threads of their own, and each thread has its own value.
+#: Each replica of a process runs in its own thread, and each thread has its own value.
 _STEP: ContextVar[_Step | None] = ContextVar("step", default=None)
 
 
@@ -59,7 +59,7 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
 
     Horovod's `SyncBatchNormalization` averages the ranks' means with equal weights, and Keras's
     `synchronized=True` knows only the ranks of `tf.distribute` and counts the row of weight 0 that
-    stands for an empty share.
+    an empty share gets.
     """
 
     def build(self, input_shape):

@@ -85,7 +85,7 @@ class State:
         return [*self.model.variables, *self.optimizer.variables, *local]
 
     def begin_step(self, rows: tf.Tensor) -> None:
-        """Begin a step, in which this rank has so many rows: wait for the kernels that it reads."""
+        """Begin a step of `rows` rows on this rank: wait for the kernels that it reads."""
         for each in self.shared:
             each.begin_step(rows)
 

@@ -195,13 +195,13 @@ def no_exchange(gradients: Sequence, variables: Sequence) -> list:
 
 
 def step_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
-    """Return the specs of a step's arrays for so many rows, None for any number."""
+    """Return the specs of a step's arrays for a number of rows; None is any number."""
     weights, divisor = tf.TensorSpec((rows,), tf.float32), tf.TensorSpec((), tf.float32)
     return [*row_signature(data, rows), weights, divisor]
 
 
 def row_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
-    """Return the specs of the inputs and the targets of so many rows, None for any number."""
+    """Return the specs of inputs and targets for a number of rows; None is any number."""
     specs = (*data.inputs, data.targets)
     return [tf.TensorSpec((rows, *spec.shape), spec.dtype) for spec in specs]
 

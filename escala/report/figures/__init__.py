@@ -60,7 +60,7 @@ class OfRun(NamedTuple):
 
 
 def _declared() -> dict[str, Figure]:
-    """Return all figures by name, in the order to list them."""
+    """Return all figures by name, in the order of listing."""
     modules = {path.stem: constants(path) for path in Path(__file__).parent.glob("*.py")}
     figures = {
         name: Figure(

@@ -76,7 +76,7 @@ def _disturbances(tables: Tables) -> Iterator[str]:
 
 
 def _notes(tables: Tables) -> Iterator[str]:
-    """Yield what is to be said of programs that ended well, each note with how many runs."""
+    """Yield the notes on programs that ended well, each with its number of runs."""
     noted = _timed(tables).dropna(subset=["program_notes"])
     for workload, of_program in noted.groupby("workload", sort=False):
         several = of_program["program_notes"].str.split(NOTES_APART).explode()

@@ -15,7 +15,7 @@ from escala.report.tables.views import unit
 POSITION = 25
 SECTION = "why"
 
-#: Of a ladder's changes, so many are named.
+#: How many of a ladder's changes are named.
 RUNGS_NAMED = 3
 
 

@@ -36,7 +36,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
 
 
 def _pilot(tables: Tables) -> Iterator[str]:
-    """Describe the ratio that needed the most matches, and whether so many were allowed."""
+    """Describe the ratio that needed the most matches, and whether that number was allowed."""
     table = with_labels(tables["pilot"], tables).dropna(subset=["needed"])
     if table.empty:
         return

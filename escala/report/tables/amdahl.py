@@ -40,7 +40,7 @@ _UNDIVIDED = ("averaging", "checkpoint", "save")
 _EVALUATION = ("validation", "evaluation")
 #: What the points of a law differ in.
 RANKS, THREADS = "ranks", "threads"
-#: Laws are extrapolated to so many times the cores of their largest point.
+#: Laws are extrapolated to this multiple of the cores of their largest point.
 EXTRAPOLATED = 2
 _OF_SPEEDUP = (
     *CONFIGURATION, "reference", *(f"reference_{part}" for part in Configuration._fields),

@@ -16,14 +16,14 @@ from escala.record.comparable import Measurement
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 
-#: The score of every classification. A workload with scores of its own has those in its place.
+#: The score of every classification. A workload that defines scores has those instead.
 ACCURACY = "accuracy"
 
 Matches = Sequence[tuple[Measurement, Measurement]]
 
 
 def scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield each score of a workload with scores of its own, of every run whose scores count."""
+    """Yield each score of a workload that defines scores, of every run whose scores count."""
     for run in evidence.evaluated:
         for name, value in (run["evaluation"] or {}).get("scores", {}).items():
             yield base.names_of(run) | {"score": name, "value": value} | base.data_of(run)
@@ -199,7 +199,7 @@ class _Predicted(NamedTuple):
     labels : the true class.
     baseline, other : the predicted classes.
     genomes : the number of a row's genome, the same in every split. Rows that SMOTEN made, or that
-        are not from a genome, each have a negative number of their own, the same in every repeat
+        are not from a genome, each have a different negative number, the same in every repeat
         of a split.
     """
 

@@ -162,7 +162,7 @@ class _Judged:
         return base.interval_of_matches(comparison.ratios, comparison.newest, self.evidence, level)
 
     def interval(self, level: float) -> tuple[Interval, int, bool]:
-        """Return the ratio, the matches behind it, and whether so many can reach the level."""
+        """Return the ratio, the number of its matches, and whether that can reach the level."""
         if self.to_target:
             ratio, matches = _of_target(self.comparison.newest, level)
             return ratio, matches, matches >= matches_needed(level)
@@ -204,7 +204,7 @@ def _group(comparison: Comparison, evidence: Evidence) -> tuple:
     """Return what configurations have in common of which the best is selected.
 
     They are compared with the main reference. Those that are references themselves are alternatives
-    that the experiment names, and a group of their own.
+    that the experiment names; they form a separate group.
     """
     number = reference_number(comparison.configuration, evidence.references)
     return (*comparison.names[:2], comparison.number, number is not None)

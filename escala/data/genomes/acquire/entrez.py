@@ -133,7 +133,7 @@ def _named(lines: dict[str, str], where: object) -> dict[str, str]:
 
 
 def _received(client: eutils.Client, wanted: Wanted, name: str, kept: Partial) -> Download:
-    """Fetch the missing records of a class; return what was found, in the order to write."""
+    """Fetch the missing records of a class; return what was found, in the order of writing."""
     client.faults.clear()
     often = sys.stderr.isatty()  # Twice a minute in a log.
     try:

@@ -80,7 +80,7 @@ def encode_classes(
     Parameters
     ----------
     folder : holds `CLASS.fasta` for each of `classes`; a class's label is its position.
-    length : letters of a row; with `encoded`, so many letters are compared.
+    length : letters of a row; `encoded` compares only these letters.
     deduplicate : `none`, `genome` (compare whole sequences, upper case) or `encoded`.
     letters_kept : letters to keep from the start of each genome; None keeps all of them.
     output : receives `codes.npy` (uint8 of shape (letters,), the kept genomes concatenated),

@@ -29,7 +29,7 @@ from escala.data.genomes.prepare.kmers import kmers
 
 #: Letters of a k-mer: long enough that unrelated genomes share none by chance, 4**21 = 4.4e12.
 K = 21
-#: One in so many k-mers is kept: some 1500 of a genome of 30 000 letters.
+#: One in `SCALE` k-mers is kept: some 1500 of a genome of 30 000 letters.
 SCALE = 20
 #: Memory for one block of similarities, float32.
 BLOCK_BYTES = 32 * 2**20

@@ -188,7 +188,7 @@ class Columns:
         roundings, in whichever order it is taken (Higham, Accuracy and Stability of Numerical
         Algorithms, 2002, section 4.2), u = 2⁻²⁴. A product with the 0 of a one-hot code is exact. A
         term is rounded once in the conversion from float64, at most once for each column of its
-        product, and once for each product. Two more roundings stand for those of float64 and of the
+        product, and once for each product. Two more roundings allow for those of float64 and of the
         limit that distances are compared with.
         """
         roundings = 1 + PRODUCT + -(-len(self.position) // PRODUCT) + 2

@@ -52,8 +52,9 @@ def random_windows(
 
     Genomes of one virus begin at different letters, as sequencing gave them, so a model that
     weighs positions must see each of them shifted (docs/decisions/009-windows.md). The genomes take
-    turns, so their numbers of windows differ by at most one. Windows begin `within` so many letters
-    from the start of a genome; None is anywhere. Strands are drawn if `rows` holds both.
+    turns, so their numbers of windows differ by at most one. Windows begin within the first
+    `within` letters from the start of a genome; None is anywhere. Strands are drawn if `rows` holds
+    both.
     """
     random = np.random.default_rng(seed)
     genomes = np.resize(random.permutation(np.unique(rows["genome"])), count)

@@ -34,7 +34,7 @@ from escala.probes.collectives import (
 from escala.strategies import STRATEGIES
 
 MOST_CALLS = 20
-#: Skip a size whose single call exceeds so many budgets: the time of all calls of a size.
+#: Skip a size if one call takes longer than this number of budgets (time of all calls of a size).
 _MOST_BUDGETS = 4
 #: Time in which the speed of products without calls is measured, and calls of TensorFlow that do
 #: nothing, by which they become slower too.
@@ -195,7 +195,7 @@ class Call:
     def seconds(self) -> float:
         """Return the time of a call from within TensorFlow.
 
-        If the clock is corrected meanwhile, the time from without stands for it.
+        If the clock is corrected meanwhile, the time measured from outside is returned instead.
         """
         before = time.perf_counter()
         within = float(self._call(self._values)[0])

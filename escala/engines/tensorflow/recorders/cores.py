@@ -61,7 +61,7 @@ class Computing:
         return (self._done - done) / (time.perf_counter() - start)
 
     def alongside(self, call: Timed, count: int, usual: float) -> tuple[list[float], float]:
-        """Return the times of so many calls, and the seconds that computing loses by each.
+        """Return the times of `count` calls, and the seconds that computing loses by each.
 
         Parameters
         ----------

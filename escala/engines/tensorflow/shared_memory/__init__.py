@@ -91,7 +91,7 @@ class SharedKernel:
 
     @classmethod
     def among(cls, kernel: tf.Variable, ranks: Ranks, rows: int) -> SharedKernel:
-        """Divide a kernel evenly among the ranks of a node, each in a process of its own.
+        """Divide a kernel evenly among the ranks of a node, each in its own process.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ def _opened(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
 
     Raises
     ------
-    Unavailable : a rank cannot open it, for example because it runs in a container of its own.
+    Unavailable : a rank cannot open it, for example because it runs in another container.
     """
     [rank] = among.place.ranks
     try:
