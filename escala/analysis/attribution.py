@@ -109,10 +109,10 @@ def covered(parts: Mapping[str, Intervals], begins: float, ends: float) -> dict[
     cuts, covers = _cut(parts, begins, ends)
     seconds, taken = np.diff(cuts), np.cumsum(covers, axis=0)
     alone = dict(zip(parts, (covers & (taken == 1)) @ seconds, strict=True))
-    of_exchange = covers[[name in EXCHANGE for name in parts]].any(axis=0)
+    exchanging = covers[[name in EXCHANGE for name in parts]].any(axis=0)
     exchanged = sum(alone[name] for name in EXCHANGE if name in parts)
     return alone | {
-        OVERLAP: of_exchange @ seconds - exchanged,
+        OVERLAP: exchanging @ seconds - exchanged,
         UNEXPLAINED: (taken[-1] == 0) @ seconds,
     }
 
@@ -195,8 +195,8 @@ def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFr
     columns = ["epoch", "step", "rank", "part", "start_seconds", "end_seconds"]
     if "step_begins" not in whole:
         return pd.DataFrame(columns=columns)
-    of_all = whole.groupby(["epoch", "step"])
-    begins, ends = of_all["gather_begins"].min(), of_all["returned"].max()
+    by_step = whole.groupby(["epoch", "step"])
+    begins, ends = by_step["gather_begins"].min(), by_step["returned"].max()
     ordered = (ends - begins).sort_values(kind="stable").index
     epoch, step = ordered[(len(ordered) - 1) // 2]
     first = begins[epoch, step]
@@ -226,16 +226,16 @@ def _parts(
     tensors = tensors.join(slowest)
     exchanges = _exchanges(slowest, phases)
     for step, moments in whole.iterrows():
-        of_step = tensors.loc[step]
+        step_tensors = tensors.loc[step]
         begins, ends = moments["step_begins"], moments["returned"]
-        computed, updated = of_step["gradient_ready"].max(), of_step["updated"].max()
-        others = _without_library(of_step, phases)
+        computed, updated = step_tensors["gradient_ready"].max(), step_tensors["updated"].max()
+        others = _without_library(step_tensors, phases)
         parts = {
             "input": moments[["gather_begins", "gather_ends"]].to_numpy()[None],
             "dispatch": np.array([[moments["gather_ends"], begins], [updated, ends]]),
             "compute": np.array([[begins, computed]]),
-            "optimiser": of_step[["exchanged", "updated"]].to_numpy(),
-            "skew": of_step[["gradient_ready", "all_ready"]].to_numpy(),
+            "optimiser": step_tensors[["exchanged", "updated"]].to_numpy(),
+            "skew": step_tensors[["gradient_ready", "all_ready"]].to_numpy(),
             **exchanges,
             "transfer": np.concatenate([exchanges["transfer"], others]),
         }
@@ -272,8 +272,8 @@ def _without_library(tensors: pd.DataFrame, phases: pd.DataFrame | None) -> Inte
     """
     if phases is None:
         return np.empty((0, 2))
-    of_library = phases["tensor"].str.removeprefix(GRADIENT).unique()
-    others = tensors[~tensors.index.get_level_values("tensor").isin(of_library)]
+    library_gradients = phases["tensor"].str.removeprefix(GRADIENT).unique()
+    others = tensors[~tensors.index.get_level_values("tensor").isin(library_gradients)]
     return others.assign(begin=others["all_ready"].max())[["begin", "exchanged"]].to_numpy()
 
 

@@ -87,14 +87,14 @@ def diagnose(path: Path) -> Diagnosis:
     elif not closed:
         ends.append("Horovod did not end the file: the run was killed, or is still running.")
     fused = numbered[numbered["step"] > 0].groupby("operation")
-    of_steps = pd.DataFrame(
+    step_table = pd.DataFrame(
         {
             "tensors": fused["tensor"].size(),
             "bytes": fused["bytes"].sum(min_count=1).astype(float),
             "seconds": fused["end"].max() - fused["start"].min(),
         }
     )
-    return Diagnosis(_steps(numbered, operations, phases), of_steps, waits, tuple(ends))
+    return Diagnosis(_steps(numbered, operations, phases), step_table, waits, tuple(ends))
 
 
 def _unfinished(events: list[dict]) -> Iterator[str]:
@@ -272,11 +272,11 @@ def lines(found: Diagnosis) -> Iterator[str]:
         )
     else:
         fractions = found.waits["last"].value_counts(normalize=True)
-        of_last = found.waits.loc[found.waits["last"] == fractions.index[0], "seconds"]
+        last_waits = found.waits.loc[found.waits["last"] == fractions.index[0], "seconds"]
         yield (
             f"Rank {fractions.index[0]} is the last in {fractions.iloc[0]:.0%} of "
             f"{len(found.waits)} negotiations; the first one then waits "
-            f"{milliseconds(of_last.median())}."
+            f"{milliseconds(last_waits.median())}."
         )
     operations = found.operations
     yield (

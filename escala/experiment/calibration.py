@@ -88,8 +88,8 @@ class Calibration(Experiment):
         least_rows = ROWS * NUMBERS / max(numbers, NUMBERS)
         rows = global_batch(settings["training"], Layout.parse(run.layout).ranks)
         steps = settings["max_steps"] or max(STEPS, math.ceil(least_rows / rows))
-        of_all = steps * rows / (size.train_rows or math.inf)
-        epochs = min(max(math.ceil(of_all), 1), MOST_EPOCHS)
+        needed_epochs = steps * rows / (size.train_rows or math.inf)
+        epochs = min(max(math.ceil(needed_epochs), 1), MOST_EPOCHS)
         training = settings["training"] | {"epochs": epochs}
         return settings | {"training": training, "max_steps": math.ceil(steps / epochs)}
 
@@ -98,10 +98,10 @@ class Calibration(Experiment):
         """The work of each dataset, workload and variant that the cost model predicts."""
         rows: dict[tuple, set[int]] = {}
         first: dict[tuple, str] = {}
-        of_variant: dict[tuple[str, str, str], tuple] = {}
+        key_by_names: dict[tuple[str, str, str], tuple] = {}
         for run in predictable(self.base):
             key = (run.dataset, run.workload, repr(planned.knobs_of_one_process(self.base, run)))
-            of_variant[run.dataset, run.workload, run.variant] = key
+            key_by_names[run.dataset, run.workload, run.variant] = key
             first.setdefault(key, run.variant)
             rows.setdefault(key, set()).add(planned.rows_of_part(self.base, run))
         most = {key: size_of(self.base.datasets[key[0]]).train_rows for key in rows}
@@ -111,7 +111,7 @@ class Calibration(Experiment):
                 first[key],
                 calibrated_rows(rows[key], None if most[key] is None else _SURE * most[key]),
             )
-            for names, key in of_variant.items()
+            for names, key in key_by_names.items()
         }
 
     @property
@@ -320,8 +320,8 @@ def _merged(configurations: Iterable[Mapping]) -> list[dict]:
     """Return configurations with one entry for each strategy, of all its layouts and variants."""
     found: dict[str, dict[str, dict]] = {}
     for entry in configurations:
-        of_strategy = found.setdefault(entry["strategy"], {"layouts": {}, "variants": {}})
-        for key, names in of_strategy.items():
+        merged = found.setdefault(entry["strategy"], {"layouts": {}, "variants": {}})
+        for key, names in merged.items():
             names |= dict.fromkeys(entry[key])
     return [
         {"strategy": strategy, **{key: list(names) for key, names in parts.items()}}

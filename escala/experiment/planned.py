@@ -81,19 +81,19 @@ def planned(calibration: Calibration) -> list[dict]:
     `unavailable` is the reason why a configuration is not predicted, and None otherwise.
     """
     base = calibration.base
-    of_steps = [(run, unsupported(base, run), _of_steps) for run in first_repeats(base)]
-    of_programs = [
-        (run, programs.unsupported(run), _of_program) for run in programs.first_of_programs(base)
+    step_plans = [(run, unsupported(base, run), _step_plan) for run in first_repeats(base)]
+    program_plans = [
+        (run, programs.unsupported(run), _program_plan) for run in programs.first_of_programs(base)
     ]
     return [
         {name: getattr(run, name) for name in _NAMES}
         | {"unavailable": reason}
         | ({} if reason else describe(calibration, run))
-        for run, reason, describe in (*of_steps, *of_programs)
+        for run, reason, describe in (*step_plans, *program_plans)
     ]
 
 
-def _of_steps(calibration: Calibration, run: Run) -> dict[str, Any]:
+def _step_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
     base = calibration.base
     settings = base.settings_of(run)
     knobs, rate = complete(settings["knobs"], run.workload), settings["link"]["rate"]
@@ -111,7 +111,7 @@ def _of_steps(calibration: Calibration, run: Run) -> dict[str, Any]:
     }
 
 
-def _of_program(calibration: Calibration, run: Run) -> dict[str, Any]:
+def _program_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
     key = (run.dataset, run.workload, run.strategy, run.variant)
     work = calibration.program_works.get(key)
     if work is None:

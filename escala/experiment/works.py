@@ -105,9 +105,9 @@ def shared_settings(works: int) -> dict[str, float]:
     Contention is of each work by itself, so a work has fewer rounds of blocks: 4 of 30 steps, if
     there are three works or more.
     """
-    of_probe = Collectives.settings["properties"]
-    usual = {name: of_probe[name]["default"] for name in ("rounds", "seconds", "steps")}
-    rounds = max(of_probe["rounds"]["minimum"], math.ceil(usual["rounds"] / works))
+    probe_settings = Collectives.settings["properties"]
+    usual = {name: probe_settings[name]["default"] for name in ("rounds", "seconds", "steps")}
+    rounds = max(probe_settings["rounds"]["minimum"], math.ceil(usual["rounds"] / works))
     fraction = rounds / usual["rounds"]
     return {
         "rounds": rounds,

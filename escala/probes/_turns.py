@@ -123,7 +123,7 @@ def slowdowns(of_ranks: OfRanks) -> list[float]:
     It is the mean of the steps at the same time, divided by that of the steps in turns. The first
     step of a block is left out if there are others: the cores did something else before it.
     """
-    return [_mean(of_round, TOGETHER) / _mean(of_round, IN_TURNS) for of_round in _whole(of_ranks)]
+    return [_mean(round_, TOGETHER) / _mean(round_, IN_TURNS) for round_ in _whole(of_ranks)]
 
 
 def exchanges(of_ranks: OfRanks) -> list[float]:
@@ -131,9 +131,7 @@ def exchanges(of_ranks: OfRanks) -> list[float]:
 
     It is negative if something disturbed the steps at the same time.
     """
-    return [
-        _mean(of_round, EXCHANGING) - _mean(of_round, TOGETHER) for of_round in _whole(of_ranks)
-    ]
+    return [_mean(round_, EXCHANGING) - _mean(round_, TOGETHER) for round_ in _whole(of_ranks)]
 
 
 def library_shares(of_ranks: OfRanks) -> list[float]:
@@ -143,18 +141,18 @@ def library_shares(of_ranks: OfRanks) -> list[float]:
     a block of one step has none.
     """
     return [
-        _mean(of_round, LIBRARY) / _mean(of_round, IN_TURNS)
-        for of_round in _whole(of_ranks)
-        if len(of_round[0][IN_TURNS]) > 1
+        _mean(round_, LIBRARY) / _mean(round_, IN_TURNS)
+        for round_ in _whole(of_ranks)
+        if len(round_[0][IN_TURNS]) > 1
     ]
 
 
 def _whole(of_ranks: OfRanks) -> Iterator[Sequence[Mapping[str, Sequence[float]]]]:
     """Yield the ranks of each round, without a round that the run ended before its last block."""
-    return (of_round for of_round in zip(*of_ranks, strict=True) if of_round[0][IN_TURNS])
+    return (round_ for round_ in zip(*of_ranks, strict=True) if round_[0][IN_TURNS])
 
 
-def _mean(of_round: Iterable[Mapping[str, Sequence[float]]], name: str) -> float:
-    blocks = [of_rank[name] for of_rank in of_round]
+def _mean(round_: Iterable[Mapping[str, Sequence[float]]], name: str) -> float:
+    blocks = [rank[name] for rank in round_]
     seconds = [each for block in blocks for each in (block[1:] or block)]
     return sum(seconds) / len(seconds)

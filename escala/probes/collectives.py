@@ -219,22 +219,22 @@ def summary(records: Sequence[Mapping]) -> dict:
         "core": {name: _means([record["core"][name] for record in records]) for name in _CORE},
         "times": [
             {name: entries[0][name] for name in ("operation", "bytes")}
-            | {way: _of_repeats([entry[way] for entry in entries]) for way in WAYS}
+            | {way: _repeat_seconds([entry[way] for entry in entries]) for way in WAYS}
             | {SHARES: _means([entry[SHARES] for entry in entries])}
             for entries in zip(*(record["times"] for record in records), strict=True)
         ],
     }
 
 
-def _means(of_ranks: Sequence[Sequence[float]]) -> list[float]:
+def _means(by_rank: Sequence[Sequence[float]]) -> list[float]:
     """Return the mean of the ranks of each repeat."""
-    return [sum(each) / len(each) for each in zip(*of_ranks, strict=True)]
+    return [sum(each) / len(each) for each in zip(*by_rank, strict=True)]
 
 
-def _of_repeats(of_ranks: Sequence[Sequence[Sequence[float]]]) -> list[float]:
+def _repeat_seconds(by_rank: Sequence[Sequence[Sequence[float]]]) -> list[float]:
     """Return the mean time of each repeat from the calls of each rank, (ranks, repeats, calls)."""
     found = []
-    for repeats in zip(*of_ranks, strict=True):
+    for repeats in zip(*by_rank, strict=True):
         shortest = [min(call) for call in zip(*repeats, strict=True)]
         found.append(sum(shortest) / len(shortest))
     return found

@@ -173,7 +173,7 @@ def sentence(memory: Memory, experiment: Experiments, available: float | None) -
     """
     found = []
     for run, footprint in memory.footprints.items():
-        needed, rows = _of_node(run, experiment(run.experiment), footprint)
+        needed, rows = _needed_on_node(run, experiment(run.experiment), footprint)
         limit = available
         if limit is None:
             per_process = experiment(run.experiment).settings["memory_gib"] * 2**30
@@ -197,7 +197,7 @@ def sentence(memory: Memory, experiment: Experiments, available: float | None) -
     return f"Estimated memory: {'; '.join(parts)}." if parts else None
 
 
-def _of_node(run: Run, experiment: Experiment, footprint: Footprint) -> tuple[int, int]:
+def _needed_on_node(run: Run, experiment: Experiment, footprint: Footprint) -> tuple[int, int]:
     """Return the bytes of a run on its first node, and the most rows of a rank at a time."""
     settings, strategy = experiment.settings_of(run), STRATEGIES[run.strategy]
     layout = Layout.parse(run.layout)

@@ -89,8 +89,8 @@ def location() -> Path:
 @cache
 def columns() -> dict[str, str]:
     """Return the columns of a measurement in the history, with their types in SQL."""
-    own, of_runs = (read_yaml(path)["properties"] for path in (SCHEMA, RUNS_SCHEMA))
-    found = {name: _type(column) for name, column in {**of_runs, **own}.items()}
+    own, run_columns = (read_yaml(path)["properties"] for path in (SCHEMA, RUNS_SCHEMA))
+    found = {name: _type(column) for name, column in {**run_columns, **own}.items()}
     for name in OF_A_FOLDER:
         del found[name]
     return found | {"started": "TIMESTAMP", DOCUMENT: "VARCHAR"}

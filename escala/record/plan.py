@@ -85,10 +85,10 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
     if "start" in request:
         paths = {"split": str(data.resolve())} | request["start"]["paths"]
         plan["start"] = request["start"] | {"paths": paths}
-    return plan | _of_kind(plan, request["repeat"] or 1)
+    return plan | _schedule(plan, request["repeat"] or 1)
 
 
-def _of_kind(plan: Plan, repeat: int) -> dict:
+def _schedule(plan: Plan, repeat: int) -> dict:
     """Return epochs, batch, learning rate and seeds; a program may take them from its command.
 
     A fit is one step over all rows, without random numbers.

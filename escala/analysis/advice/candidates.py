@@ -124,7 +124,7 @@ def _candidate(
             names.strategy, names.variant, planned["unavailable"], "leave it out, or measure it"
         )
     if "program" in planned:
-        return _of_program(calibration, planned, training, rows, draws)
+        return _program_candidate(calibration, planned, training, rows, draws)
     calibration = with_network(calibration, planned)
     setup = setup_of(planned, training.train_rows, rows)
     found = predict(calibration, setup, draws)
@@ -147,7 +147,7 @@ def _candidate(
     )
 
 
-def _of_program(
+def _program_candidate(
     calibration: Calibration, planned: Mapping, training: Training, rows: int, draws: int
 ) -> Candidate:
     """Return a candidate between bounds: half of its draws have the lower one, half the upper one.

@@ -160,7 +160,7 @@ def _cores(each: Candidate, baseline: Candidate) -> Iterator[Change]:
     for cores in (taken, taken + 1):
         if cores > each.calibration.cores_per_node:
             of = replace(each.calibration, cores_per_node=cores)
-            ratio, notes = _of_changed(each, baseline, of, each.setup)
+            ratio, notes = _changed_ratio(each, baseline, of, each.setup)
             tried.append(Change(CORES, each, float(cores), ratio, notes))
             if ratio <= RATIO:
                 yield tried[-1]
@@ -181,10 +181,10 @@ def _exchanges(each: Candidate, baseline: Candidate) -> Iterator[Change]:
         other[FACTORS] = replace(exchange, dense=costs.FACTORS)
     for name, changed in other.items():
         setup = replace(each.setup, exchange=changed)
-        yield Change(name, each, None, *_of_changed(each, baseline, each.calibration, setup))
+        yield Change(name, each, None, *_changed_ratio(each, baseline, each.calibration, setup))
 
 
-def _of_changed(
+def _changed_ratio(
     each: Candidate, baseline: Candidate, of: Calibration, setup: Setup
 ) -> tuple[float, tuple[str, ...]]:
     return _ratio(of, setup, baseline.calibration, baseline.setup, len(each.seconds))

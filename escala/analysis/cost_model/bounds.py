@@ -56,8 +56,8 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
         raise _unknown(program["unavailable"], "mend it, and calibrate again")
     repeats = _repeats(program["steps"])
     alone = [computed(program["steps"], repeat, rows) for repeat in repeats]
-    of_rank = [computed(program["steps"], repeat, -(-rows // ranks)) for repeat in repeats]
-    compute = min(of_rank), max(of_rank)
+    rank_seconds = [computed(program["steps"], repeat, -(-rows // ranks)) for repeat in repeats]
+    compute = min(rank_seconds), max(rank_seconds)
     if ranks == 1:
         return Bounds(compute, compute, (0.0, 0.0), (1.0, 1.0))
     if program["gradient_bytes"] is None:
@@ -85,11 +85,11 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
         ]
         exchange = min(sums), max(sums)
     slower = max(1.0, *each["contention"]) * each["skew"]
-    low = [max(of_one, exchange[0]) for of_one in of_rank]
-    high = [slower * of_one + exchange[1] for of_one in of_rank]
+    low = [max(one, exchange[0]) for one in rank_seconds]
+    high = [slower * one + exchange[1] for one in rank_seconds]
     ratio = (
-        min(end / of_one for end, of_one in zip(low, alone, strict=True)),
-        max(end / of_one for end, of_one in zip(high, alone, strict=True)),
+        min(end / one for end, one in zip(low, alone, strict=True)),
+        max(end / one for end, one in zip(high, alone, strict=True)),
     )
     return Bounds((min(low), max(high)), compute, exchange, ratio)
 
@@ -102,8 +102,8 @@ def computed(steps: Sequence[Mapping], repeat: int, rows: float) -> float:
     sizes = np.array([each["rows"] for each in steps], float)
     measured = np.array([each["seconds"][repeat] for each in steps])
     columns = np.column_stack([np.ones_like(sizes), sizes]) / measured[:, None]
-    fixed, of_row = nnls(columns, np.ones_like(sizes))[0]
-    return float(fixed + of_row * rows)
+    fixed, per_row = nnls(columns, np.ones_like(sizes))[0]
+    return float(fixed + per_row * rows)
 
 
 def summed(times: Sequence[Mapping], repeat: int, size: float) -> float:

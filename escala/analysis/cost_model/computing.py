@@ -74,10 +74,10 @@ def contention(
     """
     if layout.ranks == 1:
         return 1.0
-    of_cores = [each for each in calibrated if each.cores == cores]
-    of_library = [each for each in of_cores if each.library == library]
+    with_cores = [each for each in calibrated if each.cores == cores]
+    from_library = [each for each in with_cores if each.library == library]
     ratios: dict[int, list[float]] = {}
-    for each in of_library or of_cores:
+    for each in from_library or with_cores:
         ratios.setdefault(each.processes, []).append(float(each.ratios.mean()))
     if layout.nodes == 1 or 1 not in ratios:
         ratios[1] = [1.0]
@@ -86,12 +86,12 @@ def contention(
     known = sorted(ratios)
     if fitting > known[-1]:
         notes.append(f"{fitting} processes at a time on a node were not calibrated")
-    elif fitting > 1 and not of_library:
+    elif fitting > 1 and not from_library:
         notes.append(f"contention was not calibrated with {library}")
     if processes > fitting:
         notes.append("more ranks than cores")
     means = [max(float(np.mean(ratios[number])), 1.0) for number in known]
-    shares = [each.library_shares.mean() for each in of_library if len(each.library_shares)]
+    shares = [each.library_shares.mean() for each in from_library if len(each.library_shares)]
     taken = float(np.mean(shares)) / cores if shares else 0.0
     left = 1 - min(taken, _MOST_OF_LIBRARY)
     return float(np.interp(fitting, known, means)) / left * processes / fitting

@@ -93,7 +93,7 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
         },
         "networks": _networks(collectives),
         "collectives": entries(collectives),
-        "drift": [each for of_work in runs.values() for each in _drift(of_work)],
+        "drift": [each for work_runs in runs.values() for each in _drift(work_runs)],
         "starts": _starts(runs.values()),
         "model_deviation": MODEL_DEVIATION,
         "works": {name: _work(sources["works"][name], each) for name, each in runs.items()},
@@ -191,16 +191,16 @@ def _by_size(times: Sequence[Mapping]) -> dict[str, dict[int, Mapping]]:
     return found
 
 
-def _joined(of_runs: Sequence[Mapping[int, Mapping]]) -> list[dict]:
+def _joined(sizes_by_run: Sequence[Mapping[int, Mapping]]) -> list[dict]:
     """Return the times of the sizes that all runs have: after a step, if there are enough."""
-    sizes = sorted(set.intersection(*map(set, of_runs)))
-    after = [[len(by_size[size][AFTER]) for by_size in of_runs] for size in sizes]
+    sizes = sorted(set.intersection(*map(set, sizes_by_run)))
+    after = [[len(by_size[size][AFTER]) for by_size in sizes_by_run] for size in sizes]
     enough = all(min(numbers) and sum(numbers) >= LEAST_REPEATS for numbers in after)
     ways = {ALONE: AFTER if enough else ALONE, COMPUTING: COMPUTING, SHARES: SHARES}
     return [
         {"bytes": size}
         | {
-            name: [each for by_size in of_runs for each in by_size[size][way]]
+            name: [each for by_size in sizes_by_run for each in by_size[size][way]]
             for name, way in ways.items()
         }
         for size in sizes
@@ -253,8 +253,8 @@ def _contention(runs: Sequence[Mapping]) -> list[dict]:
     found = [
         key
         | {
-            name: [each for run in group for each in run["collectives"][of_result]]
-            for name, of_result in (("ratios", "contention"), ("library_shares", "library_shares"))
+            name: [each for run in group for each in run["collectives"][result_key]]
+            for name, result_key in (("ratios", "contention"), ("library_shares", "library_shares"))
         }
         for key, group in _grouped(runs, names)
     ]
@@ -269,13 +269,13 @@ def _drift(runs: _Runs) -> Iterator[float]:
     """
     for run in [runs.clocks, *runs.collectives]:
         reference = runs.same_rows(run) if run else []
-        seconds = _of_other_minutes(run) if reference else None
+        seconds = _undisturbed_step(run) if reference else None
         if seconds is not None:
             alone = [np.mean(full_steps_of(each)) for each in reference]
             yield seconds / float(np.exp(np.mean(np.log(alone))))
 
 
-def _of_other_minutes(run: Mapping) -> float | None:
+def _undisturbed_step(run: Mapping) -> float | None:
     """Return the seconds of a step that no other process disturbs; None if there are none."""
     if run["instrument"] == "clocks":
         return float(np.mean(full_steps_of(run)))

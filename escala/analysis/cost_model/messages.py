@@ -119,9 +119,9 @@ def exchanged(
         layer_rows = rows * (gradient.factor_rows or 0)
         if dense == costs.SHARED_MEMORY:
             inputs, outputs = gradient.shape
-            written = layer_rows * (inputs + outputs)
-            read = layer_rows * ranks * (inputs / ranks + outputs)
-            found.moved_bytes += gradient.item_bytes * (2 * written + read)
+            numbers_written = layer_rows * (inputs + outputs)
+            numbers_read = layer_rows * ranks * (inputs / ranks + outputs)
+            found.moved_bytes += gradient.item_bytes * (2 * numbers_written + numbers_read)
             divided_numbers += gradient.numbers
         elif dense in (costs.FACTORS, costs.RECOMPUTE):
             inputs, outputs = gradient.shape

@@ -162,9 +162,9 @@ def predict(
         rows.append(terms)
     overheads = None
     if work.overheads:
-        of_work = [sample.works[setup.work].overheads for sample, _ in samples]
+        work_overheads = [sample.works[setup.work].overheads for sample, _ in samples]
         overheads = {
-            each.name: np.array([getattr(one, each.name).mean() for one in of_work])
+            each.name: np.array([getattr(one, each.name).mean() for one in work_overheads])
             for each in fields(Overheads)
         }
         overheads["start"] += [_later_start(each.starts, setup, about_start) for each, _ in samples]
@@ -268,11 +268,11 @@ def _later_start(starts: Sequence[StartTimes], setup: Setup, notes: list[str]) -
     layout = setup.layout
     if layout.ranks == 1:
         return 0.0
-    of_library = [each for each in starts if each.library == setup.library]
-    if not of_library:
+    library_starts = [each for each in starts if each.library == setup.library]
+    if not library_starts:
         notes.append("the start of several ranks was not calibrated: it is taken for that of one")
         return 0.0
-    nearest = min(of_library, key=lambda each: _distance(each, setup))
+    nearest = min(library_starts, key=lambda each: _distance(each, setup))
     if nearest.layout != layout:
         notes.append(
             f"the start of {layout} was not calibrated: that of {nearest.layout} stands for it"
@@ -288,10 +288,10 @@ def _later_start(starts: Sequence[StartTimes], setup: Setup, notes: list[str]) -
 def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str, float]:
     work, ranks, exchange = calibration.works[setup.work], setup.layout.ranks, setup.exchange
     rows, parts = -(-setup.rows // ranks), exchange.accumulation
-    of_part = -(-rows // parts)
+    part_rows = -(-rows // parts)
     steps = steps_of_cores(work, setup.cores)
     update = 0.0 if work.update is None else float(work.update.mean())
-    without_rows, whole = interpolated(steps, of_part, notes)
+    without_rows, whole = interpolated(steps, part_rows, notes)
     # The update happens once a step, also if it is computed in parts.
     computing = max(parts * (whole - update), 0.0) * work.deviation
     fixed = min(max(parts * (without_rows - update), 0.0) * work.deviation, computing)
@@ -303,7 +303,7 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
         calibration.cores_per_node,
         notes,
     )
-    shape = min(steps, key=lambda each: abs(each.rows - of_part)).shape
+    shape = min(steps, key=lambda each: abs(each.rows - part_rows)).shape
     slowest = computing * slower * expected_largest(shape, ranks)
     found = exchanged(work.gradients, rows, ranks, exchange.between(setup.layout.nodes))
     network = known_network(calibration, setup.network) if setup.layout.nodes > 1 else None

@@ -65,10 +65,10 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
     if "program" in planned:
         return bounds(calibration, planned)
     calibration = with_network(calibration, planned)
-    of_epoch = train_rows[planned["dataset"]]
-    setup = setup_of(planned, of_epoch)
+    epoch_rows = train_rows[planned["dataset"]]
+    setup = setup_of(planned, epoch_rows)
     found = predict(calibration, setup)
-    seconds = epoch_seconds(calibration, found, of_epoch)
+    seconds = epoch_seconds(calibration, found, epoch_rows)
     notes = [*found.extrapolated, *other_knobs(planned)]
     return {
         "basis": EXTRAPOLATED if notes else PREDICTED,
@@ -196,7 +196,7 @@ def line(row: Mapping[str, Any]) -> str:
     low, high = (row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high"))
     if row["basis"] == BOUNDS:
         ends = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
-        of_one = f", {ends} of one process" if row["ranks"] > 1 else ""
-        return f"{label}: {low:.3g} to {high:.3g} s per epoch{of_one}, bounds"
+        one_clause = f", {ends} of one process" if row["ranks"] > 1 else ""
+        return f"{label}: {low:.3g} to {high:.3g} s per epoch{one_clause}, bounds"
     median = row["predicted_seconds_per_epoch"]
     return f"{label}: {median:.3g} s per epoch ({low:.3g}–{high:.3g}), {row['basis']}{reason}"

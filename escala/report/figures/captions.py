@@ -83,8 +83,8 @@ def draw(run: dict, shown: OfRun) -> Figure:
     axes.axis("off")
     notes = [f"{len(selected)} of {len(predictions)} test pictures."]
     scores = (run["evaluation"] or {}).get("scores", {})
-    if of_all := ", ".join(f"{scores[bleu]:.2f}" for bleu in BLEU if bleu in scores):
-        notes.append(f"{NAMES} of the captions of all test pictures: {of_all}.")
+    if all_scores := ", ".join(f"{scores[bleu]:.2f}" for bleu in BLEU if bleu in scores):
+        notes.append(f"{NAMES} of the captions of all test pictures: {all_scores}.")
     if pictures is not None and (missing := sum(each is None for each in photographs)):
         notes.append(f"Photographs that are missing or damaged: {missing}.")
     common.finish(figure, [WHAT, name, data], [*notes, *[ended] * (run["status"] != "ok")])

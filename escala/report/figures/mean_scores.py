@@ -32,7 +32,7 @@ def draw(tables: common.Tables) -> Figure:
     shown, notes = common.selected(tables)
     if shown["mean_scores"].empty:
         return common.without_data(WHAT, shown, "scores")
-    means = in_order(_of_main_reference(labelled(shown["mean_scores"], shown["runs"])))
+    means = in_order(_reference_means(labelled(shown["mean_scores"], shown["runs"])))
     values = labelled(_values(shown), shown["runs"])
     look_of, compared = looks(means), means["difference"].notna().any()
     parts = list(means.groupby(["dataset", "workload", "score"], sort=False))
@@ -45,8 +45,8 @@ def draw(tables: common.Tables) -> Figure:
     several = len(common.panels(means)) > 1
     for axes, ((dataset, workload, score), frame) in zip(grid, parts, strict=True):
         keys = {"dataset": dataset, "workload": workload, "score": score}
-        of_runs = values[(values[list(keys)] == list(keys.values())).all(axis=1)]
-        _means(axes[0], frame, of_runs, look_of)
+        run_values = values[(values[list(keys)] == list(keys.values())).all(axis=1)]
+        _means(axes[0], frame, run_values, look_of)
         heading = f"{dataset}, {workload}: {score}" if several else score
         axes[0].set_title(wrap(heading, 3.2, PANEL_TITLE))
         if compared:
@@ -56,7 +56,7 @@ def draw(tables: common.Tables) -> Figure:
     return figure
 
 
-def _of_main_reference(means: pd.DataFrame) -> pd.DataFrame:
+def _reference_means(means: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each score of a configuration: that with its first reference."""
     ordered = means.sort_values("reference", kind="stable", na_position="first")
     return ordered.drop_duplicates([*CONFIGURATION, "score"]).sort_index()
@@ -75,9 +75,9 @@ def _values(tables: common.Tables) -> pd.DataFrame:
 def _means(axes: Axes, means: pd.DataFrame, values: pd.DataFrame, look_of: dict[str, Look]) -> None:
     """Draw every run as a pale point, and below it the mean with its interval."""
     for place, label in enumerate(means["label"]):
-        of_runs = values.loc[values["label"] == label, "value"].astype(float)
-        height, colour = np.full(len(of_runs), place - 0.22), look_of[label].colour
-        axes.scatter(of_runs, height, s=12, alpha=0.5, color=colour, linewidth=0)
+        run_values = values.loc[values["label"] == label, "value"].astype(float)
+        height, colour = np.full(len(run_values), place - 0.22), look_of[label].colour
+        axes.scatter(run_values, height, s=12, alpha=0.5, color=colour, linewidth=0)
     _intervals(axes, means, "mean", look_of)
     axes.set_yticks(range(len(means)), wrapped_names(means["label"]))
     axes.set_ylim(len(means) - 0.5, -0.6)

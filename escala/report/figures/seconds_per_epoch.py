@@ -115,7 +115,7 @@ def _panels(tables: common.Tables) -> Iterator[Panel]:
         epochs, to_target, decides = [], [], False
         for names, row in zip(names_of_rows(frame), frame.itertuples(), strict=True):
             against, timed = compared.get(names), by_label.get(row.label, group.iloc[:0])
-            epochs.append(_of_epoch(row, timed, against, tables))
+            epochs.append(_epoch_row(row, timed, against, tables))
             to_target.append(_to_target(row, timed, against))
             decides |= against is not None and against.on_its_own.to_target
         panels = [Panel(title, f"{per_epoch(tables, workload)} (s)", epochs)]
@@ -126,7 +126,7 @@ def _panels(tables: common.Tables) -> Iterator[Panel]:
         yield from panels[::-1] if decides else panels
 
 
-def _of_epoch(row, runs: pd.DataFrame, against: Compared | None, tables: common.Tables) -> Row:
+def _epoch_row(row, runs: pd.DataFrame, against: Compared | None, tables: common.Tables) -> Row:
     """Return what is known of the time of an epoch.
 
     Parameters
@@ -153,12 +153,12 @@ def _of_epoch(row, runs: pd.DataFrame, against: Compared | None, tables: common.
     names = tuple(getattr(row, part) for part in CONFIGURATION)
     reference = names if against is None else against.reference_names
     known = _by_configuration(tables["configurations"], "train_seconds_per_epoch")
-    of_reference = float(known.get(reference, math.nan))
+    reference_seconds = float(known.get(reference, math.nan))
     if against is not None:
         found.told["ratio to the main reference"] = _ratio(against.epochs)
         found.told["verdict"] = against.on_its_own.brief
         if pd.notna(against.reference_cores):
-            ideal = of_reference * against.reference_cores / against.cores
+            ideal = reference_seconds * against.reference_cores / against.cores
             found = found._replace(ideal=float(ideal))
             found.told["ideal"] = _time(ideal)
     elif row.reference == 1:
@@ -175,7 +175,7 @@ def _of_epoch(row, runs: pd.DataFrame, against: Compared | None, tables: common.
     if not math.isnan(floor):
         found.told["noise floor of the main reference"] = f"{100 * floor:.1f} %"
     found.told["runs ok"] = f"{row.runs_ok} of {row.runs_ok + row.runs_failed}"
-    return found._replace(floor=(of_reference / (1 + floor), of_reference * (1 + floor)))
+    return found._replace(floor=(reference_seconds / (1 + floor), reference_seconds * (1 + floor)))
 
 
 def _to_target(row, runs: pd.DataFrame, against: Compared | None) -> Row:

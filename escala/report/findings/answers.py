@@ -52,7 +52,7 @@ def _texts(tables: Tables) -> Iterator[str]:
         if row.headline.is_over_sessions:
             yield _answer(answer, row.in_call, scores, tables)
         if row.headline.verdict != UNAVAILABLE and not same_batch(row):
-            yield _of_an_epoch(row, tables)
+            yield _epoch_comparison(row, tables)
         yield from _qualified(answer)
 
 
@@ -97,7 +97,7 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
     return text
 
 
-def _of_an_epoch(row: Compared, tables: Tables) -> str:
+def _epoch_comparison(row: Compared, tables: Tables) -> str:
     """Compare the times of epochs of different numbers of updates, if these are known."""
     ratio, updates = row.epochs, row.reference_global_batch / row.global_batch
     rest = f"with {float(f'{updates:.3g}'):g} times the updates"
@@ -129,15 +129,15 @@ def _qualified(answer: Answer) -> Iterator[str]:
     if len(others) == 1:
         return
     verdicts = [each.verdict for each, _ in others]
-    of_all = f"of {len(others)} compared configurations"
+    among = f"of {len(others)} compared configurations"
     several = len({row.reference_label for row in answer.rows}) > 1
     if set(verdicts) - {NO_VERDICT, UNAVAILABLE}:
         less = verdicts.count(FASTER) or "none"
-        yield f"{of_all}, {less} took less time than {'their' if several else 'the'} main reference"
+        yield f"{among}, {less} took less time than {'their' if several else 'the'} main reference"
     if NO_VERDICT in verdicts:
-        yield f"{of_all}, {verdicts.count(NO_VERDICT)} got no verdict"
+        yield f"{among}, {verdicts.count(NO_VERDICT)} got no verdict"
     if UNAVAILABLE in verdicts:
-        yield f"{of_all}, {verdicts.count(UNAVAILABLE)} had no ratio to the main reference"
+        yield f"{among}, {verdicts.count(UNAVAILABLE)} had no ratio to the main reference"
 
 
 def _accuracy(row: Compared, scores: pd.DataFrame) -> str:
@@ -150,7 +150,7 @@ def _accuracy(row: Compared, scores: pd.DataFrame) -> str:
     ----------
     scores : the result of `over_repeats`.
     """
-    own = _of_row(row, scores)
+    own = _row_differences(row, scores)
     own = own[own["score"] == ACCURACY]
     if own.empty:
         return ""
@@ -170,7 +170,7 @@ def _reported(row: Compared, scores: pd.DataFrame) -> str:
     Their units are unknown, so the same are those that are equal in every match. The loss, which
     may be that of the rows of one rank, counts if nothing else is reported; best values do not.
     """
-    own = _of_row(row, scores)
+    own = _row_differences(row, scores)
     own = own[~own["score"].str.startswith(BEST)]
     others = own[own["score"] != "loss"]
     own = own if others.empty else others
@@ -184,6 +184,6 @@ def _reported(row: Compared, scores: pd.DataFrame) -> str:
     return ", with scores not distinguishable"
 
 
-def _of_row(row: Compared, scores: pd.DataFrame) -> pd.DataFrame:
+def _row_differences(row: Compared, scores: pd.DataFrame) -> pd.DataFrame:
     """Return the differences of the scores of a row from its reference."""
     return scores[(scores[list(COMPARED)] == [getattr(row, key) for key in COMPARED]).all(axis=1)]

@@ -78,8 +78,8 @@ def _disturbances(tables: Tables) -> Iterator[str]:
 def _notes(tables: Tables) -> Iterator[str]:
     """Yield the notes on programs that ended well, each with its number of runs."""
     noted = _timed(tables).dropna(subset=["program_notes"])
-    for workload, of_program in noted.groupby("workload", sort=False):
-        several = of_program["program_notes"].str.split(NOTES_APART).explode()
+    for workload, program_runs in noted.groupby("workload", sort=False):
+        several = program_runs["program_notes"].str.split(NOTES_APART).explode()
         for note, number in several.value_counts(sort=False).items():
             yield f"{quoted(workload)}, {counted(number, 'run')}: {quoted(note, _NOTE_LETTERS)}."
 

@@ -101,14 +101,14 @@ def _train_with(
     unit : the word for what `seconds` are of.
     """
 
-    def of_reference(each: Compared) -> float:
+    def reference_seconds(each: Compared) -> float:
         return seconds.get(each.reference_names, math.inf)
 
-    rival, needed = min(alike, key=of_reference), time_of(best, seconds)
-    if same_batch(best) and of_reference(rival) < needed:
+    rival, needed = min(alike, key=reference_seconds), time_of(best, seconds)
+    if same_batch(best) and reference_seconds(rival) < needed:
         return (
             f"To save time, train with {quoted(rival.reference_label)}: its {unit} takes "
-            f"{significant(of_reference(rival))} s, and one of {quoted(best.label)} "
+            f"{significant(reference_seconds(rival))} s, and one of {quoted(best.label)} "
             f"{significant(needed)} s."
         )
     text = f"To save time, train with {quoted(best.label)}"
@@ -117,7 +117,7 @@ def _train_with(
         text += f", which takes {ratio:.2f} {of(ratio)} the time of {reference}"
     if best.efficiency_high >= 1 or best.headline.to_target:
         return f"{text}."
-    cheapest = min(alike, key=lambda each: of_reference(each) * each.reference_cores)
+    cheapest = min(alike, key=lambda each: reference_seconds(each) * each.reference_cores)
     return f"{text}; to save core-hours, train with {quoted(cheapest.reference_label)}."
 
 

@@ -30,8 +30,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe each program: how its times are known, what is unavailable, and what is its own."""
     runs = tables["runs"][tables["runs"]["current"]]
     for workload in programs(tables):
-        of_program = runs[runs["workload"] == workload]
-        ok = of_program[of_program["status"] == "ok"]
+        program_runs = runs[runs["workload"] == workload]
+        ok = program_runs[program_runs["status"] == "ok"]
         if ok.empty:
             continue
         for text in _known(workload, ok, tables):

@@ -49,11 +49,11 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             yield Finding(text, "runs", "mean_scores")
         for text in _accuracies(tables):
             yield Finding(text, "configurations", "mean_scores")
-        of_steps = trained_by_steps(tables)
-        for text in _of_classes(with_labels(of_steps["pooled"], of_steps)):
+        step_tables = trained_by_steps(tables)
+        for text in _worst_classes(with_labels(step_tables["pooled"], step_tables)):
             yield Finding(text, "pooled", "classification_reports")
-        yield from _of_matches(of_steps)
-        for text in _of_own_scores(tables):
+        yield from _score_differences(step_tables)
+        for text in _workload_scores(tables):
             yield Finding(text, "scores", "mean_scores")
         if unscored := untested(tables["pooled"]):
             text = f"There are no test rows, and hence no scores, of {listed(unscored)}."
@@ -76,7 +76,7 @@ def _accuracies(tables: Tables) -> Iterator[str]:
         yield f"The median accuracy of {quoted(workload)} on {quoted(dataset)} is {values}."
 
 
-def _of_classes(pooled: pd.DataFrame) -> Iterator[str]:
+def _worst_classes(pooled: pd.DataFrame) -> Iterator[str]:
     """Describe the worst class."""
     for rate in ("precision", "recall") if len(pooled) else ():
         known = pooled.dropna(subset=[rate])
@@ -91,7 +91,7 @@ def _of_classes(pooled: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _of_matches(tables: Tables) -> Iterator[Finding]:
+def _score_differences(tables: Tables) -> Iterator[Finding]:
     """Describe how scores differ from those of the main reference."""
     for found in differences(tables):
         known = found.rows[found.rows["reference"] == 1].reset_index(drop=True)
@@ -113,12 +113,12 @@ def _of_matches(tables: Tables) -> Iterator[Finding]:
             yield Finding(over(found.varied, clause), found.table, found.figure)
 
 
-def _of_own_scores(tables: Tables) -> Iterator[str]:
+def _workload_scores(tables: Tables) -> Iterator[str]:
     """Describe each score of workloads that bring their own, by its medians."""
     scores = with_labels(tables["scores"], tables)
     found = {
-        name: of_score.groupby("label", sort=False)["value"].median()
-        for name, of_score in scores.groupby("score", sort=False)
+        name: score_rows.groupby("label", sort=False)["value"].median()
+        for name, score_rows in scores.groupby("score", sort=False)
     }
     for name, medians in found.items():
         # The best value of a program's score, where it is the last one.
@@ -154,13 +154,13 @@ def _largest_of_epochs(tables: Tables) -> Iterator[str]:
     runs = [*CONFIGURATION, "repeat", "session"]
     largest = scores.loc[scores.groupby([*runs, "score"], sort=False)["value"].idxmax()]
     sides = joined(sorted(scores["validated_on"].unique()))
-    for score, of_score in largest.groupby("score", sort=False):
-        of_label = of_score.groupby("label", sort=False)
-        medians = of_label["value"].median()
+    for score, score_rows in largest.groupby("score", sort=False):
+        by_label = score_rows.groupby("label", sort=False)
+        medians = by_label["value"].median()
         label = medians.idxmax()
         yield (
             f"By the {sides} rows, {quoted(score)} is largest for {quoted(label)}: a median of "
-            f"{medians[label]:.4g}, after epoch {span(of_label.get_group(label)['epoch'])}."
+            f"{medians[label]:.4g}, after epoch {span(by_label.get_group(label)['epoch'])}."
         )
 
 

@@ -18,9 +18,9 @@ LESS_OR_MORE = {FASTER: "less", SLOWER: "more"}
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Compare with each further reference, and this reference with the main one."""
-    of_steps = trained_by_steps(tables)
+    tables_by_steps = trained_by_steps(tables)
     rows: defaultdict[tuple, list[Compared]] = defaultdict(list)
-    for row in rows_of(with_labels(of_steps["speedup"], of_steps)):
+    for row in rows_of(with_labels(tables_by_steps["speedup"], tables_by_steps)):
         rows[row.names].append(row)
     for answer in answering(tables):
         for row in rows[answer.names]:
@@ -29,7 +29,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             yield _finding(_comparison(row, unit(tables, row.workload)))
             for other in rows[row.reference_names]:
                 if other.reference == 1 and other.kind != "unavailable":
-                    yield _finding(_of_reference(other))
+                    yield _finding(_compared_with_main(other))
 
 
 def _finding(text: str) -> Finding:
@@ -63,7 +63,7 @@ def _comparison(row: Compared, unit: str) -> str:
     return f"{subject} and {other} are {found.verdict}: {share} the time{bounds}"
 
 
-def _of_reference(row: Compared) -> str:
+def _compared_with_main(row: Compared) -> str:
     """Compare a reference with the main one."""
     ratio = row.epochs
     return (

@@ -97,8 +97,8 @@ def _more(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> It
     with clocks. If one of these runs was slowed and the other was not, they are not compared.
     """
     more = 1000 * (parts["median_seconds"] - parts["reference_median_seconds"])
-    of_parts = more.reindex(PARTS).dropna()
-    if pd.isna(more[WHOLE]) or of_parts.empty:
+    part_differences = more.reindex(PARTS).dropna()
+    if pd.isna(more[WHOLE]) or part_differences.empty:
         return
     reference = quoted(parts["reference_label"].iloc[0])
     factors = [slowdowns[label], slowdowns.get(reference, math.nan)]
@@ -109,10 +109,10 @@ def _more(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> It
         )
         return
     sign = 1 if more[WHOLE] >= 0 else -1
-    part = (sign * of_parts).idxmax()
+    part = (sign * part_differences).idxmax()
     text = f"A step of {label} takes {_difference(more[WHOLE])} than one of {reference}"
-    if sign * of_parts[part] > 0:
-        text += f": {_difference(of_parts[part])} {_PART_NAMES[part]}"
+    if sign * part_differences[part] > 0:
+        text += f": {_difference(part_differences[part])} {_PART_NAMES[part]}"
     yield f"{text}."
 
 

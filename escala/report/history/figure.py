@@ -51,10 +51,10 @@ def draw(found: Sequence[Series], quantity: str = "time", **limits) -> Figure:
     colours = common.palette(list(dict.fromkeys(each.machines for each in found)))
     columns = min(_COLUMNS, len(groups))
     figure = common.new(_WIDTH * columns + 2.2, _HEIGHT * -(-len(groups) // columns))
-    titles = [of_machines[0].title for of_machines in groups.values()]
+    titles = [machines[0].title for machines in groups.values()]
     grid = common.grid(figure, len(groups), columns)
-    for axes, ((_, digest), of_machines), title in zip(grid, groups.items(), titles, strict=True):
-        for each in of_machines:
+    for axes, ((_, digest), machines), title in zip(grid, groups.items(), titles, strict=True):
+        for each in machines:
             _draw_series(axes, each, colours[each.machines], limits)
         which = f" (series {digest[:_DIGEST_SHOWN]})" if titles.count(title) > 1 else ""
         axes.set_title(wrap(title + which, _WIDTH - 0.8, PANEL_TITLE))

@@ -58,12 +58,12 @@ def amdahl(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     found = [_row(row, *_whole(each.newest)) for each, row in both]
     points = [_Point.of(each, row) for each, row in both]
     law = cache(lambda series: _law([each for each in points if each.series == series]))
-    fraction = cache(lambda series: _fitted([e for e in found if _of_series(e) == series]))
+    fraction = cache(lambda series: _fitted([e for e in found if _series_key(e) == series]))
     for row, point in zip(found, points, strict=True):
-        yield row | fraction(_of_series(row)) | law(point.series)
+        yield row | fraction(_series_key(row)) | law(point.series)
 
 
-def _of_series(row: Mapping) -> tuple:
+def _series_key(row: Mapping) -> tuple:
     return tuple(row[key] for key in _SERIES)
 
 

@@ -72,7 +72,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             if mine is None:
                 yield row | {"reason": why or "no energy run, and no power model is stated"}
                 continue
-            row |= _of_basis(mine, basis, model)
+            row |= _basis_columns(mine, basis, model)
             unknown = [why, row["reason"]]
             if row["kind"] != "unavailable":
                 ratios = _ratios(mine, theirs, basis, model, reference == configuration)
@@ -142,7 +142,7 @@ def _joules(run: Measurement, source: str, basis: str, model: Mapping | None) ->
     return watts * base.seconds_per_epoch(run)
 
 
-def _of_basis(mine: _Energies, basis: str, model: Mapping | None) -> dict:
+def _basis_columns(mine: _Energies, basis: str, model: Mapping | None) -> dict:
     """Return the columns of the energy itself."""
     found = [_joules(run, mine.source, basis, model) for run in mine.runs]
     about = {"source": mine.source, "devices": mine.devices, "runs": len(mine.runs)}

@@ -124,7 +124,7 @@ def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
     cost = combined_interval(
         [each.before - each.after for each in series[:-1]], np.sum, centre=pseudo_median
     )
-    of_direct = combined_interval(
+    direct_ratio = combined_interval(
         ratios,
         lambda centres, axis: np.prod(centres[:-1], axis=axis) / centres[-1],
         centre=geometric_pseudo_median,
@@ -139,7 +139,7 @@ def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
         "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
         **ratio.columns("ratio"),
         **cost.columns("cost", "_seconds"),
-        **of_direct.columns("of_direct"),
+        **direct_ratio.columns("of_direct"),
     }
 
 

@@ -112,13 +112,13 @@ def prediction_terms(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     predicted = predicted[predicted["step_seconds"].notna() & predicted["uncompared"].isna()]
     parts = tables["attribution"]
     known = set(parts[list(CONFIGURATION)].itertuples(index=False, name=None))
-    of_part = parts.groupby([*CONFIGURATION, "part"], sort=False)["median_seconds"]
-    measured = of_part.mean().to_dict()
+    part_seconds = parts.groupby([*CONFIGURATION, "part"], sort=False)["median_seconds"]
+    measured = part_seconds.mean().to_dict()
     for row in predicted.to_dict("records"):
         names = tuple(row[name] for name in CONFIGURATION)
-        for term, (columns, of_step) in TERMS.items() if names in known else ():
+        for term, (columns, step_parts) in TERMS.items() if names in known else ():
             seconds = sum(row[column] for column in columns)
-            found = sum(measured.get((*names, part), np.nan) for part in of_step)
+            found = sum(measured.get((*names, part), np.nan) for part in step_parts)
             yield {name: row[name] for name in CONFIGURATION} | {
                 "term": term,
                 "predicted_seconds": seconds,

@@ -86,8 +86,8 @@ def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             yield row | {"reason": _NOT_INSIDE}
         for segment in segments.to_dict("records"):
             # Only rank 0 writes Horovod's timeline.
-            of_timeline = TIMELINE in SOURCES[segment["part"]] and segment["rank"] != 0
-            estimated = of_timeline and not _is_alone(run)
+            from_timeline = TIMELINE in SOURCES[segment["part"]] and segment["rank"] != 0
+            estimated = from_timeline and not _is_alone(run)
             yield row | segment | {"kind": "estimated" if estimated else "measured"}
 
 

@@ -164,7 +164,7 @@ class _Judged:
     def interval(self, level: float) -> tuple[Interval, int, bool]:
         """Return the ratio, the number of its matches, and whether that can reach the level."""
         if self.to_target:
-            ratio, matches = _of_target(self.comparison.newest, level)
+            ratio, matches = _ratio_to_target(self.comparison.newest, level)
             return ratio, matches, matches >= matches_needed(level)
         matches = len(self.comparison.newest.runs)
         reached = base.by_stein(self.comparison.newest, self.evidence)
@@ -187,13 +187,13 @@ class _Judged:
         every, estimates, matches = self.comparison.every, [], 0
         by_session: dict[str, Matched] = {}
         for run, reference in zip(every.runs, every.references, strict=True):
-            of_session = by_session.setdefault(run["session"], Matched([], [], []))
-            of_session.runs.append(run)
-            of_session.references.append(reference)
+            session_matches = by_session.setdefault(run["session"], Matched([], [], []))
+            session_matches.runs.append(run)
+            session_matches.references.append(reference)
         for found in by_session.values():
             ratio, number = ratio_interval(base.ratios(found)), len(found.runs)
             if self.to_target:
-                ratio, number = _of_target(found, LEVEL)
+                ratio, number = _ratio_to_target(found, LEVEL)
             if number >= MATCHES_OF_SESSION:
                 estimates.append(ratio.estimate)
                 matches += number
@@ -259,7 +259,7 @@ def _on_other_hosts(mine: Sequence[str], theirs: Sequence[str]) -> bool:
 
 def _target_ratio(found: Matched) -> dict:
     """Return the columns on the times to the target accuracy of matches."""
-    ratio, matches = _of_target(found, LEVEL)
+    ratio, matches = _ratio_to_target(found, LEVEL)
     known = "censored" if ratio.estimate is None else "measured"
     targets = (run["training"]["target_accuracy"] for run in found.runs)
     return {
@@ -270,7 +270,7 @@ def _target_ratio(found: Matched) -> dict:
     }
 
 
-def _of_target(found: Matched, level: float) -> tuple[Interval, int]:
+def _ratio_to_target(found: Matched, level: float) -> tuple[Interval, int]:
     """Return the ratio of the times to the target accuracy, and of how many matches it is.
 
     A run that did not reach it would have taken longer than it ran: the ratio of such a match has
