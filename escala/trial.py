@@ -40,7 +40,7 @@ from escala.workloads.program import Program
 LIMIT_SECONDS = 60.0
 #: Epochs of a trial: the first one may hold what a framework compiles.
 EPOCHS = 2
-#: Shorter epochs and runs are mostly what is not training.
+#: In shorter epochs and runs, most of the time is not training.
 SHORT_SECONDS = 1.0
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "

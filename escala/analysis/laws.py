@@ -13,8 +13,9 @@ as an exchange of all with all. With β above 0 there is a number of processes t
 capabilities, AFIPS Conference Proceedings 30 (1967), 483-485; N. J. Gunther, Guerrilla Capacity
 Planning, Springer 2007, chapters 4 to 6.)
 
-The laws are linear in s, α and β, so these are least squares, none of them below 0. A law holds
-what it was fitted to, and nothing that starts with more processes: another node, a full memory.
+The laws are linear in s, α and β, so these are least squares, none of them below 0. A law covers
+only what it was fitted to, and nothing new that comes with more processes: another node, a full
+memory.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from scipy import optimize, stats
 
 from escala.analysis.statistics import LEVEL, Interval
 
-#: Fewest repeats of which there is an interval, and draws that make it.
+#: Fewest repeats for an interval, and the number of draws for it.
 REPEATS_FOR_INTERVAL, DRAWS = 3, 2000
 #: Fewest numbers of processes above 1 to which the universal scalability law is fitted: it has two
 #: parameters.
@@ -56,7 +57,7 @@ class Laws(NamedTuple):
 
     @property
     def fastest(self) -> Interval:
-        """The n at which the speed-up is greatest; an end is None if it never stops to rise."""
+        """The n at which the speed-up is greatest; an end is None if it never stops rising."""
         if self.universal is None:
             return interval(None)
         undivided, pairs = self.universal.T

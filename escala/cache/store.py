@@ -134,8 +134,8 @@ def kept(
 ) -> list[list[bytes]]:
     """Return one output of every measurement that the store holds, for each work, oldest first.
 
-    Measurements are none where they are not to be served: there is no store, or
-    `ESCALA_MEASURE_AGAIN` is set. Damaged ones are left out.
+    There are none if measurements must not be served: without a store, or with
+    `ESCALA_MEASURE_AGAIN`. Damaged ones are left out.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def _determined(
     packages: Collection[str],
     selected: Collection[str],
 ) -> dict:
-    """Return all that a key is the digest of."""
+    """Return everything that goes into the digest of a key."""
     reached = sources(code, selected=selected)
     return {
         "format": FORMAT,
@@ -211,7 +211,7 @@ def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool | None:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
                 continue
-            # The time of last use. Another user's entry keeps the time of storing.
+            # Set the time of last use. This fails for another user's entry, which keeps its time.
             with suppress(OSError):
                 os.utime(path)
             return True

@@ -73,7 +73,8 @@ def start(
         )
 
 
-#: Waits until its input ends, and kills what has a variable, unless it was told that all is well.
+#: A guard process. When its input ends, it kills all processes that have a variable, unless the
+#: input held a word: then all is well.
 _GUARD = """
 import os, sys, time
 if os.fork():

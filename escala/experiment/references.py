@@ -1,9 +1,10 @@
 """References: the configurations that a configuration is compared with.
 
 An experiment lists its references in order, the main one first. A reference names a strategy and a
-layout, and may name a variant and a network. If it does not name them, it takes those of the
-configuration that is compared with it. A configuration of one node has the network `native`. Every
-configuration is compared with each reference; a reference is compared with those listed before it.
+layout, and may name a variant and a network. Those that it does not name
+default to those of the configuration that is compared with it. A configuration of one node has the
+network `native`. Every configuration is compared with each reference; a reference is compared with
+those listed before it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from escala.experiment.references import NATIVE, Configuration
 from escala.runtime.layout import Layout
 from escala.workloads import WORKLOADS
 
-#: In place of the name of a ladder's rung: the run is the second one of a reference.
+#: Value of `Run.series` for the duplicate run of a reference.
 DUPLICATE = "duplicate"
 
 

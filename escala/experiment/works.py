@@ -59,7 +59,7 @@ class ProgramWork(NamedTuple):
 
 
 def calibrated_rows(predicted: Iterable[int], most: float | None = None) -> tuple[int, ...]:
-    """Return numbers of rows around those that are predicted, and none of them.
+    """Return numbers of rows around the predicted ones, but not these themselves.
 
     They are in a geometric series, and increase.
 

@@ -18,7 +18,8 @@ class Measured(NamedTuple):
     Attributes
     ----------
     pieces, wrong : their number, and how many got another class than their own.
-    familiar, wrong_familiar : the same of those that are not flagged as unlike the training rows.
+    familiar, wrong_familiar : the same, only for pieces that are not flagged as unlike the training
+        rows.
     """
 
     letters: int

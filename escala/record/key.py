@@ -1,4 +1,4 @@
-"""Compute what determines a measurement, besides its data and its request.
+"""The cache key of a run: what determines its measurement, besides its data and its request.
 
 That is the code that plans a run, starts its ranks, runs in them and scores them, with the
 workload, the strategy and the probe that the run chooses; the versions of the packages that this
@@ -23,9 +23,9 @@ from escala.workloads import WORKLOADS
 
 #: The module that a process of a run begins with.
 CODE = "escala.training.rank"
-#: What works out the plan that ranks follow, gives them their environment, and scores them.
+#: Modules outside the ranks that affect a result: they plan, start and score a run.
 AROUND = ("escala.record.plan", "escala.record.supervise", "escala.record.evaluation")
-#: What of a request says where things are, which determines no result.
+#: The key of a request that only says where things are, and determines no result.
 WHERE = "start"
 #: Distributions that decide a result and are not imported.
 PACKAGES = ("openmpi", "keras")
@@ -38,7 +38,7 @@ def selected(workload: str, strategy: str, probe: str | None) -> list[str]:
 
     Parameters
     ----------
-    probe : the name of the probe, None of a timing run.
+    probe : the name of the probe, None for a timing run.
     """
     declared = WORKLOADS.get(workload)
     kind = declared and KINDS.get(declared.data_kind)

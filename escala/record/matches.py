@@ -19,7 +19,7 @@ from escala.record.schema import read_result, read_session
 class Identity(NamedTuple):
     """What two measurements of one run share if they measured the same.
 
-    `environment` is None of a run that is still to be measured: its job may see other files than
+    `environment` is None for a run that is still to be measured: its job may see other files than
     the process that starts it.
     """
 

@@ -35,7 +35,8 @@ from escala.workloads import models
 
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"
-#: What a run may leave alongside its run.json, and what it takes away from `ranks/` in the end.
+#: Output files that a run may have alongside run.json, and temporary ones that it removes from
+#: `ranks/` at the end.
 PRODUCTS = (
     PREDICTIONS,
     *models.FILES,

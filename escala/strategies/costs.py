@@ -37,7 +37,7 @@ BETWEEN_NODES = (ALLREDUCE, FACTORS, RECOMPUTE)
 #: per step, by more than this number. That way needs more exchanges per step: for a smaller
 #: difference they cost more time than they save.
 MIN_SAVED_BYTES = 2**18
-#: Exchanges of layers that receive one row for each row of the model.
+#: Exchanges that need a layer with inputs of shape (batch, in): one row for each row of the model.
 ROW_BY_ROW = (SHARED_MEMORY, RECOMPUTE)
 #: Bytes of the numbers that ranks exchange through shared memory.
 SHARED_NUMBER_BYTES = 4

@@ -34,7 +34,7 @@ log = logging.getLogger("escala")
 KEPT_BYTES = 2**20
 #: Processes that a program started may need so long to end after it.
 GRACE_SECONDS = 2.0
-#: The patterns may take so much time of a core for what is read at once.
+#: Seconds of a core that the patterns may take for one piece of output.
 SEARCH_SECONDS = 1.0
 #: Reading the output takes time on the program's own cores; a larger part of the time is told.
 _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1

@@ -134,7 +134,7 @@ class Workload:
     settings : JSON Schema of its settings.
     knobs : its own knobs by name, each a JSON Schema.
     folder : holds all its files.
-    package : its dotted name, None of a program.
+    package : its dotted name, None for a program.
     declared : of a program, the keys that only it has.
     """
 

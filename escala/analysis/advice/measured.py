@@ -1,4 +1,4 @@
-"""Let what was measured of an experiment count before what is predicted of it."""
+"""Prefer what was measured of an experiment to what is predicted."""
 
 from __future__ import annotations
 

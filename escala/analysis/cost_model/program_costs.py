@@ -1,7 +1,7 @@
 """Make the part of a calibration that bounds programs, from the runs that calibrate them.
 
 `escala.experiment.program_calibration` names these runs. A run that did not end ok leaves its
-reason in the place of its times.
+reason instead of its times.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _unavailable(runs: Sequence[Mapping], sums: Sequence[Sequence[Mapping]]) -> 
 
 
 def _seconds_of_step(run: Mapping) -> float:
-    """Return the mean step of a run, without its first epoch, which a run of several leaves out."""
+    """Return the mean seconds of a step. A run of several epochs does not list its first one."""
     epochs = run["epochs"]
     return sum(each["train_seconds"] for each in epochs) / sum(each["steps"] for each in epochs)
 

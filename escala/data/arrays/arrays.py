@@ -1,4 +1,4 @@
-"""A user's arrays to those that a model trains on and is tested with, block by block."""
+"""Make the arrays of a split, to train and test on, from a user's arrays, block by block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features and captions to the arrays that a model trains on and is tested with."""
+"""Make the arrays of a split, to train and test on, from features and captions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source to captions, `captions.json`, and for a simulation to features, `SIDE_features.npy`."""
+"""Make `captions.json` from a source, and for a simulation also `SIDE_features.npy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures to the arrays that a model trains on and is tested with."""
+"""Make the arrays of a split, to train and test on, from pictures."""
 
 from __future__ import annotations
 

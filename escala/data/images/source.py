@@ -1,4 +1,4 @@
-"""A source to pictures of one size: `SIDE_images.npy`, `SIDE_labels.npy`, and `images.json`."""
+"""Make pictures of one size from a source: `SIDE_images.npy`, `SIDE_labels.npy`, `images.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences with and without a motif to the arrays that a model trains on and is tested with."""
+"""Make the arrays of a split, to train and test on, from sequences with and without a motif."""
 
 from __future__ import annotations
 

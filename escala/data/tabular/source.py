@@ -1,4 +1,4 @@
-"""A source to one table: `features.npy`, `labels.npy`, and `table.json` with their names."""
+"""Make one table from a source: `features.npy`, `labels.npy`, and `table.json` with their names."""
 
 from __future__ import annotations
 

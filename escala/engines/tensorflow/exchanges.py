@@ -62,8 +62,8 @@ def selected(
 ) -> dict[Layer, str]:
     """Return the exchange of each dense layer that computes one product.
 
-    `costs.RECOMPUTE` and `costs.SHARED_MEMORY` are for layers that receive one row for each row of
-    the model.
+    `costs.RECOMPUTE` and `costs.SHARED_MEMORY` need layers with inputs of shape (batch, in): one
+    row for each row of the model.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Exchanged(Factors):
 class InMemory(Factors):
     """Factors of a rank's own rows, which ranks exchange through memory that they share.
 
-    They are known after the layer's product, so nobody reads the kernel when they are exchanged.
+    They are known only after the layer's product, when nobody reads the kernel any more.
     """
 
 

@@ -53,9 +53,9 @@ def baselines(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def leakage(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield accuracy on test rows with and without a near-duplicate among the training rows.
 
-    There is a row for each run whose scores count and whose dataset offers that audit. Beside the
-    dataset.json of its split are `test_labels.npy`, `test_similarity.npy` (float32, the similarity
-    of each test row's genome to the most similar training genome, NaN if unknown) and
+    There is a row for each run whose scores count and whose dataset offers that audit. Alongside
+    the dataset.json of its split are `test_labels.npy`, `test_similarity.npy` (float32, the
+    similarity of each test row's genome to the most similar training genome, NaN if unknown) and
     `leakage.json`, with the `similarity` from which two genomes are near-duplicates.
     """
     splits = {}

@@ -1,6 +1,6 @@
 """The table of ladders: the ratio of each change from one configuration to another.
 
-Each rung, from one configuration to the next, is a series of its own, in which the two take turns.
+Each rung, from one configuration to the next, is a separate series, in which the two take turns.
 So are the two ends. The ratios of the rungs were measured at different times, with different
 runs. So their product equals the ratio of the ends only if the rungs explain the whole difference.
 
@@ -35,7 +35,7 @@ from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 
 RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
-#: Largest difference of the product of the ratios from the ratio of the ends, as a share of it.
+#: Largest difference of the product of the ratios from the ratio of the ends, as a fraction of it.
 TOLERANCE = 0.1
 
 

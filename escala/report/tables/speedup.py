@@ -134,7 +134,7 @@ def _row(
         **ratio.columns("ratio"),
         **faster.columns("speedup"),
         **Interval(*(s and share and s * share for s in faster)).columns("efficiency"),
-        **_target_ratio(newest),
+        **_target_columns(newest),
         **_as_best(judged, compared),
         **_over_sessions(judged, compared),
         **base.data_of(runs[0], base.ABOUT),
@@ -164,7 +164,7 @@ class _Judged:
     def interval(self, level: float) -> tuple[Interval, int, bool]:
         """Return the ratio, the number of its matches, and whether that can reach the level."""
         if self.to_target:
-            ratio, matches = _ratio_to_target(self.comparison.newest, level)
+            ratio, matches = _target_ratio(self.comparison.newest, level)
             return ratio, matches, matches >= matches_needed(level)
         matches = len(self.comparison.newest.runs)
         reached = base.by_stein(self.comparison.newest, self.evidence)
@@ -193,7 +193,7 @@ class _Judged:
         for found in by_session.values():
             ratio, number = ratio_interval(base.ratios(found)), len(found.runs)
             if self.to_target:
-                ratio, number = _ratio_to_target(found, LEVEL)
+                ratio, number = _target_ratio(found, LEVEL)
             if number >= MATCHES_OF_SESSION:
                 estimates.append(ratio.estimate)
                 matches += number
@@ -257,9 +257,9 @@ def _on_other_hosts(mine: Sequence[str], theirs: Sequence[str]) -> bool:
     return not (one <= other or other <= one)
 
 
-def _target_ratio(found: Matched) -> dict:
+def _target_columns(found: Matched) -> dict:
     """Return the columns on the times to the target accuracy of matches."""
-    ratio, matches = _ratio_to_target(found, LEVEL)
+    ratio, matches = _target_ratio(found, LEVEL)
     known = "censored" if ratio.estimate is None else "measured"
     targets = (run["training"]["target_accuracy"] for run in found.runs)
     return {
@@ -270,8 +270,8 @@ def _target_ratio(found: Matched) -> dict:
     }
 
 
-def _ratio_to_target(found: Matched, level: float) -> tuple[Interval, int]:
-    """Return the ratio of the times to the target accuracy, and of how many matches it is.
+def _target_ratio(found: Matched, level: float) -> tuple[Interval, int]:
+    """Return the ratio of the times to the target accuracy, and the number of its matches.
 
     A run that did not reach it would have taken longer than it ran: the ratio of such a match has
     only an upper or a lower bound.
