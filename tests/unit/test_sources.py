@@ -159,7 +159,7 @@ def started(project, monkeypatch) -> Callable[[], tuple[dict[str, str], int]]:
     monkeypatch.setattr(module, "_parsed", counted)
 
     def start() -> tuple[dict[str, str], int]:
-        module._kept.cache_clear()
+        module._parsed_or_cached.cache_clear()
         sources_parsed.clear()
         return digests(project), len(sources_parsed)
 
