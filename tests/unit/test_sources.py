@@ -73,7 +73,8 @@ TRAIN = {"train cnn", "train svm", "train any"}
 
 def digests(root: Path) -> dict[str, str]:
     return {
-        step: code_digest(name, chosen=chosen, root=root) for step, (name, chosen) in STEPS.items()
+        step: code_digest(name, selected=selected, root=root)
+        for step, (name, selected) in STEPS.items()
     }
 
 

@@ -364,7 +364,7 @@ def test_a_reference_alone_is_compared_with_nothing(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
     found = _read(experiment)
     assert found["answer"] == [
-        "Nothing was compared: no configuration was trained beside its reference."
+        "Nothing was compared: no configuration was trained alongside its reference."
     ]
     assert not found["cost"]
 
@@ -423,7 +423,7 @@ def test_it_says_where_a_step_is_longer_than_that_of_one_process(clocks):
         "A step of `horovod-mpi 1x2` takes 6.0 ms more than one of `single 1x1`: "
         f"{1000 * skew:.1f} ms more waiting for the slowest rank."
     ) in found
-    beside = 1000 * two.set_index("part")["median_seconds"]["overlap"]
+    overlap = 1000 * two.set_index("part")["median_seconds"]["overlap"]
     assert (
-        f"In a step of `horovod-mpi 1x2`, {beside:.1f} ms of exchange go on beside other parts."
+        f"In a step of `horovod-mpi 1x2`, {overlap:.1f} ms of exchange go on alongside other parts."
     ) in found
