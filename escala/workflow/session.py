@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import chdir
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from escala.workflow import internals, matches
 from escala.workflow.internals import Job, Workflow
 from escala.workflow.study import Study, shown
 
+#: Seconds that a job which SLURM ends takes to remove its files.
+ENDING_SECONDS = 5.0
 _RESULTS, _SLURM_LOGS = Path("results"), Path(".snakemake/slurm_logs")
 
 
@@ -167,8 +170,14 @@ class Session:
             slurm.cancel(name)
         with chdir(self._folder):
             self._outdate_predictions()
-            for job in internals.failed_jobs(self._workflow):
-                if job.rule.name in matches.RULES:
+            failed = internals.failed_jobs(self._workflow)
+            lost = [job for job in failed if job.rule.name in matches.RULES]
+            for job in lost:
+                self._record_lost(job)
+            if lost and internals.jobs_on_cluster(self._workflow):
+                # A job that SLURM ends has a Snakemake of its own, which removes its output late.
+                time.sleep(ENDING_SECONDS)
+                for job in lost:
                     self._record_lost(job)
 
     def _outdate_predictions(self) -> None:
