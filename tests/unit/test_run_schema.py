@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import pytest
 import yaml
 from fixtures_runs import OF_STEPS, FakeExperiment
-from jsonschema import Draft202012Validator
 
 from escala.core.files import read_json
 from escala.record.schema import SCHEMA, validate_run
 from escala.strategies.knobs import of_workload
-
-DIGEST = "0" * 64
 
 
 @pytest.fixture
@@ -23,24 +21,11 @@ def ok(tmp_path) -> dict:
 
 
 @pytest.fixture
-def fitted(ok: dict) -> dict:
-    """A run that was fitted at once: one epoch of one step, and nothing compiled or drawn."""
-    ok["training"] |= {"kind": "fit", "learning_rate": None, "optimizer": "lbfgs"}
-    ok["seconds"] |= dict.fromkeys(OF_STEPS)
-    ok["seeds"] = {"weights": None, "shuffle": None}
-    return ok
-
-
-@pytest.fixture
 def failed(tmp_path) -> dict:
     """The same run, whose rank 1 died."""
     experiment = FakeExperiment(tmp_path)
     experiment.add("horovod-mpi", "1x2", 3.0, 1, failed={1: ("failed", "rank 1 died")})
     return read_json(experiment.runs[0])
-
-
-def test_schema_is_a_schema():
-    Draft202012Validator.check_schema(yaml.safe_load(SCHEMA.read_text()))
 
 
 def test_every_key_is_described():
@@ -58,51 +43,27 @@ def test_every_key_is_described():
     assert undescribed(yaml.safe_load(SCHEMA.read_text())) == []
 
 
-def test_an_ok_run_is_valid(ok):
-    validate_run(ok)
-
-
 def test_losses_and_scores_after_an_epoch_may_be_recorded_or_absent(ok):
+    validate_run(ok)
     epoch = ok["epochs"][0]
     assert not {"validation_loss", "scores"} & set(epoch)
     epoch |= {"validation_loss": 0.3, "scores": {"bleu": 0.2}}
     ok["training"]["best_epoch"] = 1
+    ok["evaluation"] = {"rows": 9, "scores": {"bleu": 0.25}}
     validate_run(ok)
     epoch["scores"] = {"bleu": None}
     with pytest.raises(ValueError, match="scores"):
         validate_run(ok)
 
 
-def test_a_workload_may_have_scores_of_its_own_and_must_have_some(ok):
-    ok["evaluation"] = {"rows": 9, "scores": {"bleu": 0.25}}
+def test_a_fit_is_valid_and_has_no_rate(ok):
+    """It is one epoch of one step, and nothing is compiled or drawn."""
+    ok["training"] |= {"kind": "fit", "learning_rate": None, "optimizer": "lbfgs"}
+    ok["seconds"] |= dict.fromkeys(OF_STEPS)
+    ok["seeds"] = {"weights": None, "shuffle": None}
     validate_run(ok)
-    ok["evaluation"] = {"rows": 9}
-    with pytest.raises(ValueError, match="evaluation"):
-        validate_run(ok)
-
-
-def test_a_fit_is_valid_and_has_no_rate(fitted):
-    validate_run(fitted)
-    fitted["training"]["learning_rate"] = 0.001
+    ok["training"]["learning_rate"] = 0.001
     with pytest.raises(ValueError, match="learning_rate"):
-        validate_run(fitted)
-
-
-@pytest.mark.parametrize("part", OF_STEPS)
-def test_gradient_steps_have_every_part(ok, part):
-    ok["seconds"][part] = None
-    with pytest.raises(ValueError, match=part):
-        validate_run(ok)
-
-
-def test_the_digests_of_the_arrays_are_those_of_any_files(ok):
-    ok["data"]["sha256"] = {"test/pictures.npy": DIGEST}
-    validate_run(ok)
-    ok["data"]["sha256"] = {"test/pictures.npy": "0"}
-    with pytest.raises(ValueError, match=r"data\.sha256"):
-        validate_run(ok)
-    ok["data"]["sha256"] = {}
-    with pytest.raises(ValueError, match=r"data\.sha256"):
         validate_run(ok)
 
 
@@ -116,11 +77,6 @@ def test_a_class_has_scores_just_where_it_has_test_rows(ok):
             validate_run(ok)
 
 
-@pytest.mark.parametrize("status", ["failed", "out-of-memory", "timeout", "diverged"])
-def test_failed_runs_are_valid(failed, status):
-    validate_run(failed | {"status": status})
-
-
 def test_a_timing_run_has_a_repeat_and_a_probe_run_may_have_one(ok):
     validate_run(ok | {"instrument": "timeline", "repeat": None})
     validate_run(ok | {"instrument": "energy", "repeat": 2})
@@ -130,48 +86,28 @@ def test_a_timing_run_has_a_repeat_and_a_probe_run_may_have_one(ok):
 
 @pytest.mark.parametrize(
     "key",
-    [
-        "seconds",
-        "step_seconds",
-        "samples_per_second",
-        "evaluation",
-        "weights_sha256",
-        "ranks.obtained",
-        "training.optimizer",
-        "training.parameters",
-    ],
+    ["seconds", "evaluation", "ranks.obtained", "training.optimizer", f"seconds.{OF_STEPS[0]}"],
 )
 def test_an_ok_run_has_every_measurement(ok, key):
     *parents, last = key.split(".")
-    node = ok
-    for parent in parents:
-        node = node[parent]
-    node[last] = None
+    functools.reduce(dict.get, parents, ok)[last] = None
     with pytest.raises(ValueError, match=key):
         validate_run(ok)
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"reason": "none"}, "reason"),
-        ({"epochs": []}, "epochs"),
-        ({"status": "fine"}, "status"),
-        ({"layout": "two"}, "layout"),
-        ({"extra": 1}, "extra"),
-        ({"wall_seconds": -1.0}, "wall_seconds"),
-        ({"started": "yesterday"}, "started"),
-    ],
+    "changes", [{"reason": "none"}, {"epochs": []}, {"layout": "two"}, {"started": "yesterday"}]
 )
-def test_what_is_wrong_is_named(ok, changes, named):
-    with pytest.raises(ValueError, match=named):
+def test_what_is_wrong_is_named(ok, changes):
+    with pytest.raises(ValueError, match=next(iter(changes))):
         validate_run(ok | changes)
 
 
-@pytest.mark.parametrize("reason", [None, ""])
-def test_a_failure_has_a_reason(failed, reason):
-    with pytest.raises(ValueError, match="reason"):
-        validate_run(failed | {"reason": reason})
+def test_a_failure_has_a_reason(failed):
+    validate_run(failed)
+    for reason in (None, ""):
+        with pytest.raises(ValueError, match="reason"):
+            validate_run(failed | {"reason": reason})
 
 
 def test_no_key_may_be_missing(ok):
