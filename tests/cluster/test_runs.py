@@ -21,7 +21,7 @@ import yaml
 
 from escala.analysis import attribution
 from escala.core.files import read_json
-from escala.experiment import Experiment, load
+from escala.experiment import Experiment, Run, load
 from escala.experiment.calibration import Calibration
 from escala.lab import network
 from escala.record import steps
@@ -104,8 +104,27 @@ def prepared(data: Path, folder: Path, settings: dict) -> Experiment:
     return load(folder / "experiment.yaml")
 
 
-def through_sbatch(folder: Path, target: str) -> subprocess.CompletedProcess:
-    return snakemake(folder, target, "--profile", str(ROOT / "profiles" / "lab"))
+def prepared_run(data: Path, folder: Path, settings: dict, strategy: str) -> Run:
+    """Write an experiment as `prepared`, and return its run of a strategy."""
+    found = prepared(data, folder, settings)
+    [run] = [run for run in found.runs if run.strategy == strategy]
+    return run
+
+
+PROFILE = ("--profile", str(ROOT / "profiles" / "lab"))
+
+
+def failed(folder: Path, run: Run) -> dict:
+    """Submit a run that does not end ok, and return what is recorded of it."""
+    done = snakemake(folder, run.file, *PROFILE)
+    assert done.returncode != 0
+    assert (folder / run.file).exists(), done.stdout + done.stderr
+    return read_json(folder / run.file)
+
+
+def submit(folder: Path, target: str) -> None:
+    done = snakemake(folder, target, *PROFILE)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 JOB = """
@@ -171,21 +190,15 @@ def across(series, data, tmp_path_factory) -> dict[str, Path]:
     job, folders = series
     assert eventually(lambda: is_over(job), seconds=500), folders
     folder = tmp_path_factory.mktemp("across")
-    found = prepared(data, folder, experiment())
-    [run] = [run for run in found.runs if run.strategy == "horovod-mpi"]
-    done = through_sbatch(folder, run.file)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run = prepared_run(data, folder, experiment(), "horovod-mpi")
+    submit(folder, run.file)
     return folders | {run.strategy: folder / run.folder}
 
 
 def test_a_job_that_waits_too_long_in_the_queue_is_a_timeout(series, data, tmp_path):
     """The nodes are taken by the series of runs that the following tests look at."""
     settings = experiment() | {"queue_minutes": 0.1, "time_limit_minutes": 1}
-    found = prepared(data, tmp_path, settings)
-    [run] = [run for run in found.runs if run.strategy == "single"]
-    done = through_sbatch(tmp_path, run.file)
-    assert done.returncode != 0
-    result = read_json(tmp_path / run.file)
+    result = failed(tmp_path, prepared_run(data, tmp_path, settings, "single"))
     assert result["status"] == "timeout"
     assert "DEADLINE: it had not begun after queue_minutes" in result["reason"]
 
@@ -335,38 +348,24 @@ def kill_rank(folder: Path, number: int) -> None:
                 process.kill()
 
 
-def ended(folder: Path, job: str) -> dict:
-    assert eventually(lambda: is_over(job), seconds=400)
-    assert eventually(lambda: not ranks_of(folder))
-    assert (folder / "run.json").exists(), (folder.parent / "job.out").read_text()
-    return read_json(folder / "run.json")
-
-
 def test_layers_are_timed_in_a_job_of_one_process(lab, data, tmp_path):
     found = Calibration(prepared(data, tmp_path, experiment()))
     [work] = found.different_works
     file = found.gradients_file(work)
-    done = through_sbatch(tmp_path, file)
-    assert done.returncode == 0, done.stdout + done.stderr
+    submit(tmp_path, file)
     assert any(gradient.get("recompute") for gradient in read_json(tmp_path / file))
 
 
-@pytest.fixture
-def endless(request_for) -> dict:
-    return request_for("horovod-mpi", "2x1", epochs=100_000)
-
-
-def broken_by(act: Callable[[], None], request: dict, split: Path, folder: Path, limit: float):
-    """Do something while a run over two nodes trains, and return its result."""
-    actor = while_training(folder, act)
-    run = ended(folder, in_a_job(folder.parent, (request, split, folder / "run.json", limit)))
-    actor.join()
-    return run
-
-
-def test_a_rank_killed_on_the_other_node_ends_the_run(lab, endless, small_split, tmp_path):
+def test_a_rank_killed_on_the_other_node_ends_the_run(lab, request_for, small_split, tmp_path):
+    endless = request_for("horovod-mpi", "2x1", epochs=100_000)
     folder = tmp_path / "run"
-    run = broken_by(lambda: kill_rank(folder, 1), endless, small_split, folder, 400)
+    actor = while_training(folder, lambda: kill_rank(folder, 1))
+    job = in_a_job(tmp_path, (endless, small_split, folder / "run.json", 400))
+    assert eventually(lambda: is_over(job), seconds=400)
+    actor.join()
+    assert eventually(lambda: not ranks_of(folder))
+    assert (folder / "run.json").exists(), (tmp_path / "job.out").read_text()
+    run = read_json(folder / "run.json")
     assert run["status"] == "failed"
     assert "rank 1 was ended by signal 9" in run["reason"]
 
@@ -374,18 +373,15 @@ def test_a_rank_killed_on_the_other_node_ends_the_run(lab, endless, small_split,
 @pytest.mark.usefixtures("cold")
 def test_a_run_whose_job_is_ended_is_a_failed_run_with_the_schedulers_words(lab, data, tmp_path):
     """A link is cut: SLURM takes the node for dead, and ends the job."""
-    found = prepared(data, tmp_path, endless_experiment("horovod-gloo"))
-    [run] = [run for run in found.runs if run.strategy == "horovod-gloo"]
+    strategy = "horovod-gloo"
+    run = prepared_run(data, tmp_path, endless_experiment(strategy), strategy)
     folder = tmp_path / run.folder
     actor = while_training(folder, lambda: network.cut("n2"))
     try:
-        done = through_sbatch(tmp_path, run.file)
+        result = failed(tmp_path, run)
     finally:
         actor.join()
         network.mend("n2")
-    assert done.returncode != 0
-    assert (folder / "run.json").exists(), done.stdout + done.stderr
-    result = read_json(folder / "run.json")
     assert result["status"] == "failed"
     assert "its job ended without a result" in result["reason"]
     assert "NODE_FAIL" in result["reason"]
@@ -395,10 +391,10 @@ def test_a_run_whose_job_is_ended_is_a_failed_run_with_the_schedulers_words(lab,
 
 @pytest.mark.usefixtures("cold")
 def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, data, tmp_path):
-    found = prepared(data, tmp_path, endless_experiment("horovod-gloo"))
-    [run] = [run for run in found.runs if run.strategy == "horovod-gloo"]
+    strategy = "horovod-gloo"
+    run = prepared_run(data, tmp_path, endless_experiment(strategy), strategy)
     process = subprocess.Popen(
-        snakemake_command(tmp_path, run.file, "--profile", str(ROOT / "profiles" / "lab")),
+        snakemake_command(tmp_path, run.file, *PROFILE),
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -414,11 +410,9 @@ def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, data
 @pytest.mark.usefixtures("cold")
 def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, data, tmp_path):
     """SLURM counts the memory of the processes of a job, of which forks are none."""
-    found = prepared(data, tmp_path, endless_experiment("horovod-mpi") | {"memory_gib": 0.35})
-    [run] = [run for run in found.runs if run.strategy == "horovod-mpi"]
-    done = through_sbatch(tmp_path, run.file)
-    assert done.returncode != 0
-    result = read_json(tmp_path / run.file)
+    settings = endless_experiment("horovod-mpi") | {"memory_gib": 0.35}
+    run = prepared_run(data, tmp_path, settings, "horovod-mpi")
+    result = failed(tmp_path, run)
     assert result["status"] == "out-of-memory", result["reason"]
     assert "exceeded memory limit" in result["reason"]
     assert eventually(lambda: not ranks_of(tmp_path / run.folder))

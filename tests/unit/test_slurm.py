@@ -19,17 +19,25 @@ CANCELLED = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-01-02 DUE TO N
 
 
 @pytest.fixture
-def squeue(tmp_path, monkeypatch):
+def install(tmp_path, monkeypatch):
+    """Let programs be found, with scripts of a test's."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+
+    def written(path: str = os.environ["PATH"], **scripts: str | None) -> None:
+        for name, script in scripts.items():
+            if script is not None:
+                (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+                (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{path}")
+
+    return written
+
+
+@pytest.fixture
+def squeue(install):
     """Answer as `squeue` does, with jobs that a test names."""
-
-    def answer(*jobs: str) -> None:
-        program = tmp_path / "squeue"
-        lines = "\n".join(jobs)
-        program.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}\nEND\n")
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-
-    return answer
+    return lambda *jobs: install(squeue="cat <<'END'\n{}\nEND".format("\n".join(jobs)))
 
 
 @pytest.mark.parametrize(
@@ -64,11 +72,10 @@ def test_a_job_that_nobody_remembers_has_failed(squeue, tmp_path):
 
 
 @pytest.mark.parametrize("script", ["exec sleep 60", "exit 1", None])
-def test_a_job_has_an_ending_if_the_scheduler_does_not_answer(tmp_path, monkeypatch, script):
-    if script is not None:
-        (tmp_path / "squeue").write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
+def test_a_job_has_an_ending_if_the_scheduler_does_not_answer(
+    install, tmp_path, monkeypatch, script
+):
+    install("/bin" if script else "", squeue=script)
     monkeypatch.setattr(slurm, "_SECONDS", 0.2)
     folder = tmp_path / "rule_train" / NAME
     folder.mkdir(parents=True)
@@ -78,23 +85,9 @@ def test_a_job_has_an_ending_if_the_scheduler_does_not_answer(tmp_path, monkeypa
 
 
 @pytest.fixture
-def programs(tmp_path, monkeypatch):
-    """Let SLURM's programs be found, `sinfo` with a script of the test's."""
-
-    def install(sinfo: str | None) -> None:
-        names = dict.fromkeys(slurm._PROGRAMS, "exit 1") | {"sinfo": sinfo}
-        for name, script in names.items():
-            if script is not None:
-                (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-                (tmp_path / name).chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}")
-
-    return install
-
-
-def test_a_controller_that_answers_is_accepted(programs):
-    programs("echo main")
-    slurm.require_controller()
+def programs(install):
+    """Let SLURM's programs be found, `sinfo` with a script of the test's, and no others."""
+    return lambda sinfo: install("", **dict.fromkeys(slurm._PROGRAMS, "exit 1") | {"sinfo": sinfo})
 
 
 @pytest.mark.parametrize(
@@ -106,6 +99,8 @@ def test_a_controller_that_answers_is_accepted(programs):
     ],
 )
 def test_a_controller_that_does_not_answer_in_time_is_refused(programs, monkeypatch, sinfo, reason):
+    programs("echo main")
+    slurm.require_controller()
     programs(sinfo)
     monkeypatch.setattr(slurm, "_ANSWER_SECONDS", 0.2)
     with pytest.raises(InputError, match=f"does not answer: .*{reason}") as error:
@@ -119,12 +114,7 @@ def test_programs_that_are_not_installed_are_named(programs):
         slurm.require_controller()
 
 
-def test_what_a_user_lets_squeue_print_does_not_hide_a_job(tmp_path, monkeypatch):
-    program = tmp_path / "squeue"
-    program.write_text(
-        '#!/bin/sh\n[ -z "$SQUEUE_STATES" ] && echo "7|TIMEOUT|rule_train_wildcards_a"\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+def test_what_a_user_lets_squeue_print_does_not_hide_a_job(install, tmp_path, monkeypatch):
+    install(squeue='[ -z "$SQUEUE_STATES" ] && echo "7|TIMEOUT|rule_train_wildcards_a"')
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
     assert slurm.ending("train", ["a"], tmp_path)[0] == "timeout"

@@ -65,10 +65,6 @@ def bytes_of(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
 def blobs(folder: Path) -> list[Path]:
     return [path for path in folder.glob("blobs/*/*") if path.is_file()]
 
@@ -76,18 +72,6 @@ def blobs(folder: Path) -> list[Path]:
 def entries(folder: Path) -> list[Path]:
     """In the order they were stored."""
     return sorted(folder.glob("entries/*/*/*.json"), key=lambda path: path.name)
-
-
-# What determines what is served
-
-
-def test_outputs_of_other_names_are_another_result(step, folder, capsys):
-    step()
-    less = {"file.txt": step.results / "file.txt"}
-    assert step(outputs=less) == MAKE
-    assert (step(), step(outputs=less)) == (SERVE, SERVE)
-    assert len(entries(folder)) == 2
-    assert "damaged" not in capsys.readouterr().err
 
 
 def test_what_was_removed_is_served_as_it_was_made(step, capsys):
@@ -120,25 +104,29 @@ def test_content_counts_and_where_it_stands_does_not(tmp_path, step):
         {"packages": ["openmpi"]},
         {"measurement": {}},
         {"measurement": {"cpu": "a"}},
-        {"measurement": {"cpu": "b"}},
         {"inputs": {}},
         {"selected": ["escala.workloads.virus_cnn"]},
+        {"outputs": ["file.txt"]},
     ],
 )
-def test_every_part_of_the_key_counts(step, change):
+def test_every_part_of_the_key_counts(step, change, capsys):
     step()
     step(measurement={"cpu": "c"})
+    if "outputs" in change:
+        change = {"outputs": {name: step.results / name for name in change["outputs"]}}
     assert step(**change) == MAKE
-    assert step(**change) == SERVE
+    assert (step(**change), step()) == (SERVE, SERVE)
+    assert "damaged" not in capsys.readouterr().err
 
 
-def test_versions_and_the_format_count(step, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("package_versions", lambda *_: {"numpy": "0"}), ("FORMAT", store.FORMAT + 1)],
+)
+def test_versions_and_the_format_count(step, monkeypatch, name, value):
     step()
-    monkeypatch.setattr(store, "package_versions", lambda *_: {"numpy": "0"})
+    monkeypatch.setattr(store, name, value)
     assert (step(), step()) == (MAKE, SERVE)
-    monkeypatch.setattr(store, "FORMAT", store.FORMAT + 1)
-    assert (step(), step()) == (MAKE, SERVE)
-    monkeypatch.undo()
 
 
 TREES = st.dictionaries(
@@ -162,9 +150,6 @@ def test_the_content_of_folders_is_equal_where_names_and_bytes_are(tmp_path_fact
     assert (found[0] == found[1]) == (written[0] == written[1])
 
 
-# What is not stored
-
-
 def test_what_raises_or_makes_too_little_is_not_stored(step, folder):
     with pytest.raises(ZeroDivisionError):
         step(make=lambda: 1 / 0)
@@ -173,33 +158,22 @@ def test_what_raises_or_makes_too_little_is_not_stored(step, folder):
     assert not entries(folder)
 
 
-def test_what_an_input_became_meanwhile_is_not_stored(step, folder, capsys):
-    """It would be served for ever in place of what the first input gives."""
+@pytest.mark.parametrize("changed", ["input", "parameters"])
+def test_what_an_input_or_a_parameter_became_meanwhile_is_not_stored(step, folder, capsys, changed):
+    """It would be served for ever in place of what the first gives."""
+    parameters, outputs = {"knobs": {"threads": 1}}, {"file": step.results / "file.txt"}
 
     def make() -> None:
-        step.source.write_text("changed")
-        (step.results / "folder").mkdir(parents=True)
-        (step.results / "empty").mkdir()
-        (step.results / "file.txt").write_text("of the changed input")
+        if changed == "input":
+            step.source.write_text("changed")
+        else:
+            parameters["knobs"]["threads"] = 2
+        step.results.mkdir()
+        outputs["file"].write_text("of the changed input")
 
-    assert step(make=make) == MAKE
-    assert not entries(folder)
-    assert "shout: its inputs or its code changed while it ran: not stored" in (
-        capsys.readouterr().err
-    )
-
-
-def test_a_step_that_changes_its_parameters_is_not_stored_under_others(step, folder):
-    parameters = {"knobs": {"threads": 1}}
-
-    def make() -> None:
-        parameters["knobs"]["threads"] = 2
-        (step.results / "file.txt").write_text("of one thread")
-
-    outputs = {"file": step.results / "file.txt"}
-    step.results.mkdir()
     assert step(parameters=parameters, outputs=outputs, make=make) == MAKE
     assert not entries(folder)
+    assert "changed while it ran: not stored" in capsys.readouterr().err
 
 
 def test_an_optional_output_that_was_not_made_is_removed_when_served(tmp_path, step):
@@ -210,9 +184,6 @@ def test_an_optional_output_that_was_not_made_is_removed_when_served(tmp_path, s
     assert step(outputs=outputs, optional=["model"]) == SERVE
     assert not model.exists()
     assert (step.results / "file.txt").exists()
-
-
-# Measurements
 
 
 def test_a_measurement_is_served_until_it_is_asked_for_again(step, folder, monkeypatch):
@@ -234,25 +205,28 @@ def test_a_measurement_is_served_until_it_is_asked_for_again(step, folder, monke
     assert (step.results / "run.json").read_text() == "1", "the newest is served"
     kept = [e for e in upkeep.entries(folder) if e.determined["measurement"] == {"a": 1}]
     assert len(kept) == 2, "the older one stays"
+    newest = next(e for e in reversed(entries(folder)) if '"a": 1' in e.read_text())
+    newest.chmod(0o600)
+    newest.write_text("{}")
+    assert step(**run) == SERVE
+    assert (step.results / "run.json").read_text() == "0", "the newest is damaged"
+    assert not newest.exists()
 
 
-# Damage
-
-
-@pytest.mark.parametrize("name", ["file.txt", "folder/inner/b"])
-@pytest.mark.parametrize("damage", ["flip", "shorten", "empty", "remove"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("file.txt", lambda blob, was: blob.write_bytes(bytes([was[0] ^ 1]) + was[1:])),
+        ("folder/inner/b", lambda blob, was: blob.write_bytes(was[:-1])),
+        ("folder/inner/b", lambda blob, was: blob.unlink()),
+    ],
+)
 def test_a_damaged_file_is_named_made_again_and_mended(step, folder, capsys, name, damage):
     step()
     first = bytes_of(step.results)
     [blob] = [path for path in blobs(folder) if path.read_bytes() == first[name]]
-    written = first[name]
     blob.chmod(0o600)
-    {
-        "flip": lambda: blob.write_bytes(bytes([written[0] ^ 1]) + written[1:]),
-        "shorten": lambda: blob.write_bytes(written[:-1]),
-        "empty": lambda: blob.write_bytes(b""),
-        "remove": blob.unlink,
-    }[damage]()
+    damage(blob, first[name])
     shutil.rmtree(step.results)
     assert step() == MAKE
     assert str(blob) in capsys.readouterr().err
@@ -272,21 +246,33 @@ def rewrite(path: Path, change: Callable[[dict], None]) -> None:
     path.with_name(f"{path.name.split('.')[0]}.{digest}.json").write_bytes(written)
 
 
+def overwritten(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    return lambda path: path.chmod(0o600) or path.write_bytes(change(path.read_bytes()))
+
+
+def says(file: str, blob: object) -> Callable[[Path], None]:
+    """Let an entry name another blob for a file of the folder."""
+    return lambda path: rewrite(
+        path, lambda said: said["outputs"]["folder"].update({file: [blob, 1]})
+    )
+
+
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda path: path.chmod(0o600) or path.write_bytes(b""),
-        lambda path: path.chmod(0o600) or path.write_bytes(path.read_bytes()[:-9]),
-        lambda path: path.chmod(0o600) or path.write_bytes(b"\xff" + path.read_bytes()),
-        lambda path: path.chmod(0o600) or path.write_text(path.read_text().replace("-1", "-2")),
+        overwritten(lambda was: b""),
+        overwritten(lambda was: was[:-9]),
+        overwritten(lambda was: b"\xff" + was),
+        overwritten(lambda was: was.replace(b"-1", b"-2")),
         lambda path: rewrite(path, lambda said: said["determined"].update(step="other")),
         lambda path: rewrite(path, lambda said: said.pop("outputs")),
-        lambda path: rewrite(
-            path, lambda said: said["outputs"]["folder"].update({"../out": ["0" * 64, 1]})
-        ),
-        lambda path: rewrite(
-            path, lambda said: said["outputs"]["folder"].update({"/tmp/out": ["0" * 64, 1]})
-        ),
+        says("../out", "0" * 64),
+        says("/tmp/out", "0" * 64),
+        # A path would be read, without an end.
+        says("-1", "../../../../../dev/zero"),
+        says("-1", "/dev/zero"),
+        says("-1", "0" * 63),
+        says("-1", None),
     ],
 )
 def test_a_damaged_entry_is_named_and_made_again(step, folder, capsys, damage):
@@ -298,35 +284,6 @@ def test_a_damaged_entry_is_named_and_made_again(step, folder, capsys, damage):
     assert f"damaged, not served: {entry.parent}" in capsys.readouterr().err
     assert bytes_of(step.results) == first
     assert step() == SERVE
-
-
-@pytest.mark.parametrize("name", ["../../../elsewhere", "/dev/zero", "{fifo}", "0" * 63, 0, None])
-def test_an_entry_names_blobs_by_digests_and_nothing_else(step, folder, tmp_path, capsys, name):
-    """A path would be read, and a FIFO waited for."""
-    step()
-    [entry] = entries(folder)
-    os.mkfifo(tmp_path / "fifo")
-    named = name.format(fifo=tmp_path / "fifo") if isinstance(name, str) else name
-    rewrite(entry, lambda said: said["outputs"]["folder"].update({"-1": [named, 1]}))
-    assert not [*upkeep.entries(folder)], "it is damaged"
-    assert step() == MAKE
-    assert "is not a SHA-256" in capsys.readouterr().err
-
-
-def test_an_older_entry_is_served_where_the_newest_is_damaged(step, folder, monkeypatch):
-    run = {"measurement": {}, "outputs": {"file.txt": step.results / "file.txt"}}
-    step(**run)
-    monkeypatch.setenv("ESCALA_MEASURE_AGAIN", "1")
-    step(**run)
-    monkeypatch.delenv("ESCALA_MEASURE_AGAIN")
-    newest = entries(folder)[-1]
-    newest.chmod(0o600)
-    newest.write_text("{}")
-    assert step(**run, make=pytest.fail) == SERVE
-    assert not newest.exists()
-
-
-# What is served
 
 
 def test_nothing_done_to_what_is_served_reaches_the_store(step, folder):
@@ -357,23 +314,13 @@ def test_files_in_folders_are_protected_and_folders_can_be_removed(step, folder)
     step()
     shutil.rmtree(step.results)
     step()
-    writable = {
-        path.relative_to(step.results).as_posix(): bool(path.stat().st_mode & stat.S_IWUSR)
-        for path in step.results.rglob("*")
-    }
-    assert {name for name, may in writable.items() if not may} == {
-        "folder/-1",
-        "folder/.a",
-        "folder/inner/b",
-    }
-    assert writable["file.txt"], "Snakemake never makes a protected output again"
+    files = [path for path in step.results.rglob("*") if path.is_file()]
+    writable = [path.name for path in files if path.stat().st_mode & stat.S_IWUSR]
+    assert writable == ["file.txt"], "Snakemake never makes a protected output again"
     assert not any(path.stat().st_mode & 0o222 for path in [*blobs(folder), *entries(folder)])
 
 
-# Without a store
-
-
-@pytest.mark.parametrize("where", ["genomes.fasta", "genomes.fasta/store", "/proc/store"])
+@pytest.mark.parametrize("where", ["genomes.fasta/store", "/proc/store"])
 def test_where_there_can_be_no_store_a_line_says_so(step, tmp_path, monkeypatch, capsys, where):
     monkeypatch.setenv("ESCALA_STORE", str(tmp_path / where))
     assert step() == MAKE
@@ -382,48 +329,33 @@ def test_where_there_can_be_no_store_a_line_says_so(step, tmp_path, monkeypatch,
     assert said.count("\n") == 1 and "the work goes on without it" in said
 
 
-# Pruning
-
-
 def used(days_ago: float, path: Path) -> None:
     then = time.time() - days_ago * 24 * 3600
     os.utime(path, (then, then))
 
 
-def test_what_was_long_not_used_is_pruned(step, folder):
+def test_what_was_long_not_used_is_pruned_and_the_least_recently_used_first(step, folder):
     for times in (1, 2, 3):
         step(times=times)
     for path, days in zip(entries(folder), (10, 10, 3), strict=True):
         used(days, path)
     step(times=1)
-    gone = upkeep.prune(folder, older_than_days=5)
-    assert gone.entries == 1
+    assert upkeep.prune(folder, older_than_days=5).entries == 1
     assert [step(times=times) for times in (1, 3, 2)] == [SERVE, SERVE, MAKE]
-
-
-def test_the_least_recently_used_goes_first(step, folder):
-    for times in (1, 2, 3):
-        step(times=times)
     for path, days in zip(entries(folder), (3, 9, 6), strict=True):
         used(days, path)
+    step(times=1, parameters={"other": 1})
+    used(20, entries(folder)[-1])
+    gone = upkeep.prune(folder, older_than_days=15)
+    assert (gone.entries, gone.files) == (1, 1), "its blobs are those of another entry"
     limit = upkeep.size(folder).bytes - 1
     planned = upkeep.prune(folder, larger_than_bytes=limit, dry_run=True)
     assert len(entries(folder)) == 3, "a dry run removes nothing"
     assert upkeep.prune(folder, larger_than_bytes=limit) == planned
     assert upkeep.size(folder).bytes <= limit
-    assert [step(times=times) for times in (1, 3, 2)] == [SERVE, SERVE, MAKE]
+    assert [step(times=times) for times in (1, 2, 3)] == [SERVE, SERVE, MAKE]
     upkeep.prune(folder, larger_than_bytes=0)
     assert not blobs(folder) and not entries(folder)
-
-
-def test_a_blob_that_another_entry_holds_stays(step, folder):
-    step()
-    step(parameters={"other": 1})
-    used(9, entries(folder)[0])
-    count = len(blobs(folder))
-    gone = upkeep.prune(folder, older_than_days=5)
-    assert (gone.entries, gone.files) == (1, 1), "the entry itself"
-    assert len(blobs(folder)) == count
 
 
 def test_what_killed_processes_left_is_swept_and_nothing_else(step, folder):
@@ -463,9 +395,6 @@ def test_pruning_waits_for_who_stores_and_not_for_who_makes(step, folder):
     assert not entries(folder)
 
 
-# Verifying, and the command
-
-
 def test_verifying_finds_what_is_damaged_and_removes_it_if_asked(step, folder):
     step()
     step(times=2)
@@ -500,16 +429,12 @@ def test_the_command_shows_what_there_is(step, folder, run_command):
     step()
     step(times=2, name="whisper")
     code, said = run_command("size")
-    assert code == 0
-    assert "shout" in said and "whisper" in said and "10 files" in said
-    code, said = run_command("list")
-    rows = said.splitlines()
+    assert code == 0 and "shout" in said and "10 files" in said
+    rows = run_command("list")[1].splitlines()
     assert [row.split()[1] for row in rows] == ["shout", "whisper"]
-    code, said = run_command("show", rows[1].split()[0])
-    shown = json.loads(said)
+    shown = json.loads(run_command("show", rows[1].split()[0])[1])
     assert shown["determined"]["parameters"] == {"times": 2}
     assert shown["determined"]["inputs"]["genomes"][""][0] == inside.sha256_file(step.source)
-    assert "escala.data.genomes.prepare.fasta" in shown["determined"]["code"]
     code, said = run_command("show", "nothing")
     assert code == 2 and "no entry has it" in said
 
@@ -520,24 +445,23 @@ def test_the_command_verifies_and_prunes(step, folder, run_command):
     blob = blobs(folder)[0]
     blob.chmod(0o600)
     blob.write_bytes(b"")
-    for arguments, words in ((), "1 file is damaged;"), (["--remove"], "damaged and removed"):
+    for arguments in ((), ["--remove"]):
         code, said = run_command("verify", *arguments)
-        assert code == 1 and words in said and str(blob) in said
+        assert code == 1 and str(blob) in said
     assert run_command("verify")[0] == 0
     step()
     code, said = run_command("prune", "--larger-than", "0", "--dry-run")
-    assert code == 0 and said.startswith("1 entry, 5 files") and "would be" in said
-    assert entries(folder)
+    assert code == 0 and said.startswith("1 entry, 5 files") and entries(folder)
     assert run_command("prune", "--older-than", "1")[1].startswith("0 entries")
     assert entries(folder)
     assert run_command("prune", "--larger-than", "0")[0] == 0
     assert not entries(folder)
 
 
-@pytest.mark.parametrize("where", ["off", "nowhere", "."])
+@pytest.mark.parametrize("where", ["off", "."])
 def test_the_command_touches_no_folder_that_is_no_store(tmp_path, run_command, monkeypatch, where):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ESCALA_STORE", where)
     code, said = run_command("prune", "--larger-than", "0")
     assert code == 2 and "ESCALA_STORE" in said and "is not a store" in said
-    assert not names(tmp_path)
+    assert not [*tmp_path.iterdir()]

@@ -50,16 +50,13 @@ def test_wildcards_name_a_run_with_its_split(study):
     assert study.split(wildcards()) == "results/demo/data/demo-1000/split4/dataset.json"
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
+def test_what_an_experiment_does_not_hold_is_named(study):
+    for changes, named in (
         ({"dataset": "other"}, "no dataset other; there are demo-1000"),
         ({"experiment": "nowhere"}, "nowhere"),
-    ],
-)
-def test_what_an_experiment_does_not_hold_is_named(study, changes, named):
-    with pytest.raises(WorkflowError, match=named):
-        study.dataset(wildcards(**changes))
+    ):
+        with pytest.raises(WorkflowError, match=named):
+            study.dataset(wildcards(**changes))
     with pytest.raises(WorkflowError, match="9x9"):
         study.run(wildcards(layout="9x9"))
 
@@ -90,22 +87,21 @@ def test_a_run_has_the_machine_to_itself_and_on_a_cluster_its_nodes(study):
     assert extra == "--exclusive --ntasks-per-node=2 --deadline=now+2100seconds"
 
 
-def test_earlier_runs_have_a_higher_priority(study):
-    training = Training(study, lambda: None, lambda: None)
-    first, last = (training.priority(wildcards(repeat=f"rep{number}")) for number in (1, 7))
-    assert 1000 >= first > last > 0
-
-
 def test_the_turn_of_a_run_is_told_to_its_job_and_is_no_parameter(study):
     runs = [run for run in study.default.largest.timed if run.workload == "virus-cnn"]
-    told = Training(study, lambda: 2, lambda: runs).turn(wildcards())
+    training, alone = (Training(study, *calls) for calls in (
+        (lambda: 2, lambda: runs), (lambda: None, lambda: None),
+    ))  # fmt: skip
+    told = training.turn(wildcards())
     assert type(told) not in (str, int, dict, list), "Snakemake would record it"
     said = json.loads(str(told))
     assert said["place"] == study.default.largest.turn(study.run(wildcards()))
     assert [each["strategy"] for each in said["matched_with"]]
     assert isinstance(said["repeat"], list)
-    alone = Training(study, lambda: None, lambda: None).turn(wildcards())
-    assert json.loads(str(alone))["repeat"] is None, "a job cannot know the others"
+    repeat = json.loads(str(alone.turn(wildcards())))["repeat"]
+    assert repeat is None, "a job cannot know the others"
+    first, last = (training.priority(wildcards(repeat=f"rep{number}")) for number in (1, 7))
+    assert 1000 >= first > last > 0
 
 
 def test_a_report_has_the_figures_of_what_was_measured(study):

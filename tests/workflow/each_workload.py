@@ -105,13 +105,6 @@ CASES = {
         of_captions, OPTIMIZERS.Adam, 0.01, {"dense_exchange": "factors"},
     ),
 }  # fmt: skip
-#: Further ways in which two ranks train `virus-cnn`, by their knobs.
-FAST = {
-    "convolution": "lookup-operation",
-    "optimizer": "one-pass",
-    "input_gradient": "operation",
-}
-WAYS = {way: FAST | {"dense_exchange": way} for way in ("recompute", "shared-memory")}
 #: Functional models of one input and of two.
 CLOCKED = ("mnist-mlp", "caption-lstm")
 
@@ -152,16 +145,10 @@ def drawn(case: Case, rows: int, random: np.random.Generator) -> Side:
     return Side(arrays, targets)
 
 
-def request(
-    name: str,
-    data: Path,
-    strategy: str,
-    instrument: str | None = None,
-    knobs: Mapping[str, object] | None = None,
-) -> dict:
+def request(name: str, data: Path, strategy: str, instrument: str | None = None) -> dict:
     case = CASES[name]
     return plan(
-        data, name, strategy, knobs or case.knobs, {"epochs": EPOCHS, **case.settings},
+        data, name, strategy, case.knobs, {"epochs": EPOCHS, **case.settings},
         rows=ROWS["train"], batch=BATCH, rate=case.rate, seed=SEED, instrument=instrument,
     )  # fmt: skip
 
@@ -198,9 +185,6 @@ def main(folder: Path, names: list[str]) -> None:
         probe = "clocks" if name in CLOCKED else None
         asked = request(name, folder / "data" / name, "horovod-mpi", probe)
         trained(asked, pair, place(process, 2, [process]), ranks, folder / TOGETHER / name)
-    for way, knobs in WAYS.items() if VIRUS in names else ():
-        asked = request(VIRUS, folder / "data" / VIRUS, "horovod-mpi", knobs=knobs)
-        trained(asked, pair, place(process, 2, [process]), ranks, folder / TOGETHER / way)
     for name in names:
         data = folder / "data" / name
         if process == 0:

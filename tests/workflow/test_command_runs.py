@@ -106,30 +106,25 @@ def test_a_workload_of_the_guide_is_trained_from_a_written_experiment(mine, tmp_
 
 
 def test_what_is_wrong_is_refused_with_one_message_and_nothing_is_written(mine, tmp_path):
+    """A file is replaced only by force."""
+    output = mine / "experiments" / "kept.yaml"
+    output.write_text("mine")
     before = set((mine / "experiments").rglob("*"))
-    table(tmp_path)
+    made = table(tmp_path)
     data = str(tmp_path / "rows.csv")
     for options, said in (
         ([], "--data: is missing"),
         (["--data", data, "--strategies", "horovod"], "no such strategy"),
         (["--data", data, "--workload", "virus-cnn"], "datasets.rows.kind"),
         (["--data", data, "-o", "experiments/a b.yaml"], "not allowed as a name"),
+        ([*made, "-o", "experiments/kept.yaml"], "--force"),
     ):
         done = escala(mine, "new", *options)
         assert (done.returncode, done.stdout) == (2, ""), options
         _, message = done.stderr.splitlines()
         assert message.startswith("escala: ") and said in message, message
-    assert set((mine / "experiments").rglob("*")) == before
-
-
-def test_a_file_is_replaced_only_by_force(mine, tmp_path):
-    output = mine / "experiments" / "kept.yaml"
-    output.write_text("mine")
-    options = ["new", *table(tmp_path), "-o", "experiments/kept.yaml"]
-    done = escala(mine, *options)
-    assert done.returncode == 2 and "--force" in done.stderr
-    assert output.read_text() == "mine"
-    assert escala(mine, *options, "--force").returncode == 0
+    assert set((mine / "experiments").rglob("*")) == before and output.read_text() == "mine"
+    assert escala(mine, "new", *made, "-o", "experiments/kept.yaml", "--force").returncode == 0
     assert yaml.safe_load(output.read_text())["experiment"] == "kept"
     output.unlink()
 
@@ -199,16 +194,15 @@ def test_in_a_terminal_it_asks_and_asks_again(mine, tmp_path):
     assert strategies == ["single", "mirrored", "horovod-gloo"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_question_leaves_nothing(number, code, mine, tmp_path):
+def test_an_interrupted_question_leaves_nothing(mine, tmp_path):
     before = set(mine.rglob("*.yaml"))
     table(tmp_path)
     terminal = Terminal(mine, "new")
     terminal.answer("Your data", str(tmp_path / "rows.csv"))
     terminal.wait_for("Workload: a name, or your folder [mlp]: ")
-    terminal.interrupt(number)
+    terminal.interrupt(signal.SIGINT)
     terminal.wait_for("interrupted")
-    assert terminal.close() == code
+    assert terminal.close() == 130
     assert set(mine.rglob("*.yaml")) == before
 
 

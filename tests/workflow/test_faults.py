@@ -7,8 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from escala.record.run import lost, measure
 from escala.runtime import mpi
 from escala.strategies.horovod import GRADIENT
 from escala.training.checkpoint import FOLDER, Checkpoint
+from tests.programs import eventually
 from tests.workflow.conftest import begin_with
 
 PATIENCE_SECONDS = 120
@@ -74,26 +74,6 @@ def ranks_of(folder: Path) -> list[psutil.Process]:
             if command[1:3] == ["-m", "escala.training.rank"] and folder in asked.parents:
                 found.append(process)
     return found
-
-
-def when(ready: Callable[[], bool], act: Callable[[], None]) -> threading.Thread:
-    """Do `act` in the background as soon as `ready`."""
-
-    def watch() -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not ready() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        act()
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
-def says(folder: Path, rank: int, words: str) -> Callable[[], bool]:
-    """Return whether a rank's log holds `words`, asked when called."""
-    log = folder / "ranks" / f"rank{rank}.log"
-    return lambda: log.exists() and words in log.read_text()
 
 
 def kill_rank(folder: Path, rank: int) -> None:
@@ -148,17 +128,17 @@ def killed(request, small_split, request_for, tmp_path_factory) -> Killed:
             joins.touch()
         events = folder / "ranks" / "timeline.raw"
         exchanged = events.exists() and "ALLREDUCE" in events.read_text(errors="replace")
-        return exchanged and says(folder, run.rank, TRAINING)()
+        log = folder / "ranks" / f"rank{run.rank}.log"
+        return exchanged and log.exists() and TRAINING in log.read_text()
 
-    killer = when(look, lambda: kill_rank(folder, run.rank))
-    asked = request_for(
-        strategy,
-        "1x2",
-        epochs=100_000,
-        instrument="timeline",
-        save_model=True,
-        knobs={"dense_exchange": dense_exchange},
-    )
+    def watch() -> None:
+        eventually(look, PATIENCE_SECONDS)
+        kill_rank(folder, run.rank)
+
+    killer = threading.Thread(target=watch)
+    killer.start()
+    settings = {"epochs": 100_000, "save_model": True, "instrument": "timeline"}
+    asked = request_for(strategy, "1x2", knobs={"dense_exchange": dense_exchange}, **settings)
     with pytest.MonkeyPatch.context() as patch:
         # No forks: what listens are children of this process.
         patch.delenv("PYTHONPATH")
@@ -175,11 +155,8 @@ def test_a_killed_rank_ends_the_run(killed):
     assert not ranks_of(killed.folder)
     assert read_json(killed.folder / "run.json")["reason"] == killed.outcome.reason
     assert not (killed.folder / "model.npz").exists()
-    assert sorted(p.name for p in (killed.folder / "ranks").glob("*.log")) == [
-        "launcher.log",
-        "rank0.log",
-        "rank1.log",
-    ]
+    logs = {path.name for path in (killed.folder / "ranks").glob("*.log")}
+    assert logs == {"launcher.log", "rank0.log", "rank1.log"}
 
 
 def test_a_timeline_of_a_killed_run_is_valid_json(killed):
@@ -229,21 +206,6 @@ def test_under_other_settings_a_run_begins_anew(small_split, request_for, tmp_pa
     assert not (tmp_path / FOLDER).exists()
 
 
-def test_a_damaged_checkpoint_does_not_keep_a_run_from_being_repeated(
-    small_split, request_for, tmp_path
-):
-    (tmp_path / "checkpoint").mkdir()
-    (tmp_path / "checkpoint" / "latest.json").touch()
-    request = request_for("single", "1x1", epochs=2, checkpoint_epochs=1)
-    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
-    assert outcome.status == "ok", outcome.reason
-    result = read_json(tmp_path / "run.json")
-    assert result["training"]["resumed_after"] == []
-    # Each epoch holds its checkpoint, and the training steps do not.
-    besides = sum(e["epoch_wall_seconds"] - e["train_seconds"] for e in result["epochs"])
-    assert besides >= result["seconds"]["checkpoint"] > 0
-
-
 def test_too_many_processes_are_refused_or_recorded_and_stopped_after_too_long(
     small_split, request_for, tmp_path
 ):
@@ -282,28 +244,21 @@ def test_damaged_arrays_are_refused(small_split, request_for, tmp_path):
     [
         ("multiworker-mirrored", "1x2", {"communication": "nccl"}, "nccl takes GPUs, and there"),
         ("single", "1x1", {"device": "gpu"}, "device: gpu needs a GPU"),
+        ("horovod-mpi", "1x2", {}, "no-such-mpirun"),
     ],
 )
-def test_what_takes_gpus_is_unavailable_where_there_are_none(
-    small_split, request_for, tmp_path, strategy, layout, knobs, reason
+def test_without_a_gpu_or_a_launcher_that_it_takes_a_run_is_unavailable(
+    small_split, request_for, tmp_path, monkeypatch, strategy, layout, knobs, reason
 ):
-    if available_gpus():
+    if knobs and available_gpus():
         pytest.skip("this machine has a GPU")
+    monkeypatch.setattr(mpi, "MPIRUN_PROGRAM", "no-such-mpirun")
     request = request_for(strategy, layout, knobs=knobs)
     outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
-    assert outcome.status == "unavailable"
+    assert outcome.status == read_json(tmp_path / "run.json")["status"] == "unavailable"
     assert reason in outcome.reason and "Traceback" not in outcome.reason
     assert "last lines" not in outcome.reason
     assert not ranks_of(tmp_path)
-
-
-def test_a_launcher_that_is_missing_makes_the_run_unavailable(
-    small_split, request_for, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(mpi, "MPIRUN_PROGRAM", "no-such-mpirun")
-    outcome = measure(request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run.json", 300)
-    assert outcome.status == "unavailable" and "no-such-mpirun" in outcome.reason
-    assert read_json(tmp_path / "run.json")["status"] == "unavailable"
 
 
 #: Code that every Python process begins with: a rank goes into a control group and fills it.

@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 
 from tests.conftest import ROOT
@@ -30,38 +29,29 @@ for _ in range(3):
 """
 #: Modules that would replace some of the project's, if they were looked for in the folder.
 IN_THE_WAY = ("escala.py", "scripts/__init__.py", "scripts/train.py", "statistics.py", "yaml.py")
-EXPERIMENT = {
-    "experiment": "mine",
-    "title": "A program and a network",
-    "repeats": 1,
-    "oversubscribe": True,
-    "datasets": {
-        "none": {"kind": "files"},
-        "rows": {
-            "kind": "tabular",
-            "source": {"type": "csv", "path": "rows.csv"},
-            "split": {"seeds": [1]},
-        },
-    },
-    "workloads": {
-        "program": {
-            "command": "python train.py",
-            "directory": "code",
-            "epochs": 3,
-            "batch": {"rows": 8, "per": "global"},
-        },
-        "mlp": {
-            "layers": [4],
-            "epochs": 1,
-            "learning_rate": {"value": 0.1, "reference_batch": 8, "rule": "constant"},
-        },
-    },
-    "variants": {"plain": {"cores_per_process": 1}},
-    "configurations": [
-        {"strategy": "processes", "layouts": ["1x1"]},
-        {"strategy": "single", "layouts": ["1x1"]},
-    ],
-}
+EXPERIMENT = """
+experiment: mine
+title: A program and a network
+repeats: 1
+oversubscribe: true
+datasets:
+  none: {kind: files}
+  rows: {kind: tabular, source: {type: csv, path: rows.csv}, split: {seeds: [1]}}
+workloads:
+  program:
+    command: python train.py
+    directory: code
+    epochs: 3
+    batch: {rows: 8, per: global}
+  mlp:
+    layers: [4]
+    epochs: 1
+    learning_rate: {value: 0.1, reference_batch: 8, rule: constant}
+variants: {plain: {cores_per_process: 1}}
+configurations:
+  - {strategy: processes, layouts: [1x1]}
+  - {strategy: single, layouts: [1x1]}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +126,7 @@ def folder(tmp_path) -> Path:
     (mine / "config.yaml").write_text("learning_rate: 0.1\n")
     rows = "".join(f"{number * 7 % 41},{number % 2}\n" for number in range(40))
     (mine / "rows.csv").write_text(f"value,label\n{rows}")
-    (mine / "mine.yaml").write_text(yaml.safe_dump(EXPERIMENT, sort_keys=False))
+    (mine / "mine.yaml").write_text(EXPERIMENT)
     return mine
 
 
@@ -176,10 +166,7 @@ def test_it_runs_in_a_folder_of_the_user_without_tensorflow(installed, folder):
     said = _called(installed, folder, "--help")
     assert said.returncode == 0 and said.stdout.startswith("usage: escala"), said.stderr
 
-    runs = {
-        "program": "none/program/processes",
-        "mlp": "rows/mlp/single",
-    }
+    runs = {"program": "none/program/processes", "mlp": "rows/mlp/single"}
     files = {
         name: f"results/mine/runs/{path}/1x1/plain/native/rep1/run.json"
         for name, path in runs.items()

@@ -33,13 +33,16 @@ class Called:
     def __init__(self, folder: Path, snakemake: Callable):
         self.folder, self._snakemake = folder, snakemake
 
-    def call(self, *targets: str, experiment: dict | None = None, store: str = "off") -> str:
-        """Call Snakemake for all runs, or for others, and return its output."""
+    def call(
+        self, *targets: str, ok: bool = True, experiment: dict | None = None, store: str = "off"
+    ) -> str:
+        """Call Snakemake for all runs, or for others, which ends well, and return its output."""
         files = targets or [run.file for run in RUNS]
         environment = {"ESCALA_STORE": store, "ESCALA_MEASURE_AGAIN": "0"}
         done = self._snakemake(*files, experiment=experiment, **environment)
-        self.code = done.returncode
-        return done.stdout + done.stderr
+        said = done.stdout + done.stderr
+        assert (done.returncode == 0) == ok, said
+        return said
 
     def retry(self) -> None:
         assert self._snakemake("retry").returncode == 0
@@ -84,8 +87,8 @@ WHOLE = {"horovod-mpi": 2, "horovod-gloo": 2}
 
 def test_failed_interrupted_and_damaged_runs_keep_their_matches(called, dry_run):
     called.named("fails", "horovod-mpi")
-    said = called.call(experiment=SETTINGS)
-    assert called.code != 0 and "escala retry results/small" in said, said
+    said = called.call(experiment=SETTINGS, ok=False)
+    assert "escala retry results/small" in said, said
     assert called.matches() == {"horovod-mpi": 0, "horovod-gloo": 2}
     first = called.sessions()
     # The order is drawn anew for each repeat.
@@ -96,11 +99,9 @@ def test_failed_interrupted_and_damaged_runs_keep_their_matches(called, dry_run)
     called.named("fails", "")
     called.retry()
     called.named("interrupts", runs_of("horovod-mpi")[0].folder)
-    called.call()
-    assert called.code != 0
+    called.call(ok=False)
     called.named("interrupts", "")
-    said = called.call()
-    assert called.code == 0, said
+    called.call()
     assert called.matches() == WHOLE
     mended = called.sessions()
     changed = {name for name in mended if mended[name] != first[name]}
@@ -114,11 +115,9 @@ def test_failed_interrupted_and_damaged_runs_keep_their_matches(called, dry_run)
     damaged = called.folder / runs_of("single")[0].file
     for path in (damaged, *damaged.parent.glob("sessions/*.json")):
         path.write_text('{"status": "o')
-    called.call()
-    assert called.code != 0
+    called.call(ok=False)
     called.retry()
-    said = called.call()
-    assert called.code == 0, said
+    called.call()
     assert called.matches() == WHOLE
     repaired = called.sessions()
     assert len({repaired[f"{run.strategy} 1"] for run in RUNS}) == 1
@@ -129,13 +128,9 @@ def test_failed_interrupted_and_damaged_runs_keep_their_matches(called, dry_run)
 
 def test_a_further_configuration_and_a_single_target_are_measured_with_their_reference(called):
     alone = SETTINGS | {"configurations": SETTINGS["configurations"][:2]}
-    said = called.call(
-        *(run.file for run in RUNS if run.strategy != "horovod-gloo"), experiment=alone
-    )
-    assert called.code == 0, said
+    called.call(*(run.file for run in RUNS if run.strategy != "horovod-gloo"), experiment=alone)
     before = called.sessions()
-    said = called.call(experiment=SETTINGS)
-    assert called.code == 0, said
+    called.call(experiment=SETTINGS)
     first = called.sessions()
     assert {name for name in first if first[name] == before[name]} == {
         "horovod-mpi 1", "horovod-mpi 2",
@@ -144,7 +139,6 @@ def test_a_further_configuration_and_a_single_target_are_measured_with_their_ref
     alone = runs_of("horovod-gloo")[1]
     (called.folder / alone.file).unlink()
     said = called.call(alone.file)
-    assert called.code == 0, said
     assert "Of these, 1 run only so that each run has its match" in said
     assert "All 2 runs ended ok" in said
     again = called.sessions()
@@ -156,8 +150,7 @@ def test_a_further_configuration_and_a_single_target_are_measured_with_their_ref
 def test_a_run_that_failed_is_refused_until_its_setting_is_mended(called, dry_run):
     mpi = runs_of("horovod-mpi")[0].file
     called.named("fails", "horovod-mpi")
-    called.call(mpi, experiment=SETTINGS)
-    assert called.code != 0
+    called.call(mpi, experiment=SETTINGS, ok=False)
     code, said = dry_run(mpi)
     assert code != 0 and "ended as unavailable: mpirun is not installed. To run it again" in said
     mended = SETTINGS | {"variants": {"tuned": {"compression": "fp16"}}}
@@ -178,35 +171,31 @@ def test_what_a_job_is_told_may_be_longer_than_an_argument(called):
     alone = runs_of("single")[0]
     told = json.dumps([large.request(run) for run in large.matched_with(alone)])
     assert len(told) > 128 * 1024
-    said = called.call(alone.file, experiment=SETTINGS | several)
-    assert called.code == 0, said
+    called.call(alone.file, experiment=SETTINGS | several)
 
 
 def test_a_lost_run_that_cannot_be_written_is_named(called):
     lost = runs_of("single")[0]
     called.named("dies", lost.folder)
-    said = called.call(lost.file, experiment=SETTINGS)
-    assert called.code != 0
+    said = called.call(lost.file, experiment=SETTINGS, ok=False)
     assert f"escala: {lost.file}: it ended as failed" in said
     assert "could not be written: exit code 1, see above. The same call again" in said
 
 
 def test_a_store_serves_a_run_only_with_its_match(called):
     store = called.folder / "store"
-    said = called.call(experiment=SETTINGS, store=str(store))
-    assert called.code == 0, said
+    called.call(experiment=SETTINGS, store=str(store))
     first = called.sessions()
     shutil.rmtree(called.folder / "results/small/runs")
     said = called.call(store=str(store))
-    assert called.code == 0 and called.sessions() == first, said
+    assert called.sessions() == first, said
 
     entries = [(path, json.loads(path.read_text())) for path in store.glob("entries/*/*/*.json")]
     for path, entry in entries:
         if entry["determined"]["parameters"].get("strategy") == "horovod-gloo":
             path.unlink()
     shutil.rmtree(called.folder / "results/small/runs")
-    said = called.call(store=str(store))
-    assert called.code == 0, said
+    called.call(store=str(store))
     assert called.matches() == WHOLE
     again = called.sessions()
     assert {name for name in first if again[name] == first[name]} == {
@@ -216,5 +205,5 @@ def test_a_store_serves_a_run_only_with_its_match(called):
     # With the measurements of two sessions in the store, everything is served once more.
     shutil.rmtree(called.folder / "results/small/runs")
     said = called.call(store=str(store))
-    assert called.code == 0 and called.sessions() == again, said
+    assert called.sessions() == again, said
     assert called.matches() == WHOLE

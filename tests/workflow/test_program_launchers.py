@@ -219,16 +219,13 @@ def test_torch_trains_under_further_ways_to_start_it(strategy, command, tmp_path
     if torch is None:
         pytest.skip("ESCALA_TORCH names no interpreter; see docs/how-to/example-programs.md")
     (tmp_path / "ddp.py").write_text(DDP)
+    program = {"command": command, "directory": str(tmp_path), "files": ["ddp.py"]}
+    program |= {"environment": {"python": torch}, "batch": {"rows": 32, "per": "global"}}
     settings = experiment_in(tmp_path) | {
         "configurations": [{"strategy": strategy, "layouts": ["1x2"]}],
         "references": [{"strategy": strategy, "layout": "1x2"}],
-        "workloads": {
-            f"under-{strategy}": {
-                "command": command, "directory": str(tmp_path), "files": ["ddp.py"],
-                "environment": {"python": torch}, "batch": {"rows": 32, "per": "global"},
-            }
-        },
-    }  # fmt: skip
+        "workloads": {f"under-{strategy}": program},
+    }
     if strategy == "processes":
         settings["torch-trace"] = {"enabled": True, "steps": 5}
     [result] = measured(tmp_path, settings).values()

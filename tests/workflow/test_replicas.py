@@ -50,8 +50,8 @@ Checkpoint.due = ended
 """
 
 Trained = tuple[dict, pd.DataFrame, Path]
-#: The loss of every step, and the weights after every epoch.
-Expected = tuple[list[float], list[list[np.ndarray]]]
+#: The loss of every step, and the weights at the end.
+Expected = tuple[list[float], list[np.ndarray]]
 
 
 def each(strategies: list[str], swept: list[str] = SWEPT) -> pytest.MarkDecorator:
@@ -115,23 +115,7 @@ def kept(folder: Path) -> list[np.ndarray]:
 
 @each(ONE_RANK)
 def test_one_rank_is_keras_own_fit(small_split, generators, trained, strategy):
-    result, _, folder = trained(strategy)
-    assert_keras_own_fit(Arrays(small_split), result, folder)
-
-
-@pytest.mark.sweep
-def test_ranks_that_normalise_all_rows_together_are_keras_own_fit(
-    small_split, generators, run, tmp_path
-):
-    """Other strategies do so in `test_exchange`."""
-    knobs = {"batch_norm": "synchronised"}
-    result = run("multiworker-mirrored", tmp_path / "run", validate=True, knobs=knobs)
-    assert result["status"] == "ok", result["reason"]
-    assert_keras_own_fit(Arrays(small_split), result, tmp_path / "run")
-
-
-def assert_keras_own_fit(data: Arrays, result: dict, folder: Path) -> None:
-    """Assert that a run has the losses, scores and weights of Keras's fit in one process."""
+    data, (result, _, folder) = Arrays(small_split), trained(strategy)
     model = network(data)
     model.compile(tf.keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy")
     (test,), labels = data.gather("test", slice(None))
@@ -156,7 +140,7 @@ def two_ranks(data: Arrays, shares: list[float]) -> Expected:
     epoch.
     """
     models, optimizer = [network(data) for _ in range(2)], tf.keras.optimizers.SGD(RATE)
-    losses_of_steps, weights_of_epochs = [], []
+    losses_of_steps = []
     for epoch in range(1, EPOCHS + 1):
         order, taken = epoch_order(data.rows("train"), 0, epoch), np.zeros(2)
         for of_rank in batches(order, BATCH, shares):
@@ -183,8 +167,7 @@ def two_ranks(data: Arrays, shares: list[float]) -> Expected:
             mean = np.average([copy.numpy() for copy in copies], axis=0, weights=taken)
             for copy in copies:
                 copy.assign(mean)
-        weights_of_epochs.append(models[0].get_weights())
-    return losses_of_steps, weights_of_epochs
+    return losses_of_steps, models[0].get_weights()
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +182,7 @@ def test_two_ranks_compute_the_losses_and_the_weights_of_their_definition(
     """Moving statistics are averaged by the rows of each rank."""
     result, table, folder = trained(strategy)
     assert result["ranks"]["shares"] == ([0.75, 0.25] if strategy == "hybrid" else [0.5, 0.5])
-    losses, [*_, weights] = expected(*result["ranks"]["shares"])
+    losses, weights = expected(*result["ranks"]["shares"])
     assert result["seconds"]["averaging"] > 0
     found = steps.loss_per_step(table)["loss"]
     np.testing.assert_allclose(found, losses, **TOLERANCE)
@@ -216,17 +199,8 @@ def test_ranks_draw_other_numbers_in_every_step_of_every_epoch(trained, strategy
     assert len(set(whole)) == len(whole) >= 2 * EPOCHS * (STEPS_PER_EPOCH - 1)
 
 
-@each([*EVEN, "hybrid"])
-def test_ranks_share_every_row_once_per_epoch(trained, strategy):
-    _, table, _ = trained(strategy)
-    rows = table.pivot_table(index=["epoch", "step"], columns="rank", values="rows")
-    assert (rows.groupby("epoch").sum().sum(axis=1) == ROWS).all()
-    if strategy in ("horovod-mpi", "horovod-gloo", "multiworker-mirrored"):
-        assert rows.loc[(1, STEPS_PER_EPOCH)].tolist() == [1, 0]
-
-
 @each([*ONE_RANK, *EVEN, "hybrid"])
-def test_a_run_says_what_it_obtained(trained, strategy):
+def test_a_run_takes_every_row_once_per_epoch_and_says_what_it_obtained(trained, strategy):
     result, table, _ = trained(strategy)
     ranks = 1 if strategy in ONE_RANK else 2
     assert result["ranks"]["obtained"] == result["ranks"]["asked"] == ranks
@@ -249,6 +223,10 @@ def test_a_run_says_what_it_obtained(trained, strategy):
     final = result["evaluation"]["accuracy"]
     assert result["epochs"][-1]["validation_accuracy"] == pytest.approx(final)
     assert result["training"]["validated_on"] == "test"
+    rows = table.pivot_table(index=["epoch", "step"], columns="rank", values="rows")
+    assert (rows.groupby("epoch").sum().sum(axis=1) == ROWS).all()
+    if strategy in ("horovod-mpi", "horovod-gloo", "multiworker-mirrored"):
+        assert rows.loc[(1, STEPS_PER_EPOCH)].tolist() == [1, 0]
 
 
 def test_predictions_of_several_ranks_are_in_the_order_of_the_rows(trained, small_split):
@@ -277,39 +255,20 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(run, tmp_path,
     assert not left
 
 
-def test_a_run_that_was_ended_goes_on_to_the_same_losses_and_best_weights(
-    run, trained, expected, tmp_path
-):
-    folder, asked = tmp_path / "run", {"validate": True, "checkpoint_epochs": 2}
-    asked["early_stopping"] = BEST_IS_FIRST
-    broken = run("horovod-gloo", folder, ENDING, **asked)
-    assert broken["status"] == "failed"
-    assert "rank 0 was ended by signal 9" in broken["reason"]
-    assert "repeated, it goes on after epoch 2" in broken["reason"]
-    result = run("horovod-gloo", folder, **asked)
-    assert result["training"]["resumed_after"] == [2]
-    assert [epoch["epoch"] for epoch in result["epochs"]] == [1, 2, 3, 4]
-    assert not (folder / "checkpoint").exists()
-    whole, table, _ = trained("horovod-gloo")
-    found = steps.loss_per_step(steps.read(folder / "ranks", 2))["loss"].tolist()
-    assert found == steps.loss_per_step(table)["loss"].tolist()
-    validation, of_whole = ([e["validation_loss"] for e in r["epochs"]] for r in (result, whole))
-    assert validation == of_whole
-    # The weights of the best epoch come back from the checkpoint of a later one.
-    assert result["training"]["best_epoch"] == 1
-    _, [first, *_] = expected(0.5, 0.5)
-    for one, other in zip(kept(folder), first, strict=True):
-        np.testing.assert_allclose(one, other, **TOLERANCE)
-
-
-@each(EVEN, swept=[name for name in EVEN if name != "mirrored"])
-def test_a_run_that_was_ended_draws_what_it_would_have_drawn(run, tmp_path, strategy):
+@each(EVEN, swept=["multiworker-mirrored", "horovod-mpi"])
+def test_a_run_that_was_ended_goes_on_as_if_it_had_not_been(run, tmp_path, strategy):
+    """It draws the same numbers, and restores the best weights from a later checkpoint."""
     settings = {"checkpoint_epochs": 2, "dropout": 0.4, "early_stopping": BEST_IS_FIRST}
     unbroken = run(strategy, tmp_path / "whole", **settings)
     assert unbroken["status"] == "ok", unbroken["reason"]
-    run(strategy, tmp_path / "resumed", ENDING, **settings)
+    broken = run(strategy, tmp_path / "resumed", ENDING, **settings)
+    assert broken["status"] == "failed"
+    assert "rank 0 was ended by signal 9" in broken["reason"]
+    assert "repeated, it goes on after epoch 2" in broken["reason"]
     resumed = run(strategy, tmp_path / "resumed", **settings)
     assert resumed["training"]["resumed_after"] == [2]
+    assert [epoch["epoch"] for epoch in resumed["epochs"]] == [1, 2, 3, 4]
+    assert not (tmp_path / "resumed" / "checkpoint").exists()
     ranks = len(unbroken["ranks"]["cores"])
     found, expected = (
         steps.loss_per_step(steps.read(tmp_path / name / "ranks", ranks))["loss"].tolist()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,6 @@ import pytest
 from Bio import SeqIO
 from sklearn.metrics import confusion_matrix, log_loss
 
-from escala.core import variables
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json, sha256_file, write_json
 from escala.data import KINDS
@@ -28,7 +25,6 @@ from escala.probes import timeline
 from escala.record import steps
 from escala.record.invariants import broken_promise
 from escala.record.run import measure
-from escala.runtime import launch
 from escala.strategies.horovod import GRADIENT
 from escala.training.data import digest
 from escala.training.rank import _busy_neighbours
@@ -41,6 +37,7 @@ EPOCHS, STEPS_PER_EPOCH, ROWS = 4, 6, 161
 # process, at this learning rate, over ten seeds: 3.1e-4 within 20 steps
 # (benchmarks/float32_drift.py; docs/decisions/008-loss-tolerance.md).
 LEARNING_RATE, STEPS, TOLERANCE = 0.0001, 20, 3e-3
+RATE = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +69,9 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
     small_split, request_for, tmp_path, halves
 ):
     """Each is gathered under the name of its variable."""
-    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
     knobs = {"dense_exchange": "factors", "sparse_as_dense": False, "timeline": True}
-    request = request_for("horovod-gloo", "1x2", epochs=EPOCHS, learning_rate=rate, knobs=knobs)
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
+    request = request_for("horovod-gloo", "1x2", epochs=EPOCHS, learning_rate=RATE, knobs=knobs)
+    run = trained(request, small_split, tmp_path)
     np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 2)), halves, rtol=1e-6)
     exchanged = timeline.intervals(timeline.repair(tmp_path / "timeline.json"))
     gradients = exchanged[exchanged["tensor"].str.startswith(GRADIENT)]
@@ -90,8 +85,11 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
     by_step = made.assign(step=made.groupby("tensor").cumcount()).groupby("step")
     assert set(by_step["tensor"].first()) == {"gradient/5.dense/kernel/inputs"}
     assert not (tmp_path / "model.json").exists(), "this model was not to be kept"
-    selected = read_json(tmp_path / "run.json")["training"]["dense_exchange"]
-    assert selected == {"dense": "factors", "dense_1": "allreduce", "dense_2": "allreduce"}
+    assert run["training"]["dense_exchange"] == {
+        "dense": "factors",
+        "dense_1": "allreduce",
+        "dense_2": "allreduce",
+    }
 
 
 @pytest.mark.parametrize("weighting", ["rows", "ranks"])
@@ -137,24 +135,13 @@ def test_parts_are_computed_one_after_the_other():
 
 def test_a_hybrid_of_one_rank_takes_a_batch_of_one_row(small_split, request_for, tmp_path):
     request = request_for("hybrid", "1x1", batch={"rows": 1, "per": "global"}, max_steps=3)
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
-    assert read_json(tmp_path / "run.json")["ranks"]["shares"] == [1.0]
+    assert trained(request, small_split, tmp_path)["ranks"]["shares"] == [1.0]
 
 
 def test_lookups_and_fused_updates_train_the_same_model(small_split, request_for, tmp_path, halves):
-    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
-    request = request_for(
-        "horovod-mpi",
-        "1x2",
-        epochs=EPOCHS,
-        learning_rate=rate,
-        save_model=True,
-        knobs={"convolution": "lookup-table", "optimizer": "fused"},
-    )
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
-    result = read_json(tmp_path / "run.json")
+    settings = {"epochs": EPOCHS, "learning_rate": RATE, "save_model": True}
+    settings["knobs"] = {"convolution": "lookup-table", "optimizer": "fused"}
+    result = trained(request_for("horovod-mpi", "1x2", **settings), small_split, tmp_path)
     assert "using XLA" in (tmp_path / "ranks" / "rank0.log").read_text()
     found = losses(steps.read(tmp_path / "ranks", len(result["ranks"]["cores"])))
     np.testing.assert_allclose(found[:STEPS], halves[:STEPS], rtol=TOLERANCE)
@@ -178,28 +165,20 @@ def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_s
     assert epoch["rows"] == ROWS * np.count_nonzero(split_rows(64, [fast, slow]))
 
 
-def test_busy_neighbours_keep_a_core_busy_until_they_are_ended(running):
-    busy = "while True: pass"
-    with _busy_neighbours(2):
-        assert len(running(busy)) == 2
-    assert not running(busy)
-
-
-@pytest.fixture
-def running(tmp_path, monkeypatch) -> Callable[[str], list[psutil.Process]]:
-    """Return what lists the processes that this test started, however they were, by their words."""
+def test_busy_neighbours_keep_a_core_busy_until_they_are_ended(tmp_path, monkeypatch):
     monkeypatch.setenv("STARTED_BY", str(tmp_path))
 
-    def found(words: str) -> list[psutil.Process]:
-        listed = []
+    def busy() -> int:
+        found = 0
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 ours = process.environ().get("STARTED_BY") == str(tmp_path)
-                if ours and words in " ".join(process.cmdline()):
-                    listed.append(process)
-        return listed
+                found += ours and "while True: pass" in " ".join(process.cmdline())
+        return found
 
-    return found
+    with _busy_neighbours(2):
+        assert busy() == 2
+    assert not busy()
 
 
 def test_ranks_that_disagree_fail_the_run():
@@ -212,8 +191,7 @@ def test_ranks_that_disagree_fail_the_run():
 
 
 def test_diverging_training_is_a_status(small_split, request_for, tmp_path):
-    rate = {"value": 3e38, "reference_batch": 32, "rule": "constant"}
-    request = request_for("single", "1x1", learning_rate=rate, epochs=3)
+    request = request_for("single", "1x1", learning_rate=RATE | {"value": 3e38}, epochs=3)
     outcome = measure(request, small_split, tmp_path / "run.json", 300)
     assert outcome.status == "diverged"
     assert "loss is" in outcome.reason
@@ -237,9 +215,11 @@ def validated_split(small_split, tmp_path) -> Path:
     return folder
 
 
+STOPPING = {"monitor": "validation", "patience": 1, "min_delta": 0.0, "restore_best": False}
+
+
 def test_no_training_is_stopped_by_the_test_rows(small_split, request_for, tmp_path):
-    stopping = {"monitor": "validation", "patience": 1, "min_delta": 0.0, "restore_best": False}
-    request = request_for("single", "1x1", validate=True, early_stopping=stopping)
+    request = request_for("single", "1x1", validate=True, early_stopping=STOPPING)
     with pytest.raises(InputError, match="test rows must not decide"):
         measure(request, small_split, tmp_path / "run.json", 300)
 
@@ -247,15 +227,10 @@ def test_no_training_is_stopped_by_the_test_rows(small_split, request_for, tmp_p
 def test_early_stopping_on_the_validation_side_restores_the_best_model_which_is_kept(
     validated_split, request_for, tmp_path
 ):
-    request = request_for(
-        "single", "1x1", epochs=5, max_steps=5, tensorboard=True, save_model=True, validate=True,
-        early_stopping={
-            "monitor": "validation", "patience": 1, "min_delta": 100.0, "restore_best": True,
-        },
-    )  # fmt: skip
-    outcome = measure(request, validated_split, tmp_path / "run.json", 300)
-    assert outcome.status == "ok", outcome.reason
-    result = read_json(tmp_path / "run.json")
+    stopping = STOPPING | {"min_delta": 100.0, "restore_best": True}
+    settings = dict.fromkeys(("tensorboard", "save_model", "validate"), True)
+    settings |= {"epochs": 5, "max_steps": 5, "early_stopping": stopping}
+    result = trained(request_for("single", "1x1", **settings), validated_split, tmp_path)
     assert result["training"]["stopped_early"] and result["training"]["epochs_done"] == 2
     assert_shown_by_tensorboard(tmp_path, result)
     assert_kept_as_evaluated(tmp_path, validated_split, result)
@@ -340,9 +315,7 @@ def test_a_fit_is_measured_like_any_run(
     small_split, request_for, tmp_path, no_tensorflow, workload
 ):
     request = request_for("single", "1x1", workload=workload, save_model=True)
-    outcome = measure(request, small_split, tmp_path / "run" / "run.json", 300)
-    assert outcome.status == "ok", outcome.reason
-    result = read_json(tmp_path / "run" / "run.json")
+    result = trained(request, small_split, tmp_path / "run")
     assert result["training"]["kind"] == "fit"
     assert result["training"]["parameters"] == {"kmer-logreg": 5 * 2081, "majority": 5}[workload]
     assert result["ranks"]["threads"] == {"intra_op": 1, "inter_op": 1}
@@ -390,28 +363,3 @@ def test_what_cannot_be_kept_fails_the_run(small_split, request_for, tmp_path, m
     result = read_json(tmp_path / "run.json")
     assert result["evaluation"] is None and result["epochs"] == []
     assert not list(tmp_path.glob("model.*")) and not (tmp_path / "predictions.npy").exists()
-
-
-# Code that every Python process begins with: a rank keeps its environment.
-GIVEN = """
-import json, os, sys
-if sys.orig_argv[1:3] == ["-m", "escala.training.rank"]:
-    json.dump(dict(os.environ), open({file!r}, "w"))
-"""
-
-
-def test_a_rank_is_given_what_its_record_names_and_nothing_else_that_decides(
-    small_split, request_for, tmp_path, imported, monkeypatch
-):
-    imported(GIVEN.format(file=str(tmp_path / "given.json")))
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "100")
-    monkeypatch.setenv("MY_PASSWORD", "secret")
-    request = request_for("single", "1x1", workload="majority")
-    recorded = trained(request, small_split, tmp_path)["environment"]["variables"]
-    given = read_json(tmp_path / "given.json")
-    assert recorded["TF_ENABLE_ONEDNN_OPTS"] == given["TF_ENABLE_ONEDNN_OPTS"] == "0"
-    assert str(tmp_path / "site") in recorded["PYTHONPATH"].split(os.pathsep)
-    own = {*launch.own_mpi(), "TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS", "ESCALA_PROCESS"}
-    assert set(given) <= set(variables.passed()) | own
-    assert not {"HOROVOD_CYCLE_TIME", "MY_PASSWORD"} & set(given)
