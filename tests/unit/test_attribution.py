@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -61,25 +62,30 @@ def phases() -> pd.DataFrame:
     return found
 
 
+def tabled(folder: Path, change=lambda paths: None) -> dict[str, pd.DataFrame]:
+    """Return the tables of three runs with clocks, after a change of their files."""
+    experiment, runs = clocked(folder)
+    change(runs)
+    return tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
+    )
+
+
 @pytest.fixture
 def two_ranks() -> pd.DataFrame:
     clocks = [clocks_of_rank(rank).assign(rank=rank) for rank in (0, 1)]
     return 1000 * attribution.per_step(pd.concat(clocks), phases())
 
 
-def test_the_faster_rank_waits_for_the_slower(two_ranks):
+def test_the_faster_rank_waits_for_the_slower_which_waits_for_none(two_ranks):
     """Until 73 ms rank 0 waits for b, though a is exchanged meanwhile: that costs nothing."""
-    parts = two_ranks.loc[0].mean()
     expected = {
         "input": 2, "dispatch": 2, "compute": 50, "optimiser": 10, "skew": 20, "transfer": 18,
         "copies": 2, "negotiation": 2, OVERLAP: 5, UNEXPLAINED: 3, WHOLE: 109,
     }  # fmt: skip
-    assert parts.to_dict() == pytest.approx(expected, abs=1e-3)
-
-
-def test_the_slowest_rank_waits_for_none_and_hides_an_exchange(two_ranks):
-    parts = two_ranks.loc[1].mean()
-    assert parts[["compute", "skew", OVERLAP]].tolist() == pytest.approx([70, 0, 5], abs=1e-3)
+    assert two_ranks.loc[0].mean().to_dict() == pytest.approx(expected, abs=1e-3)
+    slower = two_ranks.loc[1].mean()
+    assert slower[["compute", "skew", OVERLAP]].tolist() == pytest.approx([70, 0, 5], abs=1e-3)
 
 
 def test_the_segments_of_a_step_follow_each_other_on_one_axis_for_all_ranks(two_ranks):
@@ -93,12 +99,8 @@ def test_the_segments_of_a_step_follow_each_other_on_one_axis_for_all_ranks(two_
         assert starts[0] == pytest.approx(begins, abs=1e-6)
         assert ends[-1] == pytest.approx(begins + 0.109, abs=1e-6)
         assert (starts[1:] == ends[:-1]).all()
-    assert found[found["rank"] == 0]["part"].tolist()[:4] == [
-        "input",
-        "dispatch",
-        "compute",
-        "skew",
-    ]
+    of_rank_0 = found[found["rank"] == 0]
+    assert of_rank_0["part"].tolist()[:4] == ["input", "dispatch", "compute", "skew"]
     shares = found.assign(seconds=1000 * (found["end_seconds"] - found["start_seconds"]))
     of_rank_0 = shares[shares["rank"] == 0].groupby("part")["seconds"].sum()
     assert of_rank_0["skew"] == pytest.approx(21, abs=1e-3), "it waits a millisecond longer"
@@ -106,24 +108,23 @@ def test_the_segments_of_a_step_follow_each_other_on_one_axis_for_all_ranks(two_
 
 
 def test_ranks_with_clocks_of_their_own_share_no_axis(tmp_path):
-    experiment, runs = clocked(tmp_path)
-    for path in runs:
-        run = read_json(path)
-        write_json(path, run | {"ranks": run["ranks"] | {"one_clock": False}})
-    frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
-    )
-    assert (frames["step"]["kind"] == "unavailable").all() and len(frames["step"]) == 3
-    assert frames["step"]["reason"].str.contains("clocks differ").sum() == 2
+    def of_other_machines(paths: list[Path]) -> None:
+        for path in paths:
+            run = read_json(path)
+            write_json(path, run | {"ranks": run["ranks"] | {"one_clock": False}})
+
+    table = tabled(tmp_path, of_other_machines)["step"]
+    assert (table["kind"] == "unavailable").all() and len(table) == 3
+    assert table["reason"].str.contains("clocks differ").sum() == 2
 
 
-def test_the_table_of_a_step_tells_what_is_estimated(tmp_path):
-    experiment, runs = clocked(tmp_path)
-    frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
-    )
-    table = frames["step"]
-    tables.write({"step": table}, tmp_path)
+@pytest.fixture(scope="module")
+def of_clocks(tmp_path_factory):
+    return tabled(tmp_path_factory.mktemp("clocked"))
+
+
+def test_the_table_of_a_step_tells_what_is_estimated(of_clocks):
+    table = of_clocks["step"]
     known = table.dropna(subset=["part"])
     two = known[known["strategy"] == "horovod-mpi"]
     kinds = two.groupby(["rank", "part"])["kind"].unique().map(list)
@@ -133,34 +134,30 @@ def test_the_table_of_a_step_tells_what_is_estimated(tmp_path):
     assert table[table["part"].isna()]["strategy"].tolist() == ["horovod-gloo"]
 
 
-def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estimated(tmp_path):
-    experiment, runs = clocked(tmp_path)
-    frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
-    )
-    table = frames["attribution"]
-    tables.write(frames, tmp_path)
+def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estimated(
+    of_clocks, tmp_path
+):
+    table = of_clocks["attribution"]
+    tables.write(of_clocks, tmp_path)
     assert tables.read(tmp_path)["attribution"]["part"].equals(table["part"])
     known = table.dropna(subset=["part"]).set_index(["strategy", "rank", "part"])
     assert len(known) == 3 * (len(PARTS) + 3)
-    assert known["kind"]["horovod-mpi", 0, "transfer"] == "measured"
-    assert known["kind"]["horovod-mpi", 1, "transfer"] == "estimated"
-    assert known["kind"]["horovod-mpi", 1, "skew"] == "measured"
+    kinds = known["kind"]["horovod-mpi"]
+    assert kinds[0, "transfer"] == kinds[1, "skew"] == "measured"
+    assert kinds[1, "transfer"] == "estimated"
     assert known["median_seconds"]["single", 0, "transfer"] == 0
     assert known["source"]["single", 0, UNEXPLAINED] == "clocks of the rank"
-    failed = table[table["part"].isna()]
-    assert failed["strategy"].tolist() == ["horovod-gloo"]
-    timed = frames["runs"].query("strategy == 'single'")["step_median_seconds"].median()
+    assert table[table["part"].isna()]["strategy"].tolist() == ["horovod-gloo"]
+    timed = of_clocks["runs"].query("strategy == 'single'")["step_median_seconds"].median()
     assert known["slowdown"]["single", 0, WHOLE] == pytest.approx(0.109 / timed)
 
 
 def test_runs_of_another_session_are_not_compared(tmp_path):
-    experiment, runs = clocked(tmp_path)
-    for path in runs[1:]:
-        write_json(path, read_json(path) | {"session": "20200101T000000Z-1"})
-    frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
-    )
+    def of_other_sessions(paths: list[Path]) -> None:
+        for path in paths[1:]:
+            write_json(path, read_json(path) | {"session": "20200101T000000Z-1"})
+
+    frames = tabled(tmp_path, of_other_sessions)
     slowdown = frames["attribution"].groupby("strategy")["slowdown"]
     assert slowdown.count().to_dict() == {"single": 11, "horovod-mpi": 0, "horovod-gloo": 0}
     text = summary(frames, "demo", "A title")

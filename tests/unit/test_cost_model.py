@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +22,7 @@ from escala.analysis.cost_model.messages import (
 from escala.analysis.cost_model.networks import PRESETS, Network
 from escala.analysis.cost_model.overlap import CYCLE_SECONDS, exposed_seconds
 from escala.analysis.cost_model.predict import TERMS, Setup, interval, predict
-from escala.analysis.cost_model.reading import parse, read
+from escala.analysis.cost_model.reading import parse
 from escala.analysis.cost_model.resample import resampled
 from escala.analysis.cost_model.transfers import Transfer, Transfers, fit, known_network
 from escala.core.errors import InputError
@@ -67,29 +66,26 @@ def content(
 
     def entry(library: str, operation: str, layout: str) -> dict:
         drift = np.exp(random.normal(0, spread, repeats))
-        across = Layout.parse(layout).nodes > 1
-        times = [
-            {
-                "bytes": size,
-                "seconds": list(
-                    true_seconds(library, operation, Layout.parse(layout), size, link) * drift
-                ),
-            }
-            for size in SIZES
-        ]
+        found = Layout.parse(layout)
         return {
             "library": library,
             "operation": operation,
-            "network": "native" if across else "local",
+            "network": "native" if found.nodes > 1 else "local",
             "layout": layout,
-            "times": times,
+            "times": [
+                {
+                    "bytes": size,
+                    "seconds": list(true_seconds(library, operation, found, size, link) * drift),
+                }
+                for size in SIZES
+            ],
         }
 
     def step(rows: int) -> dict:
         mean = FIXED + PER_ROW * rows
         return {"rows": rows, "cores": 1, "seconds": [[each] * steps for each in noisy(mean)]}
 
-    def beside_others(library: str) -> dict:
+    def alongside_others(library: str) -> dict:
         names = {"library": library, "rows": 32, "cores": 1, "processes": 2}
         return names | {"ratios": noisy(BOTH), "library_shares": []}
 
@@ -97,10 +93,7 @@ def content(
         "format": 2,
         "machine": {},
         "cores_per_node": 2,
-        "core": {
-            "bytes_per_second": noisy(8e9),
-            "operations_per_second": noisy(50e9),
-        },
+        "core": {"bytes_per_second": noisy(8e9), "operations_per_second": noisy(50e9)},
         "networks": {
             "native": {"bits_per_second": 8 / link[1], "latency_seconds": link[0]},
             "local": {"bits_per_second": None, "latency_seconds": MEMORY[0]},
@@ -119,7 +112,7 @@ def content(
                     {"name": "output", "shape": [128, 5], "ready": 0.2},
                 ],
                 "steps": [step(rows) for rows in (16, 32, 64)],
-                "contention": [beside_others(library) for library in (MPI, GLOO)],
+                "contention": [alongside_others(library) for library in (MPI, GLOO)],
                 "update_seconds": noisy(UPDATE),
                 "overheads": {
                     "start_seconds": noisy(7.0),
@@ -131,12 +124,16 @@ def content(
     }
 
 
+def times_of(changed: dict) -> list[dict]:
+    """The times of all collectives of a calibration."""
+    return [time for each in changed["collectives"] for time in each["times"]]
+
+
 EXACT = parse(content())
 
 
 # Collectives.
 
-POWERS = st.sampled_from([2, 4, 8, 16, 32, 64])
 BYTES = st.integers(1, 2**28)
 
 
@@ -146,17 +143,9 @@ def cost(algorithm, ranks: int, size: float) -> tuple[float, float]:
     return sum(each.times for each in rounds), sum(each.times * each.sent for each in rounds)
 
 
-@given(POWERS, BYTES)
-def test_costs_are_those_published_for_powers_of_two(p, n):
-    """Thakur, Rabenseifner and Gropp (2005), sections 4 and 6."""
-    log = np.log2(p)
-    assert cost(collectives.recursive_doubling, p, n) == pytest.approx((log, log * n))
-    assert cost(collectives.rabenseifner, p, n) == pytest.approx((2 * log, 2 * (p - 1) / p * n))
-    assert cost(collectives.bruck, p, n) == pytest.approx((log, (p - 1) * n))
-
-
 @given(st.integers(2, 70), BYTES)
-def test_costs_are_those_published_for_any_number_of_ranks(p, n):
+def test_costs_are_those_published(p, n):
+    """Thakur, Rabenseifner and Gropp (2005), sections 4 and 6; the last two for powers of two."""
     halves = 2 * (p - 1)
     assert cost(collectives.ring, p, n) == pytest.approx((halves, halves / p * n))
     assert cost(collectives.gather_ring, p, n) == pytest.approx((p - 1, (p - 1) * n))
@@ -166,6 +155,10 @@ def test_costs_are_those_published_for_any_number_of_ranks(p, n):
     count, sent = cost(collectives.segmented_ring, p, n)
     assert sent == pytest.approx(halves / p * n)
     assert sent / count <= collectives.GLOO_SEGMENT_BYTES and count >= 2 * halves
+    log = int(np.log2(p))
+    halves = 2 * (1 - 1 / 2**log)
+    assert cost(collectives.recursive_doubling, 2**log, n) == pytest.approx((log, log * n))
+    assert cost(collectives.rabenseifner, 2**log, n) == pytest.approx((2 * log, halves * n))
 
 
 @given(st.integers(2, 40), st.sampled_from(["recursive_doubling", "rabenseifner"]))
@@ -235,17 +228,13 @@ def test_the_link_of_a_node_carries_what_its_ranks_send(nodes, processes, operat
 @pytest.mark.parametrize(
     ("operation", "ranks", "size", "name"),
     [
-        (ALLREDUCE, 2, 2 * KIB, "recursive_doubling"),
         (ALLREDUCE, 2, 100 * KIB, "ring"),
-        (ALLREDUCE, 2, 256 * KIB, "rabenseifner"),
         (ALLREDUCE, 4, 8 * KIB - 1, "recursive_doubling"),
         (ALLREDUCE, 15, 8 * KIB, "rabenseifner"),
-        (ALLREDUCE, 32, 128, "rabenseifner"),
         (ALLREDUCE, 64, 256 * KIB - 1, "recursive_doubling"),
         (ALLGATHER, 2, 8 * KIB, "gather_ring"),
         (ALLGATHER, 4, 100 * KIB, "bruck"),
         (ALLGATHER, 4, 256 * KIB, "neighbour_exchange"),
-        (ALLGATHER, 12, 1 * KIB, "bruck"),
     ],
 )
 def test_open_mpi_chooses_by_ranks_and_bytes(operation, ranks, size, name):
@@ -267,10 +256,18 @@ def transfers(layout: str, network: Network | str = "native", library: str = MPI
     return Transfers(of, library, Layout.parse(layout), network)
 
 
+def collective(of, operation: str):
+    """The times of an operation of MPI between two nodes."""
+    key = (MPI, operation, "2x1")
+    return next(
+        each for each in of.collectives if (each.library, each.operation, str(each.layout)) == key
+    )
+
+
 @pytest.mark.parametrize("library", [MPI, GLOO])
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("layout", ["1x2", "2x1", "2x2", "4x1", "1x4", "3x4", "64x1"])
-@pytest.mark.parametrize("size", [6 * KIB, 300 * KIB, 3_000_000])
+@pytest.mark.parametrize("layout", ["1x2", "2x1", "3x4", "64x1"])
+@pytest.mark.parametrize("size", [6 * KIB, 3_000_000])
 def test_times_of_two_ranks_give_those_of_other_layouts(library, operation, layout, size):
     """Exactly, if the machine behaves as the algorithms' closed forms say."""
     found = transfers(layout, library=library).seconds(operation, size)
@@ -281,64 +278,49 @@ def test_times_of_two_ranks_give_those_of_other_layouts(library, operation, layo
 
 def test_pieces_have_parameters_of_their_own():
     """A machine on which Rabenseifner's algorithm costs twice as much for a byte."""
-    of = next(
-        each
-        for each in EXACT.collectives
-        if (each.library, each.operation, str(each.layout)) == (MPI, ALLREDUCE, "2x1")
-    )
-    large = of.sizes >= 256 * KIB
-    times = replace(of, seconds=of.seconds + np.where(large, of.sizes * LINK[1], 0)[:, None])
-    found = fit(times, LINK[0])
-    assert found.at(2**24)[1] == pytest.approx(2 * LINK[1])
+    of = collective(EXACT, ALLREDUCE)
+    longer = np.where(of.sizes >= 256 * KIB, of.sizes * LINK[1], 0)[:, None]
+    found = fit(replace(of, seconds=of.seconds + longer), LINK[0])
+    assert found.at(2**24) == pytest.approx((WAIT, 2 * LINK[1]), rel=1e-6)
     assert found.at(100 * KIB)[1] == pytest.approx(LINK[1])
-    assert found.at(2**24)[0] == pytest.approx(WAIT, rel=1e-6)
 
 
 def test_what_was_measured_at_a_size_is_predicted_there_and_only_for_its_layout():
     """From 1 MiB on, a collective takes twice as long, which two parameters do not follow."""
     changed = content()
-    bends = 2**20
-    for each in changed["collectives"]:
-        for time in each["times"]:
-            factor = 2 if time["bytes"] >= bends else 1
-            time["seconds"] = [factor * seconds for seconds in time["seconds"]]
-            time["computing_seconds"] = [3 * seconds for seconds in time["seconds"]]
-            time["computing_shares"] = [0.75] * len(time["seconds"])
+    for time in times_of(changed):
+        factor = 2 if time["bytes"] >= 2**20 else 1
+        time["seconds"] = [factor * seconds for seconds in time["seconds"]]
+        time["computing_seconds"] = [3 * seconds for seconds in time["seconds"]]
+        time["computing_shares"] = [0.75] * len(time["seconds"])
     bent = parse(changed)
-    for layout, operation in (("1x2", ALLGATHER), ("2x1", ALLGATHER), ("2x1", ALLREDUCE)):
+    for layout, operation in (("1x2", ALLGATHER), ("2x1", ALLREDUCE)):
         found = transfers(layout, of=bent)
         for size in SIZES:
             expected = true_seconds(MPI, operation, Layout.parse(layout), size)
-            expected *= 2 if size >= bends else 1
+            expected *= 2 if size >= 2**20 else 1
             each = found.seconds(operation, size)
-            assert each.seconds == pytest.approx(expected)
-            assert each.computing_seconds == pytest.approx(3 * expected)
-            assert each.core_seconds == pytest.approx(3 / 4 * expected)
+            assert [each.seconds, each.computing_seconds, each.core_seconds] == pytest.approx(
+                [expected, 3 * expected, 3 / 4 * expected]
+            )
         largest, beyond = (found.seconds(operation, size).seconds for size in (SIZES[-1], 2**30))
         assert beyond == pytest.approx(largest * 2**30 / SIZES[-1], rel=0.05)
-    other = transfers("4x1", of=bent).seconds(ALLGATHER, SIZES[0]).seconds
-    of = next(
-        each
-        for each in bent.collectives
-        if (each.library, each.operation, str(each.layout)) == (MPI, ALLGATHER, "2x1")
-    )
     sent = traffic(MPI, ALLGATHER, Layout(4, 1), SIZES[0])
-    overhead, per_byte = fit(of, LINK[0]).at(SIZES[0])
-    assert other == pytest.approx(
+    overhead, per_byte = fit(collective(bent, ALLGATHER), LINK[0]).at(SIZES[0])
+    assert transfers("4x1", of=bent).seconds(ALLGATHER, SIZES[0]).seconds == pytest.approx(
         overhead + LINK[0] * sent.link_messages + per_byte * sent.link_bytes
     )
 
 
 def test_a_larger_size_that_seems_faster_is_noise():
     """Two sizes whose times were exchanged have their mean, weighted as in the fit."""
-    changed = content()
-    for each in changed["collectives"]:
-        for number, time in enumerate(each["times"]):
-            seconds = {0: 3e-3, 1: 2e-3}.get(number, 4e-3 + time["bytes"] * 1e-8)
-            time["seconds"] = [seconds] * len(time["seconds"])
+    changed, seemed = content(), dict(zip(SIZES, (3e-3, 2e-3), strict=False))
+    for time in times_of(changed):
+        seconds = seemed.get(time["bytes"], 4e-3 + time["bytes"] * 1e-8)
+        time["seconds"] = [seconds] * len(time["seconds"])
     found = transfers("2x1", of=parse(changed))
     mean = np.average([3e-3, 2e-3], weights=[3e-3**-2, 2e-3**-2])
-    for size in SIZES[:2]:
+    for size in seemed:
         assert found.seconds(ALLGATHER, size).seconds == pytest.approx(mean)
 
 
@@ -372,25 +354,15 @@ def test_the_rate_of_a_core_limits_a_network_without_times_between_nodes():
 
 
 def test_what_was_not_calibrated_is_named():
-    other = transfers("2x1", PRESETS["10gbit"])
-    other.seconds(ALLREDUCE, 10_000)
-    assert other.extrapolated == [
-        "the latency of native stands for that of 10gbit",
-        "10gbit was not calibrated",
-        "no allreduce was calibrated on a network as fast as 10gbit",
-    ]
-    slower = transfers("2x1", PRESETS["100mbit"])
-    slower.seconds(ALLREDUCE, 10_000)
-    assert slower.extrapolated == [
-        "the latency of native stands for that of 100mbit",
-        "100mbit was not calibrated",
-    ]
-    larger = transfers("3x4")
-    larger.seconds(ALLREDUCE, 10_000)
-    assert larger.extrapolated == [
-        "collectives were calibrated with 2 ranks, not 12",
-        "collectives were calibrated with 2 ranks, not 4",
-    ]
+    for layout, network, named in (
+        ("2x1", PRESETS["10gbit"], ("latency of native", "10gbit was not", "as fast as 10gbit")),
+        ("2x1", PRESETS["100mbit"], ("latency of native", "100mbit was not")),
+        ("3x4", "native", ("with 2 ranks, not 12", "with 2 ranks, not 4")),
+    ):
+        found = transfers(layout, network)
+        found.seconds(ALLREDUCE, 10_000)
+        for note, part in zip(found.extrapolated, named, strict=True):
+            assert part in note
     with pytest.raises(InputError, match="tensorflow"):
         transfers("2x1", library=TENSORFLOW).seconds(ALLREDUCE, 10)
     with pytest.raises(InputError, match=r"1tbit.*infiniband-40gbit"):
@@ -453,34 +425,13 @@ def test_data_that_a_layer_is_computed_from_are_known_at_the_beginning_of_a_step
         assert dense_exchange(changed, 8, 4, exchange) == costs.ALLREDUCE
 
 
-@pytest.mark.parametrize(
-    "changed", [{"factor_rows": 2}, {"item_bytes": 8}, {"item_bytes": 2}], ids=str
-)
-def test_only_single_rows_of_float32_are_exchanged_through_shared_memory(changed):
+def test_only_single_rows_of_float32_are_exchanged_through_shared_memory():
     kernel = calibrations.Gradient("dense", (4000, 128), factor_rows=1)
     exchange = Exchange(dense=costs.SHARED_MEMORY)
     assert dense_exchange(kernel, 8, 4, exchange) == costs.SHARED_MEMORY
-    assert dense_exchange(replace(kernel, **changed), 8, 4, exchange) == costs.ALLREDUCE
+    for changed in ({"factor_rows": 2}, {"item_bytes": 8}):
+        assert dense_exchange(replace(kernel, **changed), 8, 4, exchange) == costs.ALLREDUCE
     assert exchange.between(2) == Exchange() and exchange.between(1) == exchange
-
-
-@given(st.integers(2, 64), st.integers(1, 64), st.sampled_from(costs.EXCHANGES))
-def test_a_rank_receives_the_bytes_that_the_strategies_expect(ranks, rows, wanted):
-    """Through shared memory there are none, and each rank updates its part of the weights."""
-    kernel = calibrations.Gradient("dense", (15_936, 128), factor_rows=1, data_bytes=1000)
-    found = exchanged([kernel], rows, ranks, Exchange(wanted))
-    received = {ALLREDUCE: 2 * (ranks - 1) / ranks, ALLGATHER: ranks - 1}
-    total = sum(received[each.operation] * each.size for each in found.messages)
-    product = costs.Product(15_936, 128, rows * ranks, data_bytes=1000)
-    summed, expected = (
-        costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)
-    )
-    saves = summed - expected > costs.MIN_SAVED_BYTES
-    copies = wanted == costs.SHARED_MEMORY and saves
-    assert total == pytest.approx(0 if copies else expected if saves else summed)
-    copied = 2 * 4 * rows * (15_936 + 128) + expected * ranks / (ranks - 1)
-    assert found.moved_bytes == pytest.approx(copied if copies else 0)
-    assert found.updated == pytest.approx(1 / ranks if copies else 1)
 
 
 # Overlap.
@@ -567,34 +518,20 @@ def test_a_message_waits_for_the_next_look_of_the_loop(listed, computing, of_cor
     assert found == pytest.approx(np.mean(expected), abs=0.02 + cycle / 16)
 
 
-def test_what_is_known_before_computing_ends_is_hidden_but_for_its_work():
-    def transfer(operation: str, size: float) -> Transfer:
-        return Transfer(size, size / 4, size * 5 / 4)
-
-    early, late = [Message("", 2.0, 0.0)], [Message("", 2.0, 1.0)]
-    assert exposed_seconds(10.0, early, transfer) == pytest.approx(0.5)
-    assert exposed_seconds(10.0, early, transfer, spare_core=True) == 0
-    assert exposed_seconds(10.0, late, transfer) == pytest.approx(2.0)
-    assert exposed_seconds(1.0, early, transfer) == pytest.approx(1.25)
-
-
 def test_what_a_call_takes_of_a_core_is_what_delays_computing():
     """With two nodes, the times of the link and of a node's memory are added."""
     changed = content()
-    for each in changed["collectives"]:
-        for time in each["times"]:
-            time["computing_seconds"] = [2 * seconds for seconds in time["seconds"]]
-            time["computing_shares"] = [0.75] * len(time["seconds"])
+    for time in times_of(changed):
+        time["computing_seconds"] = [2 * seconds for seconds in time["seconds"]]
+        time["computing_shares"] = [0.75] * len(time["seconds"])
     for layout in ("1x2", "2x1"):
         found = transfers(layout, of=parse(changed)).seconds(ALLREDUCE, 2**20)
         assert found.core_seconds == pytest.approx(0.25 * found.computing_seconds, rel=0.01)
-    for each in changed["collectives"]:
-        for time in each["times"]:
-            # By chance, a rank computes a little faster than usual.
-            time["computing_shares"] = [1.01] * len(time["seconds"])
+    for time in times_of(changed):
+        # By chance, a rank computes a little faster than usual.
+        time["computing_shares"] = [1.01] * len(time["seconds"])
     found = transfers("1x2", of=parse(changed)).seconds(ALLREDUCE, 2**20)
-    assert 0 < found.core_seconds < 1e-5
-    assert found.core_seconds < found.computing_seconds
+    assert 0 < found.core_seconds < 1e-5 < found.computing_seconds
 
 
 # Predictions.
@@ -619,109 +556,94 @@ def test_the_terms_of_a_step_are_those_of_the_machine():
     assert found.extrapolated == ()
 
 
-@pytest.mark.parametrize("rows", [16, 32, 64])
-def test_one_rank_takes_the_time_that_was_calibrated(rows):
+@pytest.mark.parametrize("rows", [16, 64, 256])
+def test_one_rank_takes_the_time_that_was_calibrated_and_beyond_it_that_of_the_line(rows):
     found = predict(EXACT, replace(PLAN, layout=Layout(1, 1), rows=rows), draws=2)
     assert found.steps == pytest.approx(FIXED + rows * PER_ROW)
     assert not found.terms["exchange"].any() and not found.terms["skew"].any()
+    assert ["outside those calibrated" in each for each in found.extrapolated] == [True] * (
+        rows > 64
+    )
+
+
+def slower(changed: dict, layout: Layout, library: str = MPI, cores: int = 1) -> float:
+    """Return how many times longer ranks of 32 rows compute than one by itself."""
+    plan = replace(PLAN, library=library, layout=layout, rows=32 * layout.ranks, cores=cores)
+    terms = predict(parse(changed), plan, draws=20).terms
+    return 1 + float(np.median(terms["contention"] / (terms["fixed"] + terms["compute"])))
 
 
 def test_processes_on_a_node_are_slower_as_they_were_together():
-    one, two, four = (
-        predict(EXACT, replace(PLAN, layout=Layout(1, ranks), rows=32 * ranks), draws=2)
-        for ranks in (1, 2, 4)
-    )
-    computing = one.terms["fixed"] + one.terms["compute"]
-    assert two.terms["contention"] == pytest.approx((BOTH - 1) * computing)
+    changed = content()
+    assert slower(changed, Layout(1, 2)) == pytest.approx(BOTH)
     # Four ranks on two cores.
-    assert four.terms["contention"] == pytest.approx((2 * BOTH - 1) * computing)
+    assert slower(changed, Layout(1, 4)) == pytest.approx(2 * BOTH)
+    four = predict(EXACT, replace(PLAN, layout=Layout(1, 4), rows=128), draws=2)
     assert "more ranks than cores" in four.extrapolated
 
 
-def test_threads_of_the_library_take_a_share_of_the_cores_of_each_rank():
+def test_threads_of_the_library_take_a_fraction_of_the_cores_of_each_rank():
     changed = content()
-    [of_mpi, _] = changed["works"]["cnn"]["contention"]
+    [of_mpi, of_gloo] = changed["works"]["cnn"]["contention"]
     of_mpi["library_shares"] = [0.2, 0.2, 0.2]
-
-    def slower(layout: Layout, library: str = MPI) -> float:
-        plan = replace(PLAN, library=library, layout=layout, rows=32 * layout.ranks)
-        terms = predict(parse(changed), plan, draws=2).terms
-        return 1 + terms["contention"][0] / (terms["fixed"] + terms["compute"])[0]
-
-    assert slower(Layout(1, 1)) == 1
-    assert slower(Layout(2, 1)) == pytest.approx(1 / 0.8)
-    assert slower(Layout(1, 2)) == pytest.approx(BOTH / 0.8)
-    assert slower(Layout(1, 2), GLOO) == pytest.approx(BOTH)
+    assert slower(changed, Layout(1, 1)) == 1
+    assert slower(changed, Layout(2, 1)) == pytest.approx(1 / 0.8)
+    assert slower(changed, Layout(1, 2)) == pytest.approx(BOTH / 0.8)
+    assert slower(changed, Layout(1, 2), GLOO) == pytest.approx(BOTH)
+    # Threads that take more than a core leave a step some of it.
+    of_gloo["library_shares"] = [1.5, 1.5]
+    assert slower(changed, Layout(1, 2), GLOO) == pytest.approx(BOTH / (1 - 0.9))
 
 
 def test_ranks_on_nodes_of_their_own_are_slower_as_they_were_measured():
     """Nodes of the lab share a machine."""
     changed = content()
-    [of_mpi, of_gloo] = changed["works"]["cnn"]["contention"]
-    between = of_mpi | {"processes": 1, "ratios": [1.2] * 3}
-    changed["works"]["cnn"]["contention"] = [of_mpi, between, of_gloo]
-
-    def slower(layout: Layout, library: str = MPI, cores: int = 1) -> float:
-        plan = replace(PLAN, library=library, layout=layout, rows=32 * layout.ranks, cores=cores)
-        terms = predict(parse(changed), plan, draws=2).terms
-        return 1 + terms["contention"][0] / (terms["fixed"] + terms["compute"])[0]
-
-    assert slower(Layout(1, 1)) == 1
-    assert slower(Layout(1, 2)) == slower(Layout(2, 2)) == pytest.approx(BOTH)
-    assert slower(Layout(2, 1)) == slower(Layout(4, 1)) == pytest.approx(1.2)
+    work = changed["works"]["cnn"]
+    [of_mpi, of_gloo] = work["contention"]
+    work["contention"] = [of_mpi, of_mpi | {"processes": 1, "ratios": [1.2] * 3}, of_gloo]
+    for layout, factor in (("1x1", 1), ("1x2", BOTH), ("2x2", BOTH), ("2x1", 1.2), ("4x1", 1.2)):
+        assert slower(changed, Layout.parse(layout)) == pytest.approx(factor)
     # Runs of this library were on one node only.
-    assert slower(Layout(2, 1), GLOO) == 1
+    assert slower(changed, Layout(2, 1), GLOO) == 1
     # Two processes share the cores of a node that has cores for one of them only.
-    for each in changed["works"]["cnn"]["steps"]:
+    for each in (*work["steps"], *work["contention"]):
         each["cores"] = 2
-    for each in changed["works"]["cnn"]["contention"]:
-        each["cores"] = 2
-    assert slower(Layout(1, 2), cores=2) == pytest.approx(2)
-    assert slower(Layout(2, 2), cores=2) == pytest.approx(2 * 1.2)
+    assert slower(changed, Layout(1, 2), cores=2) == pytest.approx(2)
+    assert slower(changed, Layout(2, 2), cores=2) == pytest.approx(2 * 1.2)
 
 
 def test_contention_is_that_of_the_library_and_the_median_of_its_rounds():
-    changed = content()
+    changed, layout = content(), Layout(1, 2)
     work = changed["works"]["cnn"]
     [of_mpi, of_gloo] = work["contention"]
     # A round that something disturbed.
     of_mpi["ratios"] = [BOTH] * 20 + [3.0]
     of_gloo["ratios"] = [2.0] * 2
 
-    def slower(library: str) -> tuple[float, tuple[str, ...]]:
-        found = predict(
-            parse(changed), replace(PLAN, library=library, layout=Layout(1, 2)), draws=20
-        )
-        terms = {name: float(np.median(each)) for name, each in found.terms.items()}
-        return 1 + terms["contention"] / (terms["fixed"] + terms["compute"]), found.extrapolated
+    def notes(library: str) -> tuple[str, ...]:
+        return predict(
+            parse(changed), replace(PLAN, library=library, layout=layout), draws=2
+        ).extrapolated
 
-    assert slower(MPI) == (pytest.approx(BOTH), ())
-    assert slower(GLOO) == (pytest.approx(2.0), ())
-    # Threads of a library that take more than a core leave a step some of it.
-    of_gloo["library_shares"] = [1.5, 1.5]
-    assert slower(GLOO) == (pytest.approx(2.0 / (1 - 0.9)), ())
+    assert slower(changed, layout) == pytest.approx(BOTH) and not notes(MPI)
+    assert slower(changed, layout, GLOO) == pytest.approx(2.0) and not notes(GLOO)
     work["contention"] = [of_mpi]
-    ratio, notes = slower(GLOO)
-    assert ratio == pytest.approx(BOTH) and notes == ("contention was not calibrated with gloo",)
+    assert slower(changed, layout, GLOO) == pytest.approx(BOTH)
+    assert "contention was not calibrated with gloo" in notes(GLOO)
     work["contention"] = []
-    assert slower(MPI) == (1.0, ("2 processes at a time on a node were not calibrated",))
+    assert slower(changed, layout) == 1.0
+    assert "2 processes at a time on a node were not calibrated" in notes(MPI)
 
 
-def _with_exchange(seconds: dict[str, float], library: str = MPI, **changes):
+def _with_exchange(lost: dict[str, float], changed: dict | None = None, **names):
     """A calibration that measured how much longer steps are that exchange, by network."""
-    changed = content()
+    changed = changed or content()
     changed["works"]["cnn"]["exchanges"] = [
-        {
-            "library": library,
-            "network": network,
-            "layout": "1x2" if network == "local" else "2x1",
-            "rows": 32,
-            "cores": 1,
-            # A round that something disturbed.
-            "seconds": [*[each] * 20, 9.0],
-        }
-        | changes
-        for network, each in seconds.items()
+        {"library": MPI, "network": network, "layout": "1x2" if network == "local" else "2x1"}
+        # A round that something disturbed.
+        | {"rows": 32, "cores": 1, "seconds": [*[each] * 20, 9.0]}
+        | names
+        for network, each in lost.items()
     ]
     return parse(changed)
 
@@ -730,52 +652,48 @@ def _exchange(calibration, plan) -> float:
     return float(np.median(predict(calibration, plan, draws=20).terms["exchange"]))
 
 
-@pytest.mark.parametrize("layout", [Layout(1, 2), Layout(2, 1), Layout(2, 2)])
-@pytest.mark.parametrize("fp16", [False, True])
-def test_what_a_step_lost_beyond_the_explained_exchange_is_added(layout, fp16):
-    """A longer exchange loses as much as the nearest that was measured, a shorter one a share."""
+@pytest.mark.parametrize(
+    ("layout", "exchange", "more"),
+    [
+        (Layout(1, 2), Exchange(), 0.7e-3),
+        (Layout(2, 1), Exchange(fp16=True), 0.7e-3),
+        (Layout(2, 2), Exchange(), 0.7e-3),
+        (Layout(2, 1), Exchange(dense=costs.FACTORS), -0.5e-3),
+    ],
+)
+def test_what_a_step_lost_unlike_the_explained_exchange_is_added(layout, exchange, more):
+    """A longer exchange loses as much as the nearest that was measured, a shorter one a part."""
     nearest = Layout(1, 2) if layout.nodes == 1 else Layout(2, 1)
     explained = _exchange(EXACT, replace(PLAN, layout=nearest))
-    names = {1: ("local", "native"), 2: ("native", "local")}[layout.nodes]
-    calibration = _with_exchange({names[0]: explained + 0.7e-3, names[1]: 1e6})
-    plan = replace(PLAN, layout=layout, rows=32 * layout.ranks, exchange=Exchange(fp16=fp16))
-    exchange = _exchange(EXACT, plan)
-    expected = exchange + 0.7e-3 * min(1, exchange / explained)
+    used, unused = ("local", "native") if layout.nodes == 1 else ("native", "local")
+    calibration = _with_exchange({used: explained + more, unused: 1e6})
+    plan = replace(PLAN, layout=layout, rows=32 * layout.ranks, exchange=exchange)
+    modelled = _exchange(EXACT, plan)
+    expected = modelled + more * min(1, modelled / explained)
     assert _exchange(calibration, plan) == pytest.approx(expected)
 
 
-def test_a_step_that_lost_less_than_explained_shortens_exchanges_in_proportion():
-    explained = _exchange(EXACT, PLAN)
-    calibration = _with_exchange({"native": 0.8 * explained})
-    for exchange in (Exchange(), Exchange(fp16=True), Exchange(dense=costs.FACTORS)):
-        plan = replace(PLAN, exchange=exchange)
-        assert _exchange(calibration, plan) == pytest.approx(0.8 * _exchange(EXACT, plan))
+def test_a_measured_exchange_counts_for_its_library_and_cores_and_is_not_below_nothing():
     assert _exchange(_with_exchange({"native": -1.0}), PLAN) == 0
+    for names in ({"library": GLOO}, {"cores": 2}):
+        found = _exchange(_with_exchange({"native": 1.0}, **names), PLAN)
+        assert found == _exchange(EXACT, PLAN)
+    assert _exchange(_with_exchange({"native": 1.0}), replace(PLAN, layout=Layout(1, 1))) == 0
 
 
 @pytest.mark.parametrize(
-    ("measured", "layout", "phrase"),
+    ("measured", "layout", "named"),
     [
-        ("native", Layout(4, 1), None),
-        ("local", Layout(1, 2), None),
-        ("local", Layout(2, 1), "between nodes over native: that on one node stands for it"),
-        ("native", Layout(1, 2), "on one node: that between nodes over native stands for it"),
+        ("native", Layout(4, 1), []),
+        ("local", Layout(2, 1), ["between nodes over native: that on one node stands for it"]),
+        ("native", Layout(1, 2), ["on one node: that between nodes over native stands for it"]),
     ],
 )
-def test_steps_with_exchange_of_another_kind_of_layout_are_named(measured, layout, phrase):
+def test_steps_with_exchange_of_another_kind_of_layout_are_named(measured, layout, named):
     plan = replace(PLAN, layout=layout, rows=32 * layout.ranks)
     notes = predict(_with_exchange({measured: 1.0}), plan, draws=2).extrapolated
     found = [each for each in notes if "loses by its exchange" in each]
-    assert [phrase in each for each in found] == ([] if phrase is None else [True])
-
-
-def test_a_measured_exchange_counts_for_its_library_and_cores():
-    measured = {"native": 1.0}
-    unchanged = _exchange(EXACT, PLAN)
-    assert _exchange(_with_exchange(measured, library=GLOO), PLAN) == unchanged
-    assert _exchange(_with_exchange(measured, cores=2), PLAN) == unchanged
-    one = replace(PLAN, layout=Layout(1, 1))
-    assert _exchange(_with_exchange(measured), one) == 0
+    assert all(phrase in each for phrase, each in zip(named, found, strict=True))
 
 
 def test_the_step_that_was_measured_is_predicted_as_it_was_however_much_calls_differ():
@@ -783,8 +701,8 @@ def test_the_step_that_was_measured_is_predicted_as_it_was_however_much_calls_di
     changed = _with_repeats([1.0] * 5, content(spread=1.0))
     for name in ("steps", "contention"):
         changed["works"]["cnn"][name] = content()["works"]["cnn"][name]
-    _measured(changed, 0.04)
-    found = predict(parse(changed), PLAN, draws=50).terms
+    calibration = _with_exchange({"native": 0.04}, changed, seconds=[0.04] * 5)
+    found = predict(calibration, PLAN, draws=50).terms
     assert found["exchange"] + found["skew"] == pytest.approx(0.04)
 
 
@@ -792,32 +710,24 @@ def test_a_predicted_run_differs_from_the_measured_one_as_repeats_of_many_calls_
     """The measured exchange is explained without what the other run adds, so only this is left."""
     repeats = [0.8, 1.0, 1.1, 0.9, 1.2]
 
-    def exchanges(repeats, seconds: float | None = None) -> np.ndarray:
-        changed = _with_repeats(repeats, content())
-        if seconds:
-            _measured(changed, seconds)
-        found = predict(parse(changed), PLAN, draws=100).terms["exchange"]
-        return np.unique(np.round(found, 8))
+    def exchanges(repeats, **measured: float) -> np.ndarray:
+        calibration = _with_exchange(
+            measured, _with_repeats(repeats, content()), seconds=[*measured.values()] * 5
+        )
+        return np.unique(np.round(predict(calibration, PLAN, draws=100).terms["exchange"], 8))
 
     [explained] = exchanges([1.0] * 5)
     different = exchanges(repeats)
     assert len(different) == len(repeats)
     expected = different + (0.04 - explained) * np.minimum(1, different / explained)
-    assert exchanges(repeats, 0.04) == pytest.approx(expected, abs=1e-7)
+    assert exchanges(repeats, native=0.04) == pytest.approx(expected, abs=1e-7)
 
 
 def _with_repeats(repeats: list[float], changed: dict) -> dict:
     """A calibration in which repeats of many calls differ by factors."""
-    for each in changed["collectives"]:
-        for time in each["times"]:
-            time["computing_seconds"] = list(np.mean(time["seconds"]) * np.array(repeats))
+    for time in times_of(changed):
+        time["computing_seconds"] = list(np.mean(time["seconds"]) * np.array(repeats))
     return changed
-
-
-def _measured(content: dict, seconds: float) -> None:
-    """Add steps of `PLAN` that are so much longer with an exchange."""
-    names = {"library": MPI, "network": "native", "layout": "2x1", "rows": 32, "cores": 1}
-    content["works"]["cnn"]["exchanges"] = [names | {"seconds": [seconds] * 5}]
 
 
 def test_operations_of_one_library_differ_together_by_what_all_calls_of_a_repeat_have_in_common():
@@ -829,30 +739,26 @@ def test_operations_of_one_library_differ_together_by_what_all_calls_of_a_repeat
             if each["operation"] == ALLGATHER:
                 time["computing_seconds"][2] *= 2
     calibration, random = parse(changed), np.random.default_rng(0)
-    of_repeat = np.array([0, 0, np.log(2) / 2])
-    expected = (of_repeat - of_repeat.mean()) * resample._widening(3)
     found = set()
     for _ in range(30):
-        drawn = resampled(calibration, random).collectives
-        by_kind = {}
-        for each in drawn:
-            by_kind.setdefault(each.measured_with, set()).add(each.deviation)
-        for [deviation] in by_kind.values():
-            found.add(deviation)
-    found, expected = (np.unique(np.round(each, 9)) for each in (list(found), np.exp(expected)))
-    assert found == pytest.approx(expected)
+        drawn: dict[tuple, set] = {}
+        for each in resampled(calibration, random).collectives:
+            drawn.setdefault(each.measured_with, set()).add(round(np.log(each.deviation), 9))
+        found |= {deviation for [deviation] in drawn.values()}
+    usual, third = sorted(found)
+    assert third == pytest.approx(-2 * usual) and third > np.log(2) / 3
 
 
 def test_calls_count_by_their_arithmetic_mean():
     """One call of ten takes a hundred times as long as the others; a run makes many of both."""
     changed = content()
-    [time, *_] = changed["collectives"][0]["times"]
-    for each in changed["collectives"][0]["times"]:
+    times = changed["collectives"][0]["times"]
+    for each in times:
         each["seconds"] = [each["seconds"][0]] * 90 + [100 * each["seconds"][0]] * 10
     calibration, random = parse(changed), np.random.default_rng(0)
     drawn = [resampled(calibration, random).collectives[0].seconds[0].mean() for _ in range(400)]
-    assert np.mean(drawn) == pytest.approx(np.mean(time["seconds"]), rel=0.05)
-    assert np.median(drawn) == pytest.approx(np.mean(time["seconds"]), rel=0.05)
+    for mean in (np.mean, np.median):
+        assert mean(drawn) == pytest.approx(np.mean(times[0]["seconds"]), rel=0.05)
 
 
 def test_factors_make_the_update_longer_by_the_products_of_other_ranks():
@@ -924,11 +830,14 @@ def test_skew_is_the_mean_of_the_slowest_of_all_ranks():
     assert found.terms["skew"] / computing == pytest.approx(slowest - 1, rel=0.02)
 
 
-def test_an_update_that_was_not_measured_is_a_part_of_computing():
-    works = {"cnn": replace(EXACT.works["cnn"], update=None)}
-    found = predict(replace(EXACT, works=works), replace(PLAN, layout=Layout(1, 1)), draws=1)
+def test_parts_that_were_not_measured_are_a_part_of_computing_or_refused():
+    one = replace(PLAN, layout=Layout(1, 1))
+    work = replace(EXACT.works["cnn"], update=None, overheads=None)
+    found = predict(replace(EXACT, works={"cnn": work}), one, draws=1)
     assert found.terms["update"] == 0
     assert found.steps == pytest.approx(FIXED + 64 * PER_ROW)
+    with pytest.raises(InputError, match="overheads"):
+        found.run(1.0, 300)
 
 
 @settings(deadline=None, max_examples=20)
@@ -951,47 +860,33 @@ def test_a_step_is_never_longer_on_a_faster_network(rates, layout, dense):
 
 
 def test_the_seconds_of_a_whole_run():
+    """Start, steps, evaluation of rows divided among two ranks, and end."""
     found = predict(EXACT, PLAN, draws=3)
-    seconds = 2 * 16 * found.steps
-    run = 7.0 + seconds + 300 / 2 * 1e-4 + 0.5
-    assert found.run(seconds, 300) == pytest.approx(run)
-    works = {"cnn": replace(EXACT.works["cnn"], overheads=None)}
-    with pytest.raises(InputError, match="overheads"):
-        predict(replace(EXACT, works=works), PLAN, draws=1).run(seconds, 300)
+    assert found.run(32 * found.steps, 300) == pytest.approx(
+        7.0 + 32 * found.steps + 300 / 2 * 1e-4 + 0.5
+    )
 
 
 def test_several_ranks_start_later_by_what_was_calibrated():
-    def start(library: str, network: str, layout: str, seconds: list[float]) -> dict:
-        return {"library": library, "network": network, "layout": layout, "seconds": seconds}
-
-    listed = [start(MPI, "local", "1x2", [2.0]), start(MPI, "native", "2x1", [5.0, 5.0])]
-    known = parse(content() | {"starts": listed})
-
-    def later(layout: Layout, **changes) -> tuple[float, str]:
-        found = predict(known, replace(PLAN, layout=layout, **changes), draws=2)
-        assert found.extrapolated_start == () or len(found.extrapolated_start) == 1
-        return found.overheads["start"][0] - 7.0, "".join(found.extrapolated_start)
-
-    assert later(Layout(1, 1)) == (pytest.approx(0.0, abs=1e-9), "")
-    assert later(Layout(1, 2)) == (pytest.approx(2.0), "")
-    assert later(Layout(2, 1)) == (pytest.approx(5.0), "")
-    seconds, note = later(Layout(2, 4))
-    assert seconds == pytest.approx(5.0) and "start of 2x4 was not calibrated" in note
-    seconds, note = later(Layout(2, 1), network="1gbit")
-    assert (
-        seconds == pytest.approx(5.0) and "over 1gbit was not calibrated: that over native" in note
-    )
-    seconds, note = later(Layout(1, 2), library=GLOO)
-    assert (
-        seconds == pytest.approx(0, abs=1e-9)
-        and "start of several ranks was not calibrated" in note
-    )
-    on_one_node = replace(known, starts=known.starts[:1])
-    found = predict(on_one_node, PLAN, draws=1)
-    assert found.overheads["start"] == pytest.approx(9.0)
-    assert "that of 1x2 stands for it" in found.extrapolated_start[0]
-    # The steps do not depend on it.
-    assert found.extrapolated == ()
+    names = ("library", "network", "layout", "seconds")
+    listed = [(MPI, "local", "1x2", [2.0]), (MPI, "native", "2x1", [5.0, 5.0])]
+    starts = [dict(zip(names, each, strict=True)) for each in listed]
+    for known, layout, changes, later, named in (
+        (starts, (1, 1), {}, 0.0, None),
+        (starts, (1, 2), {}, 2.0, None),
+        (starts, (2, 1), {}, 5.0, None),
+        (starts, (2, 4), {}, 5.0, "start of 2x4 was not calibrated"),
+        (starts, (2, 1), {"network": "1gbit"}, 5.0, "over 1gbit was not calibrated: that over nat"),
+        (starts, (1, 2), {"library": GLOO}, 0.0, "start of several ranks was not calibrated"),
+        (starts[:1], (2, 1), {}, 2.0, "that of 1x2 stands for it"),
+    ):
+        plan = replace(PLAN, layout=Layout(*layout), **changes)
+        found = predict(parse(content() | {"starts": known}), plan, draws=2)
+        assert found.overheads["start"] == pytest.approx(7.0 + later)
+        assert len(found.extrapolated_start) == (named is not None)
+        assert (named or "") in "".join(found.extrapolated_start)
+        # The steps do not depend on it.
+        assert not any("start" in each for each in found.extrapolated)
 
 
 @pytest.mark.parametrize(
@@ -1007,28 +902,21 @@ def test_a_plan_that_was_not_calibrated_is_refused(change, phrase):
         predict(EXACT, replace(PLAN, **change), draws=1)
 
 
-def test_rows_outside_the_calibrated_ones_continue_the_line_and_are_named():
-    found = predict(EXACT, replace(PLAN, layout=Layout(1, 1), rows=256), draws=1)
-    assert found.steps == pytest.approx(FIXED + 256 * PER_ROW)
-    assert found.extrapolated == ("256 rows of a rank are outside those calibrated",)
-
-
 # Intervals.
 
 
-def covered(calibrated: int, draws: int, spread: float = 0.05) -> float:
-    """Return how often a step of another run lies in the interval of its prediction.
+def test_intervals_cover_another_run_of_the_machine_as_often_as_stated():
+    """And are about as wide as the spread of such runs makes them.
 
-    The intervals are about as wide as the spread of such runs makes them.
-
-    Each calibration has five repeats of a machine that drifts from repeat to repeat.
+    Each calibration has five repeats of a machine that drifts from repeat to repeat. With 400 of
+    them and 200 draws of each, the intervals of level 0.9 covered 0.92.
     """
-    random = np.random.default_rng(1)
+    random, calibrated, spread = np.random.default_rng(1), 30, 0.05
     exact = predict(EXACT, PLAN, draws=1)
     exchange = exact.terms["exchange"][0]
     hits, widths = 0, []
     for seed in range(calibrated):
-        found = predict(parse(content(spread, seed=seed, steps=1)), PLAN, draws=draws, seed=seed)
+        found = predict(parse(content(spread, seed=seed, steps=1)), PLAN, draws=50, seed=seed)
         drift = np.exp(random.normal(0, spread, 2))
         truth = (exact.steps[0] - exchange) * drift[0] + exchange * drift[1]
         _, low, high = interval(found.steps)
@@ -1036,12 +924,7 @@ def covered(calibrated: int, draws: int, spread: float = 0.05) -> float:
         hits += low <= truth <= high
     # A step that is known exactly would have 2 · 1.645 deviations of a run, or 2.3 of two halves.
     assert 2 * spread < np.median(widths) < 5 * spread
-    return hits / calibrated
-
-
-def test_intervals_cover_another_run_of_the_machine_as_often_as_stated():
-    """With 400 calibrations of 200 draws each, the intervals of level 0.9 covered 0.92."""
-    assert covered(30, 50) >= 0.8
+    assert hits / calibrated >= 0.8
 
 
 def test_a_predicted_run_may_be_made_in_any_minutes_of_the_calibration():
@@ -1075,51 +958,26 @@ def test_few_repeats_are_widened_to_the_interval_of_student():
 # The file.
 
 
-def test_a_calibration_is_read_from_its_file(tmp_path):
-    path = tmp_path / "calibration.json"
-    path.write_text(json.dumps(content()))
-    assert predict(read(path), PLAN, draws=2).steps == pytest.approx(
-        predict(EXACT, PLAN, draws=2).steps
-    )
+def _unequal(content: dict) -> None:
+    content["collectives"][0]["times"][0]["seconds"].append(1.0)
 
 
-def _without(key: str) -> dict:
-    return {name: value for name, value in content().items() if name != key}
-
-
-def _unequal() -> dict:
-    changed = content()
-    changed["collectives"][0]["times"][0]["seconds"].append(1.0)
-    return changed
-
-
-def _repeated() -> dict:
-    changed = content()
-    steps = changed["works"]["cnn"]["steps"]
-    steps.append(steps[0])
-    return changed
-
-
-def _of_network(name: str) -> dict:
-    changed = content()
-    changed["collectives"][1]["network"] = name
-    return changed
+def _repeated(content: dict) -> None:
+    content["works"]["cnn"]["steps"] *= 2
 
 
 @pytest.mark.parametrize(
-    ("changed", "phrase"),
+    ("change", "phrase"),
     [
-        (_of_network("elsewhere"), "is not the network of 2x1"),
-        (_of_network("local"), "is not the network of 2x1"),
-        (_repeated(), "cnn has two entries of 16 rows"),
-        (content() | {"format": 1}, "format: 2 was expected.*calibrate again"),
-        (_without("core"), "'core' is a required property"),
-        (content() | {"works": {"cnn": {}}}, "works.cnn"),
-        (content() | {"cores_per_node": 0}, "cores_per_node"),
-        (_unequal(), "unequal numbers of repeats"),
-        ([], "top level"),
+        (lambda of: of["collectives"][1].update(network="local"), "is not the network of 2x1"),
+        (_repeated, "cnn has two entries of 16 rows"),
+        (lambda of: of.update(format=1), "format: 2 was expected.*calibrate again"),
+        (lambda of: of.update(works={"cnn": {}}), "works.cnn"),
+        (_unequal, "unequal numbers of repeats"),
     ],
 )
-def test_a_file_of_another_form_is_refused(changed, phrase):
+def test_a_file_of_another_form_is_refused(change, phrase):
+    changed = content()
+    change(changed)
     with pytest.raises(InputError, match=phrase):
         parse(changed)

@@ -24,9 +24,8 @@ def test_parameters_of_the_universal_law_are_recovered(contention, coherency, ti
 
 def test_a_law_never_promises_more_than_as_many_times_the_speed():
     """A speed-up above n is fitted by nothing undivided, not by less than nothing."""
-    found = laws.fitted((2, 4), [[0.45, 0.2], [0.46, 0.22], [0.44, 0.21]])
-    assert found.speedup(8).estimate <= 8
-    assert found.speedup(8).high <= 8
+    found = laws.fitted((2, 4), [[0.45, 0.2], [0.46, 0.22], [0.44, 0.21]]).speedup(8)
+    assert found.estimate <= found.high <= 8
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():

@@ -92,8 +92,7 @@ def test_wider_vectors_give_the_same_values():
         found(codes, tables, upstream, 5, 3, 2, 2, instructions=name) for name in INSTRUCTIONS
     ]
     for other in others:
-        np.testing.assert_array_equal(first[0], other[0])
-        np.testing.assert_array_equal(first[1], other[1])
+        np.testing.assert_equal(first, other)
 
 
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)

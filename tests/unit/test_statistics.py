@@ -41,7 +41,7 @@ def test_samples_that_are_combined_are_resampled_each_by_itself():
     assert combined_interval([[3.0, 5.0], []], np.prod) == (None, None, None)
 
 
-@pytest.mark.parametrize("matches", [6, 9, 15])
+@pytest.mark.parametrize("matches", [6, 15])
 def test_the_interval_covers_the_median_as_often_as_stated(matches):
     random, covered = np.random.default_rng(2), 0
     for _ in range(500):
@@ -53,7 +53,6 @@ def test_the_interval_covers_the_median_as_often_as_stated(matches):
 @pytest.mark.parametrize(
     ("least", "most", "found"),
     [
-        ([1.0, 2, 3], [1.0, 2, np.inf], (2, 1, None)),
         ([0.0, 2, 3], [1.0, 2, 3], (2, None, 3)),
         ([1.0, 2, 3], [1.0, np.inf, np.inf], (None, 1, None)),
         ([0.0, 0, 3], [1.0, np.inf, 3], (None, None, None)),
@@ -63,14 +62,11 @@ def test_ratios_known_between_bounds_leave_open_what_bounds_do(least, most, foun
     assert median_interval(least, most) == found
 
 
-#: A default run on a machine that was not idle: one of seven matches is disturbed.
-DISTURBED = [0.62, 0.63, 0.63, 0.65, 0.72, 0.75, 1.06]
-
-
 def test_one_disturbed_match_of_seven_leaves_a_verdict():
     """By hand: of the 28 means, the third largest is that of 0.72 and 1.06."""
-    assert median_interval(DISTURBED) == (0.65, 0.62, 1.06)
-    estimate, low, high = ratio_interval(DISTURBED)
+    disturbed = [0.62, 0.63, 0.63, 0.65, 0.72, 0.75, 1.06]
+    assert median_interval(disturbed) == (0.65, 0.62, 1.06)
+    estimate, low, high = ratio_interval(disturbed)
     assert (low, high) == pytest.approx(((0.62 * 0.63) ** 0.5, (0.72 * 1.06) ** 0.5))
     assert high < 0.9 and 0.65 < estimate < 0.7
 
@@ -81,10 +77,9 @@ def test_the_interval_of_six_is_their_range_and_of_few_no_interval():
     assert ratio_interval([2.0, 8.0]) == pytest.approx((4.0, 2.0, 8.0))
     assert ratio_interval([3.0]) == (pytest.approx(3.0), None, None)
     assert ratio_interval([]) == (None, None, None)
-    assert ratio_interval([2.0] * 7) == pytest.approx((2.0, 2.0, 2.0))
 
 
-@pytest.mark.parametrize(("number", "level"), [*product((7, 9, 15), (0.95, 0.975))])
+@pytest.mark.parametrize(("number", "level"), [*product((7, 15), (0.95, 0.975))])
 def test_the_interval_holds_what_wilcoxons_exact_test_does_not_reject(number, level):
     """SciPy's test on both sides of each end, at values without ties."""
     values = np.random.default_rng(number).normal(0.1, 1, number)
@@ -119,20 +114,18 @@ def test_bounds_of_ratios_are_judged_by_order():
 
 def test_the_matches_that_a_level_needs_are_those_whose_range_reaches_it():
     """The range of n covers with 1 - 2 / 2**n."""
-    for compared in range(1, 41):
+    for compared in (1, 2, 3, 40):
         needed = matches_needed(1 - 0.05 / compared)
         assert 2 / 2**needed <= 0.05 / compared < 2 / 2 ** (needed - 1)
 
 
-def test_sessions_are_the_unit_of_an_interval_over_sessions():
-    """Student's by hand: t of 2 degrees of freedom is 4.3027; at the level 99 % it is 9.9248."""
-    ratios = np.exp([-0.4, -0.5, -0.6])
-    half = 0.1 / np.sqrt(3)
-    assert sessions_interval(ratios) == pytest.approx(
-        np.exp([-0.5, -0.5 - 4.30265 * half, -0.5 + 4.30265 * half])
+@pytest.mark.parametrize(("level", "quantile"), [(0.95, 4.30265), (0.99, 9.92484)])
+def test_sessions_are_the_unit_of_an_interval_over_sessions(level, quantile):
+    """Student's by hand, with 2 degrees of freedom."""
+    ratios, half = np.exp([-0.4, -0.5, -0.6]), quantile * 0.1 / np.sqrt(3)
+    assert np.log(sessions_interval(ratios, level)) == pytest.approx(
+        [-0.5, -0.5 - half, -0.5 + half], rel=1e-4
     )
-    high = np.log(sessions_interval(ratios, 0.99).high)
-    assert high == pytest.approx(-0.5 + 9.92484 * half, rel=1e-4)
     assert sessions_interval(ratios[:2]) == (pytest.approx(np.exp(-0.45)), None, None)
 
 
@@ -198,13 +191,12 @@ def test_rows_of_a_genome_are_no_evidence_of_their_own():
 
 
 def test_rates_that_one_of_two_lacks_have_no_difference():
-    labels, before = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])
-    after = np.zeros(4, int)
-    _, lost, untested = rate_differences(labels, before, after, np.arange(4), 3)
-    assert lost.precision == (None, None, None)
-    assert lost.recall.estimate == -1
-    assert untested == ((None, None, None), (None, None, None))
-    for precision, recall in rate_differences(labels, before, before, np.arange(4), 2):
-        assert precision == recall == (0, 0, 0)
-    alone, *_ = rate_differences(labels, before, after, np.zeros(4, int), 3)
+    labels, after, each = np.array([0, 0, 1, 1]), np.zeros(4, int), np.arange(4)
+    _, lost, untested = rate_differences(labels, labels, after, each, 3)
+    unknown = (None, None, None)
+    assert (lost.precision, lost.recall.estimate) == (unknown, -1)
+    assert untested == (unknown, unknown)
+    for rates in rate_differences(labels, labels, labels, each, 2):
+        assert rates == ((0, 0, 0), (0, 0, 0))
+    alone, *_ = rate_differences(labels, labels, after, np.zeros(4, int), 3)
     assert alone.precision == (-0.5, None, None)
