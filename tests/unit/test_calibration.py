@@ -28,7 +28,7 @@ from escala.experiment import Experiment, load
 from escala.experiment import program_calibration as programs
 from escala.experiment.calibration import Calibration
 from escala.experiment.planned import first_repeats, planned, predictable, unsupported
-from escala.experiment.works import calibrated_rows, shared_settings, variant_name
+from escala.experiment.works import calibrated_rows, variant_name
 from escala.probes._turns import KINDS, Blocks
 from escala.probes.collectives import MPI, OPERATIONS, SIZES, library, summary
 from escala.report import tables
@@ -469,12 +469,6 @@ def test_a_run_that_times_collectives_has_enough_blocks():
         assert blocks // len(KINDS) >= LEAST_REPEATS
 
 
-def test_the_runs_of_several_works_divide_what_one_repeats():
-    one, each = shared_settings(1), shared_settings(3)
-    for name, usual in one.items():
-        assert each[name] < usual <= 3 * each[name]
-
-
 def test_a_run_that_failed_is_named_or_left_out(tmp_path):
     found = Calibration(experiment(**ON_ONE_NODE))
     failed = {"status": "failed", "reason": "no luck"}
@@ -507,18 +501,16 @@ def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_
     found = Calibration(base)
     content, _ = document(write_runs(tmp_path, found))
     rows = list(predictions.rows(parse(content), planned(found), {"small": 640}))
-    by_name = {(row["layout"], row["variant"], row["network"]): row for row in rows}
-    assert by_name["1x2", "tuned", "native"]["basis"] == "predicted"
-    slow, native = (by_name["2x1", "tuned", name] for name in ("slow", "native"))
+    by_place = {(row["layout"], row["network"]): row for row in rows}
+    assert by_place["1x2", "native"]["basis"] == "predicted"
+    slow, native = (by_place["2x1", name] for name in ("slow", "native"))
     assert native["basis"] == "unavailable" and "was not calibrated" in native["reason"]
     assert slow["basis"] == "extrapolated" and "slow was not calibrated" in slow["reason"]
     # 800 000 bytes at 100 Mbit/s take 64 ms and more.
     assert slow["exchange_seconds"] > 0.064
     *lines, assumed = predictions.lines(rows)
-    for row, line in zip(rows, lines, strict=True):
-        assert row["basis"] in line and "small virus-cnn horovod-mpi" in line
+    assert all(row["basis"] in line for row, line in zip(rows, lines, strict=True))
     assert assumed.startswith("Assumed in the intervals with several ranks")
-    assert not list(predictions.lines([row for row in rows if row["ranks"] == 1]))
 
 
 def test_knobs_of_collectives_that_were_calibrated_otherwise_are_named():

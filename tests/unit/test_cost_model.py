@@ -859,14 +859,6 @@ def test_a_step_is_never_longer_on_a_faster_network(rates, layout, dense):
     assert fast <= slow * (1 + 1e-12)
 
 
-def test_the_seconds_of_a_whole_run():
-    """Start, steps, evaluation of rows divided among two ranks, and end."""
-    found = predict(EXACT, PLAN, draws=3)
-    assert found.run(32 * found.steps, 300) == pytest.approx(
-        7.0 + 32 * found.steps + 300 / 2 * 1e-4 + 0.5
-    )
-
-
 def test_several_ranks_start_later_by_what_was_calibrated():
     names = ("library", "network", "layout", "seconds")
     listed = [(MPI, "local", "1x2", [2.0]), (MPI, "native", "2x1", [5.0, 5.0])]
@@ -928,22 +920,18 @@ def test_intervals_cover_another_run_of_the_machine_as_often_as_stated():
 
 
 def test_a_predicted_run_may_be_made_in_any_minutes_of_the_calibration():
-    drift = [0.95, 1.0, 1.1, 1.3]
-    known = parse(content() | {"drift": drift})
-    one = replace(PLAN, layout=Layout(1, 1), rows=32)
-    found = predict(known, one, draws=200).steps / predict(EXACT, one, draws=1).steps
+    drift, one = [0.95, 1.0, 1.1, 1.3], replace(PLAN, layout=Layout(1, 1), rows=32)
+    known, usual = parse(content() | {"drift": drift}), predict(EXACT, one, draws=1).steps[0]
+    found = predict(known, one, draws=200).steps / usual
     assert set(np.round(found, 9)) == set(drift)
-    _, low, high = interval(found)
-    assert (low, high) == pytest.approx((0.95, 1.3))
+    assert interval(found)[1:] == pytest.approx((0.95, 1.3))
     # A ratio of two predictions does not hold it.
-    more = replace(one, rows=64)
-    ratio = predict(known, more, draws=50).steps / predict(known, one, draws=50).steps
+    more = predict(known, replace(one, rows=64), draws=50).steps
+    ratio = more / predict(known, one, draws=50).steps
     assert ratio == pytest.approx(np.full(50, ratio[0]))
     # A single other run may be an outlier.
     alone = parse(content() | {"drift": [1.3]})
-    assert predict(alone, one, draws=2).steps == pytest.approx(
-        predict(EXACT, one, draws=1).steps[0]
-    )
+    assert predict(alone, one, draws=2).steps == pytest.approx(usual)
 
 
 def test_few_repeats_are_widened_to_the_interval_of_student():

@@ -151,13 +151,12 @@ def test_a_steady_machine_rarely_seems_to_drift():
     assert np.mean(found) <= 0.1
 
 
-@pytest.mark.parametrize(
-    "change", [lambda t: 1 + 0.2 * t, lambda t: 1 + 0.2 * np.sin(np.pi * t)], ids=["steady", "back"]
-)
-def test_a_machine_that_drifts_by_a_fifth_is_noticed(change):
+def test_a_machine_that_drifts_by_a_fifth_is_noticed():
+    """Also if it comes back."""
     random = np.random.default_rng(2)
-    found = [drift(*times_of(random, change)) for _ in range(50)]
-    assert np.mean([each.detected for each in found]) > 0.9
+    for change in (lambda t: 1 + 0.2 * t, lambda t: 1 + 0.2 * np.sin(np.pi * t)):
+        found = [drift(*times_of(random, change)).detected for _ in range(50)]
+        assert np.mean(found) > 0.9
 
 
 def test_the_change_is_that_from_the_first_measurement_to_the_last():
