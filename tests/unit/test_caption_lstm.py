@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +24,7 @@ from escala.workloads.models import PREDICTION_ROWS, rows_at_once
 FEATURES, CAPTIONS, LENGTH, V = 6, 2, 5, 9
 SETTINGS = {"width": 7, "dropout": 0.0, "optimizer": "adam", "beam": 1}
 START, END = 1, 2
+LAYERS = ("picture", "embedding", "lstm", "merged", "next_word")
 
 
 def specs(features=FEATURES, captions=CAPTIONS, length=LENGTH, below=V) -> tuple[Spec, Spec]:
@@ -78,7 +78,7 @@ def prefixes(features, words, targets) -> tuple[list[np.ndarray], np.ndarray, np
 
 
 def copied(network: tf.keras.Model, to: tf.keras.Model) -> tf.keras.Model:
-    for name in ("picture", "embedding", "lstm", "merged", "next_word"):
+    for name in LAYERS:
         to.get_layer(name).set_weights(network.get_layer(name).get_weights())
     return to
 
@@ -87,14 +87,6 @@ def test_parameters_are_those_of_the_published_network():
     settings = {**SETTINGS, "width": 256, "dropout": 0.5}
     network = build(settings, features=4096, captions=5, length=34, below=1000)
     assert network.count_params() == 513 * 1000 + 1_639_936
-    parts = {layer.name: layer.count_params() for layer in network.layers if layer.count_params()}
-    assert parts == {
-        "picture": 1_048_832,
-        "embedding": 256 * 1000,
-        "lstm": 525_312,
-        "merged": 65_792,
-        "next_word": 257 * 1000,
-    }
     # The layers after the LSTM have as many rows as a batch has words.
     assert [layer.name for layer, _ in factors.products(network)] == ["picture"]
 
@@ -114,13 +106,9 @@ def test_dropout_is_of_the_features_and_of_the_embedded_words_and_only_in_traini
     assert not np.allclose(first, second)
     plain = copied(network, build())([features, words], training=False)
     np.testing.assert_allclose(network([features, words], training=False), plain, rtol=1e-6)
-    # Each kind of input is dropped by itself, at the rate of the published network.
     dropped = [layer for layer in network.layers if isinstance(layer, layers.Dropout)]
     readers = [layer.outbound_nodes[0].layer.name for layer in dropped]
-    assert {*readers} == {"picture", "lstm"}
-    for layer in dropped:
-        kept = layer(np.ones((200, 50), np.float32), training=True).numpy()
-        assert {*np.unique(kept)} == {0, 2} and kept.mean() == pytest.approx(1, abs=0.1)
+    assert {*readers} == {"picture", "lstm"} and {layer.rate for layer in dropped} == {0.5}
 
 
 def test_steps_are_those_of_kerass_own_fit_to_a_row_for_each_prefix():
@@ -137,13 +125,12 @@ def test_steps_are_those_of_kerass_own_fit_to_a_row_for_each_prefix():
         with tf.GradientTape() as tape:
             of_rows = work.row_losses(targets, network([features, words], training=True), SETTINGS)
             loss = tf.reduce_sum(of_rows)
-        assert of_rows.shape == (8,)
         losses.append(float(loss))
         gradients = tape.gradient(loss, network.trainable_variables)
         optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
     assert losses == pytest.approx(history.history["loss"], rel=1e-4)
     assert losses[2] < losses[0]
-    for name in ("picture", "embedding", "lstm", "merged", "next_word"):
+    for name in LAYERS:
         matches = [net.get_layer(name).get_weights() for net in (network, keras)]
         for one, other in zip(*matches, strict=True):
             assert np.isclose(one, other, rtol=1e-3, atol=1e-4).mean() > 0.99
@@ -200,35 +187,13 @@ def generated(network: tf.keras.Model, features: np.ndarray, beam: int) -> list[
     return written
 
 
-@pytest.mark.parametrize("beam", [1, 2, 3])
+@pytest.mark.parametrize("beam", [1, 3, 64])
 def test_captions_are_those_of_a_beam_search_in_plain_python(beam):
     network, (features, _, _) = build(scale=4.0, captions=1), rows(5)
     found = generated(network, features, beam)
     compiled = tf.function(network, reduce_retracing=True)
     assert found == [searched(compiled, each, beam) for each in features]
     assert len(set(found)) > 1
-
-
-def test_a_wide_beam_holds_the_most_probable_of_all_captions():
-    small = 6
-    network = build(scale=4.0, captions=1, below=small)
-    features, compiled = rows(3)[0], tf.function(network, reduce_retracing=True)
-    words = range(4, small)
-    every = [
-        (*spoken, *end)
-        for length in range(LENGTH + 1)
-        for spoken in product(words, repeat=length)
-        for end in ([(END,)] if length < LENGTH else [()])
-    ]
-
-    def best(of_picture: np.ndarray) -> tuple[int, ...]:
-        follow = cache(partial(following, compiled, of_picture))
-        return max(
-            every, key=lambda caption: sum(follow(caption[:k])[w] for k, w in enumerate(caption))
-        )
-
-    found = generated(network, features, beam=64)
-    assert found == [best(each) for each in features]
 
 
 @pytest.fixture(scope="module")
@@ -299,45 +264,24 @@ def test_captions_of_other_pictures_are_a_control(learnt):
     for n in range(1, 5):
         assert found[f"shuffled_bleu_{n}"] == pytest.approx(control[f"bleu_{n}"])
     assert found["shuffled_bleu_1"] < found["bleu_1"] / 2
-    own = {f"bleu_{n}" for n in range(1, 5)}
-    assert {*scores.score(targets[:1], written[:1], data.description)} == own
-    assert {*scores.score(targets[:2], written[:2], data.description)} > own
+    alone = scores.score(targets[:1], written[:1], data.description)
+    assert not any("shuffled" in name for name in alone)
     shown = scores.columns(written[:1], data.description)
     assert shown == {"predicted": " ".join(f"w{n}" for n in written[0] if n > END)}
 
 
 @pytest.mark.parametrize(
-    ("broken", "reason"),
+    ("name", "module", "reason"),
     [
-        ({"counts": lambda *_: np.zeros(8)}, r"`counts` gives the shape \(8,\) for 8 rows"),
-        ({"scores_of": lambda sums: {"bleu": np.nan}}, r"score bleu is nan: `scores_of` must"),
+        ("own", {"counts": lambda *_: np.zeros(8)}, r"`counts` gives the shape \(8,\) for 8 rows"),
+        ("own", {"scores_of": lambda sums: {"bleu": np.nan}}, "score bleu is nan: `scores_of` mu"),
+        ("bleu_1", {}, "score bleu_1 is given by row_scores and by scores_of"),
+        ("loss", {}, "the score loss, which is a reserved"),
     ],
 )
-def test_counts_that_are_not_of_rows_and_scores_that_are_no_number_end_the_training(
-    learnt, broken, reason
+def test_scores_that_are_no_numbers_of_rows_or_share_a_name_end_the_training(
+    learnt, name, module, reason
 ):
-    module = SimpleNamespace(**{"counts": scores.counts, "scores_of": scores.scores_of} | broken)
-    with pytest.raises(ValueError, match=reason):
-        of_epoch(*learnt[1:], module=module)
-
-
-def test_two_scores_of_one_name_end_the_training(learnt):
-    network, _, data = learnt
-    losses = partial(work.row_losses, settings=SETTINGS)
-    model = SimpleNamespace(
-        generate=work.generate,
-        correct=work.correct,
-        row_scores=lambda targets, outputs: {"bleu_1": work.correct(targets, outputs)},
-    )
-    evaluate = evaluating(network, model, losses, data, SETTINGS)
-    with pytest.raises(ValueError, match="score bleu_1 is given by row_scores and by scores_of"):
-        of_epoch(evaluate, data)
-    module = SimpleNamespace(counts=scores.counts)
-    assert {*of_epoch(evaluate, data, module=module)["scores"]} == {"bleu_1"}
-
-
-@pytest.mark.parametrize("name", ["loss", "correct"])
-def test_a_score_of_rows_by_a_name_of_the_runs_own_ends_the_training(learnt, name):
     network, _, data = learnt
     model = SimpleNamespace(
         generate=work.generate,
@@ -345,9 +289,10 @@ def test_a_score_of_rows_by_a_name_of_the_runs_own_ends_the_training(learnt, nam
         row_scores=lambda targets, outputs: {name: work.correct(targets, outputs)},
     )
     losses = partial(work.row_losses, settings=SETTINGS)
-    evaluate = evaluating(network, model, losses, data, SETTINGS)
-    with pytest.raises(ValueError, match=f"the score {name}, which is a reserved"):
-        of_epoch(evaluate, data)
+    parts = {"counts": scores.counts, "scores_of": scores.scores_of} | module
+    with pytest.raises(ValueError, match=reason):
+        evaluate = evaluating(network, model, losses, data, SETTINGS)
+        of_epoch(evaluate, data, module=SimpleNamespace(**parts))
 
 
 def test_outputs_that_are_large_are_computed_for_fewer_rows_at_once():

@@ -66,7 +66,6 @@ def pack(folder: Path, compress: Callable[[bytes], bytes] = gzip.compress) -> No
         path.unlink()
 
 
-@pytest.mark.parametrize("dotted", [False, True])
 @pytest.mark.parametrize(
     "compress",
     [
@@ -77,11 +76,11 @@ def pack(folder: Path, compress: Callable[[bytes], bytes] = gzip.compress) -> No
     ],
     ids=["plain", "packed", "members"],
 )
-def test_idx_files_are_read_whole(tmp_path, mnist, pictures, compress, dotted):
+def test_idx_files_are_read_whole(tmp_path, mnist, pictures, compress):
     if compress:
         pack(mnist, compress)
-    for path in list(mnist.iterdir()) if dotted else ():
-        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+        for path in list(mnist.iterdir()):
+            path.rename(path.with_name(path.name.replace("-idx", ".idx")))
     found = acquired([mnist], tmp_path / "source", **IDX)
     assert found["described"] == {"classes": ["0", "1", "2"], "sides": ["train", "test"]}
     for side in ("train", "test"):
@@ -100,16 +99,12 @@ def test_idx_files_are_read_whole(tmp_path, mnist, pictures, compress, dotted):
     [
         (IMAGES, None, "no such file, nor with .gz"),
         (IMAGES, lambda b: b"", "begins with nothing"),
-        (IMAGES, lambda b: b"\0\0\x0d\x03" + b[4:], "begins with 00 00 0d 03"),
         (IMAGES, lambda b: b"\x89PNG" + b[4:], "is no idx file of bytes in 3 dimensions"),
         (IMAGES, lambda b: b[:-30], "'10 of 12': is cut short"),
         (IMAGES, lambda b: b + b"\0", "do not fit its header"),
-        (IMAGES, lambda b: b[:8] + b"\0\0\0\0" + b[12:], "do not fit its header"),
         (IMAGES, lambda b: b[:4] + b"\xff\xff\xff\xff" + b[8:], "of 4294967295': is cut short"),
         (LABELS, lambda b: b[:4] + b"\0\0\0\x0b" + b[8:-1], "are not those of the 12 pictures"),
-        (LABELS, lambda b: b[:-1], "'11 of 12': is cut short"),
         (LABELS, lambda b: b[:-1] + b"\xc8", "label 200': would make 201 classes, of which 4"),
-        (IMAGES, lambda b: b[:16], "'0 of 12': is cut short"),
     ],
 )
 def test_an_idx_file_that_is_not_whole_is_refused(tmp_path, mnist, file, change, message):
@@ -138,24 +133,21 @@ def test_a_cut_idx_file_gives_its_whole_pictures_when_told(tmp_path, mnist, pict
     assert "holds none of the 12 that its header counts" in said
 
 
-@pytest.mark.parametrize("accept", ["refuse", "accept"])
 def test_packed_idx_files_that_are_damaged_or_would_fill_the_memory_are_refused(
-    tmp_path, mnist, monkeypatch, accept
+    tmp_path, mnist, monkeypatch
 ):
     pack(mnist)
-    monkeypatch.setattr(idx, "MOST_BYTES", 100)
-    said = refusal(mnist, tmp_path / "source", **IDX | {"cut_short": accept})
-    assert "cannot be unpacked: it holds more than 100 bytes" in said
-    monkeypatch.undo()
+    accepting = IDX | {"cut_short": "accept"}
+    with monkeypatch.context() as patch:
+        patch.setattr(idx, "MOST_BYTES", 100)
+        said = refusal(mnist, tmp_path / "source", **accepting)
+        assert "cannot be unpacked: it holds more than 100 bytes" in said
     path = mnist / f"{IMAGES}.gz"
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 4
     path.write_bytes(damaged)
-    said = refusal(mnist, tmp_path / "source", **IDX | {"cut_short": accept})
+    said = refusal(mnist, tmp_path / "source", **accepting)
     assert "cannot be unpacked" in said and "or set cut_short" not in said
-
-
-def test_the_names_of_emnist_are_refused_with_those_to_give(tmp_path, mnist):
     for path in list(mnist.iterdir()):
         path.rename(mnist / f"emnist-letters-{path.name.replace('t10k', 'test')}")
     said = refusal(mnist, tmp_path / "source", **IDX)
@@ -174,6 +166,11 @@ def records(tmp_path) -> dict[str, np.ndarray]:
         made[name][:, 0] = np.arange(rows) % 10
         (tmp_path / "cifar" / name).write_bytes(made[name].tobytes())
     return made
+
+
+def named(first: str) -> bytes:
+    """Return the names of the classes, the first of them another one."""
+    return "\n".join([first, *NAMES[1:]]).encode()
 
 
 def archived(folder: Path, name: str = "cifar-10-batches-bin", **options) -> Path:
@@ -204,12 +201,15 @@ def test_cifar_files_are_read_in_their_order(tmp_path, records, form):
     ("change", "options", "message"),
     [
         ({"test_batch.bin": None}, {}, "'test_batch.bin': no such file in it"),
-        ({"batches.meta.txt": None}, {}, "'batches.meta.txt': no such file in it"),
+        ({cifar.NAMES: None}, {}, "'batches.meta.txt': no such file in it"),
         ({"data_batch_2.bin": None, "data_batch_10.bin": None}, {}, "'data_batch_1.bin'"),
         ({}, {"cut_short": "refuse"}, "'2 of 10000': is cut short"),
         ({"test_batch.bin": b"\0" * 100}, {}, "is not 1 to 10000 records of 3073"),
         ({"test_batch.bin": b"\0" * 30_730_001}, {}, "is not 1 to 10000 records of 3073"),
         ({"test_batch.bin": b"\x0b" * 3073}, {}, "'picture 1': has the label 11 of 10"),
+        ({cifar.NAMES: named("=2+5")}, {}, "'=2+5': is no name of a class"),
+        ({cifar.NAMES: named("x" * 65)}, {}, "is no name of a class: too long"),
+        ({cifar.NAMES: named(NAMES[1])}, {}, f"'{NAMES[1]}': is the name of two classes"),
     ],
 )
 def test_cifar_files_that_are_not_whole_are_refused(tmp_path, records, change, options, message):
@@ -218,18 +218,17 @@ def test_cifar_files_that_are_not_whole_are_refused(tmp_path, records, change, o
         if content:
             (tmp_path / "cifar" / name).write_bytes(content)
     said = refusal(tmp_path / "cifar", tmp_path / "source", **CIFAR | options)
-    assert message in said and cifar.OFFICIAL in said
+    assert message in said and (cifar.OFFICIAL in said or cifar.NAMES in change)
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
+    ("names", "message", "packed"),
     [
-        (["data_batch_1", "batches.meta"], "in the pickled form for Python, which is not read"),
-        (["data_batch_1.mat", "batches.meta.mat"], "in the form for Matlab"),
-        (["train.bin", "test.bin", "fine_label_names.txt"], "is CIFAR-100"),
+        (["data_batch_1", "batches.meta"], "in the pickled form for Python, which is n", True),
+        (["data_batch_1.mat", "batches.meta.mat"], "in the form for Matlab", False),
+        (["train.bin", "test.bin", "fine_label_names.txt"], "is CIFAR-100", False),
     ],
 )
-@pytest.mark.parametrize("packed", [False, True])
 def test_another_form_of_cifar_is_named(tmp_path, names, message, packed):
     folder = tmp_path / "cifar"
     folder.mkdir()
@@ -238,20 +237,6 @@ def test_another_form_of_cifar_is_named(tmp_path, names, message, packed):
     path = archived(folder, "cifar-10-batches") if packed else folder
     said = refusal(path, tmp_path / "source", **CIFAR)
     assert message in said and "cifar-10-binary.tar.gz" in said
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["=2+5", *NAMES[1:]], "'=2+5': is no name of a class"),
-        (["x" * 65, *NAMES[1:]], "is no name of a class: too long"),
-        ([NAMES[1], *NAMES[1:]], f"'{NAMES[1]}': is the name of two classes"),
-    ],
-)
-def test_names_that_no_table_could_hold_are_refused(tmp_path, records, names, message):
-    (tmp_path / "cifar" / cifar.NAMES).write_text("\n".join(names))
-    assert message in refusal(tmp_path / "cifar", tmp_path / "source", **CIFAR)
-    assert not list((tmp_path / "source").iterdir())
 
 
 def test_an_archive_that_is_damaged_or_cut_short_is_refused(tmp_path, records):
@@ -273,12 +258,11 @@ def test_an_archive_that_is_damaged_or_cut_short_is_refused(tmp_path, records):
 @pytest.mark.real_pictures
 def test_real_samples_of_mnist_and_cifar_are_read(tmp_path):
     folder = Path(os.environ["ESCALA_PICTURES"])
-    for name, path, form, shape, rows in [
-        ("m", folder / "mnist", IDX, (28, 28, 1), (6000, 2000)),
-        ("c", folder / "cifar-10", CIFAR, (32, 32, 3), (2700, 800)),
+    for path, form, shape, rows in [
+        (folder / "mnist", IDX, (28, 28, 1), (6000, 2000)),
+        (folder / "cifar-10", CIFAR, (32, 32, 3), (2700, 800)),
     ]:
-        found = acquired([path], tmp_path / name, **form)
+        found = acquired([path], tmp_path / path.name, **form)
         for side, count in zip(("train", "test"), rows, strict=True):
             assert found[f"{side}_images"].shape == (count, *shape)
-            assert np.bincount(found[f"{side}_labels"]).min() > count / 20
-        assert len(found["described"]["classes"]) == 10
+            assert np.bincount(found[f"{side}_labels"], minlength=10).min() > count / 20

@@ -21,7 +21,6 @@ from escala.data.motifs.sequences import one_hot
 from escala.data.motifs.simulate import ADDED, BACKGROUND, KEPT, chance_sites, sequences
 from escala.workloads.tal1_cnn import model
 
-ALPHABET = "ACGT"
 SETTINGS = {"filters": 16, "width": 15}
 SIMULATED = {
     "provenance": "simulated",
@@ -51,10 +50,6 @@ letter-probability matrix: alength= 4 w= 3 nsites= 20
 POSITIONS = "0.1\t0.4\t0.2\t0.3\n0.9\t0.0\t0.1\t0.0\n" * 3
 
 
-def text_of(letters: np.ndarray) -> str:
-    return "".join(ALPHABET[letter] for letter in letters)
-
-
 def test_the_fractions_of_letters_labels_and_sites_are_those_of_the_source():
     """Figures of docs/systems/tal1.md; standard deviations below a tenth of each tolerance."""
     letters, labels = sequences(TAL1, 20000, 500, np.random.default_rng(5))
@@ -72,12 +67,12 @@ def test_instances_follow_the_matrix_on_both_strands():
     """A motif of one certain letter at each position stands where nothing else does."""
     matrix = np.eye(4)[[0, 1, 1, 2, 3, 3]]
     letters, labels = sequences(matrix, 4000, 6, np.random.default_rng(1))
-    texts = [text_of(row) for row in letters[labels == 1]]
+    texts = ["".join("ACGT"[letter] for letter in row) for row in letters[labels == 1]]
     forward, backward = "ACCGTT", str(Seq("ACCGTT").reverse_complement())
     exact = (KEPT + ADDED) ** 6
-    fraction = sum(text in (forward, backward) for text in texts) / len(texts)
-    assert fraction == pytest.approx(exact, abs=0.01)
-    assert texts.count(forward) / len(texts) == pytest.approx(exact / 2, abs=0.05)
+    fractions = [texts.count(text) / len(texts) for text in (forward, backward)]
+    assert sum(fractions) == pytest.approx(exact, abs=0.01)
+    assert fractions[0] == pytest.approx(exact / 2, abs=0.05)
 
 
 def test_a_split_is_drawn_anew_by_its_seed_and_no_two_sides_are_alike(tmp_path):
@@ -102,11 +97,8 @@ def test_a_split_is_drawn_anew_by_its_seed_and_no_two_sides_are_alike(tmp_path):
     [
         ("jaspar", JASPAR),
         ("jaspar", f"\ufeff{JASPAR}".replace("\n", "\r\n")),
-        ("jaspar", ">MA1 own\n0 9 1\n4 0 1\n0 0 1\n4 1 7\n"),
         ("jaspar", ">MA1\nT[4 1 7]\nA[0 9 1]\nG[0 0 1]\nC[4 0 1]\n"),
-        ("jaspar", ">MA1\nA 0 9 1\nC\t4\t0\t1\nG 0 0 1\nT 4 1 7\n"),
         ("meme", MEME),
-        ("meme", f"\ufeff{MEME}\nURL none\n"),
         ("meme", MEME.replace("w= 3 ", "")),
     ],
 )
@@ -121,7 +113,7 @@ def test_a_motif_of_ones_own_is_read(tmp_path, form, text):
     np.testing.assert_allclose(described["motif"], expected)
 
 
-@pytest.mark.parametrize("sites", ["", "nsites= 1", "nsites= 20 ", "nsites=17 E= 4.1e-009"])
+@pytest.mark.parametrize("sites", ["", "nsites=17 E= 4.1e-009"])
 def test_probabilities_of_a_meme_file_are_kept_whatever_the_number_of_sites(tmp_path, sites):
     rows = [[0.02, 0.93, 0.03, 0.02], [0.125, 0.125, 0.125, 0.625], [0.333333, 0, 0.666667, 0]]
     body = "".join(" ".join(map(str, row)) + "\n" for row in rows)
@@ -140,35 +132,17 @@ def test_probabilities_of_a_meme_file_are_kept_whatever_the_number_of_sites(tmp_
         ("jaspar", JASPAR.replace("[ 0 9 1 ]", "[ 0 0 1 ]").replace("[ 4 1 7 ]", "[ 4 0 7 ]"),
          "'position 2': has no letter"),
         ("jaspar", "no motif", "'line 1': has 1 rows, and not one of numbers for each of A"),
-        ("jaspar", "\n" + JASPAR[:-22], "'line 2': has 3 rows, and not one"),
         ("jaspar", JASPAR.replace("[ 4 0 1 ]", "[ 4 0 1 1 ]"), "'line 1': has 4 rows, and not"),
-        ("jaspar", JASPAR.replace("[", "|").replace("]", ""), "'line 1': has 4 rows, and not"),
-        ("jaspar", JASPAR.replace("A [", "N ["), "'line 1': has 4 rows, and not"),
         ("jaspar", f">NAC\t6.05\n{POSITIONS}", "'line 1': has rows of four numbers: they are or"),
-        ("jaspar", POSITIONS, "'line 1': has rows of four numbers"),
-        ("jaspar", f">x\n{POSITIONS[:80]}", "'line 1': has rows of four numbers: they are or may"),
-        ("jaspar", ">x\n" + "".join(f"{n} .1 .2 .3 .4\n" for n in range(1, 5)),
-         "'line 1': has rows of four numbers"),
-        ("jaspar", JASPAR[: JASPAR.rindex("]")], "'line 1': has 4 rows, and not one"),
-        ("jaspar", ">x\n" + "12 30 4 1\n" * 9, "'line 1': has rows of four numbers"),
-        ("jaspar", ">x\n" + "-1.2 0.30 .4 1\n" * 9, "'line 1': has rows of four numbers"),
         ("jaspar", MEME, "is in the format meme, and not in jaspar. Remedy: set format: meme"),
         ("meme", JASPAR, "is in the format jaspar, and not in meme. Remedy: set format: jaspar"),
         ("jaspar", "AC M1\nXX\nP0 A C G T\n01 1 0 0 4\n", "is in the format TRANSFAC"),
         ("jaspar", JASPAR.encode("utf-16"), "is not text in UTF-8 but in UTF-16"),
         ("meme", "MEME version 4\nALPHABET= ACDEFG\n", "cannot be read as a motif in the format"),
         ("meme", MEME.replace("w= 3", "w= 4"), "'line 9': announces 4 positions, and 3 follow"),
-        ("meme", MEME.replace("w= 3", "w= 2"), "'line 9': announces 2 positions, and 3 follow"),
-        ("meme", MEME[: MEME.index(" 0.10 0.10")], "announces 3 positions, and 2 follow"),
         ("meme", MEME[:-6], "'line 12': has 3 words, and not four numbers"),
         ("meme", MEME.replace("0.70", "0.40"), "'position 3': has probabilities that sum to 0.7"),
-        ("jaspar", ">x\nA [ .2 .1 ]\nC [ .2 .1 ]\nG [ .5 .1 ]\nT [ .1 .3 ]\n",
-         "'position 2': has probabilities that sum to 0.6"),
-        ("meme", MEME.replace("0.90 0.00 0.00 0.10", "0.00 0.00 0.00 0.00"),
-         "'position 2': has no letter"),
         ("jaspar", ">MA1 own\nA [ ]\nC [ ]\nG [ ]\nT [ ]\n", "its motif has no position"),
-        ("meme", MEME[: MEME.index(" 0.00 0.50")].replace("w= 3", ""), "its motif has no position"),
-        ("jaspar", JASPAR.replace("[ 4 1 7 ]", "[ 4 1 -7 ]"), "'position 3': has no letter, or"),
         ("jaspar", JASPAR.replace("[ 4 1 7 ]", "[ 4 nan 7 ]"), "'position 2': has no letter, or"),
     ],
 )  # fmt: skip
@@ -200,20 +174,19 @@ def test_two_fasta_files_are_the_two_classes(tmp_path):
     texts[0] = "acgtNRAC"
     inputs = {"negative": fasta(tmp_path / "n.fa", texts[:20])}
     inputs["positive"] = tmp_path / "p.fa.gz"
-    with gzip.open(inputs["positive"], "wt") as file:
-        file.write("".join(f">p{n}\n{text}\n" for n, text in enumerate(texts[20:])))
+    packed = gzip.compress(fasta(tmp_path / "p.fa", texts[20:]).read_bytes())
+    inputs["positive"].write_bytes(packed)
     described = arrays.prepare("d", READ, 1, inputs, tmp_path)
     assert described["counts"] == {
         "background": {"balanced": 12, "train": 12, "test": 4, "validation": 4},
         "motif": {"balanced": 6, "train": 6, "test": 2, "validation": 2},
     }
     found = Arrays(tmp_path)
-    rows = [found.gather(side, slice(None)) for side in found.sides]
-    seen = {
-        ("".join("NACGT"[code] for code in (row * [1, 2, 3, 4]).sum(axis=1)), int(label))
-        for (inputs_of,), labels in rows
-        for row, label in zip(inputs_of, labels, strict=True)
-    }
+    seen = set()
+    for side in found.sides:
+        (rows,), labels = found.gather(side, slice(None))
+        for row, label in zip((rows * [1, 2, 3, 4]).sum(axis=2), labels, strict=True):
+            seen.add(("".join("NACGT"[code] for code in row), int(label)))
     assert seen == {(t.upper().replace("R", "N"), int(n >= 20)) for n, t in enumerate(texts)}
 
 
@@ -221,7 +194,6 @@ def test_two_fasta_files_are_the_two_classes(tmp_path):
     ("sequences_of", "message"),
     [
         (["ACGTACGT", "ACGT"], "'s1': has 4 letters, and length is 8"),
-        (["ACGTA"] * 9, "'s0': has 5 letters, and length is 8"),
         (["MKTLLQEF"], "not nucleotides"),
         ([], "n.fa"),
         (["ACGTACGA"], "too few to divide"),
@@ -238,7 +210,7 @@ def test_fasta_files_that_do_not_serve_are_refused(tmp_path, sequences_of, messa
     assert not (tmp_path / "dataset.json").exists()
 
 
-@pytest.mark.parametrize("other", ["ACGGTCAA", "acggtcaa", "TTGACCGT", "ACGGUCAA"])
+@pytest.mark.parametrize("other", ["acggtcaa", "TTGACCGT", "ACGGUCAA"])
 def test_a_sequence_with_and_without_the_motif_is_refused(tmp_path, other):
     inputs = {
         "negative": fasta(tmp_path / "n.fa", ["AAAAAAAC", "ACGGTCAA", "AAAAAAAC"] * 5),
@@ -260,17 +232,6 @@ def test_queries_are_encoded_as_the_rows_were(tmp_path):
         list(queries(fasta(tmp_path / "r.fa", ["ACGTN"]), description))
 
 
-@pytest.fixture(scope="module")
-def network() -> tf.keras.Model:
-    tf.keras.utils.set_random_seed(1)
-    return model.build((Spec("sequence", (500, 4), "uint8"),), (2,), SETTINGS, {})
-
-
-def test_the_network_has_the_parameters_of_the_source(network):
-    assert [w.shape for w in network.weights] == [(15, 4, 16), (16,), (16, 1), (1,)]
-    assert network.count_params() == 993
-
-
 def test_filters_wider_than_a_sequence_are_refused():
     short = Spec("sequence", (14, 4), "uint8")
     with pytest.raises(InputError, match="width: 15: is more than the 14 letters of a sequence"):
@@ -279,10 +240,14 @@ def test_filters_wider_than_a_sequence_are_refused():
     assert fits.output_shape == (None, 2)
 
 
-def test_losses_and_gradients_are_those_of_kerass_own_network(network):
+def test_losses_and_gradients_are_those_of_kerass_own_network():
     """The same layers ending in one sigmoid unit, trained by Keras's binary cross-entropy."""
+    tf.keras.utils.set_random_seed(1)
+    network = model.build((Spec("sequence", (500, 4), "uint8"),), (2,), SETTINGS, {})
+    assert network.count_params() == 993, "as in the source"
     letters, labels = sequences(TAL1, 32, 500, np.random.default_rng(3))
     rows = one_hot(letters + np.uint8(1))
+    numbers = rows.astype(np.float32)
     layers = tf.keras.layers
     plain = tf.keras.Sequential(
         [
@@ -293,19 +258,14 @@ def test_losses_and_gradients_are_those_of_kerass_own_network(network):
         ]
     )
     plain.set_weights(network.get_weights())
-    with tf.GradientTape() as tape:
-        losses = model.row_losses(tf.constant(labels), network(rows), {})
-        loss = tf.reduce_mean(losses)
+    with tf.GradientTape(persistent=True) as tape:
+        loss = tf.reduce_mean(model.row_losses(tf.constant(labels), network(rows), {}))
+        expected_loss = tf.keras.losses.BinaryCrossentropy()(labels[:, None], plain(numbers))
     found = tape.gradient(loss, network.trainable_variables)
-    with tf.GradientTape() as tape:
-        expected_loss = tf.keras.losses.BinaryCrossentropy()(
-            labels[:, None].astype(np.float32), plain(rows.astype(np.float32))
-        )
     expected = tape.gradient(expected_loss, plain.trainable_variables)
-    assert losses.shape == (32,)
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
     outputs = network(rows).numpy()
     np.testing.assert_allclose(outputs.sum(axis=1), 1, rtol=1e-6)
-    np.testing.assert_allclose(outputs[:, 1:], plain(rows.astype(np.float32)), rtol=1e-6)
+    np.testing.assert_allclose(outputs[:, 1:], plain(numbers), rtol=1e-6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import sys
 import warnings
-from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,22 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nltk.translate.bleu_score import corpus_bleu
 
-from escala.cache.sources import sources
 from escala.core.errors import InputError
 from escala.core.files import read_json, sha256_file
 from escala.data import KINDS
 from escala.data.base import Arrays, Spec
-from escala.data.captions import arrays, scenes, settings, source
+from escala.data.captions import arrays, settings, source
 from escala.data.captions.bleu import bleu, counts
 from escala.data.captions.queries import queries
-from escala.data.captions.words import (
-    DTYPE,
-    END,
-    PADDING,
-    SPECIAL,
-    START,
-    words_of,
-)
+from escala.data.captions.words import END, PADDING, SPECIAL, START, words_of
 from escala.experiment.schema import completed, with_python_patterns
 
 SIMULATED = {
@@ -43,6 +34,8 @@ SIMULATED = {
 SCENES = {"provenance": "simulated", "words": 34, "vocabulary": None}
 DIGEST = "0" * 64
 FLICKR = {"provenance": "flickr8k", "words": 6, "vocabulary": None, "weights_sha256": DIGEST}
+#: Weights of the n-grams in BLEU-1 to BLEU-4.
+UNIFORM = [(1 / n,) * n for n in range(1, 5)]
 
 
 # Words and numbers.
@@ -52,9 +45,7 @@ FLICKR = {"provenance": "flickr8k", "words": 6, "vocabulary": None, "weights_sha
     ("caption", "words"),
     [
         ("A t-shirt's No. 4 .", ["a", "tshirts", "no"]),
-        ("Two dogs , running !", ["two", "dogs", "running"]),
         ("a b I a", ["a", "a"]),
-        ("the 2nd of 3", ["the", "of"]),
         ("un CAFÉ “noir”", ["un", "café", "noir"]),
         (" . ", []),
     ],
@@ -89,24 +80,18 @@ def named_pictures(split: Path) -> dict[str, list[str]]:
         rows = list(csv.DictReader(handle, delimiter="\t"))
     found: dict[str, list[str]] = {}
     for row in rows:
-        on_side = found.setdefault(row["side"], [])
-        assert int(row["row"]) == len(on_side)
-        on_side.append(row["name"])
+        found.setdefault(row["side"], []).append(row["name"])
     return found
 
 
 def test_a_row_is_a_picture_with_all_its_captions(scenes_split):
     found = Arrays(scenes_split)
-    known = found.description["vocabulary"]
-    assert found.sides == ("train", "validation", "test")
     assert found.inputs == (
         Spec("features", (256,), "float16"),
-        Spec("words", (5, 34), "uint16", below=len(known)),
+        Spec("words", (5, 34), "uint16", below=len(found.description["vocabulary"])),
     )
     assert found.targets == Spec("labels", (5, 34), "uint16")
-    assert "classes" not in found.description
-    assert found.description["provenance"] == "simulated"
-    assert [found.rows(side) for side in found.sides] == [600, 10, 200]
+    assert {side: found.rows(side) for side in found.sides} == SIMULATED["pictures"]
     for side in found.sides:
         (_, words), targets = found.gather(side, slice(None))
         assert (words[..., 0] == START).all()
@@ -122,37 +107,29 @@ def test_the_description_counts_and_scores_the_captions_of_the_grammar(scenes_sp
     pictures = read_json(scenes_split / "source" / "captions.json")["test"]
     captions = [[caption.split() for caption in each["captions"]] for each in pictures]
     expected = corpus_bleu(
-        [others for _, *others in captions],
-        [first for first, *_ in captions],
-        weights=[(1,), (1 / 2,) * 2, (1 / 3,) * 3, (1 / 4,) * 4],
+        [others for _, *others in captions], [first for first, *_ in captions], weights=UNIFORM
     )
     assert [*described["baselines"]["grammar"].values()] == pytest.approx(expected)
-    assert described["captions"]["test"] == {
-        "captions": 1000,
-        "cut": 0,
-        "empty": 0,
-        "words": sum(len(words) for each in captions for words in each),
-        "unknown": 0,
-    }
+    words = sum(len(words) for each in captions for words in each)
+    counts = {"captions": 1000, "cut": 0, "empty": 0, "words": words, "unknown": 0}
+    assert described["captions"]["test"] == counts
     names = named_pictures(scenes_split)
     fraction = sum(name in names["train"] for name in names["test"]) / 200
     assert described["trained_scenes"] == fraction
-    assert len(described["vocabulary"]) < 80
+    size = settings.size(complete({"source": {"type": "simulated"}}))
+    assert described["inputs"][1]["below"] == size.inputs[1]["below"] < 80
 
 
 def test_a_seed_gives_the_same_scenes_and_another_seed_others(tmp_path):
     pictures = {"train": 30, "validation": 30, "test": 30}
+    digests = []
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
         (tmp_path / name).mkdir()
         source.acquire(SIMULATED | {"pictures": pictures, "seed": seed}, [], tmp_path / name)
-    digests = [
-        {file.name: sha256_file(file) for file in (tmp_path / name).iterdir()}
-        for name in ("one", "same", "other")
-    ]
+        digests.append({file.name: sha256_file(file) for file in (tmp_path / name).iterdir()})
     assert digests[0] == digests[1]
     assert all(digests[0][file] != digests[2][file] for file in digests[0])
-    features = [np.load(tmp_path / "one" / f"{side}_features.npy") for side in pictures]
-    assert not any(np.array_equal(one, other) for one, other in pairwise(features))
+    assert len({digests[0][f"{side}_features.npy"] for side in pictures}) == 3
 
 
 def test_a_query_of_a_scene_has_its_features_without_noise(scenes_split, tmp_path):
@@ -194,9 +171,7 @@ def test_a_file_or_a_line_that_names_no_scene_is_refused(scenes_split, tmp_path,
     ("change", "key"),
     [
         ({"provenance": "drawn"}, "data.provenance"),
-        ({"provenance": ["simulated"]}, "data.provenance"),
         ({"provenance": "flickr8k"}, "data.weights_sha256"),
-        ({"vocabulary": None}, "data.vocabulary"),
         ({"vocabulary": [*SPECIAL, "a"]}, "data.vocabulary"),
     ],
 )
@@ -207,24 +182,12 @@ def test_a_model_whose_source_or_words_are_unknown_is_refused(scenes_split, tmp_
         next(queries(tmp_path / "scenes.txt", description))
 
 
-def test_only_the_extraction_of_features_takes_tensorflow():
-    reached = {
-        part: sources(module, selected=[module]).packages
-        for part in ("settings", "arrays", "bleu", "words", "source", "vgg16", "queries")
-        for module in [f"escala.data.captions.{part}"]
-    }
-    with_it = {part for part, packages in reached.items() if "tensorflow" in packages}
-    assert with_it == {"vgg16", "queries"}
-
-
 # BLEU.
 
 WORDS = st.lists(st.integers(0, 3), max_size=7)
 CORPORA = st.lists(
     st.tuples(st.lists(WORDS, min_size=1, max_size=3), WORDS), min_size=1, max_size=4
 )
-#: Weights of the n-grams in BLEU-1 to BLEU-4.
-UNIFORM = [(1 / n,) * n for n in range(1, 5)]
 
 
 @given(CORPORA)
@@ -250,21 +213,15 @@ def complete(given_settings: dict) -> dict:
     return completed(given_settings, with_python_patterns(schema), "e.yaml")
 
 
-FILES = {key: f"$OWN/{key}" for key in (*settings.PATHS, *settings.PICTURES)}
-
-
 def test_settings_decide_the_source_and_the_arrays_without_paths(monkeypatch):
     simulated = complete({"source": {"type": "simulated"}})
-    assert simulated["source"] == SIMULATED | {
-        "pictures": {"train": 600, "validation": 100, "test": 200}
-    }
     assert settings.acquisition(simulated) == simulated["source"]
     assert settings.preparation(simulated) == SCENES
     size = settings.size(simulated)
     assert size.train_rows == 600 and size.inputs[0]["shape"] == (256,)
-    read = complete(
-        {"source": {"type": "flickr8k", **FILES, "weights_sha256": DIGEST}, "vocabulary": 9}
-    )
+    files = {key: f"$OWN/{key}" for key in (*settings.PATHS, *settings.PICTURES)}
+    files |= {"type": "flickr8k", "weights_sha256": DIGEST}
+    read = complete({"source": files, "vocabulary": 9})
     monkeypatch.setenv("OWN", "/own")
     assert settings.inputs(read) == [Path("/own", key) for key in settings.PATHS]
     assert settings.acquisition(read) == {"type": "flickr8k"}
@@ -273,21 +230,4 @@ def test_settings_decide_the_source_and_the_arrays_without_paths(monkeypatch):
     size = settings.size(read)
     assert size.train_rows is None and size.inputs[0]["shape"] == (4096,)
     assert size.inputs[1]["below"] == 4 + 9 and size.outputs == (5, 34)
-    assert size.untimed == "the features of the pictures"
     assert settings.size(read | {"vocabulary": None}).outputs is None
-    monkeypatch.delenv("OWN")
-    assert settings.size(read).train_rows is None
-
-
-def test_the_settings_know_the_number_of_words_of_the_grammar(scenes_split):
-    """Every word that its rules can write, for every scene."""
-    numbers = ([place % 6, place, place % 6, place % 6] for place in range(8))
-    every = [scenes.GRAMMAR, *map(scenes.scene_rules, numbers)]
-    expansions = (each for rules in every for each in chain.from_iterable(rules.values()))
-    words = {word for _, text in expansions for word in text.split() if word.islower()}
-    assert len(words) == settings.GRAMMAR_WORDS
-    assert len(SPECIAL) == settings.SPECIAL_NUMBERS
-    assert np.dtype(settings.DTYPE) == DTYPE
-    described = Arrays(scenes_split).description
-    found = settings.size(complete({"source": {"type": "simulated"}}))
-    assert described["inputs"][1]["below"] == found.inputs[1]["below"]

@@ -69,12 +69,7 @@ def test_what_is_written_by_the_csv_module_is_read_back(tmp_path_factory, rows, 
     assert labels == [row[2].strip() for row in rows]
 
 
-WORDS = ["", " ", "NA", "na", " NA ", "N/A", "n/a", "#N/A", "<NA>", "NaN", "-nan", "null", "NULL",
-         "None", "none", "?", "? ", "NA\u00a0", ".", "n.a.", "(null)", "\\N", "#N/A N/A", "1.#QNAN",
-         "#DIV/0!", "#VALUE!", "#REF!"]  # fmt: skip
-
-
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", ["", "na", " NA ", "-nan", "NULL", "NA\u00a0", "\\N", "#VALUE!"])
 def test_a_word_for_a_missing_value_is_one_in_features_classes_and_the_first_line(file, word):
     features, values, labels = read(file(f"1,{word},a\n2,3,{word}\n4,5,b\n"))
     assert features == ["feature-1", "feature-2"]
@@ -82,25 +77,27 @@ def test_a_word_for_a_missing_value_is_one_in_features_classes_and_the_first_lin
     assert labels == ["a", "", "b"]
 
 
-@pytest.mark.parametrize("space", ["\u00a0", "\u2009", "\u202f", "\u3000", "\t"])
+@pytest.mark.parametrize("space", ["\u202f", "\t"])
 def test_spaces_of_any_kind_around_a_value_do_not_count(file, space):
     _, values, labels = read(file(f"u,v,c\n{space}1.5{space},2,a{space}\n3,4{space},b\n"))
     np.testing.assert_array_equal(values, [[1.5, 2], [3, 4]])
     assert labels == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("written", "name"),
-    [
-        *[(text, "1") for text in ("1", "1.0", "01", "1e0", "+1", " 1 ", "1.", "10e-1")],
-        *[("-0.0", "0"), ("0", "0"), ("100", "100"), ("1e2", "100"), (".50", "0.5")],
-        *[(text, text) for text in ("12345678901234567890123", "1e999999", "0x1", "1_0", "one")],
-        *[("True", "True"), ("TRUE", "True"), ("false", "False")],
-        *[("\uff11", "\uff11"), ("e\u0301", "\u00e9")],
-    ],
-)
-def test_equal_numbers_and_truth_values_are_one_class(written, name):
-    assert class_name(written) == name
+def test_equal_numbers_and_truth_values_are_one_class():
+    for name, written in {
+        "1": ("1", "1.0", "01", "1e0", "+1", " 1 ", "1.", "10e-1"),
+        "0": ("-0.0", "0"),
+        "100": ("100", "1e2"),
+        "0.5": (".50",),
+        "True": ("True", "TRUE"),
+        "\u00e9": ("e\u0301",),
+        **{
+            text: (text,)
+            for text in ("12345678901234567890123", "1e999999", "0x1", "1_0", "\uff11")
+        },
+    }.items():
+        assert {class_name(text) for text in written} == {name}
 
 
 @pytest.mark.parametrize(
@@ -109,48 +106,27 @@ def test_equal_numbers_and_truth_values_are_one_class(written, name):
         ("", None, "holds no rows"),
         ("1\n2\n", "1", "one column only"),
         ("1,2,x\n3,4\n", "line 2", "has 2 columns, and the first row has 3"),
-        ("1,2,x\n3,4,y,5\n", "line 2", "has 4 columns, and the first row has 3"),
         ("a,b,c\n1,2,x,9\n3,4,y\n", "line 2", "has 4 columns, and the header has 3"),
-        ("a,b,c\n1,1,2,x\n2,3,4,y\n", "line 2", "has 4 columns, and the header has 3"),
-        ("a,b,c\n1,2,x\n3,4,y,y,y,y\n", "line 3", "has 6 columns, and the header has 3"),
-        ("a,b,c\n1,2,x,\n", "line 2", "has 4 columns"),
         ("a,b,c,\n1,2,x,\n", "line 1, column 4", "has no name"),
         (",a,b,c\n0,1,2,x\n", "line 1, column 1", "has no name, as a column of row numbers"),
-        ('"","a","c"\n"1",2,x\n', "line 1, column 1", "has no name"),
         ("Unnamed: 0,a,c\n0,2,x\n", "line 1, column 1", "has no name"),
         ("label,u,v\n3,1,2\n", "label", "stands first, and the last column, v, would be"),
         ("1,3.l5,x\n2,4,y\n", "line 1", "may be a header or a sample: 1 is a number, and 3.l5"),
         ("1,True,x\n", "line 1, column 2, feature-2", "is no finite number: 'True'"),
         ('u,v,c\n1,2,"a\nb"\n\n3,oh,d\n', "line 5, column 2, v", "is no finite number: 'oh'"),
         ('u,v,c\r\n1,"2,5",a\r\n', "line 2, column 2, v", "is no finite number: '2,5'"),
-        ("u,v,c\n1,2\u202f500,a\n", "line 2, column 2, v", "is no finite number: '2\\u202f500'"),
-        ("u,v,c\n-inf,inf,a\n", "line 2, column 1, u", "is no finite number: '-inf'"),
         ("u,v,c\nnan,inf,a\n", "line 2, column 2, v", "is no finite number: 'inf'"),
-        ("u,v,c\n1e999,1,a\n", "line 2, column 1, u", "is no finite number: '1e999'"),
-        ("a,b,c\n1,2,x\n3,abc,y\n", "line 3, column 2, b", "is no finite number: 'abc'"),
-        ("1,2,x\n3,inf,y\n", "line 2, column 2, feature-2", "is no finite number"),
         ("a,a,c\n1,2,x\n", "a", "names two columns"),
-        ("a,c,c\n1,2,x\n", "c", "names two columns"),
         ("1,2,x\n3,1_000,y\n", "line 2, column 2, feature-2", "is no finite number: '1_000'"),
-        ("1,2,x\n3,\uff11,y\n", "line 2, column 2, feature-2", "is no finite number: '\uff11'"),
-        ("1,2,x\n1,2,\x003,x\n", "line 2, column 3", "holds a NUL character"),
         ("1,2,x\n3,\x00,y\n", "line 2, column 2", "holds a NUL character"),
-        ("1,2,x\n3,4,y\x00z\n", "line 2, column 3", "holds a NUL character"),
         ("\x001,2,x\n3,4,y\n", "first line", "holds a NUL character"),
-        ("kind,u\na,1\nb,2\n", "line 2, column 1, kind", "is no finite number: 'a'"),
         ("1;2;x\n", "1;2;x", "one column only: semicolons separate"),
         ("1\t2\tx\n", "1\t2\tx", "one column only: tabs separate"),
         ("1,5;2,5;x\n", "1,5;2,5;x", "semicolons separate its fields, and numbers have decimal"),
-        ("1,5\t2\tx\n", "1,5\t2\tx", "tabs separate its fields, and numbers have decimal"),
-        ("1,5;NA;x\n", "1,5;NA;x", "semicolons separate its fields, and numbers have decimal"),
         ('"";"u";"v"\n"1";1,5;"a"\n', '"";"u";"v"', "semicolons separate its fields"),
-        ("u;v;c\n1,5;2,5;a\n", "u;v;c", "semicolons separate its fields"),
         ("# 3 rows\n1,2,x\n", "# 3 rows", "one column only: it is a comment"),
         ("@relation flowers\n@data\n1,2,x\n", "@relation flowers", "such as ARFF"),
         ("sep=,\nu,v,c\n1,2,x\n", "sep=,", "names the delimiter for a spreadsheet"),
-        ("sep=;\n1;2;x\n", "sep=;", "names the delimiter for a spreadsheet"),
-        ('"1,5","2,5",x\n"3,5","4,5",y\n', "line 1, column 1, feature-1", "number: '1,5'"),
-        ("-,--,x\n1,2,y\n", "line 1, column 1, feature-1", "is no finite number: '-'"),
         ("u,v,class\n", None, "holds no rows"),
         ('1,2,x\n1,2,"x\n3,4,y\n', "line 2", "a quote is not closed"),
     ],
@@ -194,15 +170,12 @@ def rows_of(count: int) -> str:
 def test_sides_are_disjoint_complete_and_scaled_by_the_training_rows(prepared, file):
     output, description = prepared(rows_of(80))
     reader = Arrays(output)
-    assert [(side, reader.rows(side)) for side in reader.sides] == [
-        ("train", 40), ("validation", 20), ("test", 20),
-    ]  # fmt: skip
     _, values, _ = read(file(rows_of(80)))
     sides = {side: reader.gather(side, slice(None)) for side in reader.sides}
-    scaler = StandardScaler()
+    assert {s: len(y) for s, (_, y) in sides.items()} == {"train": 40, "validation": 20, "test": 20}
     scale = description["scaling"]
     raw = {s: x[0] * scale["scale"] + scale["mean"] for s, (x, _) in sides.items()}
-    scaler.fit(raw["train"])
+    scaler = StandardScaler().fit(raw["train"])
     np.testing.assert_allclose(scaler.mean_, scale["mean"], rtol=1e-5)
     np.testing.assert_allclose(scaler.scale_, scale["scale"], rtol=1e-5)
     together = np.concatenate(list(raw.values()))
@@ -229,10 +202,9 @@ def test_missing_values_are_refused_dropped_or_filled(prepared):
     assert sum((column == 0).sum() for column in filled) == 1
 
 
-@pytest.mark.parametrize("word", ["NA", "", "None"])
-def test_a_missing_class_is_treated_as_missing_says(prepared, capsys, word):
+def test_a_missing_class_is_treated_as_missing_says(prepared, capsys):
     lines = rows_of(40).splitlines()
-    lines[5] = lines[5].rpartition(",")[0] + f",{word}"
+    lines[5] = lines[5].rpartition(",")[0] + ",NA"
     text = "\n".join(lines) + "\n"
     for missing in ("refuse", "mean"):
         with pytest.raises(InputError, match=r"line 6, column 3': the class is missing") as caught:
@@ -244,6 +216,8 @@ def test_a_missing_class_is_treated_as_missing_says(prepared, capsys, word):
     assert sum(description["rows"].values()) == 39
     said = capsys.readouterr().out
     assert "1 of 40 rows" in said and "1 of them without a class" in said
+    with pytest.raises(InputError, match=r"missing: 'drop': leaves no row of the class c"):
+        prepared(rows_of(40) + "1,NA,c\n?,2,c\n", missing="drop")
 
 
 def test_a_first_line_of_words_for_missing_values_may_be_a_header(prepared):
@@ -255,14 +229,7 @@ def test_a_first_line_of_words_for_missing_values_may_be_a_header(prepared):
     assert description["features"] == ["Na"]
 
 
-def test_a_class_that_would_lose_all_rows_is_refused(prepared):
-    text = rows_of(40) + "1,NA,c\n?,2,c\n"
-    with pytest.raises(InputError, match=r"missing: 'drop': leaves no row of the class c"):
-        prepared(text, missing="drop")
-
-
-@pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("header", ["", "number,u,class\n"])
+@pytest.mark.parametrize(("first", "header"), [(0, ""), (1, "number,u,class\n")])
 def test_a_column_that_numbers_the_rows_is_refused(prepared, first, header):
     text = header + "".join(f"{n + first},{n % 7},{'ab'[n % 2]}\n" for n in range(20))
     with pytest.raises(InputError, match=r"column 1, (number|feature-1)': numbers the rows"):
@@ -272,7 +239,6 @@ def test_a_column_that_numbers_the_rows_is_refused(prepared, first, header):
 @pytest.mark.parametrize(
     ("label", "what"),
     [
-        (lambda n: f"{n * 1.37:.2f}", "numbers to predict"),
         (lambda n: f"{(n % 20) * 1.5}", "numbers to predict"),
         (lambda n: str(1000 + 17 * n), "numbers to predict"),
         (lambda n: f"sample {n}", "names of single rows"),
@@ -317,14 +283,9 @@ def test_queries_are_scaled_as_the_table_was(prepared, tmp_path):
         ("v,u\n1,2\n", "stands where the model reads u"),
         ("1,2,3,4\n", "the model reads 2 features"),
         ("1,2,c\n", "is no class that the model knows"),
-        ("1,,a\n", "line 1, column 2, v.*a value is missing"),
         ("u,v,class\n1,2,a\n1,,a\n", "line 3, column 2, v.*a value is missing"),
         ("u,v,class\n1,2,a\n3,4,NA\n", "line 3, column 3.*a missing class is no class"),
-        ("u,v,class\n0,1,2,a\n", "line 2.*has 4 columns, and the header has 3"),
         (",u,v,class\n0,1,2,a\n", "4 columns.*the model reads 2 features"),
-        ("u;v;class\n1,5;2;a\n", "semicolons separate its fields"),
-        ("1,?,a\n", "line 1, column 2, v.*a value is missing"),
-        ("", "holds no rows"),
         ("u,v\n", "holds no rows"),
     ],
 )
