@@ -121,14 +121,9 @@ class Eutils:
         self._histories[name] = accessions
         return name
 
-    def forget(self, name: str) -> None:
-        del self._histories[name]
-
 
 class _Handler(BaseHTTPRequestHandler):
-    @property
-    def eutils(self) -> Eutils:
-        return self.server.eutils
+    eutils = property(lambda self: self.server.eutils)
 
     def do_POST(self) -> None:
         self._answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -158,34 +153,28 @@ class _Handler(BaseHTTPRequestHandler):
     def _common_fault(self, fault: str | None, asked: dict[str, str]) -> bool:
         limit = {"error": "API rate limit exceeded", "count": "5", "limit": "3"}
         limit = json.dumps(limit | {"api-key": asked.get("api_key", "127.0.0.1")})
-        match fault:
-            case "429":
-                self._send(limit, 429, **{"Retry-After": "0"})
-            case "429 until a date":
-                self._send(limit, 429, **{"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})
-            case "500" | "502" | "503":
-                self._send(HTML, int(fault))
-            case "rate limit under 200":
-                self._send(limit)
-            case "HTML instead":
-                self._send(HTML)
-            case "no IDs under 400":
-                self._send(NO_IDS, 400)
-            case "expired under 400":
-                self._send(XML.replace("Search Backend failed", "Unable to obtain query #1"), 400)
-            case "unknown error under 400":
-                self._send(XML.replace("Search Backend failed", "No connection to PubOne"), 400)
-            case "empty":
-                self._send("")
-            case "no answer":
-                self.close_connection = True
-            case "reset":
-                self.connection.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                )
-                self.connection.close()
-            case _:
-                return False
+        backend = "Search Backend failed"
+        answers = {
+            "429": (limit, 429, {"Retry-After": "0"}),
+            "429 until a date": (limit, 429, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
+            **{status: (HTML, int(status), {}) for status in ("500", "502", "503")},
+            "rate limit under 200": (limit, 200, {}),
+            "HTML instead": (HTML, 200, {}),
+            "no IDs under 400": (NO_IDS, 400, {}),
+            "expired under 400": (XML.replace(backend, "Unable to obtain query #1"), 400, {}),
+            "unknown error under 400": (XML.replace(backend, "No connection to PubOne"), 400, {}),
+            "empty": ("", 200, {}),
+        }
+        if fault in answers:
+            text, status, headers = answers[fault]
+            self._send(text, status, **headers)
+        elif fault == "no answer":
+            self.close_connection = True
+        elif fault == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+        else:
+            return False
         return True
 
     def _search(self, asked: dict[str, str], fault: str | None) -> None:
@@ -199,11 +188,11 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "search backend":
             result = {"ERROR": "Search Backend failed: read failed"}
         text = json.dumps({"header": {"type": "esearch"}, "esearchresult": result})
-        self._send(text[:-9] if fault == "cut JSON" else text, kind="application/json")
+        self._send(text[:-9] if fault == "cut JSON" else text)
 
     def _list(self, asked: dict[str, str], fault: str | None) -> None:
         if fault == "expired":
-            self.eutils.forget(asked["WebEnv"])
+            del self.eutils._histories[asked["WebEnv"]]
         found = self.eutils._histories.get(asked["WebEnv"])
         if found is None:
             self._send("Unable to obtain query #1\n")
@@ -218,11 +207,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(text, sent=len(text) // 2 if fault == "cut" else None)
 
     def _fetch(self, asked: dict[str, str], fault: str | None) -> None:
-        if fault == "no ID, plainly":
-            self._send("Supplied+id+parameter+is+empty.\n")
-            return
-        if fault == "XML error instead":
-            self._send(XML)
+        whole = {"no ID, plainly": "Supplied+id+parameter+is+empty.\n", "XML error instead": XML}
+        if fault in whole:
+            self._send(whole[fault])
             return
         names = asked["id"].split(",")
         records = self.eutils.records(names)
@@ -246,10 +233,10 @@ class _Handler(BaseHTTPRequestHandler):
         texts = [f">{name} a virus, complete genome\n{letters}\n\n" for name, letters in records]
         if fault == "error in the middle":
             texts.insert(middle + 1, XML)
-        text = "".join(texts)
-        text += {"HTML at the end": HTML, "XML at the end": XML}.get(fault, "")
-        if fault == "text at the end":
-            text += "Search Backend failed\n"
+        if fault == "cut after a record":
+            texts = texts[: max(1, len(texts) - 2)]
+        ends = {"HTML": HTML, "XML": XML, "text": "Search Backend failed\n"}
+        text = "".join(texts) + ends.get(str(fault).removesuffix(" at the end"), "")
         match fault:
             case "cut":
                 self._send(text, sent=len(text) * 2 // 3)
@@ -257,24 +244,16 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_chunks(text[: len(text) * 2 // 3])
             case "cut in the last record":
                 self._send(text[:-30])
-            case "cut after a record":
-                self._send("".join(texts[: max(1, len(texts) - 2)]))
             case _:
                 self._send(text)
 
-    def _send(
-        self,
-        text: str,
-        status: int = 200,
-        kind: str = "text/plain",
-        sent: int | None = None,
-        **headers: str,
-    ) -> None:
+    def _send(self, text: str, status: int = 200, sent: int | None = None, **headers: str) -> None:
         """Answer; with `sent`, so many bytes of those promised."""
         body = text.encode()
         self.send_response(status)
-        for name, value in {"Content-Type": kind, **headers, "Content-Length": len(body)}.items():
-            self.send_header(name, str(value))
+        headers = {"Content-Type": "text/plain"} | headers | {"Content-Length": str(len(body))}
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body[:sent])
 

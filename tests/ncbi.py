@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ SOURCE = {
 }
 
 
-@contextmanager
 def misbehaving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Eutils]:
     """Yield the server; nothing of the client is replaced but the address in its environment."""
     with serving(Eutils({FLU: genomes("FL", 25), COLD: genomes("CO", 3)})) as server:

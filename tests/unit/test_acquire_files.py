@@ -38,22 +38,20 @@ def taken(genomes: Path, classes: tuple[str, ...] = ("X", "Y")) -> Path:
     return output
 
 
-def content(path: Path) -> list[tuple[str, str]]:
-    return list(records(path))
-
-
-@pytest.mark.parametrize("suffix", [".fasta", ".fa", ".fna", ".fas", ".FASTA", ".Fsa", ".ffn"])
 @pytest.mark.parametrize(
-    ("ending", "packed"),
-    [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".XZ", lzma.compress)],
+    ("suffix", "packed"),
+    [
+        *((suffix, bytes) for suffix in (".fasta", ".fa", ".fna", ".fas", ".ffn")),
+        *((".fa.gz", gzip.compress), (".FASTA.bz2", bz2.compress), (".Fsa.XZ", lzma.compress)),
+    ],
 )
-def test_every_permitted_name_is_read(genomes, suffix, ending, packed):
+def test_every_permitted_name_is_read(genomes, suffix, packed):
     (genomes / "X.fasta").unlink()
     (genomes / "._X.fasta").write_bytes(b"\0\5\x16\7Mac OS X")
-    (genomes / f"X{suffix}{ending}").write_bytes(packed(TWO_LINES))
+    (genomes / f"X{suffix}").write_bytes(packed(TWO_LINES))
     output = taken(genomes, ("X",))
     assert [path.name for path in output.iterdir()] == ["X.fasta"]
-    assert content(output / "X.fasta") == [("A1 first", "ACGT"), ("A2", "acgtn")]
+    assert list(records(output / "X.fasta")) == [("A1 first", "ACGT"), ("A2", "acgtn")]
 
 
 def test_the_folder_may_be_named_by_a_variable(genomes, monkeypatch):
@@ -61,23 +59,14 @@ def test_the_folder_may_be_named_by_a_variable(genomes, monkeypatch):
     source = {"type": "files", "folder": "${SOME_GENOMES}/genomes"}
     acquire(source, ["X"], genomes.parent / "out", genomes.parent / "lock.tsv")
     assert expanded("$SOME_GENOMES/a$$b", "key") == f"{genomes.parent}/a$b"
-
-
-@pytest.mark.parametrize("value", [None, ""])
-def test_an_unset_variable_is_named(genomes, monkeypatch, value):
-    monkeypatch.delenv("NO_GENOMES", raising=False)
-    if value is not None:
-        monkeypatch.setenv("NO_GENOMES", value)
+    monkeypatch.setenv("NO_GENOMES", "")
     with pytest.raises(InputError, match=r"source\.folder.*NO_GENOMES is not set"):
         taken(Path("$NO_GENOMES"))
 
 
-def test_a_class_without_a_file_is_refused(genomes):
+def test_a_class_without_a_file_or_with_several_is_refused(genomes):
     with pytest.raises(InputError, match="holds no file for the class Z"):
         taken(genomes, classes=("X", "Z"))
-
-
-def test_two_files_for_a_class_are_refused(genomes):
     (genomes / "X.fna.gz").write_bytes(gzip.compress(TWO_LINES))
     with pytest.raises(InputError, match=r"X\.fasta.*X\.fna\.gz.*several files for the class X"):
         taken(genomes)
@@ -89,20 +78,15 @@ PACKED = gzip.compress(b"".join(b">A%d\nACGT\n" % n for n in range(99)))
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("X.fasta", b"", "is empty"),
         ("X.fasta", b"\n \n", "is empty"),
         ("X.fa.gz", gzip.compress(b""), "is empty"),
         ("X.fasta", b"accession,sequence\nA1,ACGT\n>A2\nACGT\n", "is not FASTA"),
-        ("X.fasta", b"<html>no such page</html>", "is not FASTA"),
         ("X.fa.gz", PACKED[:-20], "packed, and damaged or truncated"),
         ("X.fa.gz", PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:], "packed, and damaged or truncated"),
-        ("X.fa.gz", PACKED[:12] + b"\xff\xff\xff" + PACKED[15:], "packed, and damaged or"),
         ("X.fasta", TWO_LINES + b">A1 again\nACGT\n", "two records have this accession"),
         ("X.fasta", TWO_LINES + b"> \nACGT\n", "record 3 has no accession"),
         ("X.fasta", TWO_LINES + b">=cmd|x!A1\nACGT\n", "begins with =: a spreadsheet"),
         ("X.fasta", TWO_LINES + b">+1 a\nACGT\n", "begins with \\+: a spreadsheet"),
-        ("X.fasta", TWO_LINES + b">-1 a\nACGT\n", "begins with -: a spreadsheet"),
-        ("X.fasta", TWO_LINES + b">@A1\nACGT\n", "begins with @: a spreadsheet"),
         ("X.fasta", TWO_LINES + b">P1\nMKVLAAGLLALLAACEEF\n", "not nucleotides"),
         ("X.fasta", TWO_LINES + b">A3\n", "the record has no sequence"),
     ],
@@ -121,11 +105,10 @@ def test_a_bad_file_is_refused_by_name_and_nothing_is_left(genomes, name, data, 
     [
         (lambda: b">A1\n" + b"A" * 10_000_000, "'record 1': has more than 200,000 letters"),
         (lambda: b">A1\nACGT\n>A2" + b"A" * 10_000_000, "'record 2': has more than 200,000 le"),
-        (lambda: b"A" * 10_000_000, "'record 0': has more than 200,000 letters"),
         (lambda: b">A1\n" + b"ACGT\n" * 50_000, "'record 1': has more than 200,000 letters"),
         (lambda: b"".join(b">A%d\nAC\n" % n for n in range(5000)), "1001': is one more than the"),
     ],
-    ids=["line", "header", "no-header", "lines", "records"],
+    ids=["line", "header", "lines", "records"],
 )
 def test_a_bomb_is_refused_before_it_fills_the_memory(genomes, monkeypatch, content, reason):
     monkeypatch.setattr(fasta, "RECORD_LETTERS", 200_000)
@@ -158,7 +141,4 @@ def test_what_is_written_is_read_back(tmp_path_factory, genomes, newline, mark):
     path = tmp_path_factory.mktemp("fasta") / "any.fasta"
     encoding = "utf-8-sig" if mark else "utf-8"
     path.write_bytes(text.getvalue().replace("\n", newline).encode(encoding))
-    assert content(path) == list(genomes.items())
-    assert max(map(len, text.getvalue().replace(">", "\n").split("\n"))) <= max(
-        70, *map(len, genomes)
-    )
+    assert list(records(path)) == list(genomes.items())

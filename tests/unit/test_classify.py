@@ -56,7 +56,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def judge(
-    monkeypatch: pytest.MonkeyPatch, method: str, probabilities=fraction_of_a, strands: bool = False
+    monkeypatch: pytest.MonkeyPatch, method: str, probabilities=fraction_of_a, strands=False, **more
 ) -> None:
     """Let a model of rows cut by a method judge what follows."""
     window = {"method": method, "reverse_complement": strands}
@@ -64,6 +64,7 @@ def judge(
     classifier = Classifier(
         "own", ["X", "Y"], (CODES,), description, lambda inputs: probabilities(*inputs), None
     )
+    classifier = replace(classifier, **more)
     monkeypatch.setattr(classify, "load", lambda folder: classifier)
 
 
@@ -149,33 +150,28 @@ def test_a_network_is_asked_about_every_record(run, monkeypatch):
     rows = np.stack([codes_of(genome[:LENGTH]) for genome in GENOMES])
     found = table[["probability_X", "probability_Y"]].to_numpy()
     np.testing.assert_allclose(found, network(rows), rtol=1e-5)
-    assert not table["unlike_anything_seen"].any()
 
 
-@pytest.mark.parametrize("pieces", [1, 3, 1000])
-def test_items_that_are_predicted_together_keep_their_own_predictions(run, monkeypatch, pieces):
-    counted, calls = (lambda codes: (codes == 1).sum(axis=1, dtype=np.float32)), []
-    judge(monkeypatch, "tiles", lambda codes: (calls.append(len(codes)), counted(codes))[1])
-    model = replace(classify.load(run), classes=[])
-    monkeypatch.setattr(classify, "load", lambda folder: model)
+@pytest.mark.parametrize(("pieces", "expected"), [(1, 5), (3, 3), (1000, 1)])
+def test_items_that_are_predicted_together_keep_their_own_predictions(
+    run, monkeypatch, pieces, expected
+):
+    calls = []
+
+    def counted(codes: np.ndarray) -> np.ndarray:
+        calls.append(len(codes))
+        return (codes == 1).sum(axis=1, dtype=np.float32)
+
+    judge(monkeypatch, "tiles", counted, classes=[])
     monkeypatch.setattr(classify, "PIECES", pieces)
     fractions = [(9, 2), (0, 1), (LENGTH, 3), (4, 1), (1, 2)]
-    (run / "query.fasta").write_text(
-        "".join(
-            f">{i}\n{('A' * count + 'C' * (LENGTH - count)) * tiles}\n"
-            for i, (count, tiles) in enumerate(fractions)
-        )
-    )
-    path = run / "query.fasta"
-    table = classify.predict(KINDS["genomes"], path, run, None, 0.05, run / "out.tsv")
+    texts = [("A" * count + "C" * (LENGTH - count)) * tiles for count, tiles in fractions]
+    table = predicted(run, "".join(f">{i}\n{text}\n" for i, text in enumerate(texts)))
     assert table["predicted"].tolist() == [count for count, _ in fractions]
-    assert len(calls) == {1: 5, 3: 3, 1000: 1}[pieces] and sum(calls) == sum(table["windows"])
+    assert len(calls) == expected and sum(calls) == sum(table["windows"])
 
 
 def test_a_name_that_is_not_utf_8_is_written_with_escapes(run, monkeypatch):
-    judge(monkeypatch, "tiles", lambda codes: (codes == 1).sum(axis=1, dtype=np.float32))
-    model = replace(classify.load(run), classes=[])
-    monkeypatch.setattr(classify, "load", lambda folder: model)
     query = Query({"file": "caf\udce9.png"}, (np.zeros((1, LENGTH), np.uint8),))
     monkeypatch.setattr("escala.data.genomes.queries.queries", lambda *_: iter([query]))
     classify.predict(KINDS["genomes"], run / "query", run, None, 0.05, run / "out.tsv")
@@ -192,29 +188,20 @@ def test_a_file_that_is_no_nucleotide_fasta_is_refused_and_nothing_written(run):
     ("window", "key"),
     [
         (None, "data.window.method"),
-        ("start", "data.window.method"),
         ({"method": "weird"}, "data.window.method"),
         ({"method": "start"}, "data.window.reverse_complement"),
     ],
 )
 def test_a_model_of_rows_that_were_cut_otherwise_is_refused(run, monkeypatch, window, key):
-    description = {"data": {"window": window}}
-    model = Classifier("own", ["X", "Y"], (CODES,), description, fraction_of_a, None)
-    monkeypatch.setattr(classify, "load", lambda folder: model)
+    judge(monkeypatch, "tiles", description={"data": {"window": window}})
     with pytest.raises(InputError, match=f"model.json: '{key}': is missing"):
         predicted(run, ">a\nACGT\n")
 
 
 def test_a_workload_may_show_its_predictions_in_columns_of_its_own(run, monkeypatch):
-    window = {"method": "tiles", "reverse_complement": False}
-    description = {"data": {"inputs": [CODES._asdict()], "window": window}}
-
     def columns(predictions: np.ndarray, description: dict) -> dict:
         return {"predicted": f"{len(predictions)} pieces {description['window']['method']}"}
 
-    model = Classifier(
-        "own", [], (CODES,), description, None, lambda inputs: fraction_of_a(*inputs), columns
-    )
-    monkeypatch.setattr(classify, "load", lambda folder: model)
+    judge(monkeypatch, "tiles", classes=[], columns=columns)
     row = predicted(run, f">a\n{GENOMES[0][:130]}\n").loc["a"]
     assert row["predicted"] == "3 pieces tiles" and "predicted_1" not in row

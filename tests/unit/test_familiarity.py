@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from Bio.Seq import Seq
@@ -70,15 +72,20 @@ def test_false_alarms_are_a_fraction(false_alarms):
         Familiarity.learn({0: [row]}, {0: [row]}).threshold(false_alarms)
 
 
+def written(folder: Path, train: np.ndarray, genomes: list[int], test: np.ndarray) -> None:
+    """Write the split of one class from which familiarity is learnt."""
+    write_json(folder / "dataset.json", {"window": {"reverse_complement": False}})
+    labels = {f"{side}_labels": np.zeros(len(rows), np.int64)
+              for side, rows in (("train", train), ("test", test))}  # fmt: skip
+    arrays = {"train": train, "train_genomes": np.array(genomes, np.int32), "test": test} | labels
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+
+
 @pytest.mark.parametrize("held_out", [[], ["ACGTTGCAAGN"]])
 def test_without_a_held_out_kmer_nothing_is_learnt(tmp_path, held_out):
-    trained = codes_of("ACGTTGCAAGC")[None]
-    np.save(tmp_path / "train.npy", trained)
-    np.save(tmp_path / "train_genomes.npy", np.zeros(1, np.int32))
-    write_json(tmp_path / "dataset.json", {"window": {"reverse_complement": False}})
-    np.save(tmp_path / "train_labels.npy", np.zeros(1, np.int64))
-    np.save(tmp_path / "test.npy", np.array([codes_of(t) for t in held_out]).reshape(-1, 11))
-    np.save(tmp_path / "test_labels.npy", np.zeros(len(held_out), np.int64))
+    test = np.array([codes_of(t) for t in held_out]).reshape(-1, 11)
+    written(tmp_path, codes_of("ACGTTGCAAGC")[None], [0], test)
     with pytest.raises(InputError, match="false alarms cannot be measured"):
         learn(tmp_path, tmp_path / "familiarity.npz")
     assert not (tmp_path / "familiarity.npz").exists()
@@ -87,12 +94,7 @@ def test_without_a_held_out_kmer_nothing_is_learnt(tmp_path, held_out):
 def test_what_smoten_made_is_not_learnt(tmp_path):
     random = np.random.default_rng(1)
     real, made = random.integers(1, 5, (2, 200), dtype=np.uint8)
-    np.save(tmp_path / "train.npy", np.stack([real, made]))
-    np.save(tmp_path / "train_genomes.npy", np.array([0, -1], np.int32))
-    write_json(tmp_path / "dataset.json", {"window": {"reverse_complement": False}})
-    np.save(tmp_path / "train_labels.npy", np.zeros(2, np.int64))
-    np.save(tmp_path / "test.npy", real[None])
-    np.save(tmp_path / "test_labels.npy", np.zeros(1, np.int64))
+    written(tmp_path, np.stack([real, made]), [0, -1], real[None])
     learnt = learn(tmp_path, tmp_path / "familiarity.npz")
     assert (learnt.fraction(real), learnt.fraction(made)) == (1, 0)
     assert learnt.fraction(reverse_complement(real)) == 0, "of rows of one strand"

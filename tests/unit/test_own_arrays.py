@@ -15,6 +15,7 @@ from escala.data.arrays import arrays, queries, settings
 from escala.data.base import Arrays
 from escala.experiment import Experiment
 
+pytestmark = pytest.mark.usefixtures("registries")
 ROWS = 40
 random = np.random.default_rng(5)
 X = random.normal(size=(ROWS, 3, 2)).astype(np.float32)
@@ -73,7 +74,6 @@ def rows_of(split: Arrays) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.usefixtures("registries")
 class TestPrepared:
     def test_rows_are_divided_by_fractions_and_a_seed(self):
         given = {
@@ -99,14 +99,12 @@ class TestPrepared:
         assert rows_of(prepared(5, **given)) != rows
 
     def test_rows_of_one_class_each_are_divided_in_proportion(self):
-        given = {"inputs": {"x": "x.npy"}, "targets": "y.npy"}
         np.save("y.npy", Y[:, None].astype(np.uint8))
-        split = prepared(train=given, classes=["a", "b", "c"], split={"test_fraction": 0.5})
-        described = split.description
+        split = prepared(**given_as("x.npy", classes=["a", "b", "c"], split={"test_fraction": 0.5}))
         assert (split.targets.shape, split.targets.dtype) == ((), "int64")
         for number, name in enumerate("abc"):
             rows = np.sum(number == Y)
-            assert abs(described["counts"][name]["test"] - rows / 2) <= 1
+            assert abs(split.description["counts"][name]["test"] - rows / 2) <= 1
 
     def test_sides_have_files_of_their_own(self):
         np.savez_compressed("t.npz", x=X[:7], y=Y[:7])
@@ -123,10 +121,10 @@ class TestPrepared:
 
     @pytest.mark.parametrize(
         "stored",
-        [np.asfortranarray(X), X.astype(">f8"), X > 0, X.astype(np.float16), WORDS.astype(">u2")],
-        ids=["fortran", "big-endian", "bool", "float16", "big-endian-integers"],
+        [np.asfortranarray(X), X.astype(">f8"), X > 0, WORDS.astype(">u2")],
+        ids=["fortran", "big-endian", "bool", "big-endian-integers"],
     )
-    @pytest.mark.parametrize("blocks", [1, 100, 2**25])
+    @pytest.mark.parametrize("blocks", [1, 2**25])
     def test_numbers_are_those_of_numpy_in_the_machines_order(self, stored, blocks, monkeypatch):
         monkeypatch.setattr(arrays, "BLOCK_BYTES", blocks)
         np.save("s.npy", stored)
@@ -143,10 +141,9 @@ class TestPrepared:
         y = Y.astype(np.float64)
         y[[31, 17]] = np.nan
         np.save("y.npy", y)
-        given = {"inputs": {"x": "x.npy"}, "targets": "y.npy"}
         with pytest.raises(InputError, match=r"datasets.own.train.targets: 'row (17|31) of.*nan"):
-            prepared(train=given)
-        split = prepared(train=given, missing="keep")
+            prepared(**given_as("x.npy"))
+        split = prepared(**given_as("x.npy", missing="keep"))
         kept = [split.gather(side, slice(None))[1] for side in split.sides]
         assert np.isnan(np.concatenate(kept)).sum() == 2
 
@@ -161,15 +158,13 @@ class TestPrepared:
 
 def _instead(make: Callable[[str], object]) -> Callable[[], None]:
     """Return a change that makes something else of `x.npy`."""
-
-    def change() -> None:
-        Path("x.npy").unlink()
-        make("x.npy")
-
-    return change
+    return lambda: (Path("x.npy").unlink(), make("x.npy"))
 
 
-@pytest.mark.usefixtures("registries")
+def given_as(x: str, y: str = "y.npy", name: str = "x", **more: object) -> dict:
+    return {"train": {"inputs": {name: x}, "targets": y}} | more
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -180,7 +175,7 @@ def _instead(make: Callable[[str], object]) -> Callable[[], None]:
         (lambda: np.save("x.npy", X[:0]), r"has shape \(0, 3, 2\)"),
         (lambda: np.save("x.npy", np.float32(3)), "has no axis, and so no rows"),
         (lambda: np.save("x.npy", X[:-1]), "has 39 rows, and the targets have 40"),
-        (lambda: Path("x.npy").write_bytes(Path("x.npy").read_bytes()[:-10]),
+        (lambda: os.truncate("x.npy", 950 + 128),
          "is cut short: its header tells of 960 bytes, and it holds 950"),
         (lambda: Path("x.npy").write_text("1,2,3\n"), "is no file of NumPy, or is damaged"),
         (_instead(lambda _: None), "there is no such file"),
@@ -191,33 +186,24 @@ def _instead(make: Callable[[str], object]) -> Callable[[], None]:
 def test_a_wrong_file_is_named_before_anything_is_prepared(make, reason):
     make()
     with pytest.raises(InputError, match=rf"e.yaml: datasets.own.train.inputs.x: .*{reason}"):
-        checked({"train": {"inputs": {"x": "x.npy"}, "targets": "y.npy"}})
+        checked(given_as("x.npy"))
 
 
-@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize(
     ("given", "where", "reason"),
     [
-        ({"train": {"inputs": {"x": "all.npz"}, "targets": "y.npy"}}, "train.inputs.x",
-         "it holds x, words, y|holds x, words, y"),
-        ({"train": {"inputs": {"x": "all.npz:z"}, "targets": "y.npy"}}, "train.inputs.x",
-         "holds no z; it holds x, words, y"),
-        ({"train": {"inputs": {"x": "x.npy:x"}, "targets": "y.npy"}}, "train.inputs.x",
-         "there is no such file"),
-        ({"train": {"inputs": {"x": "x.npy"}, "targets": "x.npy"}, "classes": 3}, "train.targets",
+        (given_as("all.npz"), "train.inputs.x", "holds x, words, y"),
+        (given_as("all.npz:z"), "train.inputs.x", "holds no z; it holds x, words, y"),
+        (given_as("x.npy:x"), "train.inputs.x", "there is no such file"),
+        (given_as("x.npy", "x.npy", classes=3), "train.targets",
          "classes are numbered by whole numbers"),
-        ({"train": {"inputs": {"x": "x.npy"}, "targets": "y.npy"},
-          "test": {"inputs": {"w": "x.npy"}, "targets": "y.npy"}}, "test.inputs",
+        (given_as("x.npy", test=given_as("x.npy", name="w")["train"]), "test.inputs",
          "differ from those of train: x"),
-        ({"train": {"inputs": {"x": "x.npy"}, "targets": "y.npy"},
-          "test": {"inputs": {"x": "all.npz:words"}, "targets": "y.npy"}}, "test.inputs.x",
+        (given_as("x.npy", test=given_as("all.npz:words")["train"]), "test.inputs.x",
          r"int32 of shape \(4,\), and those of train are float32 of shape \(3, 2\)"),
-        ({"train": {"inputs": {"x": "x.npy"}, "targets": "y.npy"}, "below": {"x": 5}}, "below.x",
-         "is no input of whole numbers"),
-        ({"train": {"inputs": {"x": "x.npy"}, "targets": "y.npy"}, "classes": ["a", "=1+b"]},
-         "classes", "is no name of a class"),
-        ({"train": {"inputs": {"x": "x.npy"}, "targets": "y.npy"},
-          "split": {"test_fraction": 0.5, "validation_fraction": 0.5}}, "split",
+        (given_as("x.npy", below={"x": 5}), "below.x", "is no input of whole numbers"),
+        (given_as("x.npy", classes=["a", "=1+b"]), "classes", "is no name of a class"),
+        (given_as("x.npy", split={"test_fraction": 0.5, "validation_fraction": 0.5}), "split",
          "leave no row to train on"),
     ],
 )  # fmt: skip
@@ -230,8 +216,8 @@ def test_an_archive_with_wrong_bytes_is_refused():
     data = bytearray(Path("all.npz").read_bytes())
     data[400] ^= 255
     Path("all.npz").write_bytes(data)
-    given = {"train": {"x": [0, "x"], "targets:": [0, "y"]}, "classes": None}
-    given = {"sides": {"train": given["train"]}, "classes": None, "below": {}, "missing": "keep",
+    given = {"sides": {"train": {"x": [0, "x"], "targets:": [0, "y"]}}, "classes": None,
+             "below": {}, "missing": "keep",
              "split": {"test_fraction": 0.5, "validation_fraction": 0}}  # fmt: skip
     Path("split").mkdir()
     with pytest.raises(InputError, match=r"train.inputs.x: .*all.npz.*damaged: Bad CRC"):
@@ -239,14 +225,14 @@ def test_an_archive_with_wrong_bytes_is_refused():
     assert list(Path("split").iterdir()) == []
 
 
-@pytest.mark.usefixtures("registries")
 def test_new_rows_are_read_in_the_form_of_the_model():
     given = {"inputs": {"x": "x.npy", "words": "all.npz:words"}, "targets": "y.npy"}
     split = prepared(train=given)
     found = list(queries.queries(Path("all.npz"), split.description))
     assert [query.columns for query in found] == [{"row": row} for row in range(ROWS)]
-    np.testing.assert_array_equal(np.concatenate([query.inputs[1] for query in found]), X)
-    np.testing.assert_array_equal(np.concatenate([query.inputs[0] for query in found]), WORDS)
+    for place, expected in enumerate((WORDS, X)):
+        rows = np.concatenate([query.inputs[place] for query in found])
+        np.testing.assert_array_equal(rows, expected)
     np.savez("new.npz", x=X, words=WORDS[:, :2])
     for path, reason in (
         ("x.npy", "is one array, and the model has several inputs"),

@@ -107,15 +107,13 @@ def test_the_nearest_training_genome_is_the_most_similar_one(block_bytes, dense_
 
 
 @pytest.mark.parametrize(("threshold", "number"), [(0.95, 1), (np.nextafter(0.95, 1) + 1e-6, 2)])
-def test_a_pair_at_the_threshold_is_linked(threshold, number):
+def test_a_match_at_the_threshold_is_linked(threshold, number):
     hashes = [np.arange(20), np.arange(1, 31)]
-    pair = Sketches(np.concatenate(hashes).astype(np.uint64), np.array([20, 50]))
-    assert clusters(pair.matrix(), np.zeros(2, int), threshold).tolist() == [1, number]
-    similarity = nearest(pair.matrix(), np.array([0]), np.array([1]))
+    two = Sketches(np.concatenate(hashes).astype(np.uint64), np.array([20, 50]))
+    assert clusters(two.matrix(), np.zeros(2, int), threshold).tolist() == [1, number]
+    similarity = nearest(two.matrix(), np.array([0]), np.array([1]))
     assert leakage(similarity, threshold) == (number == 1)
-
-
-def test_leakage_counts_what_smoten_made_as_near_duplicates():
+    # What SMOTEN made counts as a near-duplicate.
     assert leakage(np.array([0.5, 0.96, np.nan, 0.1], np.float32), 0.9) == 0.5
 
 
@@ -130,34 +128,29 @@ def test_a_sketch_estimates_the_fraction_and_either_strand_and_case_is_the_same(
     assert estimate == pytest.approx(shared(one, other), abs=0.02)
 
 
-def encoded(folder: Path, genomes: list[tuple[str, str]], deduplicate: str) -> pd.DataFrame:
-    (folder / "A.fasta").write_text("".join(f">{name}\n{text}\n" for name, text in genomes))
+def encoded(folder: Path, named: dict[str, str], deduplicate: str) -> pd.DataFrame:
+    (folder / "A.fasta").write_text("".join(f">{n}\n{text}\n" for n, text in named.items()))
     encode_classes(folder, ["A"], 50, deduplicate, folder)
     return read_records(folder / "records.tsv")
 
 
 def test_sketches_are_of_the_records_kept_and_survive_saving(tmp_path):
-    one, other, third, _ = genomes = mutated(5, 4)
-    named = [("a", one), ("b", one), ("c", other), ("d", other), ("e", third.lower())]
+    one, other, third = mutated(5, 3)
+    named = {"a": one, "b": one, "c": other, "d": other, "e": third.lower()}
     records = encoded(tmp_path, named, "genome")
     assert records["accession"].tolist() == ["a", "c", "e"]
     made = similarity.sketches(tmp_path, records)
-    expected = sketched(genomes[:3], similarity.SCALE)
+    expected = sketched([one, other, third], similarity.SCALE)
     for path in (tmp_path / "sketches.npz", tmp_path / "again.npz"):
         made.save(path)
         loaded = Sketches.load(path)
         assert loaded.hashes.tolist() == expected.hashes.tolist()
         assert loaded.ends.tolist() == expected.ends.tolist()
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "sketches.npz").read_bytes()
-
-
-def test_a_file_that_has_changed_since_it_was_encoded_is_refused(tmp_path):
-    one, other, third = mutated(6, 3)
-    records = encoded(tmp_path, [("a", one), ("b", other)], "none")
-    (tmp_path / "A.fasta").write_text(f">a\n{one}\n>b\n{third}\n")
+    (tmp_path / "A.fasta").write_text(f">a\n{one}\n>c\n{third}\n>e\n{third}\n")
     with pytest.raises(InputError, match="has changed") as caught:
         similarity.sketches(tmp_path, records)
-    assert caught.value.value == "b"
+    assert caught.value.value == "c"
 
 
 RECORDS = pd.DataFrame({"accession": ["a", "b", "NA"], "class": ["X", "X", "Y"]})
@@ -167,11 +160,8 @@ RECORDS = pd.DataFrame({"accession": ["a", "b", "NA"], "class": ["X", "X", "Y"]}
     ("content", "value", "reason"),
     [
         (None, "groups.tsv", "no such file"),
-        ("", "groups.tsv", "is no TSV"),
         ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\th\n", "groups.tsv", "is no TSV"),
-        ('accession\tclass\tgroup\na\tX\t"g\n', "groups.tsv", "is no TSV"),
         ("accession\tclass\n", ["accession", "class"], "no column group"),
-        ("accession,class,group\n", ["accession,class,group"], "no column accession"),
         ("accession\tclass\tgroup\na\tX\tg\na\tX\th\n", "a", "is listed twice"),
         ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\n", "NA", "has no group"),
         ("accession\tclass\tgroup\na\tX\tg\nb\tX\t\nNA\tY\th\n", "b", "has no group"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tracemalloc
 from itertools import combinations
 
@@ -17,7 +18,6 @@ from sklearn.preprocessing import OrdinalEncoder
 from escala.data.genomes.prepare.smoten import (
     Columns,
     Metric,
-    nearest,
     new_rows,
     rough_distances,
     value_counts,
@@ -142,31 +142,6 @@ def allowed_rows(rows, distances, votes: int) -> list[set[bytes]]:
     return result
 
 
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    counts=st.lists(st.integers(6, 60), min_size=2, max_size=3),
-    positions=st.sampled_from([1, 40, 700]),
-    ancestors=st.integers(1, 4),
-    rate=st.sampled_from([0.0, 0.005, 0.05, 1.0]),
-)
-@settings(max_examples=12)
-def test_neighbours_are_the_nearest_by_the_distances_of_imbalanced_learn(
-    seed, counts, positions, ancestors, rate
-):
-    X, y = clones(seed, counts, positions, ancestors, rate)
-    votes, metric = 6, Metric(X, y, MIB)
-    for label, count in enumerate(counts):
-        members, bases = np.flatnonzero(y == label), np.arange(0, count, 2)
-        found = nearest(X, members, bases, votes, metric, MIB)
-        distances = reference_distances(X, y, label)
-        for base, rows in zip(bases, found, strict=True):
-            places = np.searchsorted(members, rows)
-            np.testing.assert_array_equal(members[places], rows)
-            assert len(set(places)) == votes
-            assert base in places
-            np.testing.assert_array_equal(distances[base][places], np.sort(distances[base])[:votes])
-
-
 def test_distances_closer_than_float32_can_tell_are_told_apart():
     # At the last position codes 1 to 12 stand in the small class once each and in the large one
     # 1500 times and a few more: their distances from code 40 differ by parts in a hundred million.
@@ -195,7 +170,7 @@ def test_distances_from_products_keep_to_their_error(rate):
     assert columns.relative_error < 1e-4
 
 
-@pytest.mark.parametrize("k", [1, 11, 300])
+@pytest.mark.parametrize("k", [1, 300])
 def test_neighbours_may_be_all_the_others_and_more_than_a_byte_counts(k):
     X, y = random_rows(7, [k + 9, k + 1], 40, 3)
     assert not tied(X, y, 1, k + 1)
@@ -215,30 +190,20 @@ def test_positions_that_do_not_vary_and_classes_without_any_distance():
     np.testing.assert_array_equal(rows[:, 0], np.minimum(drawn, (drawn + 1) % 4))
 
 
-@pytest.mark.parametrize("block_bytes", [64 * 1024, 4 * MIB])
-def test_blocks_change_nothing_but_their_size(block_bytes, tmp_path):
-    X, y = clones(9, [500, 90, 40], 300, 3, 0.05)
-    np.save(tmp_path / "codes.npy", X)
-    mapped = np.load(tmp_path / "codes.npy", mmap_mode="r", allow_pickle=False)
-    blocks = list(new_rows(mapped, y, to_largest(y), 5, 5, block_bytes=block_bytes))
-    expected, labels = ours(X, y, to_largest(y))
-    np.testing.assert_array_equal(np.concatenate([b for _, b in blocks]), expected)
-    told = np.concatenate([np.full(len(b), label) for label, b in blocks])
-    np.testing.assert_array_equal(told, labels)
-    assert max(b.nbytes for _, b in blocks) <= block_bytes
-    assert len(blocks) > 2 or block_bytes == 4 * MIB
-
-
-def test_memory_is_bounded(tmp_path):
-    block_bytes = 4 * MIB
+@pytest.mark.parametrize("block_bytes", [MIB // 4, 4 * MIB])
+def test_blocks_bound_the_memory_and_change_nothing_but_their_size(block_bytes, tmp_path):
     X, y = clones(10, [700, 700], 1000, 4, 0.2)
     np.save(tmp_path / "codes.npy", X)
     mapped = np.load(tmp_path / "codes.npy", mmap_mode="r", allow_pickle=False)
+    expected, made = ours(X, y, {1: 2300})[0], hashlib.sha256()
     tracemalloc.start()
     try:
-        rows = sum(len(block) for _, block in new_rows(mapped, y, {1: 2300}, 5, 5, block_bytes))
+        for label, block in new_rows(mapped, y, {1: 2300}, 5, 5, block_bytes=block_bytes):
+            assert label == 1 and block.nbytes <= block_bytes
+            made.update(block)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert rows == 1600
-    assert block_bytes / 4 < peak < block_bytes + 100 * len(X) + 8 * 1000 * 5 * 5
+    assert len(expected) == 1600 and made.digest() == hashlib.sha256(expected).digest()
+    if block_bytes == 4 * MIB:
+        assert block_bytes / 4 < peak < block_bytes + 100 * len(X) + 8 * 1000 * 5 * 5

@@ -18,13 +18,10 @@ from escala.data.genomes.prepare.split import (
 )
 
 
-def labelled(counts: list[int], seed: int = 0) -> np.ndarray:
+def labelled(counts: list[int], seed: int = 0) -> tuple[np.ndarray, list[str]]:
+    """Return labels in mixed order, and the names of the classes."""
     labels = np.repeat(np.arange(len(counts)), counts)
-    return np.random.default_rng(seed).permutation(labels)
-
-
-def names(counts: list[int]) -> list[str]:
-    return [f"C{label}" for label in range(len(counts))]
+    return np.random.default_rng(seed).permutation(labels), [f"C{n}" for n in range(len(counts))]
 
 
 @settings(deadline=None, max_examples=40)
@@ -34,18 +31,16 @@ def names(counts: list[int]) -> list[str]:
     st.integers(0, 2**32 - 1),
 )
 def test_either_refused_or_every_row_once_and_each_class_on_both_sides(counts, fraction, seed):
-    labels = labelled(counts)
+    labels, names = labelled(counts)
     try:
-        split = stratified_split(labels, names(counts), fraction, seed)
-        train, test = split.train, split.test
+        split = stratified_split(labels, names, fraction, seed)
     except InputError as error:
         assert min(counts) * min(fraction, 1 - fraction) < 1.5
-        assert error.where.removeprefix("class ") in names(counts)
-        assert error.value == counts[int(error.where.removeprefix("class C"))]
+        assert error.value == counts[names.index(error.where.removeprefix("class "))]
         return
+    train, test = split.train, split.test
     assert sorted([*train, *test]) == list(range(len(labels)))
-    assert list(train) == sorted(train)
-    assert list(test) == sorted(test)
+    assert list(train) == sorted(train) and list(test) == sorted(test)
     for side in (train, test):
         assert set(labels[side]) == set(range(len(counts)))
     for label, count in enumerate(counts):
@@ -56,7 +51,6 @@ def test_either_refused_or_every_row_once_and_each_class_on_both_sides(counts, f
 @pytest.mark.parametrize(
     ("counts", "lacking"),
     [
-        ([20, 1, 20], "C1"),
         ([20, 20, 0], "C2"),
         # Nine test rows for ten classes: scikit-learn itself would refuse this in its own words.
         ([2, *[3] * 9], "C0"),
@@ -65,11 +59,8 @@ def test_either_refused_or_every_row_once_and_each_class_on_both_sides(counts, f
     ],
 )
 def test_a_class_too_small_for_both_sides_is_named(counts, lacking):
-    with pytest.raises(InputError) as caught:
-        stratified_split(labelled(counts), names(counts), 0.3, 0)
-    assert caught.value.where == f"class {lacking}"
-    assert "too few" in caught.value.reason
-    assert "add records" in caught.value.remedy
+    with pytest.raises(InputError, match=f"class {lacking}.*too few.*add records"):
+        stratified_split(*labelled(counts), 0.3, 0)
 
 
 grouped = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=2, max_size=5)
@@ -92,7 +83,7 @@ def in_groups(sizes: list[list[int]], seed: int = 0) -> tuple[np.ndarray, np.nda
 @given(grouped, st.sampled_from([0.1, 0.3, 0.5, 0.8]), st.integers(0, 100))
 def test_groups_stay_whole_and_the_fraction_is_nearly_that_asked_for(sizes, fraction, seed):
     labels, groups = in_groups(sizes)
-    classes = names([0] * len(sizes))
+    classes = [f"C{label}" for label in range(len(sizes))]
     single = tuple(label for label, own in enumerate(sizes) if len(own) == 1)
     if len(single) == len(sizes):
         with pytest.raises(InputError, match="none can be split"):
@@ -140,16 +131,14 @@ def test_the_groups_left_out_are_the_test_rows():
 
 
 @pytest.mark.parametrize(
-    ("left_out", "value", "reason"),
+    ("left_out", "reason"),
     [
-        (["g0.9"], "g0.9", "no such group"),
-        (["g2.0", "g2.1"], ["g2.0", "g2.1"], "all groups of class C"),
-        (["g1.0"], ["g1.0"], "all groups of class B"),
+        (["g0.9"], "'g0.9': .*no such group"),
+        (["g2.0", "g2.1"], "all groups of class C"),
+        (["g1.0"], "all groups of class B"),
     ],
 )
-def test_groups_that_cannot_be_left_out_are_refused(left_out, value, reason):
+def test_groups_that_cannot_be_left_out_are_refused(left_out, reason):
     labels, groups = in_groups([[5, 4, 3], [7], [2, 2]])
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=reason):
         split_leaving_out(labels, groups, ["A", "B", "C"], left_out)
-    assert caught.value.value == value
-    assert reason in caught.value.reason
