@@ -163,18 +163,6 @@ def test_every_row_names_the_genome_it_comes_from(source, tmp_path):
     assert len(data["train"]) + len(data["test"]) == 6 * sum(COUNTS)
 
 
-def test_windows_enlarge_classes_with_pieces_of_training_genomes(source, tmp_path):
-    data = prepared(source, tmp_path, length=20, oversample={"method": "windows", "within": 4})
-    counts = data["description"]["counts"]
-    assert {c["balanced"] for c in counts.values()} == {28}
-    assert not set(data["train_genomes"]) & set(data["test_genomes"])
-    starts = {
-        bytes(genome)[begin : begin + 20] for genome in genomes_of(source) for begin in range(5)
-    }
-    assert digests(data["train"]) <= starts
-    assert len(data["train_genomes"]) == len(data["train"]) == 84
-
-
 def test_groups_stay_whole_and_a_class_of_one_group_is_trained_on(source, tmp_path):
     records = pd.read_csv(source / "records.tsv", sep="\t", keep_default_na=False, dtype=str)
     number = records.groupby("class").cumcount()

@@ -18,8 +18,7 @@ from escala.data.encode import encode, letters, reverse_complement
 from escala.data.genomes import familiarity
 from escala.data.queries import Query
 from escala.predict import classify
-from escala.workloads import Classifier, workload
-from escala.workloads.models import WEIGHTS, describe
+from escala.workloads import Classifier
 
 LENGTH = 50
 CODES = Spec("codes", (LENGTH,), "uint8")
@@ -133,25 +132,6 @@ def test_a_model_of_beginnings_is_given_the_beginning_and_no_more(run, monkeypat
     assert not table.loc["long", "unlike_anything_seen"]
 
 
-def test_a_network_is_asked_about_every_record(run, monkeypatch):
-    """By the model that a run has left, as Keras itself judges the same letters."""
-    monkeypatch.undo()
-    network = workload("virus-cnn").network(LENGTH, 2)
-    np.savez(run / WEIGHTS, *network.get_weights())
-    data = {
-        "classes": ["X", "Y"],
-        "inputs": [CODES._asdict()],
-        "targets": {"name": "labels", "shape": [], "dtype": "int64"},
-        "window": {"method": "start", "reverse_complement": False},
-        "sha256": {},
-    }
-    describe(run, "virus-cnn", {"convolution": "layers"}, {}, data, "")
-    table = predicted(run, "".join(f">{i}\n{genome}\n" for i, genome in enumerate(GENOMES)))
-    rows = np.stack([codes_of(genome[:LENGTH]) for genome in GENOMES])
-    found = table[["probability_X", "probability_Y"]].to_numpy()
-    np.testing.assert_allclose(found, network(rows), rtol=1e-5)
-
-
 @pytest.mark.parametrize(("pieces", "expected"), [(1, 5), (3, 3), (1000, 1)])
 def test_items_that_are_predicted_together_keep_their_own_predictions(
     run, monkeypatch, pieces, expected
@@ -202,6 +182,7 @@ def test_a_workload_may_show_its_predictions_in_columns_of_its_own(run, monkeypa
     def columns(predictions: np.ndarray, description: dict) -> dict:
         return {"predicted": f"{len(predictions)} pieces {description['window']['method']}"}
 
-    judge(monkeypatch, "tiles", classes=[], columns=columns)
+    given = {"columns": columns, "_predictions": lambda inputs: fraction_of_a(*inputs)}
+    judge(monkeypatch, "tiles", classes=[], **given)
     row = predicted(run, f">a\n{GENOMES[0][:130]}\n").loc["a"]
     assert row["predicted"] == "3 pieces tiles" and "predicted_1" not in row

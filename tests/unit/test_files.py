@@ -154,7 +154,6 @@ def test_a_folder_that_is_not_locked_yet_may_be_removed_by_another_writer(
         monkeypatch.setattr(module, step, function)
         removed.extend(names(tmp_path))
         files._remove_abandoned(path)
-        assert names(tmp_path) == []
         return function(*arguments)
 
     monkeypatch.setattr(module, step, another_writer_is_first)

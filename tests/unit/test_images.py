@@ -236,23 +236,22 @@ def test_arrays_of_pictures_are_taken_as_they_are(tmp_path, shape):
 
 @pytest.mark.parametrize("store", ["uint8", "float16"])
 def test_pictures_are_divided_in_proportion_and_stored_as_told(tmp_path, folders, store):
-    found = acquired(tmp_path, [folders], type="folders")
+    given = acquired(tmp_path, [folders], type="folders")
     output = tmp_path / "split"
     output.mkdir()
     told = PREPARATION | {"store": store}
     described = arrays.prepare("pets", told, 3, {"source": tmp_path / "source"}, output)
     assert described["rows"] == {"train": 8, "test": 4, "validation": 4}
     assert described["counts"]["cat"] == {"balanced": 4, "train": 4, "test": 2, "validation": 2}
-    split = Arrays(output)
-    everything = [split.gather(side, slice(None)) for side in split.sides]
-    pictures = np.concatenate([inputs[0] for inputs, _ in everything])
-    assert pictures.dtype == store
-    values = pictures if store == "uint8" else np.rint(pictures.astype(np.float64) * 255)
-    wanted = {(image.tobytes(), label) for image, label in zip(
-        found["train_images"], found["train_labels"], strict=True)}  # fmt: skip
-    labels = np.concatenate([targets for _, targets in everything])
-    found = zip(values.astype(np.uint8), labels, strict=True)
-    assert {(image.tobytes(), label) for image, label in found} == wanted
+    split, found = Arrays(output), set()
+    for side in split.sides:
+        (pictures,), labels = split.gather(side, slice(None))
+        assert pictures.dtype == store
+        if store == "float16":
+            pictures = np.rint(pictures.astype(np.float64) * 255).astype(np.uint8)
+        found |= {(a.tobytes(), label) for a, label in zip(pictures, labels, strict=True)}
+    pictures, labels = given["train_images"], given["train_labels"]
+    assert found == {(a.tobytes(), label) for a, label in zip(pictures, labels, strict=True)}
 
 
 @pytest.mark.parametrize("divided", [False, True])

@@ -15,13 +15,7 @@ from imblearn.metrics.pairwise import ValueDifferenceMetric
 from imblearn.over_sampling import SMOTEN
 from sklearn.preprocessing import OrdinalEncoder
 
-from escala.data.genomes.prepare.smoten import (
-    Columns,
-    Metric,
-    new_rows,
-    rough_distances,
-    value_counts,
-)
+from escala.data.genomes.prepare.smoten import new_rows
 
 MIB = 2**20
 
@@ -156,18 +150,6 @@ def test_distances_closer_than_float32_can_tell_are_told_apart():
     made = assert_same(X, y, {0: 60}, seed=0)
     # What code 40's row gives: the smallest of its five neighbours' codes, and of its own.
     assert (made[:, 100] == 8).any()
-
-
-@pytest.mark.parametrize("rate", [0.01, 1.0])
-def test_distances_from_products_keep_to_their_error(rate):
-    X, y = clones(12, [200, 150], 900, 3, rate)
-    metric, members = Metric(X, y, MIB), np.flatnonzero(y == 0)
-    columns = Columns.in_class(metric, value_counts(X, members, metric.alphabet, MIB))
-    rough = np.array(list(rough_distances(X, members, members, columns, metric, MIB)))
-    exact = reference_distances(X, y, 0)
-    assert rough.dtype == np.float32
-    assert (np.abs(rough - exact) <= columns.relative_error * exact).all()
-    assert columns.relative_error < 1e-4
 
 
 @pytest.mark.parametrize("k", [1, 300])

