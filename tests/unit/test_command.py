@@ -9,8 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -46,34 +44,21 @@ def escala(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.
     ("arguments", "call"),
     [
         ("run", "snakemake --cores all"),
-        (f"run --experiment {LADDER} --cores 2", f"snakemake --cores 2 --configfile {LADDER}"),
-        (f"run {RUN}", f"snakemake {RUN} --cores all"),
         (f"run {RUN} -c 2 -n", f"snakemake {RUN} --cores 2 --dry-run"),
         ("run --profile profiles/slurm", "snakemake --profile profiles/slurm"),
-        (
-            f"run -e {LADDER} -c 2 -- --forcerun train --config 'title=a b'",
-            f"snakemake --cores 2 --forcerun train --config 'title=a b' --configfile {LADDER}",
-        ),
+        (f"run -e {LADDER} -c 2 -- --forcerun train --config 'title=a b'",
+         f"snakemake --cores 2 --forcerun train --config 'title=a b' --configfile {LADDER}"),
         ("predict", "snakemake predictions --cores all"),
-        (
-            "predict results/x/predictions/y.tsv",
-            "snakemake results/x/predictions/y.tsv --cores all",
-        ),
+        ("predict results/x/predictions/y.tsv",
+         "snakemake results/x/predictions/y.tsv --cores all"),
         ("check", "snakemake check --cores 1"),
-        ("lab up --nodes 2", "python -m scripts.lab up --nodes 2"),
         ("lab --help", "python -m scripts.lab --help"),
-        (
-            "history query --sql 'SELECT 1' -- x",
-            "python -m scripts.history query --sql 'SELECT 1' -- x",
-        ),
-        ("advise --goal time", "python -m scripts.advise --goal time"),
-        ("new --data simulated", "python -m scripts.new --data simulated"),
-        (
-            "try --torch -- python train.py --rows '{rows}'",
-            "python -m scripts.try --torch -- python train.py --rows '{rows}'",
-        ),
+        ("history query --sql 'SELECT 1' -- x",
+         "python -m scripts.history query --sql 'SELECT 1' -- x"),
+        ("try --torch -- python train.py --rows '{rows}'",
+         "python -m scripts.try --torch -- python train.py --rows '{rows}'"),
     ],
-)
+)  # fmt: skip
 def test_a_subcommand_stands_for_a_call(arguments, call, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert shlex.join(command.call_of(shlex.split(arguments))) == call
@@ -168,15 +153,12 @@ def test_files_are_classified_by_naming_a_run_and_the_files(project, monkeypatch
         assert all(reason in str(refused.value) for reason in reasons), refused.value
 
 
-def test_an_experiment_that_does_not_exist_has_one_message_with_a_near_name():
+def test_an_experiment_that_does_not_exist_has_one_message_with_a_near_name(tmp_path):
     done = escala("run", "-e", "experiments/virus/lader.yaml")
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
     assert line.startswith("escala: --experiment: 'experiments/virus/lader.yaml': no such file.")
     assert LADDER in line
-
-
-def test_an_experiment_that_is_not_yaml_is_named_with_its_line(tmp_path):
     file = tmp_path / "broken.yaml"
     file.write_text("experiment: broken\nrepeats: [1, 2\ntitle: x\n")
     with pytest.raises(InputError, match=rf"{file}: .*line 3"):
@@ -203,33 +185,26 @@ def test_elsewhere_the_workflow_and_its_files_are_those_of_the_project(tmp_path,
     folder = tmp_path / "folder"
     (folder / "profiles" / "default").mkdir(parents=True)
     begin = f"snakemake --snakefile {ROOT}/Snakefile"
-    own = f"{begin} --workflow-profile {ROOT}/profiles/default"
+    default = f"--workflow-profile {ROOT}/profiles/default"
+    slurm = f"{default} --profile {ROOT}/profiles/slurm"
     for cwd, arguments, call in (
-        (tmp_path, "run -e mine.yaml", f"{begin} --cores all --configfile mine.yaml"),
         (tmp_path, f"run -e {LADDER} -c 2", f"{begin} --cores 2 --configfile {ROOT}/{LADDER}"),
-        (
-            folder,
-            "run --profile profiles/slurm -e ../mine.yaml",
-            f"{own} --profile {ROOT}/profiles/slurm --configfile ../mine.yaml",
-        ),
-        (tmp_path, "new --data x", "python -m scripts.new --data x"),
+        (folder, "run --profile profiles/slurm -e ../mine.yaml",
+         f"{begin} {slurm} --configfile ../mine.yaml"),
         (tmp_path, "check", "python -m scripts.check"),
-    ):
+    ):  # fmt: skip
         monkeypatch.chdir(cwd)
         assert shlex.join(command.call_of(arguments.split())) == call
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_help_teaches_the_most_common_things(arguments, tmp_path):
-    done = escala(*arguments, cwd=tmp_path)
-    assert done.returncode == 0
-    shown = re.findall(r"^  escala (\w+)", done.stdout, re.MULTILINE)
-    assert shown == ["try", "run", "check", "new", "run", "run"]
+def test_help_teaches_the_most_common_things(tmp_path):
+    done, named = (escala(*arguments, cwd=tmp_path) for arguments in ((), ("--help",)))
+    assert (done.returncode, done.stdout) == (0, named.stdout)
     for name in (*command.SCRIPTS, "run", "report", "predict", "check", "completion"):
         assert re.search(rf"^    {name}( |$)", done.stdout, re.MULTILINE), name
 
 
-@pytest.mark.parametrize("arguments", [["walk"], ["run", "--walk"], ["completion", "csh"]])
+@pytest.mark.parametrize("arguments", [["walk"], ["completion", "csh"]])
 def test_unknown_words_end_with_the_usage(arguments):
     done = escala(*arguments)
     assert done.returncode == 2
@@ -237,12 +212,7 @@ def test_unknown_words_end_with_the_usage(arguments):
 
 
 def test_the_project_installs_the_command():
-    [(name, place)] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "scripts"
-    ].items()
-    module, function = place.split(":")
-    assert (name, getattr(import_module(module), function)) == ("escala", command.main)
-    installed = Path(sys.executable).with_name(name)
+    installed = Path(sys.executable).with_name("escala")
     assert installed.is_file(), "uv sync"
     done = subprocess.run([installed, "--help"], capture_output=True, text=True, timeout=100)
     assert done.stdout.startswith("usage: escala"), done.stderr
@@ -258,38 +228,28 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-@pytest.fixture
-def on_the_path(tmp_path):
-    """A folder with a program `escala`, the one of this project."""
-    program = tmp_path / "escala"
+def completed(folder: Path, line: str) -> list[str]:
+    """Return what Tab offers where a folder of the PATH has a program `escala`, this project's."""
+    program = folder / "escala"
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m escala.command "$@"\n')
     program.chmod(0o755)
-    return tmp_path
-
-
-def completed(folder: Path, line: str) -> list[str]:
+    path = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         ["bash", "--norc", "-c", TAB.format(line=shlex.quote(line))],
-        cwd=ROOT,
-        env=os.environ
-        | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+        cwd=ROOT, env=os.environ | path, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
     assert re.match(r"complete .*-F \S+ escala\n", done.stderr), done.stderr
     return [each.strip() for each in done.stdout.splitlines()]
 
 
-def test_bash_completes_subcommands_and_experiments_that_exist(on_the_path):
-    assert completed(on_the_path, "escala rep") == ["report"]
-    assert set(completed(on_the_path, "escala ")) >= {*command.SCRIPTS, "run", "completion"}
-    assert completed(on_the_path, "escala run --experiment experiments/virus/ladd") == [
+def test_bash_completes_subcommands_and_experiments_that_exist(tmp_path):
+    assert set(completed(tmp_path, "escala ")) >= {*command.SCRIPTS, "run", "completion"}
+    assert completed(tmp_path, "escala run --experiment experiments/virus/ladd") == [
         "experiments/virus/ladder-faster.yaml",
         LADDER,
     ]
-    assert completed(on_the_path, "escala run --prof") == ["--profile"]
-    assert completed(on_the_path, "escala completion f") == ["fish"]
+    assert completed(tmp_path, "escala run --prof") == ["--profile"]
+    assert completed(tmp_path, "escala completion f") == ["fish"]
 
 
 @pytest.mark.parametrize("shell", command.SHELLS)

@@ -58,31 +58,25 @@ ACCELERATE = (
     "--main_process_ip {address} --main_process_port {port} --mixed_precision no train.py"
 )
 OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
-MODULE = "-- python -m torch.distributed.run --nproc-per-node 2 -m mine.train"
 
 
 @pytest.mark.parametrize(
     ("call", "strategy", "command"),
     [
-        ("-- python train.py", "single", PYTHON),
         ("-- 'python train.py --x 1'", "single", "python train.py --x 1"),
         ("-- python train.py {rank} {ranks}", "processes", "python train.py {rank} {ranks}"),
         ("-- python train.py --jobs {ranks_of_node}", "own-launcher",
          f"{PYTHON} --jobs {{ranks_of_node}}"),
         ("--torch -- python train.py", "torch-ddp", PYTHON),
-        ("--horovod -- python train.py", "horovod-mpi", PYTHON),
-        ("--mpi -- ./simulate", "mpi", "./simulate"),
         ("--tf-config -- python train.py", "tf-config", PYTHON),
         ("--strategy horovod-gloo -- python train.py", "horovod-gloo", PYTHON),
         ("-- torchrun --standalone --nproc_per_node=8 train.py x", "torch-ddp", f"{PYTHON} x"),
-        (MODULE, "torch-ddp", "python -m mine.train"),
-        ("-- mpirun -np 4 --bind-to core -x A python train.py", "mpi", PYTHON),
-        ("-- mpirun -x A=1 -np 4 -x B=2 python train.py", "mpi", f"env A=1 B=2 {PYTHON}"),
+        ("-- python -m torch.distributed.run --nproc-per-node 2 -m mine.train", "torch-ddp",
+         "python -m mine.train"),
+        ("-- mpirun -x A=1 -np 4 --bind-to core -x B python train.py", "mpi", f"env A=1 {PYTHON}"),
         ("-- srun -n 4 --mpi=pmix ./simulate", "mpi", "./simulate"),
         ("-- horovodrun -np 4 --gloo python train.py", "horovod-gloo", PYTHON),
         (f"-- {OWN}", "own-launcher", OWN),
-        ("-- accelerate launch --num_processes 4 --mixed_precision no train.py", "own-launcher",
-         ACCELERATE),
         ("-- accelerate launch --mixed_precision no train.py --num_processes 4", "own-launcher",
          f"{ACCELERATE} --num_processes 4"),
         ("-- A=1 B=2 ./simulate", "single", "env A=1 B=2 ./simulate"),
@@ -90,22 +84,15 @@ MODULE = "-- python -m torch.distributed.run --nproc-per-node 2 -m mine.train"
 )  # fmt: skip
 def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command, drafted):
     found = drafted(call)
+    one, threads = (strategy, "1x1", "tuned"), (strategy, "1x1", "threads")
     processes = [(strategy, "1x4", "tuned")] if strategy != "single" else []
-    threads = (strategy, "1x1", "threads")
-    assert compared(found) == [(strategy, "1x1", "tuned"), *processes, threads]
+    assert compared(found) == [one, *processes, threads]
     # The reference is the strategy's own one process, and threads stand alongside it.
-    assert [tuple(each.values()) for each in found.settings["references"]] == [
-        (strategy, "1x1", "tuned"),
-        threads,
-    ]
+    assert [tuple(each.values()) for each in found.settings["references"]] == [one, threads]
     [workload] = found.settings["workloads"].values()
     assert workload["command"] == command
-    assert found.settings["repeats"] == 7
-    first = call.partition("-- ")[2].split()[0]
-    launched = first in ("torchrun", "mpirun", "srun", "horovodrun", "accelerate") or " -m " in call
-    assert any(strategy in each for each in found.said) == (
-        launched or ("{" in call and strategy != "single")
-    )
+    guessed = strategy != "single" and call.startswith("-- ")
+    assert any(strategy in each for each in found.said) == guessed, "what is guessed is said"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +103,6 @@ def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command,
         ("import torch.distributed as dist\ndist.init_process_group('gloo')", "torch-ddp"),
         ("import tensorflow as tf\ns = tf.distribute.MultiWorkerMirroredStrategy()", "tf-config"),
         ("import torch", "single"),
-        ("text = 'import horovod'  # mpi4py", "single"),
         ("from mpi4py import MPI\nimport horovod.torch", "single"),
         ("import horovod.torch as hvd\nfor (", "single"),
     ],
@@ -128,13 +114,10 @@ def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, dr
     assert any("train.py" in each and strategy in each for each in found.said) == (
         strategy != "single"
     )
+    if "import horovod" in source and strategy != "single":
+        assert compared(drafted("-- mpirun -np 2 python train.py"))[0][0] == "horovod-mpi"
     # What the user says is taken in any case.
     assert compared(drafted("--strategy processes -- python train.py"))[0][0] == "processes"
-
-
-def test_mpirun_of_a_script_with_horovod_is_horovod(drafted, tmp_path):
-    (tmp_path / "train.py").write_text("import horovod.torch as hvd")
-    assert compared(drafted("-- mpirun -np 2 python train.py"))[0][0] == "horovod-mpi"
 
 
 @pytest.mark.parametrize(
@@ -202,16 +185,13 @@ def test_files_are_the_script_and_what_it_imports(drafted, tmp_path):
     assert workload["files"] == ["parts/__init__.py", "parts/deep.py", "parts/inner.py"]
 
 
-def test_a_name_that_a_workload_has_is_no_obstacle(drafted, tmp_path):
+def test_what_has_no_effect_is_said(drafted, tmp_path):
     (tmp_path / "mlp.py").touch()
-    found = drafted("-- python mlp.py")
-    assert found.name == "mlp" and "mlp" in WORKLOADS and compared(found)
-
-
-def test_what_has_no_effect_is_said(drafted):
-    said = " ".join(drafted("--rows 8 --epochs 2 --processes 9 -- python train.py").said)
+    found = drafted("--rows 8 --epochs 2 --processes 9 -- python mlp.py")
     for each in ("--rows has no effect", "--epochs has no effect", "4 cores are there"):
-        assert each in said
+        assert each in " ".join(found.said)
+    # The name of another workload is no obstacle.
+    assert found.name == "mlp" and "mlp" in WORKLOADS and compared(found)
 
 
 def test_one_word_with_a_space_may_be_a_program(drafted, tmp_path):
@@ -220,10 +200,9 @@ def test_one_word_with_a_space_may_be_a_program(drafted, tmp_path):
     assert shlex.split(workload["command"]) == ["./run it"]
 
 
-@pytest.mark.parametrize("folder", ["/proc", "/proc/none"])
-def test_a_folder_without_write_permission_is_refused_first(folder):
+def test_a_folder_without_write_permission_is_refused_first():
     with pytest.raises(InputError, match="cannot be written to"):
-        require_place(Path(folder, "escala-train.yaml"), "train", "", force=False)
+        require_place(Path("/proc/none/escala-train.yaml"), "train", "", force=False)
 
 
 def test_a_program_that_chooses_the_interpreter_is_asked_for_it(drafted, tmp_path):

@@ -56,12 +56,8 @@ def write(tmp_path: Path, registries: None) -> Write:
         declared += "{type: object, additionalProperties: false, properties: {}}\nexample:\n"
         (folder / "workload.yaml").write_text(declared + textwrap.indent(example, "  "))
         code = "".join(map(textwrap.dedent, parts))
-        for name, default in (
-            ("build", BUILD),
-            ("optimizer", OPTIMIZER),
-            ("row_losses", LOSSES),
-            ("correct", OFFERS),
-        ):
+        names = ("build", "optimizer", "row_losses", "correct")
+        for name, default in zip(names, (BUILD, OPTIMIZER, LOSSES, OFFERS), strict=True):
             code += "" if f"def {name}(" in code else default
         (folder / "model.py").write_text(HEAD + code)
         if scores:
@@ -79,13 +75,12 @@ def subject(folder: Path) -> workload_check.Subject:
 #: A part of `model.py` that a run would ignore, and a part of the message.
 IGNORED = {
     "its own train_step": """
-        class Own(tf.keras.Model):
+        class Own(tf.keras.Sequential):
             def train_step(self, data):
                 raise RuntimeError
 
         def build(specs, outputs, settings, knobs):
-            given = layers.Input((4,))
-            return Own(given, layers.Reshape(outputs)(layers.Dense(1)(given)))
+            return Own([layers.Input((4,)), layers.Dense(1), layers.Reshape(())])
         """,
     "is compiled": """
         def build(specs, outputs, settings, knobs):
@@ -158,72 +153,47 @@ def test_a_fit_needs_one_class_for_each_row(write):
         workload_check.FIT_CHECKS["fit"](subject(folder))
 
 
-def test_layers_without_an_input_get_their_variables(write):
-    folder = write("""
-        def build(specs, outputs, settings, knobs):
-            return tf.keras.Sequential([layers.Dense(1), layers.Reshape(outputs)])
-        """)
-    assert "2 variables, 5 parameters" in STEPS_CHECKS["build"](subject(folder))
-
-
 def test_a_complete_regression_is_accepted_and_may_use_what_keras_offers(write):
     """Neither clipping nor decay, nor a policy without scaled losses, is ignored."""
     folder = write("""
         from tensorflow.keras import callbacks, losses, metrics
 
         def build(specs, outputs, settings, knobs):
-            given = layers.Input((4,))
-            found = layers.Dense(1, dtype="mixed_bfloat16", kernel_regularizer="l2")(given)
-            return tf.keras.Model(given, layers.Reshape(outputs, dtype="float32")(found))
+            # Without an input layer, they get their variables from the rows.
+            dense = layers.Dense(1, dtype="mixed_bfloat16", kernel_regularizer="l2")
+            return tf.keras.Sequential([dense, layers.Reshape(outputs, dtype="float32")])
 
         def optimizer(settings, learning_rate, knobs):
             return tf.keras.optimizers.AdamW(learning_rate, clipnorm=1.0, ema_momentum=0.9)
         """)
-    found = subject(folder)
-    assert "2 variables" in STEPS_CHECKS["build"](found)
+    assert "2 variables, 5 parameters" in STEPS_CHECKS["build"](subject(folder))
+
+
+FOUR_TO_ONE = """
+def build(specs, outputs, settings, knobs):
+    return tf.keras.Sequential([layers.Input((4,)), layers.Dense(1)])
+"""
+LOSS_OF = "\ndef row_losses(targets, outputs, settings):\n    return "
 
 
 @pytest.mark.parametrize(
     ("part", "reason", "remedy"),
     [
-        (
-            "def build(specs, outputs, settings, knobs):\n"
-            "    return tf.keras.Sequential([layers.Input((4,)), layers.Dense(1)])\n"
-            "def row_losses(targets, outputs, settings):\n"
-            "    return tf.keras.losses.mean_squared_error(targets, outputs)\n",
-            r"row 0 is .* likely cause is that targets are \(8,\) and outputs \(8, 1\)",
-            "this row only",
-        ),
-        (
-            "def build(specs, outputs, settings, knobs):\n"
-            "    return tf.keras.Sequential([layers.Input((4,)), layers.Dense(1)])\n",
-            r"shape \(8, 8\) for 8 rows; the likely cause is",
-            "one number for each row",
-        ),
-        (
-            "def row_losses(targets, outputs, settings):\n"
-            "    return tf.keras.losses.mean_squared_error(targets, outputs)\n",
-            r"shape \(\) for 8 rows$",
-            "mean over the last axis",
-        ),
-        (
-            "def row_losses(targets, outputs, settings):\n"
-            "    return tf.nn.softmax(outputs) * targets\n",
-            "among 8 rows, and .* by itself$",
-            "contrastive",
-        ),
-        (
-            "class Noisy(layers.Layer):\n"
-            "    def call(self, rows):\n"
-            "        return rows + tf.random.normal(tf.shape(rows))\n"
-            "def build(specs, outputs, settings, knobs):\n"
-            "    chain = [layers.Input((4,)), Noisy(), layers.Dense(1), layers.Reshape(())]\n"
-            "    return tf.keras.Sequential(chain)\n",
-            "two calls of the model with the same rows",
-            "only in training",
-        ),
+        (FOUR_TO_ONE + LOSS_OF + "tf.keras.losses.mean_squared_error(targets, outputs)\n",
+         r"row 0 is .* likely cause is that targets are \(8,\) and outputs \(8, 1\)",
+         "this row only"),
+        (FOUR_TO_ONE, r"shape \(8, 8\) for 8 rows; the likely cause is", "one number for each row"),
+        (LOSS_OF + "tf.keras.losses.mean_squared_error(targets, outputs)\n",
+         r"shape \(\) for 8 rows$", "mean over the last axis"),
+        (LOSS_OF + "tf.nn.softmax(outputs) * targets\n",
+         "among 8 rows, and .* by itself$", "contrastive"),
+        ("class Noisy(layers.Layer):\n"
+         "    def call(self, rows):\n"
+         "        return rows + tf.random.normal(tf.shape(rows))\n"
+         + FOUR_TO_ONE.replace("Dense(1)", "Dense(1), Noisy(), layers.Reshape(())"),
+         "two calls of the model with the same rows", "only in training"),
     ],
-)
+)  # fmt: skip
 def test_the_likely_cause_of_a_wrong_loss_is_named(write, part, reason, remedy):
     with pytest.raises(Refused, match=reason) as refused:
         STEPS_CHECKS["row losses"](subject(write(part)))
@@ -296,10 +266,9 @@ def test_a_wrapper_in_a_model_without_variables_is_trained_by_one_and_by_two_ran
     [
         ("dtype: float32", lambda n: n.min() < -1 and n.max() > 1),
         ("dtype: float64, below: 1", lambda n: 0 <= n.min() < 0.1 and 0.9 < n.max() < 1),
-        ("dtype: float16, from: -5, below: -4", lambda n: n.min() >= -5 and n.max() <= -4),
         ("dtype: float32, values: [0, 1]", lambda n: set(n.ravel()) == {0.0, 1.0}),
         ("dtype: int8, from: -1, below: 2", lambda n: set(n.ravel()) == {-1, 0, 1}),
-        ("dtype: uint8", lambda n: set(n.ravel()) == {0, 1}),
+        ("dtype: uint8, below: 256", lambda n: n.max() > 127),
         ("dtype: bool", lambda n: set(n.ravel()) == {False, True}),
     ],
 )
@@ -314,11 +283,11 @@ def test_an_example_says_which_numbers_its_arrays_hold(write, array, held):
     ("array", "reason"),
     [
         ("dtype: uint8, from: -1", "-1 is too small for uint8"),
+        ("dtype: uint8, below: 257", "too large for uint8.*give at most 255"),
         ("dtype: int8, below: 2.5", "not whole"),
         ("dtype: float16, below: 100000", "too large for float16"),
         ("dtype: float32, from: 1", "from has no below"),
         ("dtype: float32, from: 1, below: 1", "not above"),
-        ("dtype: int8, values: [0, 300]", "300 is too large for int8"),
         ("dtype: int8, values: [0, 1], below: 2", "values, and from or below too"),
     ],
 )
@@ -332,24 +301,3 @@ def test_a_word_that_yaml_reads_as_no_text_is_named(write):
     folder = write(example=PLACES.replace("loop, helix, strand", "yes, no"))
     with pytest.raises(InputError, match=r"classes\.0.*is not text.*in quotes.*yes, on"):
         rows.draw_rows(folder, folder)
-
-
-def test_the_cause_of_an_error_in_a_layer_is_named(write):
-    found = subject(
-        write("""
-            class Own(tf.keras.Model):
-                def __init__(self):
-                    super().__init__()
-                    self.last = layers.Dense(1)
-
-                def call(self, rows):
-                    return self.last(rows[:, :2] if tf.shape(rows)[0] == 1 else rows)[:, 0]
-
-            def build(specs, outputs, settings, knobs):
-                return Own()
-            """)
-    )
-    answer = workload_check.answer_of(
-        "row losses", STEPS_CHECKS["row losses"], found, found.scratch
-    )
-    assert not answer.able and "inputs to a Dense layer should be defined" in str(answer)

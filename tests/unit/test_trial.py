@@ -63,27 +63,21 @@ def experiment(tmp_path, monkeypatch):
         ("import os; os.environ['WORLD_SIZE']", ["WORLD_SIZE"], "--torch"),
         ("import os; os.environ['TF_CONFIG']", ["TF_CONFIG"], "--tf-config"),
         ("import os; os.environ['OWN_CACHE']", ["OWN_CACHE"], "--variable OWN_CACHE"),
-        ("def f(:", ["SyntaxError"], ""),
+        ("print('epoch one of two')", ["epoch one of two"], "epoch_ends"),
     ],
 )
 def test_a_program_that_fails_is_refused_with_its_last_lines(
     source, reasons, remedy, experiment, monkeypatch
 ):
     monkeypatch.setenv("OWN_CACHE", "here")
+    further = {"epoch_ends": r"Epoch \d"} if remedy == "epoch_ends" else {}
     with pytest.raises(InputError) as refused:
-        trial.tried(experiment(source, "--word"))
+        trial.tried(experiment(source, "--word", **further))
     for each in reasons:
         assert each in refused.value.reason, refused.value
-    assert remedy in refused.value.remedy and refused.value.remedy
+    assert remedy in str(refused.value) and refused.value.remedy
     # Of the program only: not of the process that started it.
     assert not re.search(r"escala[.:]|/escala/", refused.value.reason), refused.value
-
-
-def test_a_pattern_that_no_line_matches_is_refused(experiment):
-    source = "print('epoch one of two')"
-    with pytest.raises(InputError, match="epoch one of two") as refused:
-        trial.tried(experiment(source, epoch_ends=r"Epoch \d"))
-    assert "epoch_ends" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -91,15 +85,9 @@ def test_a_pattern_that_no_line_matches_is_refused(experiment):
     [
         # It makes two epochs, of three that are to be measured.
         (EPOCHS, ("{epochs}", "0.3"), {"epochs": 3}, ["its hook; the last one took 1.2"], "short"),
-        (EPOCHS, ("{epochs}", "0.01"), {"epochs": 3}, ["Too short to time well"], "no steps"),
         ("print('done it')", (), {}, ["no steps", "done it", "Too short", "--epoch-ends"], "hook;"),
-        (
-            "import time\nfor n in '123': time.sleep(1.1); print('end', n)",
-            (),
-            {"epoch_ends": "end (?P<n>.)"},
-            ["lines of its output; the last one took 1.1"],
-            "short",
-        ),
+        ("import time\nfor n in '123': time.sleep(1.1); print('\\repoch', n, end='')", (),
+         {"epoch_ends": "epoch (?P<n>.)"}, ["lines of its output; the last one took 1.1"], "short"),
     ],
 )  # fmt: skip
 def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, experiment):
@@ -108,12 +96,6 @@ def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, e
     for each in (*said, "2 runs follow"):
         assert each in text, text
     assert unsaid not in text
-
-
-def test_an_epoch_may_end_with_a_line_that_has_no_end(experiment):
-    source = "import time\nfor n in '12':\n    time.sleep(0.1)\n    print('\\repoch', n, end='')"
-    tried = experiment(source, "{epochs}", epochs=2, epoch_ends="epoch [0-9]")
-    assert trial.tried(tried).known_by == "output"
 
 
 def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):
