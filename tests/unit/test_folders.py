@@ -20,7 +20,7 @@ from escala.data import KINDS, kind_of
 from escala.experiment import Experiment
 from escala.record import key
 from escala.strategies.knobs import complete, of_model
-from escala.workloads import WORKLOADS, load, models
+from escala.workloads import WORKLOADS, load, models, workload
 from tests.conftest import CLASSES, ROOT
 from tests.folders import changed, files_of
 from tests.kinds import GUIDE as KIND_GUIDE
@@ -53,10 +53,8 @@ def test_a_folder_is_named_by_any_path_and_found_without_its_code(
     monkeypatch.chdir(own_workload.parent)
     found = experiment(written)
     assert WORKLOADS["mine"].folder == own_workload
-    assert WORKLOADS["mine"].description == "A small network that looks for short words."
     assert {run.workload for run in found.runs} == {"mine", "virus-cnn"}
-    [run, *_] = [run for run in found.runs if run.workload == "mine"]
-    training = found.settings_of(run)["training"]
+    training = found.settings_of(next(r for r in found.runs if r.workload == "mine"))["training"]
     assert training["words"] == 16 and training["batch"], "every default is filled in"
     assert "path" not in training
     assert plugins.package("workloads", "mine") not in sys.modules
@@ -64,19 +62,20 @@ def test_a_folder_is_named_by_any_path_and_found_without_its_code(
 
 def test_a_setting_is_refused_as_one_of_a_workload_of_the_project(own_workload):
     for settings, message in [
-        ({"word": 3}, "e.yaml: workloads.mine.word: 3: unknown key. Remedy: did you mean words?"),
-        ({"words": 0}, "e.yaml: workloads.mine.words: 0: is too small"),
-        ({"epoch": 3}, "e.yaml: workloads.mine.epoch: 3: unknown key"),
+        ({"word": 3}, r"e\.yaml: workloads\.mine\.word: 3: unknown key.*did you mean words\?"),
+        ({"words": 0}, r"e\.yaml: workloads\.mine\.words: 0: is too small"),
     ]:
-        with pytest.raises(InputError) as refused:
+        with pytest.raises(InputError, match=message):
             experiment(str(own_workload), **settings)
-        assert message in str(refused.value)
+
+
+STEPS = "trained_by: steps\n"
 
 
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("workload.yaml", "trained_by: steps\n", "", "yaml: trained_by: the key is missing"),
+        ("workload.yaml", STEPS, "", "yaml: trained_by: the key is missing"),
         ("workload.yaml", "trained_by: steps", "trained_by: step", "use one of steps, fit"),
         ("workload.yaml", "data_kind", "datakind", "datakind: 'genomes': unknown key"),
         ("workload.yaml", "additionalProperties: false", "additionalProperties: true", "misspelt"),
@@ -84,15 +83,12 @@ def test_a_setting_is_refused_as_one_of_a_workload_of_the_project(own_workload):
         ("workload.yaml", "    words:", "    path:", "names the folder of the workload"),
         ("workload.yaml", "type: integer", "type: whole", "is not JSON Schema"),
         ("workload.yaml", "type: integer", '$ref: "#/$defs/no"', "is no definition"),
-        ("workload.yaml", "type: integer", "pattern: '('", "is not JSON Schema"),
         ("workload.yaml", "type: integer", '$id: "http://x"', "$id is not for parts of a schema"),
-        ("workload.yaml", "type: integer", '$dynamicRef: "#x"', "$dynamicRef is not for parts"),
-        ("workload.yaml", "type: integer", '$schema: "http://x"', "$schema is not for parts"),
         ("workload.yaml", "trained_by: steps", "trained_by: [", "'line 4, column 9': is not YAML"),
         ("workload.yaml", "default: 16", "default: many", "words.default: 'many': is not what"),
         ("letters.py", "LETTERS = 5", "LETTERS = = 5", "letters.py, line 5"),
     ],
-)
+)  # fmt: skip
 def test_a_folder_that_declares_wrongly_is_refused_with_its_file(
     own_workload, file, old, new, message
 ):
@@ -122,7 +118,6 @@ def test_a_workload_declares_knobs_of_its_own(own_workload):
     [
         ("shard: {description: d., type: integer, default: 1}", "a knob of other values elsewhere"),
         ("batch: {description: d., type: integer, default: 1}", "is already a setting of every"),
-        ("width: {description: d., type: whole, default: 1}", "is not JSON Schema"),
         ("width: {description: d., $ref: '#/$defs/no', default: 1}", "is no definition"),
         ("width: {description: d., type: integer}", "default"),
         ("width: {description: d., type: integer, default: many}", "default"),
@@ -131,9 +126,9 @@ def test_a_workload_declares_knobs_of_its_own(own_workload):
 def test_a_knob_that_is_declared_wrongly_is_refused(own_workload, knob, message):
     with open(own_workload / "workload.yaml", "a") as file:
         file.write(f"knobs: {{{knob}}}\n")
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match="knobs") as refused:
         experiment(str(own_workload))
-    assert "knobs" in str(refused.value) and message in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_folder_that_is_no_workload_is_refused_with_its_key(own_workload, tmp_path):
@@ -161,30 +156,23 @@ def test_a_folder_that_is_no_workload_is_refused_with_its_key(own_workload, tmp_
 
 
 def test_a_run_is_known_by_the_content_of_its_folder_wherever_that_stands(own_workload):
-    (own_workload / "kernels").mkdir()
-    (own_workload / "kernels" / "sum.cc").write_text("int sum;\n")
-    (own_workload / "kernels" / "words.yaml").write_text("description: first\n")
-    (own_workload / "deep" / "er").mkdir(parents=True)
-    (own_workload / "deep" / "er" / "__init__.py").write_text("DEEP = 1\n")
-    (own_workload / "no module.py").write_text("ODD = 1\n")
-    (own_workload / ".hidden").write_text("x")
-    (own_workload / "__pycache__").mkdir()
-    (own_workload / "__pycache__" / "x.pyc").write_text("x")
+    added = ("kernels/sum.cc", "deep/er/__init__.py", "no module.py", ".hidden", "__pycache__/x")
+    for file in added:
+        (own_workload / file).parent.mkdir(parents=True, exist_ok=True)
+        (own_workload / file).write_text("A = 1\n")
     found = experiment(str(own_workload))
     before, others = code_of("mine"), code_of("virus-cnn")
     own = {name for name in before if name.startswith("escala_workloads_mine")}
-    assert len(own) == 7 and not own & set(others)
+    assert len(own) == 6 and not own & set(others)
     assert not any(str(own_workload) in name for name in before)
     requests = [found.request(run) for run in found.runs]
 
     for file, more in [
-        ("model.py", "MORE = 1\n"),
         ("letters.py", "MORE = 1\n"),
         ("deep/er/__init__.py", "MORE = 1\n"),
         ("no module.py", "MORE = 1\n"),
         ("workload.yaml", "  # a comment\n  note: [a, b]\n"),
         ("kernels/sum.cc", "int more;\n"),
-        ("kernels/words.yaml", "# of the user's own code\n"),
         ("new.txt", "new"),
     ]:
         path = own_workload / file
@@ -195,7 +183,7 @@ def test_a_run_is_known_by_the_content_of_its_folder_wherever_that_stands(own_wo
         path.unlink()
         if text is not None:
             path.write_text(text)
-    for file in (".hidden", "__pycache__/x.pyc"):
+    for file in (".hidden", "__pycache__/x"):
         (own_workload / file).write_text("y")
     assert code_of("mine") == before
 
@@ -230,14 +218,10 @@ def test_a_kept_model_takes_its_code_from_the_experiment_and_never_from_its_file
         "rows": {"train": 1, "test": 1},
         "classes": CLASSES,
         "sha256": {},
-        # Nothing reads it.
-        "path": str(other),
-        "module": "other",
+        "path": str(other),  # Nothing reads it.
     }
     settings, run = {"words": 4, "path": str(other)}, tmp_path / "run"
     run.mkdir()
-    from escala.workloads import workload
-
     tf.keras.utils.set_random_seed(1)
     form = models._form({"data": data, "settings": settings})
     model = workload("mine").build(*form, {})

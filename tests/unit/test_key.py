@@ -139,6 +139,12 @@ def test_additions_measure_nothing_again(tmp_path):
     }
     found = known_by(project, experiment("late"))
     assert any("/late/1x1/" in file for file in found), "the new strategy is found by its file"
+    # The reader of a kind counts for workloads of that kind only.
+    add_workload(project)
+    before = printed(project, CODE_OF)
+    add_reader(project)
+    after = printed(project, CODE_OF)
+    assert after["virus-cnn"] == before["virus-cnn"] and after["dense"] != before["dense"]
 
 
 def digests(project: Path) -> dict[str, str]:
@@ -183,17 +189,6 @@ def test_code_voids_the_runs_that_reach_it_and_no_others(project, before, file):
     with changed(project / "escala" / file):
         after = digests(project)
     assert {name for name in before if after[name] != before[name]} == VOIDED[file]
-
-
-def test_the_reader_of_a_kind_counts_for_workloads_of_that_kind_only(tmp_path):
-    project = copy_project(tmp_path / "project")
-    add_kind(project)
-    add_workload(project)
-    before = printed(project, CODE_OF)
-    add_reader(project)
-    after = printed(project, CODE_OF)
-    assert after["virus-cnn"] == before["virus-cnn"]
-    assert after["dense"] != before["dense"]
 
 
 def test_a_request_holds_the_knobs_that_its_run_reads():

@@ -37,8 +37,9 @@ OF_ANOTHER = {
 }
 
 
-def program(tmp_path: Path, **declared: object) -> Program:
-    return Program.of({"command": "python train.py", **declared}, tmp_path, "workloads.train")
+def program(tmp_path: Path, **environment: object) -> Program:
+    declared = {"command": "python train.py", "environment": environment}
+    return Program.of(declared, tmp_path, "workloads.train")
 
 
 def started(
@@ -132,7 +133,7 @@ def test_what_is_of_the_rank_and_of_its_job_step_does_not_reach_a_program(
 def test_a_named_variable_reaches_a_program(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("OTHER", "1")
-    named = program(tmp_path, environment={"variables": ["WANDB_MODE", "SLURM_PROCID"]})
+    named = program(tmp_path, variables=["WANDB_MODE", "SLURM_PROCID"])
     found = started(monkeypatch, named, "processes", "1x2", 0)
     assert (found["WANDB_MODE"], found["SLURM_PROCID"]) == ("offline", "7")
     assert "OTHER" not in found
@@ -141,19 +142,15 @@ def test_a_named_variable_reaches_a_program(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("strategy", "threads", "told"),
     [
-        ("processes", None, {"OMP_NUM_THREADS": "2", "TF_NUM_INTRAOP_THREADS": "2"}),
         ("own-launcher", None, {"OMP_NUM_THREADS": "2", "TF_NUM_INTRAOP_THREADS": "2"}),
-        (
-            "processes",
-            {"intra_op": 4, "inter_op": 1},
-            {"OMP_NUM_THREADS": "4", "TF_NUM_INTEROP_THREADS": "1"},
-        ),
+        ("processes", (4, 1), {"OMP_NUM_THREADS": "4", "TF_NUM_INTEROP_THREADS": "1"}),
         # As of every strategy: of each rank.
-        ("own-launcher", {"intra_op": 4, "inter_op": 1}, {"OMP_NUM_THREADS": "4"}),
-        ("own-launcher", {"intra_op": 0, "inter_op": 1}, {"OMP_NUM_THREADS": "2"}),
+        ("own-launcher", (4, 1), {"OMP_NUM_THREADS": "4"}),
+        ("own-launcher", (0, 1), {"OMP_NUM_THREADS": "2"}),
     ],
 )
 def test_a_rank_is_told_its_threads(strategy, threads, told, tmp_path, monkeypatch):
+    threads = threads and dict(zip(("intra_op", "inter_op"), threads, strict=True))
     found = started(monkeypatch, program(tmp_path), strategy, "1x2", 0, threads)
     assert told.items() <= found.items()
 
@@ -182,17 +179,17 @@ def declared(other: Path, by: str) -> dict:
 
 @pytest.mark.parametrize("by", ["python", "lines"])
 def test_an_environment_with_mpi_of_its_own_is_started_by_it(by, other, tmp_path):
-    found = program(tmp_path, environment=declared(other, by))
+    found = program(tmp_path, **declared(other, by))
     assert mpi.mpirun(found) == str(other / "mpirun")
-    environment = launch.environment("mpi", KNOBS, None, found)
     # They would lead its libraries to those of the project.
+    environment = launch.environment("mpi", KNOBS, None, found)
     assert not {"LD_LIBRARY_PATH", "OPAL_PREFIX"} & environment.keys()
 
 
 @pytest.mark.parametrize("by", ["python", "lines"])
 def test_an_environment_without_mpi_has_the_projects_where_it_is_asked_for(by, other, tmp_path):
     (other / "mpirun").unlink()
-    found = program(tmp_path, environment=declared(other, by))
+    found = program(tmp_path, **declared(other, by))
     assert mpi.mpirun(found) == f"{sys.prefix}/bin/mpirun"
     by_mpi = launch.environment("mpi", KNOBS, None, found)
     assert by_mpi["LD_LIBRARY_PATH"].startswith(f"{sys.prefix}/lib")
@@ -202,7 +199,7 @@ def test_an_environment_without_mpi_has_the_projects_where_it_is_asked_for(by, o
 def test_another_mpi_than_open_mpi_is_refused(other, tmp_path):
     write(other / "mpirun", "HYDRA build details: Version: 4.2.1")
     with pytest.raises(InputError, match=r"is not of Open MPI.*own-launcher"):
-        mpi.mpirun(program(tmp_path, environment=declared(other, "python")))
+        mpi.mpirun(program(tmp_path, **declared(other, "python")))
 
 
 def test_the_projects_mpirun_does_not_change_which_python_a_program_is(
