@@ -38,10 +38,14 @@ def drawn(frames: dict[str, pd.DataFrame], folder: Path, names: Iterable[str]) -
     return found
 
 
+def tabled(experiment: FakeExperiment, **more) -> dict[str, pd.DataFrame]:
+    """Return the tables of a made-up experiment."""
+    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files, **more)
+
+
 def three(folder: Path) -> dict[str, pd.DataFrame]:
     """Return the tables of three configurations, one run of which failed."""
-    experiment = three_configurations(folder)
-    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    return tabled(three_configurations(folder))
 
 
 def failed(folder: Path, reason: str = "no memory </section> left") -> dict[str, pd.DataFrame]:
@@ -50,7 +54,7 @@ def failed(folder: Path, reason: str = "no memory </section> left") -> dict[str,
     experiment = FakeExperiment(folder).add_dataset()
     for strategy, layout in (("single", "1x1"), ("horovod-mpi", "1x2")):
         experiment.add(strategy, layout, 5.0, 1, failures)
-    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    return tabled(experiment)
 
 
 def hostile(frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+import pandas as pd
+
 from escala.report.figures import DECLARED
-from escala.report.findings import Finding
+from escala.report.findings import Finding, of_section
 from escala.report.tables import TABLES
 
 WORDS, NUMBERS = 25, 2
@@ -41,3 +43,10 @@ def check(findings: Iterable[Finding]) -> None:
         assert finding.table in TABLES
         assert finding.figure is None or finding.figure in DECLARED
         assert "nan" not in finding.text.lower().split() and "<NA>" not in finding.text
+
+
+def told(frames: dict[str, pd.DataFrame], section: str) -> list[str]:
+    """Return the sentences of a section, which follow the rules."""
+    found = list(of_section(section, frames, "demo"))
+    check(found)
+    return [each.text for each in found]

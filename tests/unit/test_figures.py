@@ -21,6 +21,7 @@ from fixtures_runs import (
     three_configurations,
     with_fits,
 )
+from pages import tabled
 
 from escala.core.files import read_json, write_json
 from escala.probes.resources import Resources
@@ -34,29 +35,16 @@ from escala.report.figures import (
     figure,
     looks,
 )
-from escala.report.figures import text as texts
 from escala.report.tables.views import MOST
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-#: Those of an experiment on rows of classes.
 HAS = ("classes", "comparisons")
 DRAWN = (*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs in HAS))
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
-
-
-def _tables(experiment: FakeExperiment, **options) -> dict[str, pd.DataFrame]:
-    return tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, **options
-    )
-
-
-def _texts(path: Path) -> str:
-    """Return the words of an SVG as a reader's eye joins them, line by line."""
-    root = ET.parse(path).getroot()
-    return "\n".join(
-        "".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")
-    )
+BY_EPOCH = ("accuracy_per_epoch", "seconds_per_epoch", "speedup")
+BY_CLASS = ("confusion_matrices", "classification_reports")
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def _drawn(name: str, *what) -> str:
@@ -71,16 +59,10 @@ def _drawn(name: str, *what) -> str:
     return "\n".join(box.text for box in boxes)
 
 
-def _saved(path: Path, name: str, *what) -> Path:
-    with common.style():
-        common.save(figure(name).draw(*what), path)
-    return path
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """The tables of three configurations, one run of which failed."""
-    return _tables(three_configurations(tmp_path_factory.mktemp("base")))
+    return tabled(three_configurations(tmp_path_factory.mktemp("base")))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +94,7 @@ def nothing(tmp_path_factory):
     failed = {1: ("failed", "ValueError: costs $5 and $6 <b>&amp;</b>")}
     experiment = FakeExperiment(tmp_path_factory.mktemp("nothing"), leaky=True).add_dataset()
     experiment.add("single", "1x1", 5.0, 1, failed).add("horovod-mpi", "1x2", 5.0, 1, failed)
-    return _tables(experiment)
+    return tabled(experiment)
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -123,31 +105,20 @@ def test_a_figure_without_data_says_why(nothing, name):
         assert "no run ended ok" in words and "$5 and $6 <b>&amp;</b>" in words
 
 
-def test_words_stay_words_in_svg(tmp_path, nothing):
-    words = _texts(_saved(tmp_path / "speedup.svg", "speedup", nothing)).replace("\n", " ")
-    assert "costs $5 and $6 <b>&amp;</b>" in words
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory):
-    """The tables of one run of one configuration."""
-    experiment = FakeExperiment(tmp_path_factory.mktemp("one")).add_dataset()
-    return _tables(experiment.add("single", "1x1", 5.6, repeats=1))
-
-
 def test_many_runs_without_result_are_counted(tmp_path):
     failed = dict.fromkeys([1], ("failed", "no memory"))
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0, 1)
     for number in range(MOST + 3):
         experiment.add("horovod-mpi", "1x2", 5.0, 1, failed, variant=f"v{number:02}")
-    [text] = common.gaps(_tables(experiment)["runs"])
+    [text] = common.gaps(tabled(experiment)["runs"])
     assert text.count("(failed)") == MOST
     assert text.endswith("; and 3 more. Reasons are in runs.csv.")
 
 
-@pytest.mark.parametrize("name", DRAWN)
-def test_one_run_is_drawn_without_interval(one, name):
-    assert "Without result" not in _drawn(name, one)
+@pytest.mark.parametrize("name", BY_EPOCH)
+def test_one_run_is_drawn_without_interval(tmp_path, name):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.6, repeats=1)
+    assert "Without result" not in _drawn(name, tabled(experiment))
 
 
 #: Names as long as an experiment may have them.
@@ -182,7 +153,7 @@ def hard(tmp_path_factory):
         first.root, dataset="published", provenance="files", leaky=True, runs=first.runs
     ).add_dataset()
     second.add("single", "1x1", 50.0).add("horovod-mpi", "1x2", 60.0, variant="as-published")
-    return _hard(_tables(second))
+    return _hard(tabled(second))
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -196,57 +167,42 @@ def test_long_names_stand_whole_in_figures_of_many_configurations(hard, name):
         assert "nosingle1x1as-publishedalongsideit" in words
 
 
-BY_EPOCH = ("accuracy_per_epoch", "seconds_per_epoch", "speedup")
-
-
 @pytest.fixture(scope="module")
 def fits(tmp_path_factory):
-    """The words of every figure where two workloads are fitted at once."""
-    folder = tmp_path_factory.mktemp("fits")
-    frames = _tables(with_fits(folder))
-    return {name: _drawn(name, frames) for name in DRAWN}
+    """The words of figures where two workloads are fitted at once."""
+    frames = tabled(with_fits(tmp_path_factory.mktemp("fits")))
+    return {name: _drawn(name, frames) for name in (*BY_EPOCH, *BY_CLASS, "mean_scores")}
 
 
 @pytest.mark.parametrize("name", BY_EPOCH)
 def test_epochs_and_fits_are_not_set_side_by_side(fits, name):
     words = fits[name].replace("\n", " ")
     assert "Not shown, as they are fitted at once: kmer-logreg, majority." in words
-    assert words.count("kmer-logreg") == 1
-    assert "horovod-mpi" in words
+    assert words.count("kmer-logreg") == 1 and "horovod-mpi" in words
 
 
-@pytest.mark.parametrize("name", ["confusion_matrices", "classification_reports"])
+@pytest.mark.parametrize("name", BY_CLASS)
 def test_scores_of_fits_stand_beside_the_others(fits, name):
     for workload in ("virus-cnn", "kmer-logreg", "majority"):
         assert f"{workload}, single 1x1" in fits[name]
 
 
-@pytest.mark.parametrize("name", BY_EPOCH)
-def test_fits_alone_leave_figures_of_epochs_empty(tmp_path, name):
+def test_fits_alone_leave_figures_of_epochs_empty(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 0.4, workload="kmer-logreg")
-    words = _drawn(name, _tables(experiment)).replace("\n", " ")
-    assert "fitted at once: kmer-logreg" in words
-    assert "No run ended ok" not in words
+    frames = tabled(experiment.add("single", "1x1", 0.4, workload="kmer-logreg"))
+    for name in BY_EPOCH:
+        words = _drawn(name, frames).replace("\n", " ")
+        assert "fitted at once: kmer-logreg" in words and "No run ended ok" not in words
 
 
 def test_scores_without_any_difference_have_no_panel_of_differences(fits):
     words = fits["mean_scores"]
     assert words.count("difference of the score") == 1 and words.count("accuracy") == 3
-    assert "difference from\n" not in words + "\n"
 
 
 def test_each_reference_has_a_row_of_panels(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    for repeat in (1, 2):
-        experiment.add("single", "1x1", 6.0, repeat)
-        experiment.add("single", "1x1", 5.0, repeat, variant="threads")
-        experiment.add("horovod-mpi", "1x2", 3.0, repeat)
-    references = [
-        {"strategy": "single", "layout": "1x1", "variant": "tuned"},
-        {"strategy": "single", "layout": "1x1", "variant": "threads"},
-    ]
-    words = _drawn("speedup", _tables(experiment, references=references)).replace("\n", " ")
+    experiment = fair(tmp_path, 6.0, 5.0, 3.0, repeats=2)
+    words = _drawn("speedup", tabled(experiment, references=REFERENCES)).replace("\n", " ")
     first, second = "against single 1x1 tuned", "against single 1x1 threads"
     assert words.count(first) == words.count(second) == 2, "of the speed-up and the efficiency"
     assert words.index(first) < words.index(second)
@@ -262,19 +218,12 @@ def many(tmp_path_factory):
     for number in range(25):
         experiment.add("single", "1x1", 5.0 + number, 1, variant=f"v{number:02}")
         experiment.add("horovod-mpi", "1x2", 3.0 + number, 1, variant=f"v{number:02}")
-    return _tables(experiment)
+    return tabled(experiment)
 
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [
-        ("accuracy_per_epoch", 20),
-        ("classification_reports", 12),
-        ("confusion_matrices", 12),
-        ("mean_scores", 40),
-        ("seconds_per_epoch", 20),
-        ("speedup", 40),
-    ],
+    [("confusion_matrices", 12), ("mean_scores", 40), ("seconds_per_epoch", 20), ("speedup", 40)],
 )
 def test_a_figure_shows_the_fastest_of_many_configurations_with_their_references(many, name, most):
     words = _drawn(name, many).replace("\n", " ")
@@ -288,28 +237,26 @@ def test_the_panel_of_differences_tells_which_reference_each_row_has(tmp_path):
     for variant in ("tuned", "threads"):
         experiment.add("single", "1x1", 5.0, 1, variant=variant)
         experiment.add("horovod-mpi", "1x2", 4.0, 1, variant=variant)
-    words = _drawn("mean_scores", _tables(experiment)).replace("\n", " ")
+    words = _drawn("mean_scores", tabled(experiment)).replace("\n", " ")
     assert "difference from the reference of the same variant" in words
     assert "1 run for each configuration. Differences are over 1 match. References: " in words
 
 
 def test_configurations_whose_reference_has_no_runs_are_named(tmp_path):
     experiment = fair(tmp_path, 5.0, 4.0, 3.0, repeats=2)
-    found = tables.tables(
-        experiment.runs[2:], experiment.dataset_files, experiment.class_files, references=REFERENCES
-    )
-    words = _drawn("mean_scores", found).replace("\n", " ")
+    del experiment.runs[:2]
+    words = _drawn("mean_scores", tabled(experiment, references=REFERENCES)).replace("\n", " ")
     without = "no match with single 1x1 tuned"
     assert f"Without difference: single 1x1 threads ({without}); " in words
     assert f"; horovod-mpi 1x2 tuned ({without})." in words
     assert "difference of the score" not in words
 
 
-@pytest.mark.parametrize("name", ["confusion_matrices", "classification_reports"])
+@pytest.mark.parametrize("name", BY_CLASS)
 def test_a_class_without_test_rows_is_named(tmp_path, fits, name):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 5.0, untested="SARS")
-    words = _drawn(name, _tables(experiment)).replace("\n", " ")
+    words = _drawn(name, tabled(experiment)).replace("\n", " ")
     assert "No test rows, hence no scores: SARS (demo-1000)." in words
     assert "No test rows" not in fits[name]
 
@@ -317,20 +264,16 @@ def test_a_class_without_test_rows_is_named(tmp_path, fits, name):
 @pytest.fixture(scope="module")
 def without_classes(tmp_path_factory):
     """The tables of a workload that brings a score of its own."""
-    return _tables(regression(tmp_path_factory.mktemp("regression")))
+    return tabled(regression(tmp_path_factory.mktemp("regression")))
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", [*FIGURES, *BY_CLASS, "splits"])
 def test_figures_of_data_without_classes_do_not_call_their_runs_failed(without_classes, name):
     words = _drawn(name, without_classes).replace("\n", " ")
-    assert "horovod-mpi" in words
-    assert "ended ok" not in words
-
-
-@pytest.mark.parametrize("name", ["confusion_matrices", "classification_reports", "splits"])
-def test_runs_that_ended_ok_are_not_called_failed_where_they_have_no_scores(without_classes, name):
-    words = _drawn(name, without_classes).replace("\n", " ")
-    assert "No run that ended ok has" in words
+    if name in FIGURES:
+        assert "horovod-mpi" in words and "ended ok" not in words
+    else:
+        assert "No run that ended ok has" in words
 
 
 def test_averages_are_over_the_classes_that_have_test_rows():
@@ -342,25 +285,24 @@ def test_averages_are_over_the_classes_that_have_test_rows():
     assert report.loc["C", ["precision", "recall", "f1"]].isna().all()
 
 
-def test_equal_data_give_equal_bytes(tmp_path, base):
-    paths = [tmp_path / f"{n}.svg" for n in range(2)]
-    first, second = (_saved(path, "speedup", base).read_bytes() for path in paths)
-    assert first == second
-    assert b"<dc:date>" not in first
+def test_words_stay_words_in_svg_and_equal_data_give_equal_bytes(tmp_path, nothing):
+    for path in (paths := [tmp_path / f"{n}.svg" for n in range(2)]):
+        with common.style():
+            common.save(figure("speedup").draw(nothing), path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second and b"<dc:date>" not in first
+    words = " ".join("".join(each.itertext()) for each in ET.parse(paths[0]).iter(f"{SVG}text"))
+    assert "costs $5 and $6 <b>&amp;</b>" in words
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(2.2, "2.20"), (0.05123, "0.0512"), (63.64, "63.6"), (1234.5, "1230")]
-)
-def test_seconds_keep_three_digits(value, text):
-    assert looks.significant(value) == text
+def test_seconds_keep_three_digits():
+    assert list(map(looks.significant, (2.2, 0.05123, 1234.5))) == ["2.20", "0.0512", "1230"]
 
 
 def test_scores_by_split_name_the_runs_they_are_of(tmp_path):
     experiment = FakeExperiment(tmp_path, split={"by": "group-file"}).add_dataset()
-    words = _drawn("splits", _tables(experiment.add("horovod-mpi", "1x2", 4.0)))
-    for part in ("Points: runs of horovod-mpi 1x2.", "virus-cnn", "(split: group-file)"):
-        assert part in words
+    words = _drawn("splits", tabled(experiment.add("horovod-mpi", "1x2", 4.0)))
+    assert "Points: runs of horovod-mpi 1x2." in words and "(split: group-file)" in words
 
 
 def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path, base):
@@ -373,7 +315,7 @@ def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path, base)
             name, rate = rates[run["layout"]]
             link = {"rate": name, "mbit_per_second": rate, "latency_ms": 0.06, "interface": None}
             write_json(path, run | {"network": name, "link": link})
-    frames = _tables(experiment)
+    frames = tabled(experiment)
     words = _drawn("nodes_and_rates", frames)
     for expected in ("slow: 95.5, 1 a node", "2x1 2x2", "nodes", "demo-1000 (simulated)"):
         assert expected in words
@@ -390,53 +332,46 @@ def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path, chang
         assert expected in words
 
 
-@pytest.fixture
-def on_nodes(tmp_path) -> dict[str, pd.DataFrame]:
-    """The tables of processes sampled on one, two and three nodes, on two networks."""
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    for layout in ("1x1", "2x1", "3x1"):
-        for network in ("native", "slow") if layout != "1x1" else ("native",):
-            strategy = "single" if layout == "1x1" else "horovod-mpi"
-            experiment.add(strategy, layout, 4.0, repeats=1, variant=network)
-    resources = Resources.result["items"]["properties"]
+def _on_nodes(root: Path) -> dict[str, pd.DataFrame]:
+    """Return the tables of processes sampled on one, two and three nodes, on two networks."""
+    experiment = FakeExperiment(root).add_dataset().add("single", "1x1", 4.0, 1, variant="native")
+    for layout in ("2x1", "3x1"):
+        for network in ("native", "slow"):
+            experiment.add("horovod-mpi", layout, 4.0, repeats=1, variant=network)
+    unread = dict.fromkeys(Resources.result["items"]["properties"]) | {"samples": 4}
     for number, path in enumerate(experiment.runs):
         run = read_json(path)
-        nodes, network = int(run["layout"][0]), run["variant"]
+        nodes, slow = int(run["layout"][0]), run["variant"] == "slow"
+        sent = 1e6 * nodes if slow else 5e7
         processes = [
-            dict.fromkeys(resources)
-            | {
-                "rank": rank,
-                "samples": 4,
-                "cpu_percent_mean": 90.0 - 10 * number + rank,
-                "rss_bytes_max": (500 + rank) * 2**20,
-                "sent_bytes_per_second": 1e6 * nodes if network == "slow" else 5e7,
-            }
+            unread | {"rank": rank, "cpu_percent_mean": 90.0 - 10 * number + rank,
+                      "rss_bytes_max": (500 + rank) * 2**20, "sent_bytes_per_second": sent}
             for rank in range(nodes)
-        ]
+        ]  # fmt: skip
         link = {"rate": "10mbit", "mbit_per_second": 9.7, "latency_ms": 0.1, "interface": None}
-        of_network = {"network": network, "link": link if network == "slow" else None}
-        changed([path], variant="tuned", repeat=None, instrument="resources", **of_network)
-        changed([path], resources=processes)
+        network = {"network": run["variant"], "link": link if slow else None, "variant": "tuned"}
+        changed([path], repeat=None, instrument="resources", resources=processes, **network)
     return tables.tables([], [], [], experiment.runs)
 
 
-def test_means_of_resources_are_drawn_by_nodes_and_network(on_nodes):
+def test_means_of_resources_are_drawn_by_nodes_and_network(tmp_path):
+    frames = _on_nodes(tmp_path)
     with common.style():
-        axes = figure("resources_by_nodes").draw(on_nodes).axes
+        axes = figure("resources_by_nodes").draw(frames).axes
     drawn = {
         (part.get_ylabel(), line.get_color()): line.get_xydata().tolist()
         for part in axes[:3]
         for line in part.lines
         if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"
     }
-    means = on_nodes["resources"].groupby(["network", "layout"])["cpu_percent_mean"].mean()
+    means = frames["resources"].groupby(["network", "layout"])["cpu_percent_mean"].mean()
     colours = common.ordered_palette(["native", "slow"])
     for network, colour in colours.items():
         expected = [[nodes, means[network, f"{nodes}x1"]] for nodes in (2, 3)]
         assert drawn["processor (%)", colour] == expected
     sent = [drawn["sent (MB/s)", colour][0] for colour in colours.values()]
     assert sent == [[2.0, 50.0], [2.0, 2.0]]
-    words = _drawn("resources_by_nodes", _hard(on_nodes))
+    words = _drawn("resources_by_nodes", _hard(frames))
     for expected in ("memory (MiB)", "unavailable", "native", "single 1x1", "nodes"):
         assert expected in words
 
@@ -445,22 +380,19 @@ def test_means_of_resources_are_drawn_by_nodes_and_network(on_nodes):
 def clocks(tmp_path_factory):
     """The tables of ranks that noted the moments of their steps; one configuration failed."""
     experiment, runs = clocked(tmp_path_factory.mktemp("clocks"))
-    return _tables(experiment, probe_files=runs)
+    return tabled(experiment, probe_files=runs)
 
 
 @pytest.mark.parametrize("change", [dict, _hard])
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("attribution", ["forward and backward", "5.0 ms overlapped", "No clocks: horovod-gloo"]),
-        ("attribution", ["Step against that of the timing runs: single 1x1"]),
-        ("step_of_ranks", ["waiting for the slowest rank", "No step: horovod-gloo"]),
-    ],
-)
-def test_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(clocks, change, name, expected):
-    words = _drawn(name, change(clocks)).replace("\n", " ")
-    for each in (*expected, "horovod-mpi 1x2, rank\u00a01"):
-        assert each in words
+def test_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(clocks, change):
+    for name, expected in {
+        "attribution": ["forward and backward", "5.0 ms overlapped", "No clocks: horovod-gloo",
+                        "Step against that of the timing runs: single 1x1"],
+        "step_of_ranks": ["waiting for the slowest rank", "No step: horovod-gloo"],
+    }.items():  # fmt: skip
+        words = _drawn(name, change(clocks)).replace("\n", " ")
+        for each in (*expected, "horovod-mpi 1x2, rank\u00a01"):
+            assert each in words
 
 
 def test_a_step_is_drawn_as_long_as_it_took(clocks):
@@ -484,9 +416,3 @@ def test_rungs_of_a_ladder_are_drawn_with_what_they_are_worth(tmp_path):
     change = "every rank trains on its own part of the rows and not on all of them"
     long = frames | {"ladder": frames["ladder"].replace({"from slow to slower": change})}
     assert change.replace(" ", "") in "".join(_drawn("ladder", long).split())
-
-
-def test_a_space_that_does_not_break_ends_no_line():
-    name = "horovod-mpi 1x2 tuned, rank\u00a01"
-    lines = texts.wrap(name, 0.9 * texts.text_width(name, 10), 10).split("\n")
-    assert lines == ["horovod-mpi 1x2 tuned,", "rank\u00a01"]
