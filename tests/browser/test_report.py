@@ -10,7 +10,7 @@ import pytest
 from selenium import webdriver
 
 from escala.report.figures import FIGURES
-from tests.browser.test_page_in_browser import OPTIONS
+from tests.browser.test_page_in_browser import chrome
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.browser
@@ -18,15 +18,10 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def browser(first_command, tmp_path_factory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    for option in OPTIONS.split():
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
+    driver = chrome(browser="ALL")
     # Alone in an empty place: a report that needs a neighbour or the network shows it here.
     [report] = first_command.glob("results/*/report.html")
-    lonely = shutil.copy(report, tmp_path_factory.mktemp("lonely"))
-    driver.get(Path(lonely).as_uri())
+    driver.get(Path(shutil.copy(report, tmp_path_factory.mktemp("lonely"))).as_uri())
     yield driver
     driver.quit()
 

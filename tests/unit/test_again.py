@@ -15,23 +15,15 @@ from escala.record import again
 
 
 def run(number: int, disturbed: bool | None, status: str = "ok", **changes: object) -> dict:
-    found = {
-        "status": status,
-        "reason": None if status == "ok" else "it failed",
-        "started": f"attempt {number}",
-        "session": "s",
-        "repeat": 3,
-        "instrument": None,
-        "wall_seconds": 10.0,
-        "seconds": {"train": float(number)} if status == "ok" else None,
-        "disturbance": None,
-    } | changes
-    if status == "ok":
-        because = "0.97 core of other processes" if disturbed else None
-        found["disturbance"] = {
-            "disturbed": disturbed, "reason": because, "nodes": [], "earlier": []
-        }  # fmt: skip
-    return found
+    ok = status == "ok"
+    because = "0.97 core of other processes" if disturbed else None
+    disturbance = {"disturbed": disturbed, "reason": because, "nodes": [], "earlier": []}
+    return {
+        "status": status, "reason": None if ok else "it failed", "started": f"attempt {number}",
+        "session": "s", "repeat": 3, "instrument": None, "wall_seconds": 10.0,
+        "seconds": {"train": float(number)} if ok else None,
+        "disturbance": disturbance if ok else None, **changes,
+    }  # fmt: skip
 
 
 def measuring(*outcomes: dict) -> Callable:
@@ -40,10 +32,9 @@ def measuring(*outcomes: dict) -> Callable:
 
     def measure(request: dict, data: Path, output: Path, seconds: float) -> None:
         result = left.pop(0)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        (output.parent / "ranks").mkdir(exist_ok=True)
-        (output.parent / "ranks/rank0.log").write_text(result["started"])
-        (output.parent / "predictions.npy").write_text(result["started"])
+        (output.parent / "ranks").mkdir(parents=True, exist_ok=True)
+        for name in ("ranks/rank0.log", "predictions.npy"):
+            (output.parent / name).write_text(result["started"])
         write_json(output.parent / "sessions" / "s.json", result)
         write_json(output, result)
 
@@ -58,13 +49,7 @@ def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "rep3" / "run.json"
 
 
-def settle(
-    output: Path,
-    first: dict,
-    *later: dict,
-    seconds: float = 3600,
-    repeat: list[str] | None = None,
-) -> bool:
+def settle(output: Path, first: dict, *later: dict, seconds: float = 3600, repeat=None) -> bool:
     measuring(first)({}, output, output, 0)
     turn = {"repeat": repeat}
     return again.settled(measuring(*later), {}, turn, Path("data"), output, seconds)
@@ -76,15 +61,13 @@ def test_where_no_run_ends_the_repeat_a_disturbed_run_is_measured_again_at_once(
     assert found == read_json(output.parent / "sessions/s.json")
     assert found["started"] == "attempt 3" and found["disturbance"]["disturbed"] is False
     earlier = found["disturbance"]["earlier"]
-    assert [(each["started"], each["train_seconds"]) for each in earlier] == [
-        ("attempt 1", 1.0), ("attempt 2", 2.0),
-    ]  # fmt: skip
-    assert (output.parent / "ranks/rank0.log").read_text() == "attempt 3"
-    assert (output.parent / "predictions.npy").read_text() == "attempt 3"
+    told = [(each["started"], each["train_seconds"]) for each in earlier]
+    assert told == [("attempt 1", 1.0), ("attempt 2", 2.0)]
+    for name in ("ranks/rank0.log", "predictions.npy"):
+        assert (output.parent / name).read_text() == "attempt 3"
     assert not (output.parent / "again").exists()
-    assert (
-        "disturbed: 0.97 core of other processes; it is measured again" in capsys.readouterr().err
-    )
+    said = "disturbed: 0.97 core of other processes; it is measured again"
+    assert said in capsys.readouterr().err
 
 
 def test_a_run_is_measured_again_at_most_twice(output):
@@ -95,12 +78,7 @@ def test_a_run_is_measured_again_at_most_twice(output):
 
 @pytest.mark.parametrize(
     "first",
-    [
-        run(1, False),
-        run(1, None),
-        run(1, None, "failed"),
-        run(1, True, instrument="clocks"),
-    ],
+    [run(1, False), run(1, None), run(1, None, "failed"), run(1, True, instrument="clocks")],
 )
 def test_what_is_not_a_disturbed_timing_run_is_not_measured_again(output, first):
     assert settle(output, first) == (first["status"] == "ok")

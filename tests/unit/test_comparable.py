@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from operator import itemgetter
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from fixtures_runs import MACHINE, FakeExperiment
+from pages import tabled
 
 from escala.analysis.measurements import read_run
 from escala.core import hardware
@@ -17,7 +17,6 @@ from escala.core.files import read_json, write_json
 from escala.record import comparable, key
 from escala.record.comparable import matched, refusal
 from escala.record.schema import FORMAT, validate_run
-from escala.report import tables
 
 MIB = 2**20
 
@@ -55,25 +54,21 @@ def changed(run: dict, path: str, value: object) -> dict:
         ("ranks.interface", "ib0", "another interface of the network slow: eth0 and ib0"),
         ("link.mbit_per_second", 80.0, "links of unlike rates: 95 and 80 Mbit/s measured"),
         ("ranks.machines.1.cpu", "Another CPU", "unlike machines: 2 × Example CPU"),
-        ("ranks.machines.0.cores_total", 4, "unlike machines: "),
         ("ranks.machines.1.gpus", ["Model A"], "2 cores, 8 GiB, Model A"),
         ("ranks.machines.1.cpu_quota", 1.5, "2 cores, 8 GiB, a quota of 1.5 cores"),
         ("ranks.machines.1.memory_bytes", 16 * 2**30, "2 cores, 16 GiB"),
         ("ranks.machines.1.cores_available", 1, "other cores available"),
         ("data.sha256", {}, "other data"),
-        ("training.learning_rate", 0.5, "other settings"),
         ("training.settings", {"epochs": 3}, "other settings"),
         ("knobs.dense_exchange", "factors", "other knobs"),
         ("versions", {}, "other versions"),
         ("source_sha256", "1" * 64, "other source"),
         # Names of nodes, what is rounded, what is not known and results make no difference.
         ("ranks.hosts", ["n7", "n8"], None),
-        ("machine.hostname", "n7", None),
         ("link.mbit_per_second", 103.0, None),
         ("link.mbit_per_second", None, None),
         ("ranks.machines.1.memory_bytes", 8 * 2**30 - 37 * MIB, None),
         ("training.epochs_done", 2, None),
-        ("session", "another", None),
         ("versions.snakemake", "99.0", None),
         ("ranks.machines", [], None),
         ("link", None, None),
@@ -85,28 +80,21 @@ def test_measurements_of_one_run_are_pooled_under_the_same_conditions(runs, path
     assert reason is None if said is None else said in reason
     if other["link"] and other["ranks"]["machines"]:
         # The columns of a history ask for the same.
-        parts = (
-            comparable.series,
-            comparable.machines,
-            comparable.versions,
-            itemgetter("source_sha256"),
-        )
+        parts = (comparable.series, comparable.machines, comparable.versions)
         rates = [each["link"]["mbit_per_second"] for each in (run, other)]
         same = all(part(run) == part(other) for part in parts) and comparable.alike_rates(*rates)
+        same &= run["source_sha256"] == other["source_sha256"]
         assert same == (reason is None)
 
 
 @pytest.mark.parametrize(
-    ("managed", "installed"),
-    [((7.47, 7.53), 8), ((15.26, 15.52), 16), ((61.4, 62.7), 64), ((376.4, 377.5), 384)],
+    ("managed", "installed"), [((7.47, 7.53), 8), ((15.26, 15.52), 16), ((376.4, 377.5), 384)]
 )
 def test_the_key_and_comparisons_know_one_kind_of_machine(runs, monkeypatch, managed, installed):
     """Managed by the kernels of two machines with the same memory installed, and the next size."""
-    machines = [
-        MACHINE | {"memory_bytes": int(gib * 2**30)} for gib in (*managed, installed * 1.25)
-    ]
     keys, seen = [], []
-    for machine in machines:
+    for gib in (*managed, installed * 1.25):
+        machine = MACHINE | {"memory_bytes": int(gib * 2**30)}
         monkeypatch.setattr(hardware, "describe", lambda machine=machine: dict(machine))
         keys.append(key.machine())
         seen.append(changed(runs["across"], "ranks.machines", [machine, machine]))
@@ -116,37 +104,27 @@ def test_the_key_and_comparisons_know_one_kind_of_machine(runs, monkeypatch, man
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("other", "path", "value", "said"),
     [
-        ("session", "another", "another session"),
-        ("repeat", 2, "another repeat: 2 and 1"),
-        ("instrument", "clocks", "another instrument"),
-        ("ranks.machines.1.cpu", "Another CPU", "unlike machines"),
-        ("data.sha256", {}, "other data"),
+        ("single", "session", "another", "another session"),
+        ("single", "repeat", 2, "another repeat: 2 and 1"),
+        ("single", "instrument", "clocks", "another instrument"),
+        ("single", "ranks.machines.1.cpu", "Another CPU", "unlike machines"),
+        ("single", "data.sha256", {}, "other data"),
+        ("single", "wall_seconds", 1.0, None),
+        ("hybrid", "link.rate", "1gbit", "another rate of the network slow"),
+        ("hybrid", "ranks.interface", "ib0", "another interface of the network slow"),
+        ("hybrid", "link.mbit_per_second", 40.0, "links of unlike rates"),
+        ("hybrid", "network", "fast", None),
     ],
 )
-def test_two_configurations_are_compared_in_one_session_on_machines_of_a_kind(
-    runs, path, value, said
-):
-    single, across = runs["single"], runs["across"]
-    assert refusal(across, single) is refusal(single, across) is None
-    assert said in refusal(changed(across, path, value), single)
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
-        ("link.rate", "1gbit", "another rate of the network slow"),
-        ("ranks.interface", "ib0", "another interface of the network slow"),
-        ("link.mbit_per_second", 40.0, "links of unlike rates"),
-        ("network", "fast", None),
-    ],
-)
-def test_two_configurations_over_a_network_of_one_name_have_had_the_same_link(
-    runs, path, value, said
+def test_two_configurations_are_compared_in_one_session_on_machines_and_links_of_a_kind(
+    runs, other, path, value, said
 ):
     across = runs["across"]
-    reason = refusal(across, changed(changed(across, "strategy", "hybrid"), path, value))
+    reference = runs.get(other) or changed(across, "strategy", other)
+    assert refusal(across, reference) is refusal(reference, across) is None
+    reason = refusal(changed(across, path, value), reference)
     assert reason is None if said is None else said in reason
 
 
@@ -175,14 +153,6 @@ def test_a_run_of_another_format_is_refused_with_the_remedy(runs, tmp_path):
         read_run(path)
 
 
-# The same through the tables, as an experiment's user meets it.
-
-
-def _tables(experiment: FakeExperiment, **more) -> dict[str, pd.DataFrame]:
-    files = experiment.runs, experiment.dataset_files, experiment.class_files
-    return tables.tables(*files, **more)
-
-
 def _rewrite(path: Path, changes) -> None:
     run = read_json(path)
     changes(run)
@@ -191,17 +161,13 @@ def _rewrite(path: Path, changes) -> None:
 
 
 def _over(rate: str):
+    link = {"interface": None, "rate": rate, "mbit_per_second": None, "latency_ms": None}
+
     def change(run: dict) -> None:
-        run["link"] = {
-            "interface": None, "rate": rate, "mbit_per_second": None, "latency_ms": None,
-        }  # fmt: skip
+        run["link"] = link
         run["ranks"] |= {"hosts": ["n1", "n2"], "machines": [MACHINE, MACHINE]}
 
     return change
-
-
-def _faster(run: dict) -> None:
-    run["ranks"]["machines"] = [MACHINE | {"cpu": "Faster CPU"}]
 
 
 def test_an_old_link_does_not_pass_for_the_new_one_of_its_name(tmp_path):
@@ -215,12 +181,15 @@ def test_an_old_link_does_not_pass_for_the_new_one_of_its_name(tmp_path):
         run = read_json(older)
         _over("10mbit")(run)
         write_json(older, run)
-    frames = _tables(experiment)
+    frames = tabled(experiment)
     (row,) = frames["speedup"].itertuples()
     assert (row.kind, row.matches) == ("unavailable", 0)
     assert "shares session and repeat" in row.reason
-    assert "another rate of the network native: 10mbit and 1gbit" in row.reason
-    assert frames["runs"].query("layout == '2x1'")["comparable"].tolist() == [True, False] * 3
+    rates = "another rate of the network native: 10mbit and 1gbit"
+    assert rates in row.reason
+    across = frames["runs"].query("layout == '2x1'")
+    assert across["comparable"].tolist() == [True, False] * 3
+    assert across["incomparable_because"].dropna().str.contains(rates[:12]).all()
     (taken,) = frames["configurations"].query("layout == '2x1'").itertuples()
     assert taken.train_seconds_per_epoch < 6
 
@@ -228,25 +197,26 @@ def test_an_old_link_does_not_pass_for_the_new_one_of_its_name(tmp_path):
 def test_runs_of_a_session_on_unlike_machines_have_no_ratio_and_it_is_said(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 5.0)
-    first, *others = experiment.runs[3:]
-    _rewrite(first, _faster)
-    (row,) = _tables(experiment)["speedup"].itertuples()
-    assert (row.kind, row.matches) == ("measured", 2)
-    assert row.reason.startswith("1 of 3 matches are left out: unlike machines: Faster CPU")
-    for path in others:
-        _rewrite(path, _faster)
-    (row,) = _tables(experiment)["speedup"].itertuples()
-    assert (row.kind, row.matches) == ("unavailable", 0)
-    assert "unlike machines: Faster CPU, 2 cores" in row.reason
+    faster = [MACHINE | {"cpu": "Faster CPU"}]
+    for paths, kind, matches in (
+        (experiment.runs[3:4], "measured", 2),
+        (experiment.runs[4:], "unavailable", 0),
+    ):
+        for path in paths:
+            _rewrite(path, lambda run: run["ranks"].update(machines=faster))
+        (row,) = tabled(experiment)["speedup"].itertuples()
+        assert (row.kind, row.matches) == (kind, matches)
+        assert "unlike machines: Faster CPU, 2 cores" in row.reason
+        assert row.reason.startswith("1 of 3 matches are left out: ") == (matches == 2)
 
 
 def test_alike_machines_of_other_names_are_matched_and_marked(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 5.0)
     _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["example", "n7"]))
-    assert not _tables(experiment)["speedup"]["other_hosts"].any(), "one of them is the other's"
+    assert not tabled(experiment)["speedup"]["other_hosts"].any(), "one of them is the other's"
     _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["n7"]))
-    frames = _tables(experiment)
+    frames = tabled(experiment)
     (row,) = frames["speedup"].itertuples()
     assert (row.matches, row.other_hosts) == (3, True)
     assert frames["configurations"]["hosts"].tolist() == ["example", "example;n7"]
@@ -266,5 +236,5 @@ def test_a_job_that_was_lost_leaves_the_measurements_of_older_sessions(tmp_path)
 
     for path in experiment.runs[3:]:
         _rewrite(path, lost)
-    (row,) = _tables(experiment)["speedup"].itertuples()
+    (row,) = tabled(experiment)["speedup"].itertuples()
     assert (row.kind, row.matches) == ("measured", 3) and pd.isna(row.reason)

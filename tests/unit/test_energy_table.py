@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,8 @@ from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
 from escala.report import tables
 from escala.report.findings import of_section
-from tests.unit.fixtures_runs import FakeExperiment
+from tests.unit.fixtures_runs import FakeExperiment, changed
+from tests.unit.pages import tabled
 
 MODEL = {"power_model": {"node_watts": 40.0, "core_watts": 10.0}}
 
@@ -51,10 +51,13 @@ def add_energy(
     return files
 
 
-def table(of: FakeExperiment, files: list[Path], **settings) -> pd.DataFrame:
-    found = tables.tables(
-        of.runs, of.dataset_files, of.class_files, files, probe_settings={"energy": settings}
-    )
+def frames(of: FakeExperiment, files: list[Path], references=None, **settings):
+    more = {"references": references} if references else {}
+    return tabled(of, probe_files=files, probe_settings={"energy": settings}, **more)
+
+
+def table(of: FakeExperiment, files: list[Path], references=None, **settings) -> pd.DataFrame:
+    found = frames(of, files, references, **settings)
     tables.write(found, of.root / "tables")
     return found["energy"].set_index(["strategy", "layout", "basis"])
 
@@ -71,64 +74,53 @@ def test_the_table_has_the_form_of_the_published_one(tmp_path):
     The energies and speed-ups are his, and so are the expected ratios, which he rounded.
     """
     made = FakeExperiment(tmp_path).add_dataset()
-    for strategy, layout in (("single", "1x1"), ("mirrored", "1x1"), ("mirrored", "1x2")):
-        made.add(strategy, layout, 10.0)
-    seconds, e = 1000.0, 1e6
-    one_gpu = [device("package-0", 0.17 * e), device("gpu0", 1.0 * e)]
-    files = [
-        *add_energy(
-            made, "mirrored", "1x1", seconds, [*one_gpu, device("gpu1", 0.11 * e, used=False)]
-        ),
-        *add_energy(
-            made, "single", "1x1", 11.8 * seconds,
-            [device("package-0", 8.48 * e), device("gpu0", 1.31 * e, used=False),
-             device("gpu1", 1.31 * e, used=False)],
-        ),
-        *add_energy(
-            made, "mirrored", "1x2", seconds / 1.79,
-            [device("package-0", 0.15 * e), device("gpu0", 0.5 * e), device("gpu1", 0.5 * e)],
-        ),
-    ]  # fmt: skip
-    found = tables.tables(
-        made.runs, made.dataset_files, made.class_files, files,
-        references=[{"strategy": "mirrored", "layout": "1x1"}],
-    )["energy"].set_index(["strategy", "layout", "basis"])  # fmt: skip
+    seconds, e, files = 1000.0, 1e6, []
     published = {
-        ("single", "1x1"): (8.48, 11.1, 86.7, 103.8),
-        ("mirrored", "1x1"): (1.17, 1.28, 1, 1),
-        ("mirrored", "1x2"): (1.15, 1.15, 0.56, 0.51),
+        ("single", "1x1"): (11.8, (8.48, 1.31, 1.31), 0, (8.48, 11.1, 86.7, 103.8)),
+        ("mirrored", "1x1"): (1.0, (0.17, 1.0, 0.11), 1, (1.17, 1.28, 1, 1)),
+        ("mirrored", "1x2"): (1 / 1.79, (0.15, 0.5, 0.5), 2, (1.15, 1.15, 0.56, 0.51)),
     }
-    for names, (used, every, edp_used, edp_every) in published.items():
-        row, whole = found.loc[(*names, "used devices")], found.loc[(*names, "all devices")]
-        assert (row["kind"], whole["kind"]) == ("measured", "measured")
-        assert row["joules_per_epoch"] == pytest.approx(used * e, rel=0.005)
-        assert whole["joules_per_epoch"] == pytest.approx(every * e, rel=0.005)
-        assert row["edp_ratio"] == pytest.approx(edp_used, rel=0.025)
-        assert whole["edp_ratio"] == pytest.approx(edp_every, rel=0.025)
+    for names, (times, joules, gpus, _) in published.items():
+        made.add(*names, 10.0)
+        devices = [
+            device(f"gpu{number - 1}" if number else "package-0", each * e, used=number <= gpus)
+            for number, each in enumerate(joules)
+        ]
+        files += add_energy(made, *names, times * seconds, devices)
+    found = table(made, files, references=[{"strategy": "mirrored", "layout": "1x1"}])
+    for names, (*_, (used, every, edp_used, edp_every)) in published.items():
+        for basis, total, edp in (("used", used, edp_used), ("all", every, edp_every)):
+            row = found.loc[(*names, f"{basis} devices")]
+            assert row["kind"] == "measured"
+            assert row["joules_per_epoch"] == pytest.approx(total * e, rel=0.005)
+            assert row["edp_ratio"] == pytest.approx(edp, rel=0.025)
 
 
 def test_medians_ratios_and_intervals_are_those_of_plain_loops(experiment):
     random = np.random.default_rng(0)
     mine, theirs = random.uniform(500, 900, 5), random.uniform(800, 1200, 5)
-    runs = ([device("package-0", j, 10.0), device("dram-0", 50.0, 2.0)] for j in theirs)
-    files = add_energy(experiment, "single", "1x1", 10.0, *runs)
-    runs = ([device("package-0", j, 10.0), device("dram-0", 50.0, 2.0)] for j in mine)
-    files += add_energy(experiment, "horovod-mpi", "1x2", 6.0, *runs)
+    files = []
+    for joules, *configuration in (
+        (theirs, "single", "1x1", 10.0),
+        (mine, "horovod-mpi", "1x2", 6.0),
+    ):
+        runs = ([device("package-0", j, 10.0), device("dram-0", 50.0, 2.0)] for j in joules)
+        files += add_energy(experiment, *configuration, *runs)
     found = table(experiment, files, grams_co2_per_kwh=200.0)
-    row = found.loc[("horovod-mpi", "1x2", "all devices")]
-    assert row["joules_per_epoch"] == pytest.approx(np.median(mine) + 50)
+    row, total = found.loc[("horovod-mpi", "1x2", "all devices")], np.median(mine) + 50
+    assert row["joules_per_epoch"] == pytest.approx(total)
     assert row["joules_per_epoch_low"] == pytest.approx(mine.min() + 50)
     assert row["joules_per_epoch_high"] == pytest.approx(mine.max() + 50)
-    assert row["watts"] == pytest.approx((np.median(mine) + 50) / 6)
-    assert row["energy_delay_product"] == pytest.approx((np.median(mine) + 50) * 6)
+    assert row["watts"] == pytest.approx(total / 6)
+    assert row["energy_delay_product"] == pytest.approx(total * 6)
     quotients = (mine + 50) / (theirs + 50)
     assert row["energy_ratio"] == pytest.approx(ratio_interval(quotients).estimate)
     assert row["edp_ratio_high"] == pytest.approx(quotients.max() * 6 / 10)
     assert (row["matches"], row["runs"], row["source"]) == (5, 5, "rapl")
     assert row["devices"] == "package-0;dram-0"
-    assert row["grams_co2_per_epoch"] == pytest.approx((np.median(mine) + 50) / 3.6e6 * 200)
+    assert row["grams_co2_per_epoch"] == pytest.approx(total / 3.6e6 * 200)
     above = found.loc[("horovod-mpi", "1x2", "above idle")]
-    assert above["joules_per_epoch"] == pytest.approx(np.median(mine) + 50 - 12 * 6)
+    assert above["joules_per_epoch"] == pytest.approx(total - 12 * 6)
     reference = found.loc[("single", "1x1", "all devices")]
     assert (reference["energy_ratio"], reference["edp_ratio"]) == (1, 1)
     assert pd.isna(reference["energy_ratio_low"])
@@ -185,52 +177,35 @@ def test_a_basis_whose_quantity_is_not_known_is_unavailable_with_the_reason(expe
     assert above["reason"].startswith("the idle power was not measured: no time")
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "epochs"),
-    [((0.1, 0.96, 0.9), 2), ((0.1, 0.2, 0.95), 3), ((0.1, 0.2, 0.3), None)],
-)
+@pytest.mark.parametrize(("accuracies", "epochs"), [((0.1, 0.96, 0.9), 2), ((0.1, 0.2, 0.3), None)])
 def test_the_energy_to_a_score_counts_the_epochs_of_timing_runs(experiment, accuracies, epochs):
     for path in experiment.runs:
-        run = read_json(path)
-        for epoch, accuracy in zip(run["epochs"], accuracies, strict=True):
-            epoch["validation_accuracy"] = accuracy
-        write_json(path, run)
-        write_json(path.parent / "sessions" / f"{run['session']}.json", run)
+        done = zip(read_json(path)["epochs"], accuracies, strict=True)
+        changed([path], epochs=[epoch | {"validation_accuracy": each} for epoch, each in done])
     files = add_energy(experiment, "single", "1x1", 10.0, [device("package-0", 100.0)])
     row = table(experiment, files).loc[("single", "1x1", "all devices")]
-    assert row["target_accuracy"] == 0.95
-    if epochs is None:
-        assert pd.isna(row["epochs_to_target"]) and pd.isna(row["joules_to_target"])
-    else:
-        assert (row["epochs_to_target"], row["joules_to_target"]) == (epochs, 100 * epochs)
+    found = [None if pd.isna(row[n]) else row[n] for n in ("epochs_to_target", "joules_to_target")]
+    assert found == [epochs, epochs and 100 * epochs]
 
 
 def sentences(of: FakeExperiment, files: list[Path], **settings) -> list[str]:
-    found = tables.tables(
-        of.runs, of.dataset_files, of.class_files, files, probe_settings={"energy": settings}
-    )
-    return [each.text for each in of_section("cost", found, of.name) if each.table == "energy"]
+    found = of_section("cost", frames(of, files, **settings), of.name)
+    return [each.text for each in found if each.table == "energy"]
 
 
 def test_a_sentence_compares_the_energy_with_that_of_the_reference(experiment):
     assert sentences(experiment, []) == []
     files = add_energy(experiment, "single", "1x1", 10.0, *[[device("package-0", 1000.0)]] * 2)
-    of_two = [[device("package-0", joules)] for joules in (600.0, 800.0)]
-    files += add_energy(experiment, "horovod-mpi", "1x2", 6.0, *of_two)
-    assert sentences(experiment, files) == [
-        "An epoch of `horovod-mpi 1x2` takes 0.69 times the energy of one of `single 1x1` "
-        "(range 0.60–0.80)."
-    ]
+    both = [[device("package-0", joules)] for joules in (600.0, 800.0)]
+    files += add_energy(experiment, "horovod-mpi", "1x2", 6.0, *both)
+    [text] = sentences(experiment, files)
+    assert "`horovod-mpi 1x2` takes 0.69 times the energy of one of `single 1x1`" in text
+    assert text.endswith(" (range 0.60–0.80).")
 
 
 def test_a_sentence_says_why_the_energy_is_unavailable_or_that_it_is_estimated(experiment):
     files = add_energy(experiment, "horovod-mpi", "1x2", 6.0, "no energy counters")
-    assert sentences(experiment, files) == [
-        "The energy of `horovod-mpi 1x2` is unavailable: `rep 1: unavailable (no energy counters)`."
-    ]
-    [estimate] = sentences(experiment, files, **MODEL)
-    assert re.fullmatch(
-        r"An epoch of `horovod-mpi 1x2` is estimated to take 0\.\d\d times the energy of one of "
-        r"`single 1x1` by the stated power model \(range 0\.\d\d–0\.\d\d\)\.",
-        estimate,
-    )
+    [text] = sentences(experiment, files)
+    assert text.endswith(" is unavailable: `rep 1: unavailable (no energy counters)`.")
+    [text] = sentences(experiment, files, **MODEL)
+    assert "is estimated to take 0." in text and "by the stated power model (range 0." in text

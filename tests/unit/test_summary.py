@@ -186,38 +186,14 @@ def _with_accuracies(folder: Path, differences: list[float]) -> FakeExperiment:
 
 @pytest.mark.parametrize("repeats", [5, 6])
 def test_a_comparison_over_seeds_takes_as_many_repeats_as_a_verdict(tmp_path, repeats):
-    differences = ACCURACIES["different accuracy"][:repeats]
-    frames = tabled(_with_accuracies(tmp_path, differences), references=REFERENCES)
-    found = read(frames)
-    assert ("with different accuracy" in found["answer"][0]) == (repeats == 6)
-    bounds = stats.ttest_1samp(differences, 0).confidence_interval()
-    texts = [
-        "Over seeds only, no mean score differs from that of `single 1x1 tuned` by "
-        f"more than {-bounds.low:.3g}.",
-        "Over seeds only, the mean `accuracy` under `horovod-mpi 1x2 tuned` differs "
-        f"from that under `single 1x1 tuned` ({bounds.low:.3g} to {bounds.high:.3g}).",
-    ]
-    for text in texts:
-        assert (text in found["scores"]) == (repeats == 6)
-    of_rows = [text for text in found["scores"] if "no class differs" in text]
-    assert len(of_rows) == (repeats == 5)
-    assert all(text.startswith("Over test rows only, ") for text in of_rows)
-
-
-def test_scores_of_a_workload_that_brings_its_own_are_compared_over_repeats(tmp_path):
-    experiment = FakeExperiment(tmp_path, leaky=True)
-    experiment.add("single", "1x1", 5.0, 6, rows=64).add("horovod-mpi", "1x2", 4.0, 6, rows=64)
-    errors = [500, 400, 600, 500, 450, 550, 1750, 1500, 1550, 1600, 1650, 1650]
-    for path, error in zip(experiment.runs, errors, strict=True):
-        scores = {"rows": 705, "scores": {"rmse": error, "r2": 0.00001 * error}}
-        changed([path], workload="regression", evaluation=scores)
-    bounds = stats.ttest_rel(errors[6:], errors[:6]).confidence_interval()
-    low, high = (f"{round(end, -1):.0f}" for end in bounds)
-    found = _read(experiment)
-    none, differs = (text for text in found["scores"] if text.startswith("Over seeds only, "))
-    assert f" by more than {high}." in none
-    assert "mean `rmse`" in differs and f" (+{low} to +{high}), like 1 further score." in differs
-    assert found["answer"][0].endswith(" 6 matches).")
+    differences, enough = ACCURACIES["different accuracy"][:repeats], repeats == 6
+    found = _read(_with_accuracies(tmp_path, differences), references=REFERENCES)
+    assert ("with different accuracy" in found["answer"][0]) == enough
+    low, high = stats.ttest_1samp(differences, 0).confidence_interval()
+    scores = "\n".join(found["scores"])
+    for part in (f"tuned` by more than {-low:.3g}.", f"({low:.3g} to {high:.3g})."):
+        assert (part in scores) == ("Over seeds only, " in scores) == enough
+    assert ("Over test rows only, no class differs" in scores) != enough
 
 
 def test_with_unequal_batches_the_answer_is_the_time_to_the_target(tmp_path):
@@ -321,17 +297,14 @@ def test_fits_are_there_for_their_scores_and_compared_in_nothing_else(tmp_path):
     frames = tabled(with_fits(tmp_path))
     found = read(frames)
     assert found["data"][0].startswith("5 configurations were timed")
-    assert "`virus-cnn`, `kmer-logreg` and `majority` train on `demo-1000`." in found["data"]
-    of_times = " ".join(text for name in ("answer", "why", "sure", "cost") for text in found[name])
-    assert "horovod" in of_times and "kmer-logreg" not in of_times and "majority" not in of_times
-    for workload, accuracy in (("kmer-logreg", r"0\.9\d\d"), ("majority", r"0\.\d\d\d")):
-        expected = rf"The median accuracy of `{workload}` on `demo-1000` is {accuracy}\."
-        assert any(re.fullmatch(expected, text) for text in found["scores"])
+    times = " ".join(text for name in ("answer", "why", "sure", "cost") for text in found[name])
+    assert "horovod" in times and "kmer-logreg" not in times and "majority" not in times
+    for workload in ("kmer-logreg", "majority"):
+        expected = f"The median accuracy of `{workload}` on `demo-1000` is 0."
+        assert any(text.startswith(expected) for text in found["scores"])
     lines = summary(frames, "demo", "A title").splitlines()
     (row,) = [line for line in lines if "kmer-logreg |" in line]
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1:5] == ["–"] * 4 and cells[7] == "–" and cells[9:] == ["–"] * 2
-    assert re.fullmatch(r"– \(fit: 0\.\d\d s\)", cells[5])
+    assert row.count(" – ") == 7 and re.search(r"\| – \(fit: 0\.\d\d s\) \|", row)
 
 
 def test_it_says_what_relatives_in_training_add_by_the_kind_of_split(tmp_path):

@@ -16,7 +16,6 @@ from fixtures_runs import (
     SESSION,
     FakeExperiment,
     changed,
-    fair,
     regression,
     sampled,
     three_configurations,
@@ -95,18 +94,6 @@ def test_tables_survive_being_written_and_read_and_a_broken_one_is_refused(three
     assert not list(tmp_path.glob("broken/*"))
 
 
-def test_columns_are_described_with_units_and_intervals_tell_what_they_cover():
-    for name in tables.TABLES:
-        schema = tables.schema(name)
-        texts = {key: each["description"] for key, each in schema["properties"].items()}
-        assert not schema["additionalProperties"]
-        assert all(text.endswith(".") for text in texts.values())
-        for column, each in schema["properties"].items():
-            assert not column.endswith("_seconds") or each["unit"] == "s"
-        has_intervals = any("Lower end" in text for text in texts.values())
-        assert (" cover" in schema["description"]) == has_intervals
-
-
 def test_a_failed_run_is_a_row_with_its_reason(three):
     runs = three[1]["runs"]
     assert len(runs) == 9
@@ -166,36 +153,6 @@ def test_only_pairs_of_one_session_are_compared(tmp_path):
     assert (frames["pooled"]["runs"] == 3).all(), "scores count a run once, however often timed"
 
 
-@pytest.mark.parametrize(
-    ("baseline", "said"),
-    [(False, "no single 1x1"), ({1: ("timeout", "not finished")}, "timeout (not finished)")],
-)
-def test_without_a_baseline_the_ratio_is_unavailable(tmp_path, baseline, said):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    if baseline:
-        experiment.add("single", "1x1", 5.0, repeats=1, failed=baseline)
-    experiment.add("horovod-mpi", "1x2", 3.0, repeats=1)
-    row = _row(tabled(experiment)["speedup"], "horovod-mpi")
-    assert row["kind"] == "unavailable"
-    assert said in row["reason"]
-    assert row[["ratio", "speedup", "efficiency", "verdict"]].isna().all()
-
-
-@pytest.mark.parametrize(
-    ("batch", "decides", "seconds"),
-    [(64, "ratio", 3.0), (64, "ratio", 5.0), (128, "time_to_target_ratio", 8.0)],
-)
-def test_the_verdict_is_on_the_time_that_decides(tmp_path, batch, decides, seconds):
-    experiment = fair(tmp_path, 5.0, 5.0, seconds)
-    paths = [path for path in experiment.runs if "horovod-mpi" in path.parts]
-    changed(paths, training={"global_batch": batch})
-    row = _row(tabled(experiment)["speedup"], "horovod-mpi")
-    low, high = round(row[f"{decides}_low"], 2), round(row[f"{decides}_high"], 2)
-    expected = "faster" if high < 1 else "slower" if low > 1 else "not distinguishable"
-    assert row["verdict"] == expected
-    assert row["visible_decrease"] == pytest.approx(1 - row[decides] / row[f"{decides}_high"])
-
-
 def test_total_training_time_is_of_the_steps_of_all_epochs_that_were_trained(tmp_path):
     """Two of three runs stopped early. It is unknown of runs cut to some of their steps.
 
@@ -216,16 +173,6 @@ def test_total_training_time_is_of_the_steps_of_all_epochs_that_were_trained(tmp
     assert row[columns].tolist() == pytest.approx(sorted(totals))
     assert cut["kind"] == "estimated" and cut["train_seconds_per_epoch"] > 0
     assert cut[columns].isna().all()
-
-
-def test_nothing_at_all_ended_ok(tmp_path):
-    failed = dict.fromkeys((1, 2), ("out-of-memory", None))
-    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0, 2, failed)
-    frames = tabled(experiment)
-    tables.write(frames, tmp_path / "tables")
-    assert frames["pooled"].empty
-    row = _row(frames["configurations"], "single", "1x1")
-    assert (row["kind"], row["reason"]) == ("unavailable", "rep 1, 2: out-of-memory")
 
 
 def _reach_target(experiment: FakeExperiment, reached_in: Iterable[int | None]) -> None:
@@ -402,11 +349,6 @@ def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_
     changed(experiment.runs[:1], repeat=7)
     alone = tabled(experiment)["mean_scores"].set_index("strategy").loc["horovod-mpi"]
     assert alone["matches"] == 2, "runs of other repeats have other seeds and are no match"
-
-
-def test_the_mean_of_one_run_has_no_interval(tmp_path):
-    accuracy = tabled(three_configurations(tmp_path, repeats=1))["mean_scores"]
-    assert set(accuracy["score"]) == {"accuracy"} and accuracy["mean_low"].isna().all()
 
 
 def test_a_score_that_a_run_leaves_out_is_the_mean_of_the_other_runs(tmp_path):

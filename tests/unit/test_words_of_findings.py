@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
 import pytest
 from fixtures_runs import REFERENCES, fair
-from pages import TITLE, Parsed, failed
-from sentences import check
+from pages import TITLE, Parsed, failed, tabled
+from sentences import told
 
 from escala.analysis.attribution import WHOLE
 from escala.analysis.verdicts import NOT_DISTINGUISHABLE
 from escala.record.comparable import CONFIGURATION
-from escala.report import tables
-from escala.report.findings import of_section
 from escala.report.findings.verdicts import answering
 from escala.report.findings.words import Finding, quoted
 from escala.report.overview import overview
@@ -25,10 +21,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 
 @pytest.fixture(scope="module")
 def measured(few_resamples, tmp_path_factory):
-    experiment = fair(tmp_path_factory.mktemp("fair"), 5.6, 4.6, 3.9)
-    return tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, references=REFERENCES
-    )
+    return tabled(fair(tmp_path_factory.mktemp("fair"), 5.6, 4.6, 3.9), references=REFERENCES)
 
 
 @pytest.fixture
@@ -36,54 +29,40 @@ def frames(measured):
     return {name: frame.copy() for name, frame in measured.items()}
 
 
-def _texts(frames: dict[str, pd.DataFrame], section: str) -> str:
-    found = list(of_section(section, frames, "demo"))
-    check(found)
-    return " ".join(each.text for each in found)
+def _text(frames: dict[str, pd.DataFrame], section: str) -> str:
+    return " ".join(told(frames, section))
 
 
 def _numbers(cell: str) -> list[float]:
     return [float(each) for each in cell.replace("(", "–").rstrip(")").split("–") if each.strip()]
 
 
-@pytest.mark.parametrize(
-    ("heading", "column"),
-    [("ratio", "ratio"), ("speed-up", "speedup"), ("efficiency", "efficiency")],
-)
-def test_the_table_of_configurations_has_the_columns_of_speedup(frames, heading, column):
+def test_the_table_of_configurations_has_the_columns_of_speedup(frames):
     headings, rows = overview(frames)
-    speedup = frames["speedup"]
-    [expected] = speedup[
-        (speedup["strategy"] == "horovod-mpi") & (speedup["reference"] == 1)
-    ].itertuples()
+    speedup = frames["speedup"].query("strategy == 'horovod-mpi' and reference == 1").iloc[0]
     [row] = [row for row in rows if row[0].startswith("horovod-mpi")]
-    assert _numbers(row[headings.index(heading)]) == [
-        round(getattr(expected, f"{column}{end}"), 2) for end in ("", "_low", "_high")
-    ]
+    for heading, column in (("ratio",) * 2, ("speed-up", "speedup"), ("efficiency",) * 2):
+        assert _numbers(row[headings.index(heading)]) == [
+            round(speedup[f"{column}{end}"], 2) for end in ("", "_low", "_high")
+        ]
 
 
 @pytest.mark.parametrize(("error", "direction"), [(0.25, "above"), (-0.25, "below")])
 def test_the_largest_error_of_predictions_has_a_direction(frames, error, direction):
+    errors = {"predicted_seconds_per_epoch": 1.0, "error": [0.1, -0.05, error], "ranks": 2}
     frames["predictions"] = frames["configurations"][list(CONFIGURATION)].assign(
-        predicted_seconds_per_epoch=1.0,
-        error=[0.1, -0.05, error],
-        runs=7,
-        covered=6,
-        basis="predicted",
-        ranks=2,
+        **errors, runs=7, covered=6, basis="predicted"
     )
-    label = "`horovod-mpi 1x2 tuned`"
-    assert f"{label}: the predicted time is 25 % {direction} the measured one" in _texts(
-        frames, "sure"
-    )
+    said = f"`horovod-mpi 1x2 tuned`: the predicted time is 25 % {direction} the measured one"
+    assert said in _text(frames, "sure")
 
 
 def test_only_the_current_runs_count_as_failed(tmp_path):
     frames = failed(tmp_path)
-    assert "Of 2 timing runs, 2 did not end ok." in _texts(frames, "failures")
+    assert "Of 2 timing runs, 2 did not end ok." in _text(frames, "failures")
     earlier = frames["runs"].iloc[:1].assign(current=False, repeat=9)
     frames["runs"] = pd.concat([frames["runs"], earlier], ignore_index=True)
-    assert "Of 2 timing runs, 2 did not end ok." in _texts(frames, "failures")
+    assert "Of 2 timing runs, 2 did not end ok." in _text(frames, "failures")
 
 
 def test_the_first_screen_prefers_the_configuration_that_answers(frames):
@@ -92,8 +71,8 @@ def test_the_first_screen_prefers_the_configuration_that_answers(frames):
     own = Finding(f"Something about {quoted(answer.label)}.", "runs")
     found = brief(frames, {name: [general, own] for name in ("why", "sure", "cost", "next")})
     assert found == {**dict.fromkeys(("why", "sure", "cost"), own), "next": general}
-    only = {key: [general] for key in ("why", "sure", "cost", "next")}
-    assert brief(frames, only) == dict.fromkeys(only, general)
+    only = {"why": [general], "sure": [general], "cost": [], "next": [general]}
+    assert brief(frames, only) == dict.fromkeys(("why", "sure", "next"), general)
 
 
 def test_the_page_tells_where_its_results_come_from(frames):
@@ -107,27 +86,23 @@ def test_the_page_tells_where_its_results_come_from(frames):
 
 def _steps(frames: dict[str, pd.DataFrame], parts: dict[str, float], slowdown: float = 1.0) -> str:
     """Return what is told of a step of two processes, by how much more its parts take, in ms."""
-    whole = sum(parts.values())
-    about = {"dataset": "demo-1000", "workload": "virus-cnn", "network": "native", "rank": 0}
-    reference = dict(zip(CONFIGURATION[2:], ("single", "1x1", "tuned", "native"), strict=True))
+    about = {
+        "dataset": "demo-1000", "workload": "virus-cnn", "network": "native", "rank": 0,
+        "variant": "tuned", "share": 0.2, "reference_label": "single 1x1 tuned",
+        "kind": "measured", "reference_strategy": "single", "reference_layout": "1x1",
+        "reference_variant": "tuned", "reference_network": "native",
+    }  # fmt: skip
     rows = []
-    for strategy, layout in (("single", "1x1"), ("horovod-mpi", "1x2")):
-        two = strategy == "horovod-mpi"
-        for part, more in {**parts, WHOLE: whole}.items():
-            rows.append(
-                {
-                    **about, "strategy": strategy, "layout": layout, "variant": "tuned",
-                    "part": part, "median_seconds": 0.1 + two * more / 1000, "share": 0.2,
-                    "reference_median_seconds": 0.1 if two else math.nan,
-                    "slowdown": slowdown if two else 1.0,
-                    **{f"reference_{key}": value for key, value in reference.items()},
-                    "reference_label": "single 1x1 tuned", "kind": "measured",
-                }
-            )  # fmt: skip
-    frames["attribution"] = pd.concat(
-        [frames["attribution"].iloc[:0], pd.DataFrame(rows)], ignore_index=True
-    )
-    return _texts(frames, "why")
+    for part, more in {**parts, WHOLE: sum(parts.values())}.items():
+        one = {"strategy": "single", "layout": "1x1", "median_seconds": 0.1, "slowdown": 1.0}
+        two = {
+            "strategy": "horovod-mpi", "layout": "1x2", "median_seconds": 0.1 + more / 1000,
+            "reference_median_seconds": 0.1, "slowdown": slowdown,
+        }  # fmt: skip
+        rows += [about | {"part": part} | each for each in (one, two)]
+    empty = frames["attribution"].iloc[:0]
+    frames["attribution"] = pd.concat([empty, pd.DataFrame(rows)], ignore_index=True)
+    return _text(frames, "why")
 
 
 def test_the_part_that_is_named_explains_the_difference(frames):
@@ -139,9 +114,7 @@ def test_the_part_that_is_named_explains_the_difference(frames):
 
 def test_runs_with_clocks_that_were_not_slowed_alike_are_not_compared(frames):
     text = _steps(frames, {"compute": -59.0, "transfer": 40.0}, slowdown=1.6)
-    assert (
-        "something slowed one of their runs with clocks" in text and "less than one of" not in text
-    )
+    assert "something slowed one of their runs with clocks" in text and "less than one" not in text
 
 
 def _without_verdict(frames: dict[str, pd.DataFrame], **runs: object) -> None:
@@ -154,33 +127,29 @@ def _without_verdict(frames: dict[str, pd.DataFrame], **runs: object) -> None:
     speedup.loc[main, ["verdict", "ratio_low", "ratio_high"]] = [NOT_DISTINGUISHABLE, 0.61, 1.4]
 
 
-def test_runs_that_stay_disturbed_are_named_before_more_pairs(frames):
+def test_runs_that_stay_disturbed_are_named_before_more_matches(frames):
     frames["runs"]["disturbed"] = False
     because = "0.97 core of other processes"
     _without_verdict(frames, disturbed=True, disturbed_because=because, earlier_attempts=2)
-    sure = _texts(frames, "sure")
+    sure, steps = _text(frames, "sure"), _text(frames, "next")
     assert "which was measured again" in sure
     assert f"1 run stayed disturbed, for example by `{because}`" in sure
-    assert "Leave the machine idle" in _texts(frames, "next")
-    assert "four times" not in _texts(frames, "next")
+    assert "Leave the machine idle" in steps and "four times" not in steps
 
 
 def test_a_slow_run_is_not_called_disturbed(frames):
     frames["runs"]["disturbed"] = False
     _without_verdict(frames, train_seconds_per_epoch=30.0)
-    assert "No other work disturbed the runs" in _texts(frames, "sure")
-    assert "Leave the machine idle" not in _texts(frames, "next")
-    assert "about four times its 7 matches" in _texts(frames, "next")
+    assert "No other work disturbed the runs" in _text(frames, "sure")
+    steps = _text(frames, "next")
+    assert "about four times its 7 matches" in steps and "Leave the machine idle" not in steps
 
 
 def test_runs_without_a_partner_are_told_and_counted_in_the_advice(frames):
-    assert "no run of the reference" not in _texts(frames, "sure")
+    assert "no run of the reference" not in _text(frames, "sure")
     speedup = frames["speedup"]
     main = (speedup["reference"] == 1) & (speedup["strategy"] == "horovod-mpi")
     speedup.loc[main, ["matches", "verdict"]] = [5, "no verdict"]
-    assert (
-        "Of 7 runs of `horovod-mpi 1x2 tuned`, 2 had no run of the reference in the same session"
-    ) in _texts(frames, "sure")
-    assert "For a verdict on `horovod-mpi 1x2 tuned`, set `repeats` to 8 or more" in _texts(
-        frames, "next"
-    )
+    said = "Of 7 runs of `horovod-mpi 1x2 tuned`, 2 had no run of the reference in the same session"
+    assert said in _text(frames, "sure")
+    assert "`horovod-mpi 1x2 tuned`, set `repeats` to 8 or more" in _text(frames, "next")
