@@ -12,7 +12,7 @@ from fixtures_runs import sampled
 from pages import three
 
 from escala.report import tables
-from escala.report.figures import by_nodes, common, figure
+from escala.report.figures import common, figure
 from escala.report.figures import text as texts
 from escala.report.figures.looks import in_order, looks, strategy_look
 from escala.strategies import STRATEGIES
@@ -118,15 +118,3 @@ def test_a_figure_keeps_data_sets_and_orders_strategies_and_layouts_by_their_ran
     for rows in (frame, frame[::-1]):
         assert list(in_order(rows)["label"]) == ["alone", "one", "two", "four"]
         assert looks(rows) == looks(frame)
-
-
-def test_a_panel_by_nodes_has_one_configuration_of_data_and_its_layouts():
-    frame = _frame(("horovod-mpi", "a"), ("single", "b"), ("horovod-mpi", "c"))
-    frame = frame.assign(
-        layout=["4x1", "1x1", "2x2"], variant="tuned", provenance="simulated", leaky=False
-    )
-    frame = by_nodes.with_nodes(frame)
-    assert list(frame["nodes"]) == [4, 1, 2] and list(frame["processes"]) == [1, 1, 2]
-    panels = by_nodes.panels(frame)
-    assert [title.split(":")[0] for title, _ in panels] == ["horovod-mpi tuned", "single tuned"]
-    assert list(panels[0][1]["label"]) == ["a", "c"]

@@ -304,7 +304,7 @@ def test_fits_are_there_for_their_scores_and_compared_in_nothing_else(tmp_path):
         assert any(text.startswith(expected) for text in found["scores"])
     lines = summary(frames, "demo", "A title").splitlines()
     (row,) = [line for line in lines if "kmer-logreg |" in line]
-    assert row.count(" – ") == 7 and re.search(r"\| – \(fit: 0\.\d\d s\) \|", row)
+    assert row.count(" – ") == 8 and re.search(r"\| – \(fit: 0\.\d\d s\) \|", row)
 
 
 def test_it_says_what_relatives_in_training_add_by_the_kind_of_split(tmp_path):
