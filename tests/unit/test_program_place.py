@@ -115,7 +115,7 @@ def test_another_trainings_place_does_not_reach_a_program(strategy, tmp_path, mo
     assert found["OMP_NUM_THREADS"] == "2"
 
 
-@pytest.mark.parametrize("strategy", ["processes", "own-launcher", "mpi"])
+@pytest.mark.parametrize("strategy", ["own-launcher", "mpi"])
 def test_what_is_of_the_rank_and_of_its_job_step_does_not_reach_a_program(
     strategy, tmp_path, monkeypatch
 ):
@@ -214,16 +214,14 @@ def test_the_projects_mpirun_does_not_change_which_python_a_program_is(
 
 def test_probes_that_need_the_inside_of_a_step_are_told_to_be_idle(tmp_path):
     asked = ("clocks", "collectives", "resources", "energy", "torch-trace")
-    settings = {
-        "experiment": "mine",
-        "title": "A program",
-        "repeats": 1,
+    settings = {name: {"enabled": True} for name in asked} | {
+        **{"experiment": "mine", "title": "A program", "repeats": 1},
         "datasets": {"none": {"kind": "files"}},
         "workloads": {"waits": {"command": "sleep 1", "directory": str(tmp_path), "files": []}},
         "variants": {"plain": {}},
         "configurations": [{"strategy": "processes", "layouts": ["1x1", "1x2"]}],
         "references": [{"strategy": "processes", "layout": "1x1"}],
-    } | {name: {"enabled": True} for name in asked}
+    }
     found = Experiment(settings, tmp_path / "experiment.yaml")
     assert idle_probes(found) == ["clocks", "collectives"]
     assert {run.instrument for name in asked for run in found.probed(name)} == set(asked[2:])

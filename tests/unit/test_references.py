@@ -62,14 +62,12 @@ def test_only_the_network_is_left_out_of_a_name_if_it_is_native():
     ],
 )
 def test_a_program_that_is_never_single_is_compared_with_its_own_strategy(strategies, expected):
+    layouts = {"torch-ddp": ["1x1", "1x2"], "single": ["1x1"]}
     settings = {
-        "experiment": "ranked",
-        "title": "A program of ranks",
-        "repeats": 3,
+        **{"experiment": "ranked", "title": "A program of ranks", "repeats": 3},
         "datasets": {"none": {"kind": "files"}},
         "workloads": {"ranked": {"command": "python -c pass"}},
         "variants": {"plain": {}},
-        "configurations": [{"strategy": name, "layouts": ["1x1", "1x2"]} for name in strategies[:1]]
-        + [{"strategy": name, "layouts": ["1x1"]} for name in strategies[1:]],
+        "configurations": [{"strategy": name, "layouts": layouts[name]} for name in strategies],
     }
     assert Experiment(settings, "ranked.yaml").references == expected
