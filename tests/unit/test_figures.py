@@ -115,12 +115,6 @@ def test_many_runs_without_result_are_counted(tmp_path):
     assert text.endswith("; and 3 more. Reasons are in runs.csv.")
 
 
-@pytest.mark.parametrize("name", BY_EPOCH)
-def test_one_run_is_drawn_without_interval(tmp_path, name):
-    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.6, repeats=1)
-    assert "Without result" not in _drawn(name, tabled(experiment))
-
-
 #: Names as long as an experiment may have them.
 LONG = {
     "published": "outbreak-clones-of-2014-to-2021-with-all-lineages-of-the-archive",
@@ -185,14 +179,6 @@ def test_epochs_and_fits_are_not_set_side_by_side(fits, name):
 def test_scores_of_fits_stand_beside_the_others(fits, name):
     for workload in ("virus-cnn", "kmer-logreg", "majority"):
         assert f"{workload}, single 1x1" in fits[name]
-
-
-def test_fits_alone_leave_figures_of_epochs_empty(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    frames = tabled(experiment.add("single", "1x1", 0.4, workload="kmer-logreg"))
-    for name in BY_EPOCH:
-        words = _drawn(name, frames).replace("\n", " ")
-        assert "fitted at once: kmer-logreg" in words and "No run ended ok" not in words
 
 
 def test_scores_without_any_difference_have_no_panel_of_differences(fits):

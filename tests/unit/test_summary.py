@@ -137,20 +137,6 @@ def test_a_verdict_takes_as_many_matches_as_an_interval(tmp_path, repeats, verdi
     assert ("`horovod-mpi 1x2 tuned`, set `repeats` to 6 or more" in found["next"][0]) == few
 
 
-def test_of_several_configurations_the_best_of_several_processes_with_a_verdict_answers(tmp_path):
-    experiment = fair(tmp_path, 5.6, 4.6, 3.9)
-    experiment.add("horovod-gloo", "1x2", 3.0, 2, rows=64, accuracy=1.0)
-    experiment.add("mirrored", "1x1", 2.0, 7, rows=64, accuracy=1.0)
-    frames = tabled(experiment, references=REFERENCES)
-    answer, *counted = read(frames)["answer"]
-    assert answer.startswith("Yes: two processes (`horovod-mpi 1x2 tuned`)")
-    assert "Of 3 compared configurations, 1 got no verdict." in counted
-    verdicts = _verdicts(frames)
-    assert verdicts["horovod-mpi 1x2 tuned"] == "faster"
-    assert verdicts["horovod-gloo 1x2 tuned"] == "no verdict from two matches"
-    assert verdicts["single 1x1 tuned"] == "reference"
-
-
 def _verdicts(frames) -> dict[str, str]:
     """Return the verdict on each configuration in the table of configurations."""
     lines = summary(frames, "demo", "A title").splitlines()

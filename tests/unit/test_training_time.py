@@ -151,14 +151,6 @@ def test_estimated_times_and_extrapolated_predictions_are_marked(frames, tmp_pat
         assert expected in words
 
 
-def test_what_failed_has_a_row_without_a_time(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
-    experiment.add("horovod-mpi", "1x2", 5.0, 1, {1: ("failed", "no memory")})
-    rows, words = _shown(tabled(experiment), tmp_path)
-    assert _by_name(rows)["horovod-mpi 1x2"]["training time"] == "–"
-    assert "no run ended ok" in words
-
-
 def test_several_workloads_have_panels_with_their_names(tmp_path):
     first = three_configurations(tmp_path)
     second = FakeExperiment(tmp_path, dataset="other", runs=first.runs).add_dataset()
