@@ -62,7 +62,7 @@ class Warm:
 
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         with open(self.folder / "server.log", "w") as log:
-            subprocess.Popen(
+            subprocess.run(
                 [sys.executable, HERE / "server.py", *map(str, numbers)],
                 env=environment | launch.own_mpi() | ALONE,
                 pass_fds=numbers,
@@ -70,6 +70,7 @@ class Warm:
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 start_new_session=True,
+                check=True,
             )
         for each in sockets:
             each.close()
