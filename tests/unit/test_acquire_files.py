@@ -72,14 +72,14 @@ def test_a_class_without_a_file_or_with_several_is_refused(genomes):
         taken(genomes)
 
 
-PACKED = gzip.compress(b"".join(b">A%d\nACGT\n" % n for n in range(99)))
+PACKED = gzip.compress(b"".join(b">A%d\nACGT\n" % n for n in range(99)), mtime=0)
 
 
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
         ("X.fasta", b"\n \n", "is empty"),
-        ("X.fa.gz", gzip.compress(b""), "is empty"),
+        ("X.fa.gz", gzip.compress(b"", mtime=0), "is empty"),
         ("X.fasta", b"accession,sequence\nA1,ACGT\n>A2\nACGT\n", "is not FASTA"),
         ("X.fa.gz", PACKED[:-20], "packed, and damaged or truncated"),
         ("X.fa.gz", PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:], "packed, and damaged or truncated"),
