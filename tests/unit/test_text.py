@@ -18,6 +18,10 @@ TEXT = "one\ntwo – three\n"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+#: Without the time of the packing, which would be in the names of tests.
+PACKED = gzip.compress(TEXT.encode() * 99, mtime=0)
+
+
 @pytest.mark.parametrize("packed", [bytes, gzip.compress, bz2.compress, lzma.compress])
 @pytest.mark.parametrize("name", ["t.txt", "t.txt.gz"])
 def test_a_file_is_what_its_first_bytes_say(tmp_path, encoding, packed, name):
@@ -73,12 +77,12 @@ def damaged(packed: bytes) -> bytes:
         (zipped(b"x"), "t.txt", "is a zip archive or a spreadsheet", "unpack"),
         (tarred(b"x"), "t.txt", "is a tar archive", "unpack"),
         (b"\x28\xb5\x2f\xfd\x04\0", "t.txt", "is packed by Zstandard", "unpack"),
-        (gzip.compress(TEXT.encode() * 99, mtime=0)[:-9], "t.txt", "damaged or truncated", "copy"),
+        (PACKED[:-9], "t.txt", "damaged or truncated", "copy"),
         (lzma.compress(TEXT.encode() * 99)[:-9], "t.txt", "damaged or truncated", "copy"),
         (bz2.compress(TEXT.encode() * 99)[:-9], "t.txt", "damaged or truncated", "copy"),
         (damaged(bz2.compress(TEXT.encode() * 99)), "t.txt", "damaged or truncated", "copy"),
         (damaged(lzma.compress(TEXT.encode() * 99)), "t.txt", "damaged or truncated", "copy"),
-        (damaged(gzip.compress(TEXT.encode() * 99, mtime=0)), "t.txt", "damaged or truncated", "copy"),
+        (damaged(PACKED), "t.txt", "damaged or truncated", "copy"),
     ],
     # Packed content has the time in it, and the name of a test must not.
     ids=lambda value: "" if isinstance(value, bytes) else value,
