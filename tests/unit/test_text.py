@@ -17,11 +17,11 @@ from escala.core.text import opened, read_text
 TEXT = "one\ntwo – three\n"
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 #: Without the time of the packing, which would be in the names of tests.
 PACKED = gzip.compress(TEXT.encode() * 99, mtime=0)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("packed", [bytes, gzip.compress, bz2.compress, lzma.compress])
 @pytest.mark.parametrize("name", ["t.txt", "t.txt.gz"])
 def test_a_file_is_what_its_first_bytes_say(tmp_path, encoding, packed, name):
