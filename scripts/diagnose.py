@@ -20,7 +20,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
 
-    from escala.analysis.diagnosis import diagnose, lines
+    from escala.analysis.diagnosis import diagnose
+    from escala.analysis.diagnosis.text import lines
 
     print("\n".join(lines(diagnose(arguments.timeline))))
 

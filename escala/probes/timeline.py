@@ -113,11 +113,19 @@ class Begun:
 
     def __init__(self) -> None:
         self.open: dict[int | str, list[dict]] = defaultdict(list)
+        self._lost = False
+
+    def interrupt(self) -> None:
+        """Forget all phases: events were lost here, perhaps the ends of these phases."""
+        self.open.clear()
+        self._lost = True
 
     def begin(self, event: dict) -> None:
         stack = self.open[event["pid"]]
         if is_whole(event["name"]):
             stack.clear()
+        elif self._lost and not stack:
+            return  # A part of an operation whose begin was lost.
         stack.append(event)
 
     def end(self, event: dict) -> tuple[dict, int] | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import json
+import lzma
+import tracemalloc
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,8 +17,10 @@ from fixtures_runs import timeline_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.analysis.diagnosis import diagnose, lines
+from escala.analysis.diagnosis import COPIES, NEGOTIATION, TRANSFER, UNSPLIT, Timeline, diagnose
+from escala.analysis.diagnosis.text import lines
 from escala.core.errors import InputError
+from escala.probes import _trace_file
 
 CYCLE, UPDATE = 1e-3, 2e-3
 TENSORS = {"output": 2560, "kernel": 2**21, "embedding": 160}
@@ -107,6 +113,12 @@ class Horovod:
         self.events.append({"ph": kind, "pid": number} | when | more)
 
 
+def only(path) -> Timeline:
+    """Return the one timeline of a file."""
+    [found] = diagnose(path).timelines
+    return found
+
+
 def written(tmp_path, run: Horovod, closed: bool = True):
     path = tmp_path / "timeline.json"
     text = "[\n" + ",\n".join(map(json.dumps, run.events))
@@ -127,7 +139,7 @@ EARLY_TO_LATE = {"output": 0.1, "kernel": 0.4, "embedding": 1.0}
 )
 def test_the_exposed_part_lies_between_the_bounds(tmp_path_factory, ready, per_byte, slower, ticks):
     run = Horovod(ready, per_byte=per_byte, slower=slower, ticks=ticks).run(5)
-    found = diagnose(written(tmp_path_factory.mktemp("timeline"), run)).steps
+    found = only(written(tmp_path_factory.mktemp("timeline"), run)).steps
     assert len(found) == 4
     truth = np.array(run.exposed[1:])
     assert (found["exposed_high"] >= truth - 1e-6).all()
@@ -142,62 +154,74 @@ def test_the_exposed_part_lies_between_the_bounds(tmp_path_factory, ready, per_b
 def test_what_follows_rank_0_is_not_what_follows_the_first_rank(tmp_path):
     """Eleven ranks wait for rank 0: the exchange after it is short, the negotiation is long."""
     run = Horovod(EARLY_TO_LATE, computing=0.1, slower=(1.0, *[0.3] * 11)).run(6)
-    found = diagnose(written(tmp_path, run))
+    found = only(written(tmp_path, run))
     share = found.steps["exposed_high"] / found.steps["step_seconds"]
-    assert (share < 0.1).all()
+    assert (share < 0.1).all() and (found.steps["waited"] == 0).all()
     assert (found.waits["last"] == 0).all()
     without = Horovod(EARLY_TO_LATE, computing=0.1, slower=run.slower, ticks=False).run(6)
-    hidden = diagnose(written(tmp_path, without)).steps
+    hidden = only(written(tmp_path, without)).steps
     assert (hidden["exposed_high"] > 0.5 * hidden["step_seconds"]).all()
     assert (hidden["exposed_low"] < 0.1 * hidden["step_seconds"]).all()
+    assert "cannot be told apart" in "\n".join(lines(diagnose(tmp_path / "timeline.json")))
+
+
+def test_the_wait_of_rank_0_for_slower_ranks_is_a_part_of_what_follows_it(tmp_path):
+    run = Horovod(EARLY_TO_LATE, slower=(1.0, 1.5)).run(6)
+    steps = only(written(tmp_path, run)).steps
+    np.testing.assert_allclose(steps["waited"], 0.01, atol=CYCLE)
+    assert (steps["waited"] < steps["exposed_low"]).all()
 
 
 def test_the_parts_of_a_step_are_those_of_its_operations(tmp_path):
-    found = diagnose(written(tmp_path, Horovod(EARLY_TO_LATE).run(6)))
+    path = written(tmp_path, Horovod(EARLY_TO_LATE).run(6))
+    found = only(path)
+    per_step = found.steps.median()
+    assert per_step["operations"] == 3
     sent = sum(TENSORS.values()) * 2e-9 + 3 * 1e-4
-    expected = {"operations": 3, "transfer": sent, "copies": 3e-4, "negotiation": 0, "unsplit": 0}
-    assert found.steps.median()[[*expected]].to_dict() == pytest.approx(
-        expected, rel=1e-3, abs=1e-6
-    )
+    assert per_step[TRANSFER] == pytest.approx(sent, rel=1e-3)
+    assert per_step[COPIES] == pytest.approx(3 * 1e-4, rel=1e-3)
+    assert per_step[NEGOTIATION] == pytest.approx(0, abs=1e-6)
+    assert per_step[UNSPLIT] == pytest.approx(0, abs=1e-6)
     assert found.operations["bytes"].max() == TENSORS["kernel"]
-    assert not found.ends
-    unsplit = diagnose(written(tmp_path, Horovod(EARLY_TO_LATE, parts=False).run(6))).steps
-    whole = found.steps["transfer"] + found.steps["copies"]
-    np.testing.assert_allclose(unsplit["unsplit"], whole, rtol=1e-6)
-    np.testing.assert_allclose(unsplit["unexplained"], found.steps["unexplained"], rtol=1e-6)
+    assert diagnose(path).closed and not found.unfinished
+
+
+def test_an_operation_without_named_parts_counts_as_an_operation(tmp_path):
+    split = only(written(tmp_path, Horovod(EARLY_TO_LATE).run(6))).steps
+    unsplit = only(written(tmp_path, Horovod(EARLY_TO_LATE, parts=False).run(6))).steps
+    np.testing.assert_allclose(unsplit[UNSPLIT], split[TRANSFER] + split[COPIES], rtol=1e-6)
+    np.testing.assert_allclose(unsplit["unexplained"], split["unexplained"], rtol=1e-6)
 
 
 def test_tensors_that_are_fused_are_one_operation(tmp_path):
-    found = diagnose(written(tmp_path, Horovod(dict.fromkeys(TENSORS, 1.0)).run(4)))
+    found = only(written(tmp_path, Horovod(dict.fromkeys(TENSORS, 1.0)).run(4)))
     assert (found.steps["operations"] == 1).all()
     assert (found.operations["tensors"] == 3).all()
     assert (found.operations["bytes"] == sum(TENSORS.values())).all()
 
 
 def test_the_slowest_rank_and_the_wait_for_it_are_named(tmp_path):
-    found = diagnose(written(tmp_path, Horovod(EARLY_TO_LATE, slower=(1.0, 1.5)).run(6)))
-    assert (found.waits["last"] == 1).all()
+    path = written(tmp_path, Horovod(EARLY_TO_LATE, slower=(1.0, 1.5)).run(6))
+    found = only(path)
+    assert (found.waits["last"] == 1).mean() == 1
     assert found.waits["seconds"].max() == pytest.approx(0.01, abs=CYCLE)
-    assert found.steps["negotiation"].median() > 0.005
-    assert any(line.startswith("Rank 1 is the last in 100%") for line in lines(found))
+    assert found.steps[NEGOTIATION].median() > 0.005
+    assert any(line.startswith("Rank 1 is the last in 100%") for line in lines(diagnose(path)))
     path = written(tmp_path, Horovod(EARLY_TO_LATE, ticks=False).run(6))
     assert any("HOROVOD_CACHE_CAPACITY=0" in each for each in lines(diagnose(path)))
 
 
-def test_other_forms_of_the_file_are_read_as_the_usual_one(tmp_path):
-    """Tensors without names, an object that holds the array, and a compressed file."""
-    path = written(tmp_path, Horovod(EARLY_TO_LATE).run(6))
-    usual, events = diagnose(path), path.read_text()
-    nameless = written(tmp_path, Horovod(EARLY_TO_LATE, named=False).run(6))
-    pd.testing.assert_frame_equal(diagnose(nameless).steps, usual.steps)
-    path.write_text(
-        f'{{"displayTimeUnit": "ms", "traceEvents": {events}, "otherData": {{"a": 1}}}}'
+def test_of_one_process_no_slowest_rank_is_named(tmp_path):
+    said = "\n".join(
+        lines(diagnose(written(tmp_path, Horovod(EARLY_TO_LATE, slower=(1.0,)).run(6))))
     )
-    found = diagnose(path)
-    pd.testing.assert_frame_equal(found.steps, usual.steps)
-    assert not found.ends
-    path.write_bytes(gzip.compress(events.encode()))
-    pd.testing.assert_frame_equal(diagnose(path).steps, usual.steps)
+    assert "one process" in said and "is the last" not in said
+
+
+def test_tensors_without_a_name_are_told_apart_by_their_number(tmp_path):
+    named = only(written(tmp_path, Horovod(EARLY_TO_LATE).run(6)))
+    nameless = only(written(tmp_path, Horovod(EARLY_TO_LATE, named=False).run(6)))
+    pd.testing.assert_frame_equal(named.steps, nameless.steps)
 
 
 def test_a_rank_that_is_missing_at_the_end_is_named(tmp_path):
@@ -206,21 +230,35 @@ def test_a_rank_that_is_missing_at_the_end_is_named(tmp_path):
     last = max(i for i, e in enumerate(run.events) if e["ph"] == "X" and e["name"] == "0")
     run.events = run.events[: last + 1]
     path = written(tmp_path, run, closed=False)
-    found = diagnose(path)
-    assert len(found.steps) == 4
-    text = "\n".join(lines(found))
-    assert "Horovod did not end the file" in text
-    assert "NEGOTIATE_ALLREDUCE of gradient/embedding had begun" in text
+    found = only(path)
+    assert not diagnose(path).closed and len(found.steps) == 4
+    [waiting] = [each for each in found.unfinished if each.tensor == "gradient/embedding"]
+    assert (waiting.phase, waiting.ready) == ("NEGOTIATE_ALLREDUCE", (0,))
+    text = "\n".join(lines(diagnose(path)))
+    assert "Horovod did not end the file" in text and "rank 0 was ready" in text
+
+
+def test_an_operation_that_hangs_is_named_with_the_time_since_it_began(tmp_path):
+    run = Horovod(EARLY_TO_LATE).run(6)
+    last = max(i for i, event in enumerate(run.events) if event.get("name") == "MPI_ALLREDUCE")
+    hangs = run.events[last]
+    # Something else happens a second later.
+    later = {"ph": "i", "pid": 0, "name": "CYCLE_START", "ts": hangs["ts"] + 1e6}
+    run.events = [*run.events[: last + 1], later]
+    names = {event["pid"]: event["args"]["name"] for event in run.events if event["ph"] == "M"}
+    found = only(written(tmp_path, run, closed=False))
+    [hanging] = [each for each in found.unfinished if each.tensor == names[hangs["pid"]]]
+    assert hanging.phase == "MPI_ALLREDUCE" and hanging.seconds == pytest.approx(1.0)
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 1000))
 def test_a_file_that_ends_anywhere_gives_the_steps_before_its_end(tmp_path_factory, per_mille):
     path = written(tmp_path_factory.mktemp("timeline"), Horovod(EARLY_TO_LATE).run(6))
-    whole, text = diagnose(path).steps, path.read_text()
+    whole, text = only(path).steps, path.read_text()
     path.write_text(text[: len(text) * per_mille // 1000])
     try:
-        found = diagnose(path).steps
+        found = only(path).steps
     except InputError as error:
         assert "holds" in str(error)
         return
@@ -228,19 +266,203 @@ def test_a_file_that_ends_anywhere_gives_the_steps_before_its_end(tmp_path_facto
     np.testing.assert_allclose(found["step_seconds"], whole["step_seconds"][: len(found)])
 
 
-@pytest.mark.parametrize("text", ["no JSON", "[{}]", timeline_text(2)])
-def test_a_file_without_enough_steps_is_refused_with_a_remedy(tmp_path, text):
+def _broken(text: str, damage: str) -> str:
+    """Return a timeline with a damage near its middle."""
+    middle = text.index("{", len(text) // 2)
+    end = text.index("}", middle)
+    return {
+        "letter": text[: middle + 3] + "\n" + text[middle + 3 :],
+        "event cut": text[: end - 5] + text[end + 3 :],
+        "NUL block": text[:middle] + "\0" * 300_000 + text[middle:],
+        "NUL over events": text[:middle] + "\0" * 500 + text[middle + 500 :],
+        "no time": text[:middle] + '{"ph": "B", "pid": 1}, ' + text[middle:],
+        "no tensor": text[:middle] + '{"ph": "E", "ts": 1}, ' + text[middle:],
+        "not a number": text[:middle] + '{"ph": "E", "ts": NaN, "pid": 1}, ' + text[middle:],
+        "text": text[:middle] + "[1,0]<stderr>: warning {oops}\n" + text[middle:],
+        "not UTF-8": text[:middle] + "\udcff\udcfe" + text[middle:],
+    }[damage]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["letter", "event cut", "NUL block", "NUL over events", "no time", "no tensor",
+     "not a number", "text", "not UTF-8"],
+)  # fmt: skip
+def test_after_a_damage_the_rest_is_read_and_the_place_is_named(tmp_path, damage):
+    path = written(tmp_path, Horovod(EARLY_TO_LATE, slower=(1.0, 1.2)).run(20))
+    whole, text = only(path).steps, path.read_text()
+    broken = _broken(text, damage)
+    path.write_bytes(broken.encode(errors="surrogateescape"))
+    found = diagnose(path)
+    [place] = found.skipped
+    intact = next(i for i, (was, now) in enumerate(zip(text, broken, strict=False)) if was != now)
+    assert place.offset <= intact <= place.end
+    assert place.line == text.count("\n", 0, place.offset) + 1
+    said = "\n".join(lines(found))
+    assert f"byte {place.offset} (line {place.line})" in said
+    [timeline] = found.timelines
+    assert 16 <= len(timeline.steps) < 19
+    for column in ("step_seconds", "exposed_low", TRANSFER):
+        assert timeline.steps[column].max() <= whole[column].max() * (1 + 1e-6)
+        assert timeline.steps[column].median() == pytest.approx(whole[column].median(), rel=0.02)
+
+
+def test_of_two_joined_timelines_both_are_diagnosed(tmp_path):
+    texts = [
+        written(tmp_path, Horovod(EARLY_TO_LATE, computing=computing).run(steps)).read_text()
+        for computing, steps in ((0.02, 6), (0.04, 9))
+    ]
+    path = tmp_path / "timeline.json"
+    path.write_text("".join(texts))
+    found = diagnose(path)
+    assert [len(each.steps) for each in found.timelines] == [5, 8]
+    first, second = (each.steps["step_seconds"].median() for each in found.timelines)
+    assert second > first + 0.015
+    assert [each.offset for each in found.arrays] == [len(texts[0])]
+    assert f"byte {len(texts[0])} " in "\n".join(lines(found))
+
+
+def test_an_array_that_goes_on_is_one_timeline(tmp_path):
+    path = written(tmp_path, Horovod(EARLY_TO_LATE).run(20))
+    text = path.read_text()
+    middle = text.index("{", len(text) // 2)
+    path.write_text(text[:middle].rstrip(",\n") + "]\n[" + text[middle:])
+    assert 16 <= len(only(path).steps) < 19
+
+
+@pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
+def test_a_compressed_timeline_is_read_also_if_it_is_cut(tmp_path, opener):
+    plain = written(tmp_path, Horovod(EARLY_TO_LATE).run(200))
+    packed = tmp_path / "packed"
+    with opener(packed, "wb") as file:
+        file.write(plain.read_bytes())
+    pd.testing.assert_frame_equal(only(packed).steps, only(plain).steps)
+    packed.write_bytes(packed.read_bytes()[: packed.stat().st_size * 2 // 3])
+    try:
+        found = diagnose(packed)
+    except InputError as error:  # bzip2 has blocks of 900 kB.
+        assert "decompressed" in str(error)
+    else:
+        assert found.damage and "decompressed" in "\n".join(lines(found))
+
+
+def test_an_object_that_holds_the_array_is_read(tmp_path):
+    path = written(tmp_path, Horovod(EARLY_TO_LATE).run(6))
+    plain = only(path).steps
+    events = path.read_text()
+    path.write_text(
+        f'{{"displayTimeUnit": "ms", "traceEvents": {events}, "otherData": {{"a": 1}}}}'
+    )
+    pd.testing.assert_frame_equal(only(path).steps, plain)
+    assert not diagnose(path).skipped
+
+
+def test_blocks_of_any_size_give_the_same_events(tmp_path, monkeypatch):
+    text = _broken(written(tmp_path, Horovod(EARLY_TO_LATE).run(20)).read_text(), "letter")
+    found = []
+    for block in (1 << 20, 4096, 700):
+        monkeypatch.setattr(_trace_file, "_BLOCK", block)
+        monkeypatch.setattr(_trace_file, "_LONGEST", 400)
+        reader = _trace_file.Events(io.BytesIO(text.encode()))
+        found.append((list(reader), reader.skipped))
+    assert found[0] == found[1] == found[2]
+
+
+def test_the_sentences_have_the_shares_of_the_step(tmp_path):
+    found = list(lines(diagnose(written(tmp_path, Horovod(EARLY_TO_LATE).run(6)))))
+    assert found[0].startswith("5 steps after the first; a step takes 22")
+    assert any("2.0 MiB" in line for line in found)
+
+
+def test_the_timeline_of_a_probe_is_read_too(tmp_path):
+    path = tmp_path / "timeline.json"
+    path.write_text(timeline_text(5))
+    found = only(path)
+    assert len(found.steps) == 4
+    np.testing.assert_allclose(found.steps[TRANSFER], 0.002)
+
+
+def _noname(steps: int) -> str:
+    """Return the timeline of tensors that have another name at each step."""
+    events = []
+    for step in range(steps):
+        for each in range(3):
+            pid = 3 * step + each + 1
+            name = {"name": f"allreduce.noname.{pid}"}
+            begin = 1000 * step + 10 * each
+            events += [
+                {"ph": "M", "name": "process_name", "pid": pid, "args": name},
+                {"ph": "B", "name": "ALLREDUCE", "ts": begin, "pid": pid},
+                {"ph": "E", "ts": begin + 5, "pid": pid},
+            ]
+    return json.dumps(events)
+
+
+PROFILE = json.dumps(
+    {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0}],
+        "traceEvents": [
+            {
+                "ph": "X",
+                "cat": "cpu_op",
+                "name": "aten::add",
+                "pid": 7,
+                "tid": 7,
+                "ts": 1,
+                "dur": 2,
+            },
+            *({"ph": "BE"[i % 2], "name": "step", "pid": 7, "tid": 7, "ts": i} for i in range(20)),
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "remedy"),
+    [
+        ("", "holds no operation yet", "rank 0"),
+        ("[", "holds no operation yet", "rank 0"),
+        ('[{"name": "process_na', "holds no operation yet", "rank 0"),
+        (timeline_text(0)[:300], "holds no operation yet", "rank 0"),
+        ("no JSON", "holds no trace", "HOROVOD_TIMELINE"),
+        ("[{}]", "holds no trace", "HOROVOD_TIMELINE"),
+        (PROFILE, "holds 21 events, and none is of Horovod", "HOROVOD_TIMELINE"),
+        (timeline_text(0), "1 broadcast", "three steps"),
+        (timeline_text(2), "too few steps", "three steps"),
+        (timeline_text(2)[:-400], "too few steps.*had begun", "three steps"),
+        (_noname(9), "another one at each step", "hvd.allreduce"),
+    ],
+)  # fmt: skip
+def test_a_refusal_has_the_remedy_for_what_the_file_holds(tmp_path, text, reason, remedy):
     path = tmp_path / "timeline.json"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"fewer than 2 whole steps.*HOROVOD_TIMELINE"):
+    with pytest.raises(InputError, match=reason) as refused:
+        diagnose(path)
+    assert remedy in refused.value.remedy
+
+
+@pytest.mark.parametrize("magic", [b"PK\3\4", b"(\xb5/\xfd"])
+def test_another_compression_is_refused(tmp_path, magic):
+    path = tmp_path / "timeline.json"
+    path.write_bytes(magic + bytes(100))
+    with pytest.raises(InputError, match="unpack it"):
         diagnose(path)
 
 
-def test_a_damaged_file_is_read_up_to_the_damage(tmp_path):
-    path = written(tmp_path, Horovod(EARLY_TO_LATE).run(20))
-    whole, text = diagnose(path).steps, path.read_text()
-    middle = text.index("{", len(text) // 2)
-    path.write_text(text[: middle + 3] + "\n" + text[middle + 3 :])
-    found = diagnose(path)
-    pd.testing.assert_frame_equal(found.steps, whole[: len(found.steps)])
-    assert 8 <= len(found.steps) < 11 and "damaged" in "\n".join(lines(found))
+def test_a_long_timeline_is_read_in_little_memory(tmp_path):
+    """Kept are some 100 bytes for each operation on a tensor, besides blocks of the file."""
+    steps = Horovod(EARLY_TO_LATE).run(20).events
+    path = tmp_path / "timeline.json.gz"
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        size = file.write("[")
+        for turn in range(200):
+            later = [event | {"ts": event["ts"] + turn * 1e6} for event in steps if "ts" in event]
+            size += file.write(json.dumps(later)[1:-1] + ",\n")
+        file.write('{"ph": "i", "name": "CYCLE_START", "ts": 1e9}]')
+    tracemalloc.start()
+    found = only(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found.steps) == 3999
+    assert peak < 1.5 * size

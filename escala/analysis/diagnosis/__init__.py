@@ -1,0 +1,282 @@
+"""Diagnose training from a Horovod timeline, also of a run that knows nothing of Escala.
+
+A step ends when the last operation on one of its tensors ends. A tensor that is exchanged once a
+step occurs once in each, so the n-th operation on it belongs to step n. The first step is left out:
+it holds the start.
+
+Rank 0 writes the timeline. A negotiation begins with the request of the *first* rank, whichever it
+is. Readiness ticks say when each rank was ready. With its response cache, Horovod writes them for
+the first negotiation on a tensor only. Without them, rank 0 was ready between the first request and
+the end of the negotiation.
+
+The process of rank 0 requests a tensor when it is known, but Horovod's background thread sees the
+request only at its next cycle, after the operations of the present one. So the moment when rank 0
+had computed all gradients lies between the last cycle before its last tick and that tick. What
+follows it makes the step longer: this part of the exchange is *exposed*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from escala.analysis.diagnosis.recording import OPERATION, Recording, Unfinished, read
+from escala.analysis.diagnosis.refusal import refusal
+from escala.probes import timeline
+from escala.probes._trace_file import Place, opened
+
+#: Parts of a step in the order in which an instant counts for one of them.
+TRANSFER, COPIES, WAITING, UNSPLIT, NEGOTIATION = PARTS = (
+    "transfer", "copies", "waiting", "unsplit", "negotiation",
+)  # fmt: skip
+UNEXPLAINED = "unexplained"
+_FAMILIES = {
+    TRANSFER: timeline.COMMUNICATION,
+    COPIES: timeline.COPYING,
+    WAITING: timeline.WAITING,
+    UNSPLIT: OPERATION,
+    NEGOTIATION: timeline.NEGOTIATION,
+}
+#: Steps that are left out at the start, and the fewest that must be left.
+_START, MIN_STEPS = 1, 2
+#: Horovod's default time between two cycles (`HOROVOD_CYCLE_TIME`, version 0.28), in seconds.
+_CYCLE_SECONDS = 1e-3
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The parts of the steps of a timeline.
+
+    Attributes
+    ----------
+    steps : one row for each step, with columns `step_seconds`, those of `PARTS` (`unsplit` is time
+        of an operation that none of its named parts covers), `unexplained` (Horovod did nothing, in
+        seconds like them), `exposed_low` and `exposed_high`, `waited` (the part of `exposed_low`
+        before all ranks were ready; missing without ticks of rank 0), and `operations`.
+    operations : one row for each fused operation of a step: `tensors`, `bytes` (missing if
+        unknown), `seconds` and `phase`.
+    waits : one row for each tensor that all ranks were ready for: `last`, the rank that was so
+        last, and `seconds` after the first one. Empty if the timeline does not record it.
+    ranks : all ranks that the timeline names; empty if it names none.
+    unfinished : in order of their begin.
+    """
+
+    steps: pd.DataFrame
+    operations: pd.DataFrame
+    waits: pd.DataFrame
+    ranks: frozenset[int]
+    unfinished: tuple[Unfinished, ...]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Hold what was read from a file, and what was left out.
+
+    Attributes
+    ----------
+    timelines : those with enough steps. A file has one, unless files were joined.
+    short : number of timelines with too few steps.
+    closed : whether the file ends as an array. Horovod ends it whenever it has written all events,
+        and continues later, so a file that is closed may be of a run that was killed.
+    skipped, cut, arrays, damage : what was left out of the file, as in `Events`.
+    """
+
+    timelines: tuple[Timeline, ...]
+    short: int
+    closed: bool
+    skipped: tuple[Place, ...]
+    cut: Place | None
+    arrays: tuple[Place, ...]
+    damage: str | None
+
+
+def diagnose(path: Path) -> Diagnosis:
+    """Return the parts of the steps of a timeline, whose file may be cut short or damaged.
+
+    Raises
+    ------
+    InputError : it is no timeline, or has fewer than `MIN_STEPS` whole steps after the first.
+    """
+    with opened(path) as events:
+        recordings = read(events)
+    timelines = [found for each in recordings if (found := _timeline(each))]
+    if not timelines:
+        raise refusal(path, max(recordings, key=lambda each: each.events), events)
+    return Diagnosis(
+        tuple(timelines),
+        len(recordings) - len(timelines),
+        events.closed,
+        tuple(events.skipped),
+        events.cut,
+        tuple(events.arrays),
+        events.damage,
+    )
+
+
+def _timeline(recording: Recording) -> Timeline | None:
+    """Return the parts of the steps, or None if there are too few steps."""
+    operations = recording.operations()
+    if operations.empty or not recording.horovod:
+        return None
+    numbered = _in_steps(operations)
+    steps = _steps(numbered, operations, recording)
+    if len(steps) < MIN_STEPS:
+        return None
+    waits = recording.waits()
+    joined = (waits["ranks"] == len(recording.ranks)) & waits["tensor"].isin(numbered["tensor"])
+    return Timeline(
+        steps.reset_index(drop=True),
+        _fused(numbered[numbered["step"] >= _START]),
+        waits.loc[joined, ["last", "seconds"]],
+        frozenset(recording.ranks),
+        recording.unfinished(),
+    )
+
+
+def _in_steps(operations: pd.DataFrame) -> pd.DataFrame:
+    """Return the operations on tensors that each step exchanges, with the number of their `step`.
+
+    These are tensors of at least half as many operations as the most frequent one. `operation` is
+    the number of the fused operation: operations that overlap are one. A step is left out if not
+    all of its tensors were exchanged. A section after lost events begins within a step, whose rest
+    is its step 0: it ends with the tensor that ends most steps elsewhere.
+    """
+    reached = operations.groupby("section")["end"].cummax().groupby(operations["section"]).shift()
+    begins = operations["start"] >= reached.fillna(-np.inf)
+    done = operations.assign(operation=begins.cumsum())
+    done = done[~done["phase"].str.startswith("BROADCAST")]
+    counts = done["tensor"].map(done["tensor"].value_counts())
+    done = done[counts >= counts.max() / 2]
+    done = done.assign(step=done.groupby(["section", "tensor"]).cumcount())
+    if done.empty:
+        return done
+    tensors, parts = done["tensor"].nunique(), []
+    last = None
+    for number, section in done.groupby("section"):
+        part = _complete(section if last is None else _after_rest(section, last), tensors, number)
+        if last is None and part.groupby("step").ngroups >= MIN_STEPS:
+            last = part.loc[part.groupby("step")["end"].idxmax(), "tensor"].mode()[0]
+        parts.append(part)
+    return pd.concat(parts)
+
+
+def _complete(done: pd.DataFrame, tensors: int, section: int) -> pd.DataFrame:
+    """Return the steps of which all tensors were exchanged, and step 0 of a later section."""
+    complete = done.groupby("step")["tensor"].transform("size") == tensors
+    return done[complete | (done["step"] == 0) * bool(section)] if complete.any() else done
+
+
+def _after_rest(section: pd.DataFrame, last: int) -> pd.DataFrame:
+    """Number the steps of a section from the first end of the tensor that ends a step."""
+    ends = section.loc[section["tensor"] == last, "end"]
+    if ends.empty:
+        return section[:0]
+    rest = section[section["end"] <= ends.iloc[0]]
+    later = section[section["end"] > ends.iloc[0]]
+    return pd.concat(
+        [rest.assign(step=0), later.assign(step=1 + later.groupby("tensor").cumcount())]
+    )
+
+
+def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recording) -> pd.DataFrame:
+    found = [
+        _steps_of_section(steps, operations[operations["section"] == number], recording, number)
+        for number, steps in numbered.groupby("section")
+    ]
+    return pd.concat(found) if found else pd.DataFrame()
+
+
+def _steps_of_section(
+    numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recording, section: int
+) -> pd.DataFrame:
+    """Return the rows of `Timeline.steps` of a section; its first step only begins the second."""
+    numbered = numbered.assign(
+        earliest=numbered["rank_0"].fillna(numbered["first"]).fillna(numbered["start"]),
+        latest=numbered["rank_0"].fillna(numbered["agreed"]).fillna(numbered["start"]),
+        ready=numbered["agreed"].fillna(numbered["start"]),
+        ticked=numbered["rank_0"].notna(),
+    )
+    steps = numbered.groupby("step").agg(
+        end=("end", "max"),
+        earliest=("earliest", "max"),
+        latest=("latest", "max"),
+        ready=("ready", "max"),
+        ticked=("ticked", "all"),
+        operations=("operation", "nunique"),
+    )
+    steps["begin"] = steps["end"].shift()
+    follows = steps.index.to_series().diff() == 1
+    steps = steps[follows & (steps.index >= _START)]
+    begin, end = steps["begin"].to_numpy(), steps["end"].to_numpy()
+    parts = {part: recording.intervals(section, each) for part, each in _FAMILIES.items()}
+    latest = steps["latest"].clip(lower=begin)
+    exposed = end - _cycle_before(steps["earliest"].clip(lower=begin), operations)
+    return pd.DataFrame(
+        {"step_seconds": end - begin}
+        | _coverage(parts, begin, end)
+        | {
+            "exposed_low": (end - latest).to_numpy(),
+            "exposed_high": exposed.clip(upper=end - begin).to_numpy(),
+            "waited": (steps["ready"] - latest).clip(lower=0).where(steps["ticked"]).to_numpy(),
+            "operations": steps["operations"].to_numpy(),
+        }
+    )
+
+
+def _coverage(
+    parts: dict[str, np.ndarray], begin: np.ndarray, end: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Divide the time of steps among parts, in order of precedence; return seconds of each step."""
+    together, before, seconds = np.empty((0, 2)), np.zeros(len(begin)), {}
+    for part, intervals in parts.items():
+        together = _joined(np.concatenate([together, intervals]))
+        covered = _covered_until(end, together) - _covered_until(begin, together)
+        seconds[part], before = covered - before, covered
+    return seconds | {UNEXPLAINED: end - begin - before}
+
+
+def _joined(intervals: np.ndarray, apart: float = 0.0) -> np.ndarray:
+    """Join intervals that overlap, or follow one another by at most `apart` seconds."""
+    if not len(intervals):
+        return intervals
+    ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
+    reached = np.maximum.accumulate(ordered[:, 1])
+    first = np.flatnonzero(np.r_[True, ordered[1:, 0] > reached[:-1] + apart])
+    return np.column_stack([ordered[first, 0], reached[np.r_[first[1:], len(ordered)] - 1]])
+
+
+def _covered_until(moments: np.ndarray, intervals: np.ndarray) -> np.ndarray:
+    """Return the seconds that intervals, which do not overlap, cover before each moment."""
+    if not len(intervals):
+        return np.zeros(len(moments))
+    lengths = np.diff(intervals).ravel()
+    return np.interp(
+        moments, intervals.ravel(), np.c_[lengths.cumsum() - lengths, lengths.cumsum()].ravel()
+    )
+
+
+def _cycle_before(requests: pd.Series, operations: pd.DataFrame) -> pd.Series:
+    """Return when the cycle before each request began, at which it had not been seen.
+
+    While the background thread performs operations, it looks at no request.
+    """
+    busy = _joined(operations[["start", "end"]].to_numpy(), _CYCLE_SECONDS)
+    before = np.searchsorted(busy[:, 0], requests, side="right") - 1
+    within = (before >= 0) & (busy[before, 1] >= requests - _CYCLE_SECONDS)
+    return requests.where(~within, busy[before, 0]) - _CYCLE_SECONDS
+
+
+def _fused(numbered: pd.DataFrame) -> pd.DataFrame:
+    groups = numbered.groupby("operation")
+    found = groups.agg(
+        tensors=("tensor", "size"),
+        start=("start", "min"),
+        end=("end", "max"),
+        phase=("phase", "first"),
+    )
+    found["bytes"] = groups["bytes"].sum(min_count=1)
+    found["seconds"] = found.pop("end") - found.pop("start")
+    return found.reset_index(drop=True)

@@ -1,0 +1,271 @@
+"""Read a Horovod timeline event by event, and keep what its steps are computed from.
+
+Kept are some numbers for each operation on a tensor, and the union of the phases of each family.
+Events are lost where the file is damaged. What comes after such a place is another *section*: times
+are compared only within one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from escala.probes import timeline
+
+OPERATION = timeline.OTHER
+_UNKNOWN = float("nan")
+#: Seconds by which an event may be written after a later one.
+_DISORDER = 1e-3
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A phase that had begun and not ended at the end of the timeline.
+
+    Attributes
+    ----------
+    ready : ranks that were ready for the tensor; empty if the timeline does not record them.
+    seconds : from the begin of the phase to the last event.
+    """
+
+    tensor: str
+    phase: str
+    ready: tuple[int, ...]
+    seconds: float
+
+    def said(self) -> str:
+        ready = f", for which {_ranks(self.ready)} ready" if self.ready else ""
+        return f"{self.phase} of {self.tensor} had begun {milliseconds(self.seconds)} before{ready}"
+
+
+def _ranks(numbers: tuple[int, ...]) -> str:
+    listed = ", ".join(map(str, numbers))
+    return f"rank {listed} was" if len(numbers) == 1 else f"ranks {listed} were"
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a time in ms with three digits."""
+    return f"{float(f'{seconds * 1e3:.3g}'):g} ms"
+
+
+class _Union:
+    """Intervals of which those that touch are joined; they are added in order of their end."""
+
+    def __init__(self) -> None:
+        self._starts, self._ends = array("d"), array("d")
+
+    def add(self, start: float, end: float) -> None:
+        starts, ends = self._starts, self._ends
+        while ends and start <= ends[-1] and starts[-1] <= end:
+            start, end = min(start, starts.pop()), max(end, ends.pop())
+        starts.append(start)
+        ends.append(end)
+
+    def intervals(self) -> np.ndarray:
+        """Return the intervals in order, of shape (number, 2)."""
+        return np.column_stack([self._starts, self._ends])
+
+
+@dataclass
+class _Negotiation:
+    """The present negotiation on a tensor, or the last one: moments in seconds.
+
+    Attributes
+    ----------
+    begin : request of the first rank.
+    end : all ranks were ready.
+    ready : when each rank was ready, in order.
+    """
+
+    begin: float
+    end: float = _UNKNOWN
+    ready: dict[int, float] = field(default_factory=dict)
+
+
+def read(events: Iterable[dict | None]) -> list[Recording]:
+    """Return what a file holds: several timelines if the time goes back where another array begins.
+
+    Parameters
+    ----------
+    events : None stands where events were lost, and between arrays.
+    """
+    found, names, broken = [Recording()], [], False
+    for event in events:
+        if event is None:
+            found[-1].interrupt()
+            broken = True
+        elif not broken:
+            found[-1].add(event)
+        else:  # Names come before the first moment.
+            names.append(event)
+            if moment := _seconds(event):
+                if moment < found[-1].last - _DISORDER:
+                    found.append(Recording())
+                for each in names:
+                    found[-1].add(each)
+                names, broken = [], False
+    return found
+
+
+def _seconds(event: dict) -> float:
+    return event["ts"] * timeline.MICROSECONDS if event["ph"] in "BEXi" else 0.0
+
+
+class Recording:
+    """Hold the events of a timeline.
+
+    Attributes
+    ----------
+    events : number of events that are no names and no instants.
+    horovod : whether a negotiation or an operation of Horovod begins.
+    ranks : all ranks that the timeline names.
+    last : moment of the last event, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self.events, self.horovod, self.last = 0, False, 0.0
+        self.ranks: set[int] = set()
+        self._sections = [defaultdict(_Union)]
+        self._names: dict[int | str, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._phases: dict[str, int] = {}
+        self._begun = timeline.Begun()
+        self._negotiations: dict[int | str, _Negotiation] = {}
+        self._operations = {
+            name: array(kind)
+            for name, kind in (
+                ("section", "i"), ("tensor", "i"), ("phase", "i"), ("bytes", "d"), ("start", "d"),
+                ("end", "d"), ("first", "d"), ("rank_0", "d"), ("agreed", "d"),
+            )
+        }  # fmt: skip
+        self._waits = {
+            name: array(kind)
+            for name, kind in (("tensor", "i"), ("ranks", "i"), ("last", "i"), ("seconds", "d"))
+        }
+        self._negotiated: dict[int, int] = defaultdict(int)
+
+    def add(self, event: dict) -> None:
+        kind = event["ph"]
+        self.events += kind not in "Mi"
+        if kind == "B":
+            self._begin(event)
+        elif kind == "E":
+            self._end(event)
+        elif kind == "X":
+            self._ready(event)
+        elif name := timeline.tensor_name(event):
+            self._names[event["pid"]] = name
+        self.last = max(self.last, _seconds(event))
+
+    def interrupt(self) -> None:
+        """Begin another section: events were lost here."""
+        self._begun.interrupt()
+        self._negotiations.clear()
+        self._sections.append(defaultdict(_Union))
+
+    def _begin(self, event: dict) -> None:
+        self._begun.begin(event)
+        self.horovod = self.horovod or timeline.is_whole(event["name"])
+        if event["name"].startswith("NEGOTIATE_"):
+            begin = event["ts"] * timeline.MICROSECONDS
+            self._negotiations[event["pid"]] = _Negotiation(begin)
+
+    def _ready(self, event: dict) -> None:
+        negotiation = self._negotiations.get(event["pid"])
+        if negotiation and timeline.is_ready(event):
+            rank = int(event["name"])
+            self.ranks.add(rank)
+            negotiation.ready.setdefault(rank, event["ts"] * timeline.MICROSECONDS)
+
+    def _end(self, event: dict) -> None:
+        ended = self._begun.end(event)
+        if ended is None:
+            return
+        begin, depth = ended
+        pid, phase = event["pid"], begin["name"]
+        start, end = (each["ts"] * timeline.MICROSECONDS for each in (begin, event))
+        self._sections[-1][timeline.family(phase)].add(start, end)
+        if depth:
+            return
+        if phase.startswith("NEGOTIATE_"):
+            if negotiation := self._negotiations.get(pid):
+                negotiation.end = end
+                self._wait(self._tensor(pid), negotiation.ready)
+            return
+        negotiation = self._negotiations.pop(pid, _Negotiation(_UNKNOWN))
+        size = timeline.tensor_bytes(event.get("args"))
+        row = (
+            len(self._sections) - 1, self._tensor(pid),
+            self._phases.setdefault(phase, len(self._phases)),
+            _UNKNOWN if size is None else size, start, end,
+            negotiation.begin, negotiation.ready.get(0, _UNKNOWN), negotiation.end,
+        )  # fmt: skip
+        for column, value in zip(self._operations.values(), row, strict=True):
+            column.append(value)
+
+    def _tensor(self, pid: int | str) -> int:
+        return self._numbers.setdefault(self._name(pid), len(self._numbers))
+
+    def _name(self, pid: int | str) -> str:
+        return self._names.get(pid, f"tensor {pid}")
+
+    def _wait(self, tensor: int, ready: dict[int, float]) -> None:
+        """Keep which rank was the last one, and for how long the first one waited.
+
+        The first negotiation on a tensor is left out. With its response cache, Horovod records the
+        ranks of no other.
+        """
+        self._negotiated[tensor] += 1
+        if ready and self._negotiated[tensor] > 1:
+            last = max(ready, key=ready.__getitem__)
+            row = (tensor, len(ready), last, ready[last] - min(ready.values()))
+            for column, value in zip(self._waits.values(), row, strict=True):
+                column.append(value)
+
+    def tensors(self) -> list[str]:
+        """Return the names of the tensors; their numbers are the places in this list."""
+        return list(self._numbers)
+
+    def operations(self) -> pd.DataFrame:
+        """Return the operations on tensors that ended, in order of their start.
+
+        Returns
+        -------
+        Columns `section`, `tensor` (a number), `phase`, `bytes` (missing if unknown), `start`,
+        `end`, and of the negotiation before it, missing if there is none: `first`, the request of
+        the first rank; `rank_0`, when rank 0 was ready, missing if this is not recorded; `agreed`,
+        when all ranks were ready.
+        """
+        frame = pd.DataFrame({name: np.array(each) for name, each in self._operations.items()})
+        frame["phase"] = frame["phase"].map(dict(enumerate(self._phases))).astype(object)
+        return frame.sort_values(["section", "start"], kind="stable", ignore_index=True)
+
+    def waits(self) -> pd.DataFrame:
+        """Return `tensor`, `ranks` (how many), `last` (a rank) and `seconds` of negotiations."""
+        return pd.DataFrame({name: np.array(each) for name, each in self._waits.items()})
+
+    def intervals(self, section: int, family: str) -> np.ndarray:
+        """Return when a phase of a family lasted, joined, of shape (number, 2)."""
+        return self._sections[section][family].intervals()
+
+    def unfinished(self) -> tuple[Unfinished, ...]:
+        """Return the innermost phase of each tensor that did not end, in order of their begin."""
+        innermost = [(pid, stack[-1]) for pid, stack in self._begun.open.items() if stack]
+        return tuple(
+            Unfinished(
+                self._name(pid),
+                event["name"],
+                self._waiting(pid, event["name"]),
+                self.last - event["ts"] * timeline.MICROSECONDS,
+            )
+            for pid, event in sorted(innermost, key=lambda each: each[1]["ts"])
+        )
+
+    def _waiting(self, pid: int | str, phase: str) -> tuple[int, ...]:
+        negotiates = phase.startswith("NEGOTIATE_")
+        return tuple(sorted(self._negotiations[pid].ready)) if negotiates else ()
