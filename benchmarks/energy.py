@@ -63,7 +63,7 @@ def request(strategy: str, layout: Layout, epochs: int, settings: dict) -> dict:
         "energy": {"repeats": 1, "cool_down_seconds": 0} | settings,
     }
     experiment = Experiment(changed, "config.yaml")
-    wanted = experiment.request(experiment.of_instrument("energy")[0])
+    wanted = experiment.request(experiment.instrumented("energy")[0])
     return wanted | {"training": wanted["training"] | {"epochs": epochs}}
 
 

@@ -59,7 +59,7 @@ rule source:
     params:
         code=lambda wildcards: code("scripts.source", module_of(wildcards, "source")),
         kind=lambda wildcards: dataset(wildcards)["kind"],
-        acquisition=lambda wildcards: json.dumps(of_settings(wildcards, "acquisition")),
+        acquisition=lambda wildcards: json.dumps(settings_result(wildcards, "acquisition")),
     message:
         "Acquire {wildcards.dataset}"
     shell:

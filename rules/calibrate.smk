@@ -65,8 +65,8 @@ rule gradients:
         slurm_extra="--exclusive",
     params:
         code=lambda wildcards: code("scripts.gradients", *model_code(wildcards)),
-        training=lambda wildcards: json.dumps(of_model(wildcards)["training"]),
-        knobs=lambda wildcards: json.dumps(of_model(wildcards)["knobs"]),
+        training=lambda wildcards: json.dumps(model_settings(wildcards)["training"]),
+        knobs=lambda wildcards: json.dumps(model_settings(wildcards)["knobs"]),
         split=subpath(input[0], parent=True),
     message:
         "Describe the gradients of {wildcards.workload} on {wildcards.dataset}"

@@ -125,7 +125,7 @@ rule arrays:
     params:
         code=lambda wildcards: code("scripts.arrays", module_of(wildcards, "arrays")),
         kind=lambda wildcards: dataset(wildcards)["kind"],
-        preparation=lambda wildcards: json.dumps(of_settings(wildcards, "preparation")),
+        preparation=lambda wildcards: json.dumps(settings_result(wildcards, "preparation")),
         inputs=lambda wildcards: json.dumps(prepared_from(wildcards)),
         folder=subpath(output[0], parent=True),
     message:

@@ -21,7 +21,7 @@
 
 wildcard_constraints:
     figure="|".join([*FIGURES, *SOME_FIGURES]),
-    of_run="|".join(ONE_RUN),
+    run_figure="|".join(ONE_RUN),
     measurement=REPEATS,
 
 
@@ -113,28 +113,28 @@ rule figure_of_run:
         dataset=tested_split,
     output:
         report(
-            f"{OF_RUN}.svg",
+            f"{RUN_FIGURE}.svg",
             caption="../report/figure.rst",
-            category=lambda wildcards: DECLARED[wildcards.of_run].category,
+            category=lambda wildcards: DECLARED[wildcards.run_figure].category,
             subcategory="{dataset} {workload}",
             labels={
                 "run": "{strategy} {layout} {variant} {network} {measurement}",
-                "figure": lambda wildcards: wildcards.of_run.replace("_", " "),
+                "figure": lambda wildcards: wildcards.run_figure.replace("_", " "),
             },
         ),
     log:
-        f"results/{{experiment}}/logs/figures/runs/{OF_RUN_NAME}.log",
+        f"results/{{experiment}}/logs/figures/runs/{RUN_FIGURE_NAME}.log",
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.figure", f"escala.report.figures.{wildcards.of_run}"),
-        caption=lambda wildcards: DECLARED[wildcards.of_run].caption,
+        code=lambda wildcards: code("scripts.figure", f"escala.report.figures.{wildcards.run_figure}"),
+        caption=lambda wildcards: DECLARED[wildcards.run_figure].caption,
         rows=rows_options,
     message:
-        "Draw {wildcards.of_run} of {wildcards.strategy} {wildcards.layout} ({wildcards.dataset})"
+        "Draw {wildcards.run_figure} of {wildcards.strategy} {wildcards.layout} ({wildcards.dataset})"
     shell:
         """
-        python -m scripts.figure {wildcards.of_run} \
+        python -m scripts.figure {wildcards.run_figure} \
             --run {input.run:q} \
             {params.rows:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
@@ -177,7 +177,7 @@ rule page:
     input:
         tables=lambda wildcards: table_files(experiment(wildcards)),
         figures=lambda wildcards: experiment_figures(experiment(wildcards)),
-        of_runs=lambda wildcards: figures_of_runs(experiment(wildcards)),
+        run_figures=lambda wildcards: figures_of_runs(experiment(wildcards)),
         traced=lambda wildcards: traced_files(experiment(wildcards)),
     output:
         "results/{experiment}/index.html",
@@ -199,7 +199,7 @@ rule page:
             --tables {params.tables:q} \
             --figures {input.figures:q} \
             --traced {input.traced:q} \
-            --files {input.figures:q} {input.of_runs:q} {input.tables:q} \
+            --files {input.figures:q} {input.run_figures:q} {input.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 

@@ -60,7 +60,7 @@ _PART_OF_FAMILY = {
 Intervals = np.ndarray
 
 
-def of_run(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFrame:
+def run_attribution(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFrame:
     """Return `summary` of a run that ended ok, from the files alongside its run.json.
 
     Parameters

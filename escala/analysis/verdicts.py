@@ -118,7 +118,7 @@ def _half_width(pilot: Sequence[float], matches: int, level: float) -> float:
     return float(scipy.stats.t.ppf((1 + level) / 2, len(pilot) - 1)) * deviation / np.sqrt(matches)
 
 
-def noise_floor(of_itself: Interval) -> float:
+def noise_floor(duplicate_ratio: Interval) -> float:
     """Return the apparent effect when a configuration is compared with itself.
 
     It is computed from the estimate. With the farther end of the interval instead, verdicts would
@@ -127,13 +127,14 @@ def noise_floor(of_itself: Interval) -> float:
 
     Parameters
     ----------
-    of_itself : time of the duplicate of a reference divided by that of the reference, over matches.
+    duplicate_ratio : time of the duplicate of a reference divided by that of the reference, over
+        matches.
 
     Returns
     -------
     The distance of the ratio from 1; 0.05 is 5 %.
     """
-    return math.expm1(abs(math.log(of_itself.estimate)))
+    return math.expm1(abs(math.log(duplicate_ratio.estimate)))
 
 
 def simultaneous_level(compared: int, level: float = LEVEL) -> float:

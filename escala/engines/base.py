@@ -69,7 +69,7 @@ class Group(ABC):
 
     @property
     def trains(self) -> bool:
-        """Whether this process trains. If not, it serves the processes that do."""
+        """Return whether this process trains. If not, it serves the processes that do."""
         return True
 
     @property
@@ -124,7 +124,7 @@ class Engine(ABC):
 
     @property
     def waits(self) -> bool:
-        """Whether ranks make each step together, so that its sums are there when it returns."""
+        """Return whether ranks make each step together: its sums are then known when it returns."""
         return STRATEGIES[self.plan["strategy"]].waits()
 
     @abstractmethod

@@ -16,7 +16,7 @@ from escala.experiment.runs import Run, configuration_of, is_compared, takes_ste
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import of_workload, reads
+from escala.strategies.knobs import reads, workload_knobs
 from escala.workloads import WORKLOADS
 
 Settings = Mapping[str, Any]
@@ -202,7 +202,7 @@ def _synchronous(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """
     for run in runs:
         variant = settings["variants"][run.variant]
-        for name, knob in of_workload(run.workload).items():
+        for name, knob in workload_knobs(run.workload).items():
             if variant[name] not in knob.synchronous:
                 continue
             if not STRATEGIES[run.strategy].waits():

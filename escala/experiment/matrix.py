@@ -118,9 +118,9 @@ class Experiment:
 
     def probed(self, probe: str) -> list[Run]:
         """Return the runs of a probe that the whole experiment includes."""
-        return self.of_instrument(probe) if self.settings[probe]["enabled"] else []
+        return self.instrumented(probe) if self.settings[probe]["enabled"] else []
 
-    def of_instrument(self, probe: str | None) -> list[Run]:
+    def instrumented(self, probe: str | None) -> list[Run]:
         """Return the timing runs, or every possible run of a probe.
 
         A probe run that the whole experiment leaves out can still be requested by its path.

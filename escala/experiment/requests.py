@@ -72,7 +72,7 @@ def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
 def probe_settings(settings: Mapping[str, Any], run: Run) -> dict | None:
     """Return the settings that determine a run of a probe; None for a timing run.
 
-    Those that are declared with `of_run: false` do not, and neither does `enabled`.
+    Those that are declared with `determines_run: false` do not, and neither does `enabled`.
     """
     if run.instrument is None:
         return None
@@ -80,7 +80,7 @@ def probe_settings(settings: Mapping[str, Any], run: Run) -> dict | None:
     return {
         key: value
         for key, value in settings[run.instrument].items()
-        if key != "enabled" and declared[key].get("of_run", True)
+        if key != "enabled" and declared[key].get("determines_run", True)
     }
 
 

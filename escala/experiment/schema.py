@@ -186,7 +186,10 @@ def _variant(common: dict) -> dict:
     """Return the schema of a variant: the knobs, and the training settings that it may replace."""
     replaced, knobs = common["properties"], all_knobs()
     for name in sorted(replaced.keys() & knobs.keys()):
-        raise InputError("knobs", name, "is already a setting of every variant", "rename it")
+        file = WORKLOADS[knobs[name].workload].folder / "workload.yaml"
+        raise InputError(
+            f"{file}: knobs", name, "is already a setting of every variant", "rename it"
+        )
     schemas = {name: knob.schema | {"read_by": knob.read_by} for name, knob in knobs.items()}
     return common | {"properties": schemas | replaced}
 

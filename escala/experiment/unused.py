@@ -1,4 +1,4 @@
-"""What an experiment asks for in vain: knobs and probes that no run reads."""
+"""Find knobs and probes that an experiment sets and no run of it reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def idle_probes(experiment: Experiment) -> list[str]:
         # One that is on by default is not asked for.
         if not probe.settings["properties"]["enabled"]["default"]
         and experiment.settings[name]["enabled"]
-        and not experiment.of_instrument(name)
+        and not experiment.instrumented(name)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What one process computes, and with how many rows a calibration times it."""
+"""List the computations of one process that a calibration times, and their numbers of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME_LETTERS = 64
 
 
 class StepWork(NamedTuple):
-    """What one process computes, timed with some numbers of rows.
+    """A computation of one process, timed with several numbers of rows.
 
     It is a dataset, a workload, and the knobs that `single` reads. So variants that differ only in
     the exchange of the ranks are one work.

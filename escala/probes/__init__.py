@@ -16,7 +16,7 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.probes.base import Probe, Recorder
 
-__all__ = ["PROBES", "Probe", "Recorder", "of_run", "with_probe_settings"]
+__all__ = ["PROBES", "Probe", "Recorder", "planned_probe", "with_probe_settings"]
 
 
 class _Probes(Mapping[str, type[Probe]]):
@@ -75,7 +75,7 @@ def with_probe_settings(
     return {**properties, **schemas}
 
 
-def of_run(plan: Mapping, folder: Path) -> Probe | None:
+def planned_probe(plan: Mapping, folder: Path) -> Probe | None:
     """Return the probe that a run uses, or None for a timing run.
 
     Parameters

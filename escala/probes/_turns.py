@@ -26,24 +26,24 @@ class Blocks(NamedTuple):
     """Blocks of `length` steps, whose kinds alternate over the epochs of a run.
 
     Epochs and their steps have numbers from 1. In an epoch, the first step is in no block, nor are
-    those after its `of_epoch` blocks. So no turn goes on over the end of an epoch, where all ranks
+    those after its `per_epoch` blocks. So no turn goes on over the end of an epoch, where all ranks
     exchange.
     """
 
     length: int
-    of_epoch: int
+    per_epoch: int
 
     @classmethod
     def of(cls, steps: int, length: int) -> Blocks:
         """Return blocks of about the given length that fill the given steps of an epoch."""
-        of_epoch = max(1, round((steps - 1) / length))
-        return cls(max(steps - 1, 0) // of_epoch, of_epoch)
+        per_epoch = max(1, round((steps - 1) / length))
+        return cls(max(steps - 1, 0) // per_epoch, per_epoch)
 
     def number(self, epoch: int, step: int) -> int | None:
         """Return the number of a step's block, from 0 on over all epochs; None outside of them."""
-        if not 2 <= step <= self.length * self.of_epoch + 1:
+        if not 2 <= step <= self.length * self.per_epoch + 1:
             return None
-        return (epoch - 1) * self.of_epoch + (step - 2) // self.length
+        return (epoch - 1) * self.per_epoch + (step - 2) // self.length
 
     def kind(self, epoch: int, step: int) -> str | None:
         """Return one of `KINDS`, None outside of blocks."""

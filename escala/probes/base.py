@@ -155,9 +155,9 @@ def section(description: str, *, enabled: bool, **settings: dict) -> dict:
     description : description of its runs, for the reference page of the configuration.
     enabled : whether an experiment without this key includes its runs.
     settings : JSON Schema of each further key, with a description and a default. A key without a
-        default may be absent. `of_run: false` next to them declares that the key determines no run,
-        so a request does not contain it. A probe with the key `repeats` has as many runs of each
-        configuration.
+        default may be absent. `determines_run: false` next to them declares that the key
+        determines no run, so a request does not contain it. A probe with the key
+        `repeats` has as many runs of each configuration.
     """
     included = {
         "description": "Whether the whole matrix includes these runs.",

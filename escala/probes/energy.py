@@ -103,7 +103,7 @@ class Energy(Probe):
             "minimum": 1,
             "maximum": 1000,
             "default": REPEATS,
-            "of_run": False,
+            "determines_run": False,
         },
         seconds={
             "description": "Seconds from one sample to the next; fewer where a counter could "
@@ -147,14 +147,14 @@ class Energy(Probe):
                     "minimum": 0,
                 },
             },
-            "of_run": False,
+            "determines_run": False,
         },
         grams_co2_per_kwh={
             "description": "Grams of CO₂ that are emitted for each kWh of your electricity. "
             "Without it, the table has no emissions.",
             "type": "number",
             "minimum": 0,
-            "of_run": False,
+            "determines_run": False,
         },
     )
     result: ClassVar[dict] = {

@@ -16,7 +16,7 @@ from escala.record.invariants import broken_promise, misplaced, planned_epochs
 from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import of_model
+from escala.strategies.knobs import model_knobs
 from escala.training.data import not_finite
 from escala.training.plan import Plan
 from escala.workloads import models, scores_module
@@ -109,7 +109,7 @@ def _keep_model(plan: Plan, description: dict, folder: Path, weights_sha256: str
     saved = folder / models.WEIGHTS
     if saved.exists():
         settle(saved, folder.parent / saved.name)
-        workload, knobs = plan["workload"], of_model(plan["knobs"], plan["workload"])
+        workload, knobs = plan["workload"], model_knobs(plan["knobs"], plan["workload"])
         models.describe(
             folder.parent, workload, knobs, plan["training"], description, weights_sha256
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from escala.probes import of_run
+from escala.probes import planned_probe
 from escala.record import steps
 from escala.record.diagnose import tail
 from escala.record.disturbance import disturbance
@@ -78,7 +78,7 @@ def write_common(plan: Plan, folder: Path, everyone: list[dict], result: dict) -
     """Write into a result what is known alike of every kind of training."""
     result["disturbance"] = disturbance(everyone)
     result["ranks"]["one_clock"] = len({each["boot"] for each in everyone}) == 1
-    probe = of_run(plan, folder)
+    probe = planned_probe(plan, folder)
     if probe and probe.result:
         result[probe.name] = probe.read(everyone)
 

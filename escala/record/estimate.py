@@ -103,7 +103,7 @@ class _EarlierRuns:
         key = run.experiment, run.instrument
         if key not in self._peers:
             found = self._peers[key] = defaultdict(list)
-            for peer in self._experiment(run.experiment).of_instrument(run.instrument):
+            for peer in self._experiment(run.experiment).instrumented(run.instrument):
                 for names in _names(peer):
                     found[names].append(peer)
         return self._peers[key]

@@ -24,7 +24,7 @@ from escala.record.estimate import Experiments, expected
 from escala.runtime.layout import Layout, global_batch
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import complete, of_model, reads
+from escala.strategies.knobs import complete, model_knobs, reads
 from escala.training.memory import Footprint, node_bytes, rows_of_ranks, shortage
 from escala.workloads import WORKLOADS
 
@@ -90,20 +90,20 @@ def _model(run: Run, experiment: Experiment) -> dict[str, Any] | None:
         "inputs": [dict(entry) for entry in form.inputs],
         "outputs": form.outputs,
         "training": settings["training"],
-        "knobs": of_model(complete(settings["knobs"], run.workload), run.workload),
+        "knobs": model_knobs(complete(settings["knobs"], run.workload), run.workload),
     }
 
 
 def footprint_of(model: Mapping[str, Any]) -> dict[str, Any]:
     """Build a model and return its footprint, or its error under `error`. Imports TensorFlow."""
     from escala.data.base import specs
-    from escala.engines.tensorflow.footprint import of_workload
+    from escala.engines.tensorflow.footprint import workload_footprint
     from escala.workloads import workload
 
     outputs, training, knobs = tuple(model["outputs"]), model["training"], model["knobs"]
     try:
         work = workload(model["workload"])
-        return asdict(of_workload(work, specs(model), outputs, training, knobs))
+        return asdict(workload_footprint(work, specs(model), outputs, training, knobs))
     # The code of a user's workload may raise anything.
     except (Exception, SystemExit) as error:
         return {"error": f"{model['workload']}: {user_code.message(error)}"}

@@ -88,5 +88,5 @@ def _planned_rows(plan: Plan, shares: Sequence[float], epoch: int, steps: int) -
     """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
     if plan["kind"] == "fit":
         return np.arange(plan["train_rows"])
-    planned = islice(shards(plan, shares).of_epoch(epoch), steps)
+    planned = islice(shards(plan, shares).epoch_batches(epoch), steps)
     return np.concatenate([rows for ranks in planned for rows in ranks])

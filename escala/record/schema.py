@@ -14,7 +14,7 @@ from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.probes import PROBES, with_probe_settings
-from escala.strategies.knobs import all_knobs, of_strategies
+from escala.strategies.knobs import all_knobs, strategy_knobs
 
 #: Of a run.json. Files of others are refused.
 FORMAT = 8
@@ -27,7 +27,7 @@ def composed(schema: dict) -> dict:
     results = {name: probe.result for name, probe in PROBES.items() if probe.result}
     own = schema["properties"]["knobs"]
     knobs = own | {
-        "required": list(of_strategies()),
+        "required": list(strategy_knobs()),
         "properties": {name: knob.value for name, knob in all_knobs().items()} | own["properties"],
     }
     return schema | {

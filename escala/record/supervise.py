@@ -11,7 +11,7 @@ from pathlib import Path
 
 from escala.core import children, interrupts
 from escala.engines import interpreter
-from escala.probes import of_run
+from escala.probes import planned_probe
 from escala.record import diagnose
 from escala.record.outcome import Outcome
 from escala.runtime import launch
@@ -50,7 +50,7 @@ def supervise(
     environment = launch.environment(request["strategy"], plan["knobs"], launch_choice, program)
     if plan["knobs"]["timeline"]:
         environment |= strategy.timeline_environment(folder / RAW_TIMELINE, negotiation=False)
-    probe = of_run(plan, folder)
+    probe = planned_probe(plan, folder)
     if probe:
         environment |= probe.environment(strategy)
     python = interpreter(request["strategy"], plan["kind"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from escala.report.findings import SECTIONS, Finding, of_section
+from escala.report.findings import SECTIONS, Finding, section_findings
 from escala.report.findings.gaps import failures
 from escala.report.findings.words import Tables, quoted
 from escala.report.overview import explanation, overview
@@ -34,7 +34,7 @@ def summary(tables: Tables, name: str, title: str, files: Collection[str] = ()) 
 def _findings(tables: Tables, name: str, files: Collection[str]) -> Iterator[str]:
     """Yield the findings of each section: the answer in bold, then lists under headings."""
     for section, heading in SECTIONS.items():
-        found = list(of_section(section, tables, name))
+        found = list(section_findings(section, tables, name))
         if section == "answer":
             first, *found = found
             yield f"**{first.text}**{_evidence(first, files)}"

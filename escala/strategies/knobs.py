@@ -68,12 +68,12 @@ class Knob(NamedTuple):
         return {key: value for key, value in self.schema.items() if key not in _ABOUT}
 
 
-def of_strategies() -> dict[str, Knob]:
+def strategy_knobs() -> dict[str, Knob]:
     """Return the knobs that runs of any workload may read, by name."""
     return dict(_declared(tuple(STRATEGIES.values())))
 
 
-def of_workload(workload: str) -> dict[str, Knob]:
+def workload_knobs(workload: str) -> dict[str, Knob]:
     """Return the knobs that a workload declares, by name; none if it is not known here."""
     if workload not in WORKLOADS:
         return {}
@@ -88,12 +88,12 @@ def all_knobs() -> dict[str, Knob]:
     ------
     InputError : workloads give one name to knobs of other values, or that of a strategy's knob.
     """
-    knobs = of_strategies()
+    knobs = strategy_knobs()
     for workload, declared in WORKLOADS.items():
-        for name, knob in of_workload(workload).items():
+        for name, knob in workload_knobs(workload).items():
             if name in knobs and _allowed(knobs[name]) != _allowed(knob):
                 raise InputError(
-                    f"{declared.folder}: knobs",
+                    f"{declared.folder / 'workload.yaml'}: knobs",
                     name,
                     "is a knob of other values elsewhere",
                     "choose another name",
@@ -117,32 +117,32 @@ def read_by_run(knobs: Mapping[str, Any], strategy: str, workload: str) -> dict[
     known, kind = all_knobs(), WORKLOADS[workload].kind
     read = {
         name: knob
-        for name, knob in of_strategies().items()
+        for name, knob in strategy_knobs().items()
         if strategy in knob.strategies and kind in knob.kinds
-    } | of_workload(workload)
+    } | workload_knobs(workload)
     return {name: value for name, value in sorted(knobs.items()) if known[name] and name in read}
 
 
 def readable(knobs: Mapping[str, Any], strategy: str) -> dict[str, Any]:
     """Return the knobs that a strategy may read: asking for another is a `KeyError`."""
-    declared = of_strategies()
+    declared = strategy_knobs()
     return {n: v for n, v in knobs.items() if n in declared and strategy in declared[n].strategies}
 
 
 def reads(strategy: str, knob: str) -> bool:
     """Return whether a strategy reads a knob."""
-    return strategy in of_strategies()[knob].strategies
+    return strategy in strategy_knobs()[knob].strategies
 
 
-def of_model(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
+def model_knobs(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
     """Return the knobs that a workload may read: asking for another is a `KeyError`."""
-    declared = of_workload(workload)
+    declared = workload_knobs(workload)
     return {name: value for name, value in knobs.items() if name in declared}
 
 
 def complete(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
     """Return all knobs of a run: those given, and the defaults of the others."""
-    declared = of_strategies() | of_workload(workload)
+    declared = strategy_knobs() | workload_knobs(workload)
     return {name: knob.default for name, knob in declared.items()} | dict(knobs)
 
 

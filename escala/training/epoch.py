@@ -58,7 +58,7 @@ def train_epoch(
     engine.group.meet()
     began = time.monotonic()
     made.start = before = time.perf_counter()
-    for call in calls(islice(shards.of_epoch(number), steps), engine.steps_per_call):
+    for call in calls(islice(shards.epoch_batches(number), steps), engine.steps_per_call):
         divided_by = divisors(call[0], plan["knobs"]["weighting"])
         arguments = gathered(data, call, engine.group.driven, divided_by)
         ready = time.perf_counter()

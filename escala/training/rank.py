@@ -20,7 +20,7 @@ from pathlib import Path
 from escala.core import alone, children, packages, plugins, user_code
 from escala.core.errors import Diverged, Failed, Unavailable
 from escala.core.files import read_json, write_json
-from escala.probes import Probe, of_run
+from escala.probes import Probe, planned_probe
 from escala.runtime.launch import process_of_environment
 from escala.strategies.place import Place
 
@@ -50,7 +50,7 @@ def main(plan_file: str) -> int:
     Path(tempfile.tempdir).mkdir(exist_ok=True)
     os.sched_setaffinity(0, place.cores)
     try:
-        probe = of_run(plan, folder)
+        probe = planned_probe(plan, folder)
         with (
             _machine(plan, place),
             probe.around(rank, place.node) if probe else nullcontext(),

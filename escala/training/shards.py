@@ -53,7 +53,7 @@ class Shards:
         steps = -(-self.rows // taken)
         return min(steps, at_most) if at_most else steps
 
-    def of_epoch(self, epoch: int) -> Iterator[list[np.ndarray]]:
+    def epoch_batches(self, epoch: int) -> Iterator[list[np.ndarray]]:
         """Yield, for each step, the row numbers of every rank."""
         if self.shard is not False:
             take = leading if self.shard == "leading" else batches

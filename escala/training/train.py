@@ -15,7 +15,7 @@ from escala.core.load import Load
 from escala.data import reader
 from escala.engines.base import Engine
 from escala.probes import Probe
-from escala.strategies.knobs import of_model, reads
+from escala.strategies.knobs import model_knobs, reads
 from escala.training import memory
 from escala.training.checkpoint import FOLDER, Checkpoint
 from escala.training.data import STEP_COLUMNS, Clock, digest
@@ -94,7 +94,7 @@ class _Training:
         """Build the model, and refuse it if it does not fit into the memory of its node."""
         plan = self._plan
         with self._clock.time("build"):
-            knobs = of_model(plan["knobs"], plan["workload"])
+            knobs = model_knobs(plan["knobs"], plan["workload"])
             self._engine.build(self._work, self._data, knobs, probe)
             measured = self._by_speed and plan["knobs"]["shares"] is None
             memory.require(plan, self._engine, measured)

@@ -20,8 +20,10 @@ from escala.workflow.study import Study, Wildcards
 
 _SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "tables"
 TABLES = sorted(path.name.split(".")[0] for path in _SCHEMAS.iterdir())
-OF_RUN_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{measurement}.{of_run}"
-OF_RUN = f"results/{{experiment}}/figures/runs/{OF_RUN_NAME}"
+RUN_FIGURE_NAME = (
+    "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{measurement}.{run_figure}"
+)
+RUN_FIGURE = f"results/{{experiment}}/figures/runs/{RUN_FIGURE_NAME}"
 
 
 def figure_names(e: Experiment) -> list[str]:
@@ -50,7 +52,7 @@ def figures_of_runs(e: Experiment) -> list[str]:
     """Return the figures of the first timing run of each dataset and workload, as SVG."""
     first = {(run.dataset, run.workload): run for run in reversed(e.runs)}.values()
     return [
-        f"{OF_RUN}.svg".format(**vars(run), measurement=Path(run.folder).name, of_run=name)
+        f"{RUN_FIGURE}.svg".format(**vars(run), measurement=Path(run.folder).name, run_figure=name)
         for name in ONE_RUN
         for run in first
         if DECLARED[name].kind in (None, e.datasets[run.dataset]["kind"])
@@ -96,12 +98,13 @@ class Reports:
 
     def tested_split(self, wildcards: Wildcards) -> str | list[str]:
         """Return the description of the split that a run was tested on, if a figure shows rows."""
-        e, kind = self._study.experiment(wildcards), DECLARED[wildcards.of_run].kind
+        e, kind = self._study.experiment(wildcards), DECLARED[wildcards.run_figure].kind
         if kind is None:
             return []
         if self._study.dataset(wildcards)["kind"] != kind:
             raise WorkflowError(
-                f"datasets.{wildcards.dataset}: {wildcards.of_run} shows rows of the kind {kind}"
+                f"datasets.{wildcards.dataset}: {wildcards.run_figure} shows rows of the kind "
+                f"{kind}"
             )
         repeat = int(wildcards.measurement.rpartition("rep")[2])
         seed = e.split_seed(wildcards.dataset, repeat)

@@ -17,7 +17,7 @@ from escala.experiment import folders
 from escala.experiment.schema import workload_settings
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
-from escala.strategies.knobs import of_model
+from escala.strategies.knobs import model_knobs
 from escala.training.plan import Plan
 from escala.workload_check.rows import DATASET, SEED, copy_rows, draw_rows
 from escala.workloads import WORKLOADS, load, workload
@@ -72,7 +72,7 @@ class Subject:
 
     @cached_property
     def knobs(self) -> dict[str, Any]:
-        return of_model(self.plan["knobs"], NAME)
+        return model_knobs(self.plan["knobs"], NAME)
 
     @cached_property
     def rows(self) -> tuple[list, Any]:

@@ -5,7 +5,7 @@ from escala.workflow.calibrations import Calibrations, measured_so_far
 
 CALIBRATIONS = Calibrations(STUDY, lambda: not workflow.local_exec)
 calibrating, calibrating_files = CALIBRATIONS.experiment, CALIBRATIONS.files
-model_code, of_model, first_split = (
+model_code, model_settings, first_split = (
     CALIBRATIONS.model_code,
     CALIBRATIONS.model_settings,
     CALIBRATIONS.split,

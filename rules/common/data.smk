@@ -18,7 +18,7 @@ def genomes(wildcards):
 
 
 def source_files(wildcards):
-    return of_settings(wildcards, "inputs")
+    return settings_result(wildcards, "inputs")
 
 
 def extracted_from(wildcards):
@@ -26,12 +26,12 @@ def extracted_from(wildcards):
     settings = dataset(wildcards)
     if settings["kind"] != "captions" or settings["source"]["type"] == "simulated":
         raise WorkflowError(f"datasets.{wildcards.dataset} has no pictures to compute features of")
-    return {"source": f"{DATA}/source"} | of_settings(wildcards, "extraction")
+    return {"source": f"{DATA}/source"} | settings_result(wildcards, "extraction")
 
 
 def prepared_from(wildcards):
     """Return the files that a dataset's arrays are made from, by name."""
-    files = of_settings(wildcards, "prepared_from", Path(DATA.format(**wildcards)))
+    files = settings_result(wildcards, "prepared_from", Path(DATA.format(**wildcards)))
     return {name: str(path) for name, path in files.items()}
 
 

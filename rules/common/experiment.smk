@@ -45,7 +45,7 @@ SESSION = Session(workflow, STUDY, ROOT, WORKDIR)
 TRAINING = Training(STUDY, SESSION.cores, SESSION.runs_in_order)
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset
 run_of, split_of, module_of = STUDY.run, STUDY.split, STUDY.module
-of_settings, whole_machine_for_one = STUDY.settings_result, TRAINING.threads_of_one
+settings_result, whole_machine_for_one = STUDY.settings_result, TRAINING.threads_of_one
 
 # A ladder's rung has its name before the repeat: forward-2.rep1. So has a probe with repeats, and
 # then the name of the run is energy.rep1.

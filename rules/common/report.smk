@@ -2,7 +2,7 @@
 
 from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
 from escala.workflow import reports
-from escala.workflow.reports import OF_RUN, OF_RUN_NAME, TABLES, history_files
+from escala.workflow.reports import RUN_FIGURE, RUN_FIGURE_NAME, TABLES, history_files
 
 REPORTS = reports.Reports(STUDY)
 experiment_figures, figures_of_runs = reports.figures, reports.figures_of_runs

@@ -271,7 +271,7 @@ def test_a_slow_link_shows_as_transfer(across):
     run = read_json(across["clocks"] / "run.json")
     assert (run["strategy"], run["layout"]) == ("horovod-mpi", "2x1")
     on_the_wire = 32 * run["training"]["parameters"] / (1e6 * RATE)
-    parts = attribution.of_run(
+    parts = attribution.run_attribution(
         across["clocks"] / "run.json", alone=False, one_clock=run["ranks"]["one_clock"]
     )
     seconds = parts.pivot(index="rank", columns="part", values="median_seconds")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 
 from escala.report.figures import DECLARED
-from escala.report.findings import Finding, of_section
+from escala.report.findings import Finding, section_findings
 from escala.report.tables import TABLES
 
 WORDS, NUMBERS = 25, 2
@@ -47,6 +47,6 @@ def check(findings: Iterable[Finding]) -> None:
 
 def told(frames: dict[str, pd.DataFrame], section: str) -> list[str]:
     """Return the sentences of a section, which follow the rules."""
-    found = list(of_section(section, frames, "demo"))
+    found = list(section_findings(section, frames, "demo"))
     check(found)
     return [each.text for each in found]

@@ -14,7 +14,7 @@ from scipy.optimize import least_squares
 from escala.analysis import laws
 from escala.core.files import read_json, write_json
 from escala.report import tables
-from escala.report.findings import of_section
+from escala.report.findings import section_findings
 from escala.report.tables import amdahl
 
 
@@ -115,7 +115,9 @@ def scaled(tmp_path: Path, law: Callable[[int], float], ranks=(1, 2, 4)) -> Fake
 
 
 def extrapolated(frames: dict[str, pd.DataFrame]) -> list[str]:
-    return [each.text for each in of_section("sure", frames, "demo") if each.table == "amdahl"]
+    return [
+        each.text for each in section_findings("sure", frames, "demo") if each.table == "amdahl"
+    ]
 
 
 def test_laws_are_fitted_over_ranks_and_over_threads(tmp_path):

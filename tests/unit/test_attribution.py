@@ -169,7 +169,7 @@ def test_an_offset_between_the_clocks_of_machines_changes_nothing(tmp_path):
     [run] = [path for path in runs if "/horovod-mpi/" in str(path)]
 
     def parts() -> pd.DataFrame:
-        found = attribution.of_run(run, alone=False, one_clock=False)
+        found = attribution.run_attribution(run, alone=False, one_clock=False)
         return found.set_index(["rank", "part"])
 
     before, clocks = parts(), run.with_name("ranks") / "rank1.clocks.csv"

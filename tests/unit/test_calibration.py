@@ -434,8 +434,8 @@ def test_times_of_back_to_back_calls_count_where_few_steps_were_without_exchange
     def entry(after: list[float]) -> dict:
         times = {"bytes": 8, "operation": "allreduce", "seconds": [1.0] * 2}
         times |= {"computing_seconds": [2.0] * 2, "computing_shares": [0.75] * 2}
-        of_run = {"library": "mpi", "times": [times | {"after_step_seconds": after}]}
-        return {"layout": "1x2", "network": "native", "collectives": of_run}
+        measured_calls = {"library": "mpi", "times": [times | {"after_step_seconds": after}]}
+        return {"layout": "1x2", "network": "native", "collectives": measured_calls}
 
     for runs, seconds in (
         ([entry([3.0] * 5), entry([4.0])], [3.0] * 5 + [4.0]),
@@ -465,7 +465,7 @@ def test_a_run_that_times_collectives_has_enough_blocks():
     found = Calibration(experiment())
     for run in found.collectives(links=False):
         settings = found.settings_of(run)
-        blocks = Blocks.of(settings["max_steps"], 10).of_epoch * settings["training"]["epochs"]
+        blocks = Blocks.of(settings["max_steps"], 10).per_epoch * settings["training"]["epochs"]
         assert blocks // len(KINDS) >= LEAST_REPEATS
 
 
@@ -614,8 +614,8 @@ def test_terms_stand_beside_the_parts_that_clocks_measured(tmp_path):
     found = frames["prediction_terms"].set_index("term")
     assert list(found.index) == ["computing", "skew", "exchange", "update", "step"]
     assert found.loc["computing", "predicted_seconds"] == pytest.approx(0.06)
-    of_run = frames["attribution"].query("strategy == 'horovod-mpi'")
-    whole = of_run[of_run["part"] == "whole"]["median_seconds"].mean()
+    measured_calls = frames["attribution"].query("strategy == 'horovod-mpi'")
+    whole = measured_calls[measured_calls["part"] == "whole"]["median_seconds"].mean()
     assert found.loc["step", "measured_seconds"] == pytest.approx(whole)
     measured = found["measured_seconds"].drop("step")
     assert measured.notna().all() and measured.sum() == pytest.approx(whole, rel=0.5)

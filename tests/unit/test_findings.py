@@ -24,7 +24,7 @@ from sentences import check, problems, told
 
 from escala.core.files import read_json, write_json
 from escala.report import pilot, tables
-from escala.report.findings import SECTIONS, Finding, of_section
+from escala.report.findings import SECTIONS, Finding, section_findings
 from escala.report.findings.words import listed, quoted, significant
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -104,7 +104,7 @@ EXPERIMENTS = {
 def findings(few_resamples, request, tmp_path_factory) -> list[Finding]:
     """All findings on one experiment."""
     frames = EXPERIMENTS[request.param](tmp_path_factory.mktemp("experiment"))
-    return [each for section in SECTIONS for each in of_section(section, frames, "demo")]
+    return [each for section in SECTIONS for each in section_findings(section, frames, "demo")]
 
 
 def test_every_finding_is_one_short_sentence_and_the_first_the_answer(findings):
@@ -190,7 +190,7 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
         name: frame[frame["strategy"] == "single"] if "strategy" in frame else frame
         for name, frame in frames.items()
     }
-    [answer] = of_section("answer", alone, "demo")
+    [answer] = section_findings("answer", alone, "demo")
     check([answer])
     assert "changes of `way` shorten an epoch to 0.50 (range 0.50–0.50)" in answer.text
     assert "the largest, `from slower to fast`, to 0.40." in answer.text

@@ -19,7 +19,7 @@ from escala.core.errors import InputError
 from escala.data import KINDS, kind_of
 from escala.experiment import Experiment
 from escala.record import key
-from escala.strategies.knobs import complete, of_model
+from escala.strategies.knobs import complete, model_knobs
 from escala.workloads import WORKLOADS, load, models, workload
 from tests.conftest import CLASSES, ROOT
 from tests.folders import changed, files_of
@@ -108,7 +108,7 @@ def test_a_workload_declares_knobs_of_its_own(own_workload):
     knobs = {(r.workload, r.variant): found.request(r)["knobs"] for r in found.runs}
     assert (knobs["mine", "wide"]["width"], knobs["mine", "plain"]["width"]) == (8, 4)
     assert "width" not in knobs["virus-cnn", "wide"], "another workload does not read it"
-    assert of_model(complete({}, "mine"), "mine") == {"width": 4}
+    assert model_knobs(complete({}, "mine"), "mine") == {"width": 4}
     with pytest.raises(InputError, match=r"variants.wide.width: 0: is too small"):
         Experiment(written | {"variants": {"wide": {"width": 0}}}, "e.yaml")
 
@@ -129,6 +129,7 @@ def test_a_knob_that_is_declared_wrongly_is_refused(own_workload, knob, message)
     with pytest.raises(InputError, match="knobs") as refused:
         experiment(str(own_workload))
     assert message in str(refused.value)
+    assert str(own_workload / "workload.yaml") in str(refused.value)
 
 
 def test_a_folder_that_is_no_workload_is_refused_with_its_key(own_workload, tmp_path):

@@ -13,7 +13,7 @@ from jinja2 import Environment
 from pages import HOSTILE, hostile
 
 from escala.report import tables
-from escala.report.findings import of_section
+from escala.report.findings import section_findings
 from escala.report.summary import summary
 
 TEXT = (Path(__file__).resolve().parents[2] / "report" / "workflow.rst").read_text()
@@ -43,7 +43,7 @@ def test_the_front_page_has_the_answer_of_the_summary(tmp_path, change):
     path.write_text(summary(frames, "demo", "A title", ["tables/speedup.csv"]))
     found = _front_page([tmp_path / "other.csv", path])
     shown = found.split('<p class="answer"><strong>')[1].split("</strong></p>")[0]
-    first = next(of_section("answer", frames, "demo"))
+    first = next(section_findings("answer", frames, "demo"))
     assert unescape(shown) == first.text.replace("`", "")
     assert (HOSTILE["tuned"] in unescape(shown)) == (change is hostile)
     assert "<" not in shown and found.count('class="answer"') == 1

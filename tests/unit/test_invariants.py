@@ -22,7 +22,7 @@ def test_planned_epochs_hold_the_rows_of_all_steps(shard, shares, steps):
     found = planned_epochs(plan, rank)
     assert len(found) == EPOCHS
     for number, epoch in enumerate(found, start=1):
-        of_steps = list(shards(plan, shares).of_epoch(number))[:steps]
+        of_steps = list(shards(plan, shares).epoch_batches(number))[:steps]
         taken = [int(row) for of_ranks in of_steps for rows in of_ranks for row in rows]
         assert (epoch.rows, epoch.distinct) == (len(taken), len(set(taken)))
         assert epoch.moments == [sum(taken), sum(row**2 for row in taken)]

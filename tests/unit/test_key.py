@@ -18,7 +18,7 @@ from escala.cache.sources import code_digest
 from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import all_knobs, complete, of_model, read_by_run, readable
+from escala.strategies.knobs import all_knobs, complete, model_knobs, read_by_run, readable
 from tests.conftest import KNOBS, copy_project
 from tests.kinds import add_kind, add_reader, add_workload
 from tests.workflow.conftest import SIMULATED, experiment_of
@@ -208,7 +208,7 @@ def test_a_plug_in_cannot_read_a_knob_that_is_not_declared_for_it():
     knobs = complete({"compression": "fp16"}, "virus-cnn")
     assert readable(knobs, "horovod-gloo")["compression"] == "fp16"
     assert not {"compression", "eager_limit_mib", "optimizer"} & set(readable(knobs, "single"))
-    assert of_model(knobs, "virus-cnn") == {"convolution": "layers", "optimizer": "keras"}
+    assert model_knobs(knobs, "virus-cnn") == {"convolution": "layers", "optimizer": "keras"}
 
 
 def test_a_run_that_sets_nothing_has_the_default_of_every_knob_which_its_schema_allows():

@@ -78,7 +78,7 @@ def test_what_a_change_costs_is_the_median_difference_of_its_matches(three):
 
 
 @pytest.mark.parametrize(
-    ("factors", "of_direct", "interval", "verdict"),
+    ("factors", "product_to_ends", "interval", "verdict"),
     [
         ((1.0, 1.0), 1.0, (1, 1), "the changes explain it"),
         ((1.25, 1.25), 0.8, (0.8, 0.8), "the changes do not explain it"),
@@ -90,14 +90,18 @@ def test_what_a_change_costs_is_the_median_difference_of_its_matches(three):
     ],
 )
 def test_a_product_far_from_the_ends_is_said_unless_it_may_be_chance(
-    tmp_path, factors, of_direct, interval, verdict
+    tmp_path, factors, product_to_ends, interval, verdict
 ):
     frames = _tables(tmp_path, _slower_ends(factors))
     product = frames["ladder"].set_index("part").loc["product"]
-    assert product["of_direct"] == pytest.approx(of_direct)
-    assert (product["of_direct_low"], product["of_direct_high"]) == pytest.approx(interval)
+    assert product["product_to_ends"] == pytest.approx(product_to_ends)
+    assert (product["product_to_ends_low"], product["product_to_ends_high"]) == pytest.approx(
+        interval
+    )
     low, high = interval
-    off = f"{abs(of_direct - 1):.0%} ".replace("%", " %") + ("above" if of_direct >= 1 else "below")
+    off = f"{abs(product_to_ends - 1):.0%} ".replace("%", " %") + (
+        "above" if product_to_ends >= 1 else "below"
+    )
     assert (
         f"is {off} the ratio of the ends (quotient {low:.2f}–{high:.2f}): {verdict}"
     ) in summary(frames, "demo", "A title")
@@ -121,7 +125,7 @@ def test_runs_of_different_sessions_are_no_match(tmp_path):
     assert list(table["kind"]) == ["unavailable", "measured", "unavailable", "measured"]
     assert "share session and repeat" in table["reason"][0]
     assert table["reason"][2] == "no ratio of rung 1"
-    assert table["of_direct"].isna().all()
+    assert table["product_to_ends"].isna().all()
 
 
 def test_a_failed_run_leaves_a_gap_that_is_named(tmp_path):

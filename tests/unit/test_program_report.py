@@ -14,7 +14,7 @@ from escala.core.files import read_json, write_json
 from escala.record import comparable
 from escala.report import pilot, tables
 from escala.report.figures import FIGURES
-from escala.report.findings import SECTIONS, of_section
+from escala.report.findings import SECTIONS, section_findings
 from escala.report.history.rows import add
 from escala.report.page import page
 from escala.report.summary import summary
@@ -33,13 +33,13 @@ def frames_of(experiment, folder: Path) -> dict[str, pd.DataFrame]:
 
 def every_sentence(frames: dict[str, pd.DataFrame]) -> list[str]:
     """Return the sentences of all sections, which are checked."""
-    found = [each for section in SECTIONS for each in of_section(section, frames, "demo")]
+    found = [each for section in SECTIONS for each in section_findings(section, frames, "demo")]
     check(found)
     return [each.text for each in found]
 
 
 def texts(frames: dict[str, pd.DataFrame], section: str) -> list[str]:
-    return [each.text for each in of_section(section, frames, "demo")]
+    return [each.text for each in section_findings(section, frames, "demo")]
 
 
 @pytest.fixture(scope="module", params=[{}, PRINTED, NOTHING], ids=["hook", "output", "whole"])
@@ -172,7 +172,7 @@ def test_ladders_second_runs_and_pilots_are_of_what_is_known(tmp_path, told, uni
         as_program(run, **told)
         changed([path], **run)
     ladder = tables.tables(experiment.runs, series_files=series, rungs=rungs)
-    why = [each for each in of_section("why", ladder, "demo") if each.table == "ladder"]
+    why = [each for each in section_findings("why", ladder, "demo") if each.table == "ladder"]
     check(why)
     assert any(f"s {unit}." in each.text for each in why)
     assert f"time per {unit.split()[1]}" in drawn(ladder, tmp_path, ["ladder"])["ladder"]

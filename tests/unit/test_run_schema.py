@@ -11,7 +11,7 @@ from fixtures_runs import OF_STEPS, FakeExperiment
 
 from escala.core.files import read_json
 from escala.record.schema import SCHEMA, validate_run
-from escala.strategies.knobs import of_workload
+from escala.strategies.knobs import workload_knobs
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_no_key_may_be_missing(ok):
         # What they hold depends on the data.
         if holder is ok["evaluation"]["per_class"] or holder is ok["data"]["sha256"]:
             continue
-        for key in holder.keys() - (of_workload("virus-cnn") if holder is ok["knobs"] else {}):
+        for key in holder.keys() - (workload_knobs("virus-cnn") if holder is ok["knobs"] else {}):
             damaged = copy.deepcopy(ok)
             del list(holders(damaged))[index][key]
             with pytest.raises(ValueError, match=key):

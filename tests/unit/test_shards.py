@@ -29,7 +29,7 @@ def test_ranks_share_every_step_of_one_rank(rows, global_batch, ranks, seed):
     order = epoch_order(rows, seed, 1)
     alone = [order[start : start + global_batch].tolist() for start in range(0, rows, global_batch)]
     shards = Shards(seed, rows, global_batch, [1 / ranks] * ranks)
-    steps = [[part.tolist() for part in step] for step in shards.of_epoch(1)]
+    steps = [[part.tolist() for part in step] for step in shards.epoch_batches(1)]
     assert [[row for part in step for row in part] for step in steps] == alone
     assert len(steps) == shards.steps(None) == math.ceil(rows / global_batch)
     for step, expected in zip(steps, alone, strict=True):
@@ -63,7 +63,7 @@ def test_parts_are_within_one_row_of_what_the_shares_say(rows, weights):
 @given(st.integers(1, 100), st.integers(1, 20), st.integers(1, 4), st.integers(0, 2**31 - 1))
 def test_without_shards_every_rank_takes_every_row_in_an_order_of_its_own(rows, each, ranks, seed):
     shards = Shards(seed, rows, each * ranks, [1 / ranks] * ranks, shard=False)
-    steps = list(shards.of_epoch(1))
+    steps = list(shards.epoch_batches(1))
     assert len(steps) == shards.steps(None) == math.ceil(rows / each)
     taken = [np.concatenate([step[rank] for step in steps]).tolist() for rank in range(ranks)]
     assert all(sorted(of_rank) == list(range(rows)) for of_rank in taken)
@@ -75,7 +75,7 @@ def test_without_shards_every_rank_takes_every_row_in_an_order_of_its_own(rows, 
 def test_without_shards_ranks_of_unequal_parts_take_every_row_too(rows, batch, ranks, share):
     shares = [share, *[(1 - share) / (ranks - 1)] * (ranks - 1)]
     shards = Shards(0, rows, batch, shares, shard=False)
-    steps = list(shards.of_epoch(1))
+    steps = list(shards.epoch_batches(1))
     assert len(steps) == shards.steps(None)
     assert any(map(len, steps[-1]))
     for rank, size in enumerate(split_rows(batch, shares)):
@@ -89,8 +89,10 @@ def test_leading_ranks_take_the_first_rows_of_each_step(rows, batch, weights):
     divided, found = (Shards(3, rows, batch, shares, shard) for shard in (True, "leading"))
     assert found.steps(None) == divided.steps(None)
     order = epoch_order(rows, 3, 2).tolist()
-    steps = list(found.of_epoch(2))
-    for number, (of_rank, instead_of) in enumerate(zip(steps, divided.of_epoch(2), strict=True)):
+    steps = list(found.epoch_batches(2))
+    for number, (of_rank, instead_of) in enumerate(
+        zip(steps, divided.epoch_batches(2), strict=True)
+    ):
         for taken, own in zip(of_rank, instead_of, strict=True):
             start = number * batch
             assert taken.tolist() == order[start : start + len(own)]

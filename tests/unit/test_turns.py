@@ -35,16 +35,16 @@ EPOCHS, STEPS, LENGTH, ROUNDS = 3, 29, 4, 7
 @given(st.integers(0, 400), st.integers(1, 50), st.integers(1, 4))
 def test_blocks_of_equal_length_alternate_over_the_epochs(steps, length, epochs):
     blocks = Blocks.of(steps, length)
-    of_epoch = blocks.of_epoch if blocks.length else 0
+    per_epoch = blocks.per_epoch if blocks.length else 0
     numbers = [(epoch, step) for epoch in range(1, epochs + 1) for step in range(1, steps + 1)]
     kinds = [blocks.kind(*number) for number in numbers]
     found = [kind for kind in kinds if kind is not None]
-    expected = [KINDS[number % len(KINDS)] for number in range(epochs * of_epoch)]
+    expected = [KINDS[number % len(KINDS)] for number in range(epochs * per_epoch)]
     assert found == [kind for kind in expected for _ in range(blocks.length)]
     # Besides the first step of an epoch, what is left is shorter than one step in each block.
-    assert len(kinds) - len(found) <= epochs * max(of_epoch, 1)
+    assert len(kinds) - len(found) <= epochs * max(per_epoch, 1)
     assert blocks.length <= 2 * length
-    assert blocks.length == 0 or blocks.length >= length / 2 or of_epoch == 1
+    assert blocks.length == 0 or blocks.length >= length / 2 or per_epoch == 1
     for kind in KINDS:
         begins = [at for at, number in enumerate(numbers) if blocks.begins(*number, kind)]
         ends = [at for at, number in enumerate(numbers) if blocks.ends(*number, kind)]

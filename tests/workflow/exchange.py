@@ -213,7 +213,7 @@ def reference(
             reset_metrics=True,
         )
         for epoch in range(1, EPOCHS + 1)
-        for (rows,) in shards.of_epoch(epoch)
+        for (rows,) in shards.epoch_batches(epoch)
     ]
     of_test = network.evaluate(*sides["test"], verbose=0)
     return {"steps": losses, "test": of_test}, network.get_weights()
@@ -227,7 +227,7 @@ def main(folder: Path) -> None:
     started = {"mirrored": mirrored}
     started["horovod-mpi"] = ranks_by("horovod-mpi", KNOBS, None)
     (process,), ranks = started["horovod-mpi"].start()
-    train.workload, train.of_model = lambda name: WORKLOAD, lambda knobs, name: knobs
+    train.workload, train.model_knobs = lambda name: WORKLOAD, lambda knobs, name: knobs
     train.scores_module = lambda name: None
     for name, (strategy, knobs, shares) in (CASES | ROUNDED | ALONE).items():
         if BY.get(strategy, process) != process:

@@ -16,7 +16,7 @@ from typing import Any
 
 from escala import engines
 from escala.core.files import read_json, write_json
-from escala.probes import of_run
+from escala.probes import planned_probe
 from escala.runtime import launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
@@ -133,7 +133,7 @@ def trained(asked: dict, ranks: Any, at: Place, total: int, folder: Path) -> Non
     into = folder / RANKS
     into.mkdir(parents=True, exist_ok=True)
     write_json(into / "plan.json", asked)
-    measured = train(asked, TensorFlow(asked, ranks), into, of_run(asked, into))
+    measured = train(asked, TensorFlow(asked, ranks), into, planned_probe(asked, into))
     write_json(into / f"rank{at.process}.json", measured)
 
 

@@ -75,7 +75,7 @@ def reference(data: Path) -> tuple[list[float], list[np.ndarray]]:
     losses = [
         network.train_on_batch(codes[rows], labels[rows], reset_metrics=True)
         for epoch in range(1, EPOCHS + 1)
-        for (rows,) in shards.of_epoch(epoch)
+        for (rows,) in shards.epoch_batches(epoch)
     ]
     return losses, [v.numpy() for v in (*network.variables, *selected.variables)]
 
@@ -87,7 +87,7 @@ def main(folder: Path) -> None:
     process = process_of_environment()
     strategy = ranks_by(STRATEGY, KNOBS, place(process, RANKS, [process]))
     strategy.start()
-    train.workload, train.of_model = lambda name: WORKLOAD, lambda knobs, name: knobs
+    train.workload, train.model_knobs = lambda name: WORKLOAD, lambda knobs, name: knobs
     train.scores_module = lambda name: None
     for case in CASES:
         run(folder, case, case, strategy, process, range(1, EPOCHS + 1))

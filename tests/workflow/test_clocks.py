@@ -60,7 +60,7 @@ class Clocked:
         self.last_ready = ready.groupby(["rank", "epoch", "step"])["seconds"].max()
 
     def parts(self, one_clock: bool) -> pd.DataFrame:
-        parts = attribution.of_run(self.file, self.alone, one_clock)
+        parts = attribution.run_attribution(self.file, self.alone, one_clock)
         return parts.set_index(["rank", "part"])
 
 

@@ -33,7 +33,7 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
         collectives={"sizes": SIZES, "rounds": 2, "seconds": 1, **BLOCKS},
     )
     experiment = Experiment(settings, "timed.yaml")
-    [run] = experiment.of_instrument("collectives")
+    [run] = experiment.instrumented("collectives")
     outcome = measure(experiment.request(run), small_split, tmp_path / "run.json", 300)
     assert outcome.status == "ok", outcome
     found = read_json(tmp_path / "run.json")["collectives"]
@@ -69,7 +69,7 @@ def test_ranks_whose_layers_need_each_other_exchange_in_every_step(
         collectives={"sizes": SIZES[:2], "rounds": 2, "seconds": 1, **BLOCKS},
     )
     experiment = Experiment(settings, "timed.yaml")
-    [run] = experiment.of_instrument("collectives")
+    [run] = experiment.instrumented("collectives")
     outcome = measure(experiment.request(run), small_split, tmp_path / "run.json", 120)
     assert outcome.status == "ok", outcome
     found = read_json(tmp_path / "run.json")["collectives"]

@@ -194,6 +194,7 @@ def test_in_a_terminal_it_asks_and_asks_again(mine, tmp_path):
     assert strategies == ["single", "mirrored", "horovod-gloo"]
 
 
+@pytest.mark.usefixtures("cold")
 def test_an_interrupted_question_leaves_nothing(mine, tmp_path):
     before = set(mine.rglob("*.yaml"))
     table(tmp_path)
@@ -206,6 +207,7 @@ def test_an_interrupted_question_leaves_nothing(mine, tmp_path):
     assert set(mine.rglob("*.yaml")) == before
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_signal_to_the_command_ends_the_workflow_in_order(mine):
     # The tests of a worker may have one core, which is too few for the runs.
     command, environment = call(

@@ -43,7 +43,7 @@ from escala.record.run import measure
 
 experiment = load("experiment.yaml")
 for probe in sys.argv[2:]:
-    [run] = experiment.of_instrument(probe)
+    [run] = experiment.instrumented(probe)
     request = experiment.request(run)
     request["training"]["epochs"] = {EPOCHS}
     outcome = measure(request, Path(sys.argv[1]), Path(run.file), 300)

@@ -107,7 +107,7 @@ class Comparison(NamedTuple):
 
     @property
     def contradict(self) -> bool:
-        """Whether the intervals are disjoint, or only one of the two pays."""
+        """Return whether the intervals are disjoint, or only one of the two pays."""
         found = self.measured.interval
         apart = found.low > self.predicted.high or found.high < self.predicted.low
         return apart or (self.measured.verdict == FASTER) != pays(self.predicted)

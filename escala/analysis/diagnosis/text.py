@@ -101,10 +101,10 @@ def _of_waits(timeline: Timeline) -> Iterator[str]:
         )
         return
     share = waits["last"].value_counts(normalize=True)
-    of_slowest = waits.loc[waits["last"] == share.index[0], "seconds"]
+    slowest_waits = waits.loc[waits["last"] == share.index[0], "seconds"]
     yield (
         f"Rank {share.index[0]} is the last in {share.iloc[0]:.0%} of {len(waits)} negotiations; "
-        f"the first one then waits {milliseconds(of_slowest.median())}."
+        f"the first one then waits {milliseconds(slowest_waits.median())}."
     )
 
 

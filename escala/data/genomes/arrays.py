@@ -66,7 +66,7 @@ class Genomes:
 
 
 class Made(NamedTuple):
-    """What was written: labels and genomes of the rows of each side.
+    """The rows that were written: their labels and genomes, by side.
 
     `not_separable` are the labels of the classes that the split cannot separate, and `before` the
     training rows of each class before balancing.

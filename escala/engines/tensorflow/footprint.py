@@ -17,7 +17,7 @@ from escala.engines.tensorflow.factors import takes_factors
 from escala.engines.tensorflow.shared_memory import SharedKernel
 
 
-def of_workload(
+def workload_footprint(
     work: ModuleType,
     specs: Sequence[Spec],
     outputs: tuple[int, ...],

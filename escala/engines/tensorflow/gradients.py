@@ -20,7 +20,7 @@ from escala.engines.tensorflow.graphs import as_graph, function_of
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.engines.tensorflow.recompute import data_bytes, layers_before
 from escala.strategies import costs
-from escala.strategies.knobs import complete, of_model
+from escala.strategies.knobs import complete, model_knobs
 from escala.workloads import workload
 from escala.workloads.models import given
 
@@ -43,7 +43,7 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
         data.inputs,
         output_shape(data.description),
         training,
-        of_model(complete(knobs, name), name),
+        model_knobs(complete(knobs, name), name),
     )
     variables = model.trainable_variables
     compute = steps.computing(

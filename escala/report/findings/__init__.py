@@ -20,7 +20,7 @@ from types import ModuleType
 from escala.core.declared import constants
 from escala.report.findings.words import Finding, Tables
 
-__all__ = ["FINDINGS", "SECTIONS", "Finding", "of_section"]
+__all__ = ["FINDINGS", "SECTIONS", "Finding", "section_findings"]
 
 #: Headings of the sections of findings, in their order.
 SECTIONS = {
@@ -48,7 +48,7 @@ def _discover() -> tuple[ModuleType, ...]:
 FINDINGS = _discover()
 
 
-def of_section(section: str, tables: Tables, name: str) -> Iterator[Finding]:
+def section_findings(section: str, tables: Tables, name: str) -> Iterator[Finding]:
     """Yield the findings of a section on the experiment of that name."""
     for module in FINDINGS:
         if section == module.SECTION:

@@ -85,14 +85,19 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
         f"The {counted(len(rungs), 'change')} of {ladder}, each measured by itself, multiply to "
         f"{product.ratio:.2f}{_interval(product)}."
     )
-    if not pd.isna(product.of_direct):
+    if not pd.isna(product.product_to_ends):
         yield f"That product of {ladder} {_agreement(product)}."
 
 
 def _agreement(product) -> str:
     """Describe how the product of the rungs agrees with the ratio of the ends."""
     off, low, high = (
-        each - 1 for each in (product.of_direct, product.of_direct_low, product.of_direct_high)
+        each - 1
+        for each in (
+            product.product_to_ends,
+            product.product_to_ends_low,
+            product.product_to_ends_high,
+        )
     )
     text = f"is {100 * abs(off):.0f} % {'below' if off < 0 else 'above'} the ratio of the ends"
     if pd.isna(low):

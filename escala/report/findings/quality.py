@@ -135,8 +135,8 @@ def _workload_scores(tables: Tables) -> Iterator[str]:
 
 def _baselines(tables: Tables) -> Iterator[str]:
     """Describe the median over splits of each score that is reached without any model."""
-    of_baselines = tables["baselines"].groupby(["dataset", "baseline", "score"], sort=False)
-    for (dataset, baseline, score), values in of_baselines["value"]:
+    baseline_scores = tables["baselines"].groupby(["dataset", "baseline", "score"], sort=False)
+    for (dataset, baseline, score), values in baseline_scores["value"]:
         yield (
             f"On {quoted(dataset)}, {quoted(score)} of the baseline {quoted(baseline)} is "
             f"{values.median():.4g}."

@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from escala.report.figures import DECLARED
-from escala.report.findings import SECTIONS, Finding, of_section
+from escala.report.findings import SECTIONS, Finding, section_findings
 from escala.report.findings.gaps import failures
 from escala.report.findings.verdicts import answering, compared
 from escala.report.findings.words import Tables, listed, quoted
@@ -70,7 +70,7 @@ def page(
     figures : the experiment's figures as SVG, by name.
     files : figures, tables and traces of runs to link to, relative to the page.
     """
-    found = {section: list(of_section(section, tables, name)) for section in SECTIONS}
+    found = {section: list(section_findings(section, tables, name)) for section in SECTIONS}
     # Of an experiment of ladders, the figure that shows the answer is that of the ladders.
     only_ladders = compared(tables).empty and not tables["ladder"].empty
     first = "ladder" if only_ladders else "seconds_per_epoch"
@@ -181,7 +181,7 @@ def _drawn(
     first: str,
 ) -> Iterator[tuple[str, Drawing]]:
     """Yield figures by name: the first one, those that findings name, others; inline what fits."""
-    findings = [finding for of_section in found.values() for finding in of_section]
+    findings = [finding for each in found.values() for finding in each]
     named = [first, *(finding.figure for finding in findings)]
     size = 0
     for name in dict.fromkeys([*(name for name in named if name in figures), *figures]):

@@ -139,7 +139,7 @@ def _product(rungs: list[dict], direct: dict, series: list[_Series]) -> dict:
         "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
         **ratio.columns("ratio"),
         **cost.columns("cost", "_seconds"),
-        **direct_ratio.columns("of_direct"),
+        **direct_ratio.columns("product_to_ends"),
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from escala.analysis.attribution import SOURCES, TIMELINE, moments, of_run, typical_step
+from escala.analysis.attribution import SOURCES, TIMELINE, moments, run_attribution, typical_step
 from escala.experiment.references import ONE_PROCESS, Configuration, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement, matched
 from escala.report.tables import base
@@ -33,7 +33,7 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     runs = evidence.probe_runs("clocks")
     ok = base.by_configuration(run for run in runs if run["status"] == "ok")
     parts = {
-        run["file"]: of_run(Path(run["file"]), _is_alone(run), run["ranks"]["one_clock"])
+        run["file"]: run_attribution(Path(run["file"]), _is_alone(run), run["ranks"]["one_clock"])
         for each in ok.values()
         for run in each
     }
@@ -45,8 +45,8 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         name, reference = _main_reference(run, ok, evidence)
         medians = {}
         if reference:
-            of_rank_0 = parts[reference["file"]].query("rank == 0").set_index("part")
-            medians = of_rank_0["median_seconds"].to_dict()
+            rank_0_parts = parts[reference["file"]].query("rank == 0").set_index("part")
+            medians = rank_0_parts["median_seconds"].to_dict()
         for part in parts[run["file"]].to_dict("records"):
             yield row | name | part | {"reference_median_seconds": medians.get(part["part"])}
 

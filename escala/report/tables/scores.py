@@ -52,8 +52,8 @@ def reports(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield scores by class, their averages, and the accuracy of every run whose scores count."""
     for run in evidence.classified:
         found, about = run["evaluation"], base.names_of(run) | base.data_of(run)
-        for label, of_class in found["per_class"].items():
-            yield about | {"level": "class", "class": label} | of_class
+        for label, class_scores in found["per_class"].items():
+            yield about | {"level": "class", "class": label} | class_scores
         for level in ("macro", "weighted"):
             yield about | {"level": level} | found[level] | {"support": found["rows"]}
         whole = {"accuracy": found["accuracy"], "support": found["rows"]}
@@ -174,15 +174,15 @@ def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 continue
             tested, classes = _predicted(matches, folders), runs[0]["evaluation"]["classes"]
             for label, differs in enumerate(rate_differences(*tested, len(classes))):
-                of_class = tested.labels == label
+                in_class = tested.labels == label
                 yield {
                     **base.named(names),
                     **reference,
                     "class": classes[label],
                     "runs": len(matches),
                     "splits": len({run["data"]["split_seed"] for _, run in matches}),
-                    "rows": int(of_class.sum()),
-                    "genomes": len(np.unique(tested.genomes[of_class])),
+                    "rows": int(in_class.sum()),
+                    "genomes": len(np.unique(tested.genomes[in_class])),
                     **differs.precision.columns("precision_difference"),
                     "precision_kind": base.kind_of(differs.precision),
                     **differs.recall.columns("recall_difference"),

@@ -110,7 +110,7 @@ def _row(
     sides = list(zip(newest.runs, newest.references, strict=True))
     cores, baseline = judged.settings(base.cores_of)
     share = baseline / cores if baseline else None
-    ratio, found = judged.of_epochs(LEVEL), judged.verdict(LEVEL)
+    ratio, found = judged.epochs_ratio(LEVEL), judged.verdict(LEVEL)
     faster = inverse(ratio)
     batch, other_batch = judged.batches
     return {
@@ -157,7 +157,7 @@ class _Judged:
         """Return a setting of both configurations, from their current runs."""
         return [next(map(setting, runs), None) for runs in self._current]
 
-    def of_epochs(self, level: float) -> Interval:
+    def epochs_ratio(self, level: float) -> Interval:
         comparison = self.comparison
         return base.interval_of_matches(comparison.ratios, comparison.newest, self.evidence, level)
 
@@ -168,7 +168,7 @@ class _Judged:
             return ratio, matches, matches >= matches_needed(level)
         matches = len(self.comparison.newest.runs)
         reached = base.by_stein(self.comparison.newest, self.evidence)
-        return self.of_epochs(level), matches, reached or matches >= matches_needed(level)
+        return self.epochs_ratio(level), matches, reached or matches >= matches_needed(level)
 
     def verdict(self, level: float) -> Verdict | None:
         """Return the verdict at a level; None without a match."""
@@ -178,7 +178,7 @@ class _Judged:
         needed = VALUES_FOR_INTERVAL if reached else matches + 1
         return verdict(ratio, matches, self.floor, DECIMALS, needed)
 
-    def of_sessions(self) -> tuple[list[float], int]:
+    def over_sessions(self) -> tuple[list[float], int]:
         """Return the ratio of each session that counts, and their matches; none if one is unknown.
 
         A session whose ratio is unknown is one of many runs that did not reach the target: what is
@@ -225,7 +225,7 @@ def _as_best(judged: _Judged, compared: int) -> dict:
 
 def _over_sessions(judged: _Judged, compared: int) -> dict:
     """Return the columns on the ratio over sessions, which are empty with too few sessions."""
-    estimates, matches = judged.of_sessions()
+    estimates, matches = judged.over_sessions()
     number = len(estimates)
     if number < SESSIONS_FOR_INTERVAL:
         return {}

@@ -1,4 +1,4 @@
-"""What probes record of the steps of a process. A module here has the name of its probe.
+"""Record the steps of a process for a probe. A module here has the name of its probe.
 
 It has a function `recorder(probe, plan, process, variables, inside, independent)`, which returns an
 `escala.probes.Recorder`:
