@@ -18,6 +18,9 @@ import yaml
 from tests.conftest import ROOT
 from tests.workflow.conftest import SIMULATED, command, experiment_of
 
+# Signals reach a process that starts by itself, and not one that asks for a fork.
+pytestmark = pytest.mark.cold
+
 # A fifo that nobody writes to; a program started here would not go away with the script.
 HANGS = 'touch "{calls}/$(basename "$0")"; read _ < "{calls}/fifo"'
 FAILS = "echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1"
