@@ -127,7 +127,9 @@ rule figure_of_run:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.figure", f"escala.report.figures.{wildcards.run_figure}"),
+        code=lambda wildcards: code(
+            "scripts.figure", f"escala.report.figures.{wildcards.run_figure}"
+        ),
         caption=lambda wildcards: DECLARED[wildcards.run_figure].caption,
         rows=rows_options,
     message:
