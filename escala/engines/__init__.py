@@ -13,6 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from escala.engines import interpreters
 from escala.engines.base import Engine
 from escala.engines.devices import show_device
 from escala.probes import Probe
@@ -22,9 +23,6 @@ from escala.strategies.place import Place
 
 __all__ = ["Engine", "interpreter", "joined", "load", "modules"]
 
-#: The Python of each engine whose framework is not in Escala's own environment.
-INTERPRETERS: dict[str, str] = {}
-
 
 def interpreter(strategy: str, kind: str) -> str:
     """Return the path of the Python that runs the ranks of a strategy.
@@ -32,10 +30,12 @@ def interpreter(strategy: str, kind: str) -> str:
     Parameters
     ----------
     kind : how their workload is trained. A program's own interpreter is started by its rank.
+
+    Raises
+    ------
+    Unavailable : the environment of the engine's framework is not installed.
     """
-    if kind != "steps":
-        return sys.executable
-    return INTERPRETERS.get(_named(strategy)[0], sys.executable)
+    return sys.executable if kind != "steps" else interpreters.python(_named(strategy)[0])
 
 
 def modules(strategy: str, probe: type[Probe] | None = None) -> list[str]:

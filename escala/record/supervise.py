@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from escala.core import children, interrupts
-from escala.engines import interpreter
+from escala.engines import interpreter, interpreters
 from escala.probes import planned_probe
 from escala.record import diagnose
 from escala.record.outcome import Outcome
@@ -46,6 +46,7 @@ def supervise(
     missing, else the status of the rank that failed first.
     """
     strategy = STRATEGIES[request["strategy"]]
+    python = interpreter(request["strategy"], plan["kind"])
     program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
     environment = launch.environment(request["strategy"], plan["knobs"], launch_choice, program)
     if plan["knobs"]["timeline"]:
@@ -53,7 +54,6 @@ def supervise(
     probe = planned_probe(plan, folder)
     if probe:
         environment |= probe.environment(strategy)
-    python = interpreter(request["strategy"], plan["kind"])
     command = [python, "-m", "escala.training.rank", str(folder / "plan.json")]
     deadline, kills = time.monotonic() + limit_seconds, diagnose.memory_kills()
     progress = _Progress(folder / "rank0.log", request)
@@ -66,7 +66,7 @@ def supervise(
             return Outcome("unavailable", f"{arguments[0]} is missing. Remedy: {remedy}")
         started = []
         try:
-            variables = environment | extra_environment
+            variables = interpreters.variables(python, environment | extra_environment)
             launcher = children.start(arguments, variables, folder / "launcher.log")
             started.append(launcher)
             if program is None:

@@ -1,0 +1,117 @@
+"""The environment of Python of each engine whose framework is not in Escala's own.
+
+An interpreter of the user's comes first, then the environment that `escala install` makes, then
+Escala's own if it holds the framework, as a conda environment of a rule may.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from escala.cache import store
+from escala.core.environment import call
+from escala.core.errors import Unavailable
+
+#: The folder of the project: a clone, or that of an installation.
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Separate(NamedTuple):
+    """The environment of a framework.
+
+    Attributes
+    ----------
+    title : the name of the framework in messages.
+    variable : names an interpreter that is used in place of the environment's.
+    folder : the name of its folder.
+    requirements : the file of its pinned packages.
+    distributions : those whose versions decide a result.
+    """
+
+    title: str
+    variable: str
+    folder: str
+    requirements: Path
+    distributions: tuple[str, ...]
+
+
+#: By the name of an engine, which is also the module of its framework.
+SEPARATE = {
+    "torch": Separate(
+        "PyTorch",
+        "ESCALA_TORCH",
+        ".venv-torch",
+        ROOT / "envs" / "torch-requirements.txt",
+        ("torch", "numpy"),
+    )
+}
+
+
+def folder(engine: str) -> Path:
+    """Return the folder of an engine's environment: in a clone, or alongside the store.
+
+    An installation of Escala is replaced as a whole by the next version.
+    """
+    name = SEPARATE[engine].folder
+    if (ROOT / "uv.lock").is_file():
+        return ROOT / name
+    return (store.location() or Path(store.DEFAULT).absolute()).parent / name
+
+
+def python(engine: str) -> str:
+    """Return the path of the Python that runs an engine.
+
+    Raises
+    ------
+    Unavailable : the environment of its framework is not installed.
+    """
+    if engine not in SEPARATE:
+        return sys.executable
+    separate = SEPARATE[engine]
+    if named := os.environ.get(separate.variable):
+        found = shutil.which(Path(named).expanduser())
+        if found is None:
+            raise Unavailable(
+                f"{separate.variable}: {named} is no program. Remedy: let it name an interpreter "
+                f"with {separate.title}, DIR/bin/python, or unset it"
+            )
+        # A link decides which packages it finds, and is not followed.
+        return str(Path(found).absolute())
+    own = folder(engine) / "bin" / "python"
+    if os.access(own, os.X_OK):
+        return str(own)
+    try:
+        metadata.version(engine)
+    except metadata.PackageNotFoundError:
+        raise Unavailable(
+            f"{separate.title} is not installed: there is no {own}. Remedy: {remedy(engine)}"
+        ) from None
+    return sys.executable
+
+
+def remedy(engine: str) -> str:
+    """Return what to do where an engine's environment is missing."""
+    return f"{call(f'install {engine}')}, or let {SEPARATE[engine].variable} name an interpreter"
+
+
+def variables(interpreter: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process that another interpreter than this one runs.
+
+    Of Python's path it has the project's folder alone, and of programs those of its environment
+    first: nothing of Escala's own environment reaches it.
+    """
+    if interpreter == sys.executable:
+        return dict(given)
+    own = Path(sys.executable).parent
+    path = given.get("PATH", os.defpath).split(os.pathsep)
+    path = [str(Path(interpreter).parent), *(each for each in path if Path(each) != own)]
+    return {name: value for name, value in given.items() if name != "PYTHONHOME"} | {
+        "PATH": os.pathsep.join(path),
+        "PYTHONPATH": str(ROOT),
+    }

@@ -1,0 +1,62 @@
+"""Which Python runs the ranks of an engine, and what of Escala's own environment reaches it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from escala.core.errors import Unavailable
+from escala.engines import interpreters
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is a clone of the project, without an environment of PyTorch."""
+    (tmp_path / "uv.lock").touch()
+    monkeypatch.setattr(interpreters, "ROOT", tmp_path)
+    monkeypatch.delenv("ESCALA_TORCH", raising=False)
+    return tmp_path
+
+
+def executable(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(sys.executable)
+    return str(path)
+
+
+def test_each_engine_has_its_interpreter(clone, monkeypatch):
+    assert interpreters.python("tensorflow") == sys.executable
+    with pytest.raises(Unavailable, match=r"not installed.*escala install torch"):
+        interpreters.python("torch")
+    made = executable(clone / ".venv-torch" / "bin" / "python")
+    assert interpreters.python("torch") == made
+    named = executable(clone / "mine" / "python")
+    monkeypatch.setenv("ESCALA_TORCH", named)
+    assert interpreters.python("torch") == named
+    monkeypatch.setenv("ESCALA_TORCH", str(clone / "nowhere" / "python"))
+    with pytest.raises(Unavailable, match=r"ESCALA_TORCH: .* is no program"):
+        interpreters.python("torch")
+
+
+def test_an_installation_has_it_alongside_the_store(clone, monkeypatch):
+    (clone / "uv.lock").unlink()
+    monkeypatch.setenv("ESCALA_STORE", str(clone / "shared" / "store"))
+    assert interpreters.folder("torch") == clone / "shared" / ".venv-torch"
+    monkeypatch.setenv("ESCALA_STORE", "off")
+    monkeypatch.chdir(clone)
+    assert interpreters.folder("torch") == clone / ".escala" / ".venv-torch"
+
+
+def test_nothing_of_this_environment_reaches_another_interpreter():
+    own = str(Path(sys.executable).parent)
+    given = {"PATH": f"{own}:/usr/bin", "PYTHONPATH": "/elsewhere", "PYTHONHOME": "/h", "A": "b"}
+    assert interpreters.variables(sys.executable, given) == given
+    found = interpreters.variables("/torch/bin/python", given)
+    assert found == {
+        "PATH": os.pathsep.join(["/torch/bin", "/usr/bin"]),
+        "PYTHONPATH": str(interpreters.ROOT),
+        "A": "b",
+    }
