@@ -26,14 +26,14 @@ SLEEPING = f"""
 import time
 from escala.training.shards import Shards
 
-of_epoch = Shards.of_epoch
+epoch_batches = Shards.epoch_batches
 
 def slowly(*arguments):
-    for rows in of_epoch(*arguments):
+    for rows in epoch_batches(*arguments):
         time.sleep({SLEEP_SECONDS})
         yield rows
 
-Shards.of_epoch = slowly
+Shards.epoch_batches = slowly
 """
 SEVERAL_KERNELS = """
 import os
