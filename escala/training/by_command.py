@@ -31,16 +31,12 @@ _TRACEBACK = "Traceback (most recent call last)"
 def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     """Run the program of a rank, and return what it tells of itself.
 
-    Parameters
-    ----------
-    plan : the run's plan (`escala.record.plan`).
-    folder : the run's `ranks/` folder; receives the steps of this process, if they are known.
+    `plan` is the run's (`escala.record.plan`). `folder`, its `ranks/`, receives the steps of this
+    process, if they are known.
 
-    Raises
-    ------
-    Failed : the program ended with an error, left processes behind, made fewer epochs than were
-        asked for, or took another number of rows.
-    Diverged : it reported a number that is not finite.
+    A program is `Failed` if it ended with an error, left processes behind, made fewer epochs than
+    were asked for, or took another number of rows. It is `Diverged` if it reported a number that is
+    not finite.
     """
     program, start = Program.from_plan(plan["start"]["program"]), plan["start"]
     told, output = (folder / f"marks{place.process}").resolve(), folder.parent.resolve() / "output"

@@ -49,18 +49,11 @@ def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
 
     A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` cover
     everything from the codes to the weights. Loss and accuracy on the training rows are computed
-    afterwards.
+    afterwards. `folder`, the run's `ranks/`, receives the step's time, the predictions and the
+    model. `load` reads what the machine does during the fit.
 
-    Parameters
-    ----------
-    plan : the run's plan (`escala.record.plan`).
-    folder : the run's `ranks/` folder; receives the step's time, the predictions and the model.
-    load : reads what the machine does during the fit.
-
-    Raises
-    ------
-    Diverged : the loss on the training rows is infinite or not a number.
-    InputError : the dataset does not have one class for each row.
+    Raise `Diverged` if the loss on the training rows is not finite, and `InputError` if the dataset
+    does not have one class for each row.
     """
     clock, work = Clock(), workload(plan["workload"])
     with clock.time("loading"):

@@ -51,14 +51,10 @@ class Checkpoint:
     ) -> None:
         """Keep the complete state after an epoch; every process calls this.
 
-        Parameters
-        ----------
-        values : of the variables of model and optimizer, equal in all processes; the first process
-            keeps them.
-        best : weights of the best epoch so far, equal in all processes; None if none are kept.
-        state : any other state of this process, as JSON values.
-        steps : file of its step times, which is copied.
-        together : function that waits for the other processes.
+        `values` are of the variables of model and optimizer, and `best` the weights of the best
+        epoch so far, None if none are kept. Both are equal in all processes, and the first one
+        keeps them. `state` is any other state of this process, as JSON values. `steps`, the file of
+        its step times, is copied. `together` waits for the other processes.
         """
         into = self.folder / f"epoch{epoch}"
         into.mkdir(parents=True, exist_ok=True)
@@ -98,12 +94,9 @@ def _read(path: Path) -> list[np.ndarray]:
 
 
 def latest(folder: Path, run: str | None = None) -> int | None:
-    """Return the epoch after which a run can resume, or None without a complete checkpoint.
+    """Return the epoch after which the run in a folder can resume, None without a whole checkpoint.
 
-    Parameters
-    ----------
-    folder : folder of the run.
-    run : digest of everything that determines the run; None accepts any run's checkpoint.
+    `run` is the digest of everything that determines the run; None accepts the checkpoint of any.
     """
     try:
         found = read_json(folder / FOLDER / _LATEST)

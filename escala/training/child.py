@@ -70,16 +70,9 @@ def run(
 ) -> Ended:
     """Run a command to its end.
 
-    It gets no input, and ends with this process, as what it started does.
-
-    Parameters
-    ----------
-    given : its variables.
-    mark : the name of one that only this program has, with another value in each process.
-
-    Raises
-    ------
-    Failed : it cannot be started, or the patterns take too long.
+    It gets the variables `given` and no input, and ends with this process, as what it started does.
+    `mark` is the name of a variable that only this program has, with another value in each process.
+    A program that cannot be started, or whose patterns take too long, is `Failed`.
     """
     known = {child.pid for child in psutil.Process().children()}
     read, write = pty.openpty() if program.terminal else os.pipe()
@@ -154,11 +147,8 @@ def _ended_with(child: subprocess.Popen, known: set[int]) -> Iterator[None]:
 def _read_all(source: int, child: subprocess.Popen, written: Written, cores: set[int]) -> float:
     """Read the output of a program until it ends; return when that was.
 
-    Processes that it leaves behind may hold the output open, and write to it for ever.
-
-    Parameters
-    ----------
-    cores : receives those on which the program is allowed to run.
+    Processes that it leaves behind may hold the output open, and write to it for ever. `cores`
+    receives those on which the program is allowed to run.
     """
     end, ended = os.pipe()
     times: list[float] = []
@@ -207,9 +197,7 @@ def _waiting(source: int) -> bool:
 def _end_left(known: set[int], grace_seconds: float) -> int:
     """End what is left of a program after some time; return how many processes that were.
 
-    Parameters
-    ----------
-    known : the children of this process that are none of the program's.
+    `known` are the children of this process that are none of the program's.
     """
     deadline, ended = time.monotonic() + grace_seconds, set()
     # As one ends, its children become those of this process: until there is none.
@@ -228,9 +216,7 @@ def _end_left(known: set[int], grace_seconds: float) -> int:
 class Written:
     """What a program writes: its beginning and its end are in this process's output, a rank's log.
 
-    Parameters
-    ----------
-    program : whose patterns are searched in each line.
+    The patterns of `program` are searched in each line.
     """
 
     def __init__(self, program: Program):
@@ -241,12 +227,7 @@ class Written:
         self._log = os.open("/proc/self/fd/1", os.O_RDONLY)
 
     def add(self, data: bytes, now: float) -> None:
-        """Take what was read at a time.
-
-        Raises
-        ------
-        Failed : the patterns take too long.
-        """
+        """Take what was read at a time. The program is `Failed` if its patterns take too long."""
         sys.stdout.flush()
         os.write(1, data)
         self._bytes += len(data)

@@ -39,16 +39,11 @@ def validate(
 ) -> dict:
     """Return a side's losses and scores over all ranks, for an epoch's record.
 
-    Parameters
-    ----------
-    scores : the module `scores` of the workload, if it has one.
-    divided : whether the processes divide the rows; otherwise the first evaluates all.
+    `scores` is the module of this name of the workload, if it has one. If the processes do not
+    divide the rows (`divided`), the first evaluates all.
 
-    Raises
-    ------
-    Diverged : the loss is infinite or not a number.
-    ValueError : a score of the workload is not finite, or its counts do not have the shape
-        (rows, n); or two of its scores have one name.
+    Raise `Diverged` if the loss is not finite. It is a ValueError if a score of the workload is not
+    finite, its counts do not have the shape (rows, n), or two of its scores have one name.
     """
     start = time.perf_counter()
     rows = evaluation_rows(data.rows(side), *engine.group.part, divided)
@@ -77,9 +72,7 @@ def validate(
 def _counted(scores: ModuleType | None, targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """Return the sums over rows of what a workload counts, float64 (n,); (0,) if it counts nothing.
 
-    Raises
-    ------
-    ValueError : the counts are not those of these rows.
+    Counts that are not those of these rows are a ValueError.
     """
     if not (hasattr(scores, "counts") and hasattr(scores, "scores_of")):
         return np.empty(0)

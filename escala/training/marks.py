@@ -69,9 +69,8 @@ class Epoch:
 def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
     """Return the marks of each process that used the hook, in the order of their first marks.
 
-    Returns
-    -------
-    The marks, and the number of whole lines that are none. The last line of a process may be cut.
+    The second value is the number of whole lines that are no marks. The last line of a process may
+    be cut.
     """
     found = [_read(path) for path in folder.glob("*.jsonl")]
     told = sorted(filter(None, (marks for marks, _ in found)), key=lambda marks: marks[0].time)
@@ -97,9 +96,7 @@ def _mark(line: str) -> Mark | None:
 def flowing(marks: Sequence[Mark]) -> list[Mark]:
     """Return marks of lines that arrived one by one, without steps of which most arrived at once.
 
-    Raises
-    ------
-    Failed : the ends of several epochs arrived at once.
+    A program of which the ends of several epochs arrived at once is `Failed`.
     """
     times = {event: [m.time for m in marks if m.event == event] for event in (STEP, EPOCH)}
     distinct = {event: len(set(found)) for event, found in times.items()}
@@ -115,15 +112,9 @@ def flowing(marks: Sequence[Mark]) -> list[Mark]:
 def require_order(
     by_process: Iterable[Sequence[Mark]], started: float, ended: float | None
 ) -> None:
-    """Refuse marks whose times or numbers of epochs do not grow.
+    """Refuse marks whose times or numbers of epochs do not grow, as `Failed`.
 
-    Parameters
-    ----------
-    started, ended : of the program, of the clock of the marks; None: not checked.
-
-    Raises
-    ------
-    Failed : they do not.
+    The program `started` and `ended` by the clock of the marks; an end of None is not checked.
     """
     for marks in by_process:
         times = [started, *(mark.time for mark in marks), *([ended] if ended else [])]
@@ -142,12 +133,7 @@ def require_order(
 
 
 class Searched:
-    """Marks in the lines of an output.
-
-    Parameters
-    ----------
-    epoch_ends, step_ends : patterns; None searches for none.
-    """
+    """Marks in the lines of an output, found by patterns; None searches for none."""
 
     def __init__(self, epoch_ends: str | None, step_ends: str | None):
         # A line that ends an epoch may end its last step.
@@ -202,13 +188,9 @@ def _numbers(groups: dict[str, str | None]) -> Iterator[tuple[str, float]]:
 
 
 def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
-    """Return the epochs of one process.
+    """Return the epochs of one process, which `started` by the clock of the marks.
 
     Steps after the last mark of an epoch, or without any mark, form one more epoch.
-
-    Parameters
-    ----------
-    started : when the process started, of the same clock.
     """
     found: list[Epoch] = []
     current, segment, last = Epoch(started), started, None

@@ -15,11 +15,7 @@ def load_reader(plan: dict, place: Place, grows: bool = False) -> load.Load:
     """Return the reader of the load of this node, which reads in the first process of a node.
 
     The run's own are the ranks here, what they start, what started them, and on the first node what
-    supervises the run.
-
-    Parameters
-    ----------
-    grows : see `escala.core.load.Load`.
+    supervises the run. `grows` is explained at `escala.core.load.Load`.
     """
     if place.local:
         return load.Load(None)

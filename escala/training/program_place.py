@@ -26,10 +26,8 @@ def values(
 ) -> dict[str, object]:
     """Return the value of each placeholder in the command of a rank.
 
-    Parameters
-    ----------
-    output : a folder of the run, for files of the program.
-    paths : those of the dataset, by name.
+    `output` is a folder of the run, for files of the program, and `paths` are those of the dataset,
+    by name.
     """
     rows, ranks = plan["global_batch"], plan["ranks"]
     address, port = place.extra_addresses[0].rsplit(":", 1)
@@ -61,12 +59,9 @@ def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
 def variables(
     plan: Mapping, place: Place, told: Path, given: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the environment of the program of a rank.
+    """Return the environment of the program of a rank, from that of the rank, `given`.
 
-    Parameters
-    ----------
-    told : the folder into which the hook writes its marks.
-    given : the environment of the rank; by default that of this process.
+    The hook writes its marks into the folder `told`.
     """
     program, strategy = (
         Program.from_plan(plan["start"]["program"]),

@@ -17,17 +17,10 @@ Weights = list[np.ndarray]
 class EarlyStopping:
     """Stop when a loss has not fallen by more than `min_delta` for `patience` epochs.
 
-    The loss is the total over all ranks, so all ranks decide the same.
-
-    Parameters
-    ----------
-    settings : `monitor`, `patience`, `min_delta` and `restore_best`; with None training never stops
-        early.
-
-    Attributes
-    ----------
-    best_epoch : the last epoch in which the loss fell by more than `min_delta`, 0 before the first.
-    best_weights : the weights after this epoch if `restore_best` is set, otherwise None.
+    The loss is the total over all ranks, so all ranks decide the same. The `settings` are
+    `monitor`, `patience`, `min_delta` and `restore_best`; with None training never stops early.
+    `best_epoch` is the last epoch in which the loss fell by more than `min_delta`, 0 before the
+    first. `best_weights` are the weights after it if `restore_best` is set, otherwise None.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None):
@@ -40,12 +33,9 @@ class EarlyStopping:
         self.best_weights: Weights | None = None
 
     def see(self, epoch: Mapping[str, Any], weights: Callable[[], Weights]) -> bool:
-        """Record an epoch's losses, and return whether training ends after it.
+        """Record the number and the losses of an epoch; return whether training ends after it.
 
-        Parameters
-        ----------
-        epoch : the number of the epoch as `epoch`, and its losses.
-        weights : function that returns the weights after the epoch.
+        `weights` returns the weights after the epoch.
         """
         loss = epoch[self._monitored]
         if loss < self._best - self._min_delta:
@@ -56,12 +46,9 @@ class EarlyStopping:
         return self._waited >= self.patience
 
     def resume(self, epochs: Iterable[Mapping[str, Any]], best: Callable[[], Weights]) -> None:
-        """Take note of the epochs of a run that goes on from a checkpoint.
+        """Take note of the epochs before the checkpoint from which a run goes on.
 
-        Parameters
-        ----------
-        epochs : those before the checkpoint.
-        best : returns the weights after the best of them; called if they are to be restored.
+        `best` returns the weights after the best of them; it is called if they are to be restored.
         """
         for epoch in epochs:
             self.see(epoch, list)

@@ -35,16 +35,10 @@ def answers(
     """Check a workload and yield an answer for each part of the contract.
 
     Once the workload cannot be read, has no data, does not build, or computes wrong losses of rows,
-    nothing more is checked.
-
-    Parameters
-    ----------
-    folder : of the workload.
-    scratch : an empty folder.
-    dataset : folder of a split, whose first rows are taken; absent, rows are drawn at random after
-        the `example` that the workload declares.
-    kind : folder of the dataset's kind, where that is outside the project.
-    settings : of the workload in an experiment; those with a default may be absent.
+    nothing more is checked. `scratch` is an empty folder. The first rows of the split in the folder
+    `dataset` are taken; without it, rows are drawn at random after the `example` that the workload
+    declares. `kind` is the folder of the dataset's kind, where that is outside the project.
+    `settings` are those of the workload in an experiment; those with a default may be absent.
     """
     try:
         found = subject(folder, scratch, dataset, kind, settings or {})

@@ -35,9 +35,7 @@ def copy_rows(dataset: Path, split: Path) -> None:
 def draw_rows(folder: Path, split: Path) -> None:
     """Write rows at random, after the example of the declaration.
 
-    Raises
-    ------
-    InputError : it declares none, or numbers that the dtype cannot hold.
+    A declaration without one, and numbers that the dtype cannot hold, are refused.
     """
     file = folder / plugins.DECLARATIONS[plugins.WORKLOADS]
     example = folders.declaration(folders.WORKLOADS, folder).get("example")
@@ -68,14 +66,9 @@ def draw_rows(folder: Path, split: Path) -> None:
 def _numbers(where: str, spec: Mapping[str, Any]) -> list[float] | range | tuple | None:
     """Return the numbers that an array is drawn from.
 
-    Returns
-    -------
-    The values given, or a range of whole numbers, or for floats the lower and the upper limit; None
-    if floats are drawn from a normal law.
-
-    Raises
-    ------
-    InputError : the dtype cannot hold them, or there are none.
+    They are the values given, or a range of whole numbers, or for floats the lower and the upper
+    limit; None if floats are drawn from a normal law. Numbers that the dtype cannot hold, and no
+    numbers, are refused.
     """
     dtype, values = np.dtype(spec["dtype"]), spec.get("values")
     is_float = dtype.kind == "f"

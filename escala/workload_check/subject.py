@@ -146,12 +146,7 @@ class Subject:
         }  # fmt: skip
 
     def measured(self, strategy: str, layout: str) -> dict:
-        """Run the workload once, and return the `run.json`.
-
-        Raises
-        ------
-        Refused : the run did not end ok.
-        """
+        """Run the workload once, and return the `run.json`; `Refused` if it did not end ok."""
         output = self.scratch / strategy / "run.json"
         outcome = measure(self.request(strategy, layout), self.split, output, TIME_LIMIT_SECONDS)
         if outcome.status != "ok":
@@ -161,12 +156,7 @@ class Subject:
 
     @cached_property
     def predictions(self) -> np.ndarray:
-        """The predictions of the run on one rank for the test rows.
-
-        Raises
-        ------
-        Refused : that run did not end ok.
-        """
+        """The predictions of one rank's run for the test rows; `Refused` if it did not end ok."""
         folder = self.scratch / "single"
         if not (folder / "run.json").exists():
             self.measured("single", "1x1")
@@ -184,9 +174,7 @@ def subject(
 ) -> Subject:
     """Return a workload with its settings and rows; parameters as of `answers`.
 
-    Raises
-    ------
-    InputError : a declaration is not valid, a setting is not allowed, or there are no rows.
+    A declaration that is not valid, a setting that is not allowed, and missing rows, are refused.
     """
     folders.add(folders.WORKLOADS, NAME, str(folder), "workload")
     declared = WORKLOADS[NAME]

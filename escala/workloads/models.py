@@ -53,13 +53,8 @@ class Classifier:
     def probabilities(self, *inputs: np.ndarray) -> np.ndarray:
         """Return the probability of every class, float32 of shape (rows, classes).
 
-        Parameters
-        ----------
-        inputs : an array for each of `inputs`, with the shape and dtype of the training rows.
-
-        Raises
-        ------
-        ValueError : an array has another dtype or shape.
+        There is an array for each of `inputs`, with the shape and dtype of the training rows;
+        another one is a ValueError.
         """
         self._check(inputs)
         if not len(inputs[0]):
@@ -70,24 +65,13 @@ class Classifier:
     def predictions(self, *inputs: np.ndarray) -> np.ndarray:
         """Return the workload's predictions for one row or more, as those of a run's test rows.
 
-        Parameters
-        ----------
-        inputs : as for `probabilities`.
-
-        Raises
-        ------
-        ValueError : an array has another dtype or shape.
+        Arguments and errors are those of `probabilities`.
         """
         self._check(inputs)
         return self._predictions(inputs)
 
     def _check(self, inputs: Inputs) -> None:
-        """Refuse arrays with another dtype or shape than the training rows.
-
-        Raises
-        ------
-        ValueError : with the dtype and shape that are wanted.
-        """
+        """Refuse arrays with another dtype or shape than the training rows, as a ValueError."""
         for array, spec in zip(inputs, self.inputs, strict=True):
             if (array.dtype, array.shape[1:]) != (spec.dtype, spec.shape):
                 raise ValueError(
@@ -106,13 +90,9 @@ def describe(
 ) -> None:
     """Write `model.json` alongside a model's weights: all that is needed to build the model again.
 
-    Parameters
-    ----------
-    folder : holds `model.npz`, and receives `model.json`.
-    knobs : knobs of the variant that the workload may read.
-    settings : of the workload.
-    data : the `dataset.json` of the training split.
-    weights_sha256 : digest of the weights, as in `run.json`.
+    `folder` holds `model.npz`. `knobs` are those of the variant that the workload may read, `data`
+    is the `dataset.json` of the training split, and `weights_sha256` the digest of the weights in
+    `run.json`.
     """
     content = {
         "format": FORMAT,
@@ -130,12 +110,9 @@ def load(folder: str | Path) -> Classifier:
     """Return the model in the folder of a run.
 
     The workload's own code builds the model, and the files give it only numbers. So whoever wrote
-    the folder can make the model wrong, but cannot run code (docs/decisions/022-weights-only.md).
-
-    Raises
-    ------
-    InputError : the folder holds no model, a model of an older version, or weights that are damaged
-        or do not fit `model.json`.
+    the folder can make the model wrong, but cannot run code (docs/decisions/022-weights-only.md). A
+    folder without a model, a model of an older version, and weights that are damaged or do not fit
+    `model.json`, are refused.
     """
     from escala.workloads import WORKLOADS, scores_module
 
@@ -176,9 +153,7 @@ def row_blocks(rows: slice, size: int) -> Iterator[slice]:
 def rows_at_once(form: Sequence[int | None]) -> int:
     """Return how many rows a network predicts at once, so that its outputs fit into memory.
 
-    Parameters
-    ----------
-    form : shape of its output for one row. A size that is not known counts as 1.
+    `form` is the shape of its output for one row. A size that is not known counts as 1.
     """
     numbers = math.prod(size or 1 for size in form)
     return max(1, min(PREDICTION_ROWS, PREDICTION_BYTES // (4 * numbers)))
@@ -253,12 +228,7 @@ def _faults(described: dict) -> Iterator[tuple[str, str]]:
 
 
 def _require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays that differ from the given names and shapes, or do not hold numbers.
-
-    Raises
-    ------
-    ValueError : about the first of them.
-    """
+    """Refuse arrays of other names or shapes, or without numbers, as a ValueError."""
     if shapes.keys() != arrays.keys():
         unlike = sorted(shapes.keys() ^ arrays.keys())
         raise ValueError(f"there are {len(arrays)} arrays for {len(shapes)}; see {unlike[0]}")

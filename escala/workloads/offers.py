@@ -9,19 +9,11 @@ from escala.core.errors import InputError
 
 
 def require(work: ModuleType, description: Mapping, scores: ModuleType | str | None) -> None:
-    """Refuse a workload trained by steps without a function that its dataset needs.
+    """Refuse a workload trained by steps without functions that its dataset needs.
 
     The defaults of `predict`, `correct` and `scores` serve targets that are one class for each row.
-
-    Parameters
-    ----------
-    work : the module `model` of the workload.
-    description : of the dataset.
-    scores : the module `scores` of the workload, or its name; None if it has none.
-
-    Raises
-    ------
-    InputError : with all that is missing.
+    `work` is the module `model` of the workload, `description` that of the dataset, and `scores`
+    the module of this name, or its name; None if the workload has none.
     """
     shape, classes = tuple(description["targets"]["shape"]), description.get("classes")
     if classes and not shape:
@@ -49,12 +41,7 @@ def require(work: ModuleType, description: Mapping, scores: ModuleType | str | N
 
 
 def require_classes(work: ModuleType, description: Mapping) -> None:
-    """Refuse a dataset whose rows do not have one class each, for a workload trained by a fit.
-
-    Raises
-    ------
-    InputError : the targets are numbers, or several classes in a row.
-    """
+    """Refuse a dataset whose rows do not have one class each, for a workload trained by a fit."""
     shape, classes = tuple(description["targets"]["shape"]), description.get("classes")
     if classes and not shape:
         return

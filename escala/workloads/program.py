@@ -76,15 +76,9 @@ class Program:
     def of(cls, declared: Mapping[str, Any], base: Path, where: str) -> Program:
         """Return the program of a declaration that is valid by its schema.
 
-        Parameters
-        ----------
-        base : the folder that a relative `directory` starts in.
-        where : the declaration, for messages.
-
-        Raises
-        ------
-        InputError : there is no such directory or interpreter, a placeholder is not known, or a
-            pattern is no regular expression.
+        A relative `directory` starts in the folder `base`. `where` names the declaration, for
+        messages. A directory or an interpreter that is not there, a placeholder that is not known,
+        and a pattern that is no regular expression, are refused.
         """
         environment = declared.get("environment", {})
         directory = Path(expanded_path(declared.get("directory", "."), f"{where}.directory"))

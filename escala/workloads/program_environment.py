@@ -36,9 +36,7 @@ print("\\nescala " + json.dumps({"python": platform.python_version(), "packages"
 def identity(program: Program) -> dict[str, Any]:
     """Return what determines the results of a program besides its data and the machine.
 
-    Raises
-    ------
-    InputError : as `versions` and `program_files.digests`.
+    It is refused as by `versions` and `program_files.digests`.
     """
     return {
         "command": list(program.command),
@@ -74,15 +72,10 @@ _files_at_start = cache(file_digests)
 
 @cache
 def versions(program: Program) -> dict[str, Any]:
-    """Return the version of the program's interpreter and of each package that it finds.
+    """Return the versions of a program's interpreter, `python`, and of the `packages` it finds.
 
-    Returns
-    -------
-    `python` and `packages`; both are empty of a program that is no Python.
-
-    Raises
-    ------
-    InputError : the lines before the command fail, or its program is not found.
+    Both are empty of a program that is no Python. Lines before the command that fail, and a program
+    that is not found, are refused.
     """
     interpreter, first = program.interpreter, program.command[0]
     probe = [interpreter, "-c", _ASK] if interpreter else ["bash", "-c", 'command -v -- "$1"']

@@ -34,16 +34,10 @@ def digests(
 ) -> dict[str, str]:
     """Return the SHA-256 of each file that determines the results, by its path in the directory.
 
-    Many files, but for those that the command names, share one.
-
-    Parameters
-    ----------
-    patterns : of the files; None: those that git tracks or would track, or all.
-    where : the declaration, for messages.
-
-    Raises
-    ------
-    InputError : a pattern matches no file, one cannot be read, or they are too many or too large.
+    Many files, but for those that the command names, share one. `patterns` are of the files; None
+    takes those that git tracks or would track, or all. `where` names the declaration, for messages.
+    A pattern without a file, a file that cannot be read, and too many or too large files, are
+    refused.
     """
     found, bytes_left = {}, MOST_BYTES
     for path in sorted(_limited(_files(directory, command, patterns, where), directory, where)):

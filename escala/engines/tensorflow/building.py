@@ -39,16 +39,8 @@ def build(
     """Return the model of a workload with all its variables.
 
     A model that makes variables when it is first called, such as one of a user's class, is called
-    once, on symbolic rows.
-
-    Parameters
-    ----------
-    work : the module `model` of the workload.
-    specs, outputs, settings, knobs : the arguments of its `build`.
-
-    Raises
-    ------
-    InputError : `build` gives no Keras model, or a model with several outputs.
+    once, on symbolic rows. `work` is the module `model` of the workload, and the others are the
+    arguments of its `build`. What is no Keras model, and a model with several outputs, are refused.
     """
     model = work.build(specs, outputs, settings, knobs)
     if not isinstance(model, tf.keras.Model):
@@ -86,12 +78,7 @@ def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
 def refuse_ignored(
     work: ModuleType, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer
 ) -> None:
-    """Refuse a workload with a part that a run would ignore.
-
-    Raises
-    ------
-    InputError : with the first such part, and what to do in its place.
-    """
+    """Refuse a workload with a part that a run would ignore, and say what to do in its place."""
     for reason, remedy in _ignored(work, model, optimizer):
         raise InputError(_file(work), None, reason, remedy)
 

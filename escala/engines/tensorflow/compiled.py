@@ -37,17 +37,10 @@ OPTIONS = ("-O3", "-fno-math-errno", "-Wno-psabi", "-shared", "-fPIC")
 
 @cache
 def operations(package: str, instead: str) -> ModuleType:
-    """Return the operations of a package as functions of a module.
+    """Return the operations of a package as functions of a module, or raise `Unavailable`.
 
-    Parameters
-    ----------
-    package : its dotted name. Written as a string, it makes the C++ of the package a part of a
-        measurement's key (`escala.cache.sources`).
-    instead : the knob that needs no such operations, for the message.
-
-    Raises
-    ------
-    Unavailable : they cannot be compiled or loaded here.
+    The dotted name of the package, written as a string, makes its C++ a part of a measurement's key
+    (`escala.cache.sources`). `instead` is the knob that needs no such operations, for the message.
     """
     with resources.as_file(resources.files(package)) as folder:
         path = library(folder / SOURCE, Path(sys.prefix, "share", "escala"), instead)
@@ -61,12 +54,8 @@ def library(source: Path, folder: Path, instead: str, compiler: str = COMPILER) 
     """Return the shared library made of a C++ file, which is compiled if it is not in a folder.
 
     The name of the library holds a digest of the C++ in its folder, of the headers that it may
-    include, of the options and of TensorFlow's version.
-    Several processes may call this at the same time; one of them compiles.
-
-    Raises
-    ------
-    Unavailable : the library cannot be compiled or written.
+    include, of the options and of TensorFlow's version. Several processes may call this at the same
+    time; one of them compiles. A library that cannot be compiled or written is `Unavailable`.
     """
     options = [*OPTIONS, *tf.sysconfig.get_compile_flags()]
     links = tf.sysconfig.get_link_flags()
@@ -93,12 +82,7 @@ def library(source: Path, folder: Path, instead: str, compiler: str = COMPILER) 
 
 
 def _run(command: list[str], instead: str) -> None:
-    """Run a compiler.
-
-    Raises
-    ------
-    Unavailable : it is missing, or ends with an error.
-    """
+    """Run a compiler; `Unavailable` if it is missing, or ends with an error."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     except FileNotFoundError:

@@ -62,15 +62,11 @@ def selected(
 ) -> dict[Layer, str]:
     """Return the exchange of each dense layer that computes one product.
 
-    `costs.RECOMPUTE` and `costs.SHARED_MEMORY` need layers with inputs of shape (batch, in): one
-    row for each row of the model.
-
-    Parameters
-    ----------
-    wanted : one of `costs.EXCHANGES`. Layers that cannot have it, and those with which it does not
-        save `costs.MIN_SAVED_BYTES`, are summed by allreduce.
-    rows : the global batch.
-    one_node : whether all ranks are on one node, each in its own process.
+    `wanted` is one of `costs.EXCHANGES`. Layers that cannot have it, and those with which it does
+    not save `costs.MIN_SAVED_BYTES`, are summed by allreduce. `costs.RECOMPUTE` and
+    `costs.SHARED_MEMORY` need layers with inputs of shape (batch, in): one row for each row of the
+    model. `rows` is the global batch, and `one_node` whether all ranks are on one node, each in its
+    own process.
     """
     if not one_node and wanted not in costs.BETWEEN_NODES:
         wanted = costs.ALLREDUCE
@@ -98,9 +94,7 @@ def methods(
 ) -> dict[Layer, factors.Method]:
     """Return how each layer is computed whose gradient is not summed by allreduce.
 
-    Parameters
-    ----------
-    input_gradient : the knob of this name.
+    `input_gradient` is the knob of this name.
     """
     variables = model.trainable_variables
     names = {v.ref(): n for v, n in zip(variables, tensor_names(variables), strict=True)}

@@ -76,9 +76,7 @@ def as_factors(
 ):
     """Compute a layer's product; its kernel's gradient are factors of a type. A `Method`.
 
-    Parameters
-    ----------
-    input_gradient : computes the gradient of the layer's input, as the function of this name does.
+    `input_gradient` computes the gradient of the layer's input, as the function of this name does.
     """
     # The factors give the gradient of this use of the kernel, so the tape must not compute it. The
     # tape computes the gradients of other uses, for example in a loss that the model adds.
@@ -177,16 +175,10 @@ def forward(
 ) -> tuple[tf.Tensor, dict]:
     """Return the output of a model in training, and what the gradients of some layers need.
 
-    Parameters
-    ----------
-    inputs : as the model is called with.
-    methods : how some layers of `products` are computed.
-
-    Returns
-    -------
-    The model's output, and a dict. Its keys are `kernel.ref()` of each layer in `methods`. Its
-    values are the function from the gradient of the layer's output before the activation to the
-    factors, and this output.
+    `inputs` are as the model is called with. `methods` are how some layers of `products` are
+    computed. The second result has the key `kernel.ref()` for each of these layers. Its values are
+    the function from the gradient of the layer's output before the activation to the factors, and
+    this output.
     """
     recorded = {}
 
@@ -205,17 +197,10 @@ def gradients(
 ) -> list[tf.Tensor | tf.IndexedSlices | Factors]:
     """Return the gradient of each variable. A kernel in `recorded` gets `Factors`.
 
-    If the target depends on such a kernel in another way too, for example through `add_loss`, a
-    tensor is returned for it: the product of the factors plus the gradient of the other uses.
-
-    Parameters
-    ----------
-    recorded : the dict that `forward` returned.
-
-    Raises
-    ------
-    Unavailable : the target depends in another way on a kernel whose factors are exchanged while
-        they are computed, or through shared memory.
+    `recorded` is what `forward` returned. If the target depends on such a kernel in another way
+    too, for example through `add_loss`, a tensor is returned for it: the product of the factors
+    plus the gradient of the other uses. It is `Unavailable` for a kernel whose factors are
+    exchanged while they are computed, or through shared memory.
     """
     outputs = {kernel: output for kernel, (_, output) in recorded.items()}
     taped, output_gradients = tape.gradient(target, (list(variables), outputs))

@@ -39,10 +39,8 @@ def footprint(
 ) -> Footprint:
     """Return the footprint of a built model with its built optimizer.
 
-    Parameters
-    ----------
-    updated : variables that the optimizer updates; absent, the trained ones of the model.
-    shared : kernels in memory that all replicas of a node share.
+    `updated` are the variables that the optimizer updates, by default the trained ones of the
+    model, and `shared` are kernels in memory that all replicas of a node share.
     """
     updated = model.trainable_variables if updated is None else updated
     held = {id(variable): variable for variable in (*model.variables, *updated)}
@@ -61,14 +59,11 @@ def footprint(
 def peak(outputs: Sequence[int]) -> int:
     """Return the largest memory that a forward and a backward pass need, in bytes.
 
-    The forward pass keeps the outputs of all layers. The backward pass goes from the last layer to
-    the first, and frees them. When it has come to a layer, it needs the outputs up to this layer,
-    the gradient of this output, and that of the output before. This is exact for a chain whose
-    layers need nothing else (Chen et al. 2016, arXiv 1604.06174, describe what is kept).
-
-    Parameters
-    ----------
-    outputs : bytes of each layer's output, from the first layer to the last.
+    The forward pass keeps the `outputs` of all layers, in bytes from the first layer to the last.
+    The backward pass goes from the last layer to the first, and frees them. When it has come to a
+    layer, it needs the outputs up to this layer, the gradient of this output, and that of the
+    output before. This is exact for a chain whose layers need nothing else (Chen et al. 2016, arXiv
+    1604.06174, describe what is kept).
     """
     kept = accumulate(outputs)
     before = [0, *outputs]

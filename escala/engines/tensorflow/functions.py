@@ -22,13 +22,8 @@ def losses_of_rows(work: ModuleType, settings: Mapping) -> Callable:
     """Return a function of targets and outputs that returns the loss of every row, shape (rows,).
 
     A mean over the rows, or a loss for each place in a row, would be broadcast over the weights of
-    the rows, so that training would minimise another quantity.
-
-    Parameters
-    ----------
-    work : the module `model` of the workload. If its `row_losses` returns another shape, a
-        ValueError names its file and line.
-    settings : of the workload.
+    the rows, so that training would minimise another quantity. If the `row_losses` of `work`, the
+    module `model` of the workload, returns another shape, a ValueError names its file and line.
     """
     row_losses = function_of(work, "row_losses")
 
@@ -106,15 +101,10 @@ def restored(
 ) -> tuple[Callable, Callable, tuple]:
     """Return the outputs and the predictions of a trained model, functions of its inputs.
 
-    Parameters
-    ----------
-    weights : arrays by the names that `np.savez` gives: names of variables depend on what the
-        process built before.
-    require : refuses arrays that have other names or shapes than the model's variables.
-
-    Returns
-    -------
-    The two functions, and the shape of the model's output for one row, None where it is not known.
+    The third value is the shape of the model's output for one row, None where it is not known.
+    `weights` are arrays by the names that `np.savez` gives: names of variables depend on what the
+    process built before. `require` refuses arrays that have other names or shapes than the
+    variables.
     """
     model = building.build(work, specs, outputs, settings, knobs)
     shapes = {f"arr_{number}": tuple(v.shape) for number, v in enumerate(model.weights)}

@@ -29,13 +29,10 @@ ROWS, CALLS, WARM_UP = (16, 64, 256), 10, 3
 
 
 def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list[dict]:
-    """Return the gradients of a model as a calibration holds them, without the time of each.
+    """Return the gradients of a workload's model as a calibration holds them, without their times.
 
-    Parameters
-    ----------
-    name : of the workload.
-    split : folder of the arrays, which give the form of a row.
-    training, knobs : as in a request.
+    The arrays in the folder `split` give the form of a row. `training` and `knobs` are as in a
+    request.
     """
     work, data = workload(name), reader(split)
     model = building.build(

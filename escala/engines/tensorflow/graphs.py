@@ -21,11 +21,7 @@ def as_graph(**options: Any) -> Callable[[Callable], Callable]:
 
     Inside the function Keras still applies AutoGraph to the `call` of layers and models whose
     classes are not part of Keras. With `tf.function(autograph=False)` alone, Keras would not
-    convert them.
-
-    Parameters
-    ----------
-    options : of `tf.function`.
+    convert them. `options` are those of `tf.function`.
     """
 
     def compiled(function: Callable) -> Callable:
@@ -39,14 +35,8 @@ def as_graph(**options: Any) -> Callable[[Callable], Callable]:
 def function_of(work: ModuleType, name: str, default: Callable | None = None) -> Callable:
     """Return a function of a workload, whose control flow may depend on tensors, or the default.
 
-    Parameters
-    ----------
-    work : the module `model` of the workload.
-    default : used as it is if the workload does not have the function.
-
-    Raises
-    ------
-    AttributeError : the workload does not have the function, and there is no default.
+    `work` is the module `model` of the workload. The default is used as it is if the workload does
+    not have the function; without a default this is an AttributeError.
     """
     if default and not hasattr(work, name):
         return default

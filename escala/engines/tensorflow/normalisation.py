@@ -35,11 +35,9 @@ _STEP: ContextVar[_Step | None] = ContextVar("step", default=None)
 def over_ranks(weights: tf.Tensor, summed: Callable[[tf.Tensor, str], tf.Tensor]) -> Iterator[None]:
     """Let layers called in this context normalise over the rows of all ranks.
 
-    Parameters
-    ----------
-    weights : float32 (rows,), how often each row counts: 0 excludes a row from the statistics.
-    summed : takes a tensor and a name, which is the same on all ranks, and returns the sum of the
-        tensor over all ranks, with its gradient.
+    `weights`, float32 (rows,), are how often each row counts: 0 excludes a row from the statistics.
+    `summed` takes a tensor and a name, which is the same on all ranks, and returns the sum of the
+    tensor over all ranks, with its gradient.
     """
     token = _STEP.set(_Step(weights, summed))
     try:

@@ -35,13 +35,8 @@ class Ranks(Group):
     def compiled(self, step: Callable, signature: Sequence[tf.TypeSpec]) -> Callable:
         """Compile the step of one rank to a step of all ranks of this process.
 
-        Parameters
-        ----------
-        step : takes tensors as in `signature` and returns float32 scalars to be summed.
-
-        Returns
-        -------
-        A function of one tuple of arrays per rank that this process drives. It returns the sums
+        The step takes tensors as in `signature` and returns float32 scalars. The result takes one
+        tuple of arrays for each rank that this process drives. It returns the sums of the scalars
         over these ranks, each a float, or an object that `float` converts, which waits for the
         step.
         """
@@ -73,11 +68,8 @@ class Ranks(Group):
     def summed(self, values: tf.Tensor, name: str) -> tf.Tensor:
         """Return the sum of a tensor over all ranks inside a step, with its gradient.
 
-        Every rank must call it, with the same name.
-
-        Raises
-        ------
-        Unavailable : the ranks have no common step.
+        Every rank must call it, with the same name. It is `Unavailable` if the ranks have no common
+        step.
         """
         return values
 

@@ -42,17 +42,10 @@ GATHERED = (
 def layers_before(model: tf.keras.Model, layer: tf.keras.layers.Layer) -> tf.keras.Model | None:
     """Return the part of a model that computes a layer's input, if ranks may compute it again.
 
-    Where a chain begins with layers that lookups can replace, it has these: the same variables, and
-    the same values to rounding, in less time.
-
-    Parameters
-    ----------
-    model : a chain or a functional model.
-    layer : one of its layers, which is called once.
-
-    Returns
-    -------
-    None if a layer before it computes rows together or by chance, or is of an unknown class.
+    The model is a chain or a functional one, and calls the layer once. Where a chain begins with
+    layers that lookups can replace, the part has these: the same variables, and the same values to
+    rounding, in less time. It is None if a layer before this one computes rows together or by
+    chance, or is of an unknown class.
     """
     try:
         before = tf.keras.Model(model.inputs, layer.input)
@@ -81,9 +74,7 @@ def _is_of_keras(activation: Callable | None) -> bool:
 def data_bytes(before: tf.keras.Model) -> float | None:
     """Return the bytes of the inputs of some layers for one row.
 
-    Returns
-    -------
-    None if a row may have any length, or a type that Horovod does not gather.
+    They are None if a row may have any length, or a type that Horovod does not gather.
     """
     if not all(tf.TensorShape(each.shape[1:]).is_fully_defined() for each in before.inputs):
         return None
@@ -103,19 +94,11 @@ def computed(
 ):
     """Compute a layer's product for this rank's rows; its factors are those of all ranks' rows.
 
-    Every rank calls it. A rank computes the input for all rows when it knows all its gradients, so
-    that their exchange goes on meanwhile.
-
-    Parameters
-    ----------
-    name : of the kernel in exchanges, see `escala.engines.tensorflow.ranks.tensor_names`.
-    before : as `layers_before` returns it.
-    input_gradient : as in `escala.engines.tensorflow.factors.as_factors`.
-    layer, values, inputs : as a `escala.engines.tensorflow.factors.Method` takes them.
-
-    Returns
-    -------
-    As a `Method` does.
+    With a name, layers and a gradient it is a `escala.engines.tensorflow.factors.Method`, which
+    every rank calls. A rank computes the input for all rows when it knows all its gradients, so
+    that their exchange goes on meanwhile. `name` is that of the kernel in exchanges
+    (`escala.engines.tensorflow.ranks.tensor_names`), `before` is what `layers_before` returns, and
+    `input_gradient` as of `escala.engines.tensorflow.factors.as_factors`.
     """
     all_rows = [
         ranks.gathered(each, f"{LAYER}{name}/data{number}")

@@ -34,15 +34,8 @@ def local_variables(model: tf.keras.Model) -> list[tf.Variable]:
 def require_whole_steps(model: tf.keras.Model, parts: int) -> None:
     """Refuse a model that normalises over all ranks if each computes its rows in several parts.
 
-    A rank with fewer rows than parts would exchange less often than the others.
-
-    Parameters
-    ----------
-    parts : the knob `accumulation`.
-
-    Raises
-    ------
-    Unavailable : the model has such layers, and there are several parts.
+    A rank with fewer rows than parts would exchange less often than the others. `parts` is the knob
+    `accumulation`.
     """
     if parts > 1 and synchronised(model):
         raise Unavailable(
@@ -53,11 +46,8 @@ def require_whole_steps(model: tf.keras.Model, parts: int) -> None:
 def average(variables: Sequence[tf.Variable], rows: Sequence[int], ranks: Ranks) -> None:
     """Set variables of all ranks to their mean, weighted by the rows of each rank.
 
-    A rank without rows has not updated its variables and has weight 0. Every process calls this.
-
-    Parameters
-    ----------
-    rows : number of rows in the epoch, of each rank that this process drives.
+    A rank without rows has not updated its variables and has weight 0. Every process calls this,
+    with the number of rows in the epoch of each rank that it drives.
     """
     if not variables:
         return
@@ -79,11 +69,8 @@ def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
 
     So the random numbers of an epoch do not depend on earlier ones, and a resumed run draws the
     same numbers as an uninterrupted one. Within one `tf.distribute` strategy each replica draws its
-    own numbers from the same state.
-
-    Parameters
-    ----------
-    seed : non-negative integers that identify the run, the process and the epoch.
+    own numbers from the same state. The non-negative numbers of `seed` identify the run, the
+    process and the epoch.
     """
     for number, layer in enumerate(_random_layers(model)):
         [key] = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)

@@ -23,13 +23,10 @@ class State:
     Such variables are gathered where they leave the process, so a checkpoint has the same content
     as one of a run without shared kernels.
 
-    Parameters
-    ----------
-    optimizer : not yet built.
-    shared : kernels of the model that lie in memory which all ranks of a node share.
-    summed : whether ranks that share kernels may sum the gradients of other variables through
-        memory, too.
-    factored : kernels whose gradients are factors, shared or not.
+    The optimizer is not yet built. `shared` are kernels of the model that lie in memory which all
+    ranks of a node share, and `factored` those whose gradients are factors, shared or not. `summed`
+    is whether ranks that share kernels may sum the gradients of other variables through memory,
+    too.
     """
 
     def __init__(
@@ -101,10 +98,7 @@ class State:
     ) -> list:
         """Return gradients with the factors that ranks exchange through memory.
 
-        Parameters
-        ----------
-        gradients : as the strategy exchanged them.
-        computed : as this rank computed them.
+        They are given as the strategy exchanged them, and as this rank `computed` them.
         """
         # While gradients of layers before it are computed, a rank still reads a kernel. All ranks
         # must exchange through memory in one order, because each waits there for the others.

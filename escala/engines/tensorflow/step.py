@@ -151,14 +151,9 @@ def train_step(
 def repeated(step: Callable, count: int) -> Callable:
     """Return a function that makes `count` steps, one after the other, in one graph.
 
-    Parameters
-    ----------
-    step : takes the arrays of a step, and returns two float32 scalars.
-
-    Returns
-    -------
-    A function that takes the rows of all steps, one below the other, as many in each step. It
-    returns the first scalar of every step, and then the second of every step.
+    A step takes its arrays, and returns two float32 scalars. The function takes the rows of all
+    steps, one below the other, as many in each step. It returns the first scalar of every step, and
+    then the second of every step.
     """
     if count == 1:
         return step

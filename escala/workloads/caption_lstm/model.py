@@ -32,12 +32,9 @@ def build(
     """Build the network for features of a picture and the words of its captions.
 
     The model gives logits of the next word, float32 (rows, captions, length, V). At padding they
-    are 0: only positions that hold a word reach the last two layers.
-
-    Parameters
-    ----------
-    specs : `features`, (F,), and `words`, (captions, length), padded with 0 at the end. The limit
-        `below` of `words` is the number V of words.
+    are 0: only positions that hold a word reach the last two layers. The inputs are `features`,
+    (F,), and `words`, (captions, length), padded with 0 at the end. The limit `below` of `words` is
+    the number V of words.
     """
     features, words = specs
     captions, length = words.shape
@@ -73,12 +70,9 @@ def optimizer(
 def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
     """Return the sum of the cross-entropies of a picture's next words, in nats, float32 (rows,).
 
-    So every next word of a batch has the same weight, however its pictures are divided.
-
-    Parameters
-    ----------
-    targets : the next word at each position, (rows, captions, length); 0 where there is none.
-    outputs : logits, (rows, captions, length, V).
+    So every next word of a batch has the same weight, however its pictures are divided. `targets`
+    are the next word at each position, (rows, captions, length), 0 where there is none, and
+    `outputs` logits, (rows, captions, length, V).
     """
     numbers = tf.cast(targets, tf.int32)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(numbers, outputs)

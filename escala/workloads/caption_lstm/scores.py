@@ -13,10 +13,7 @@ def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> di
 
     In the control, each picture is given the caption of the picture before it. A network that
     ignores the pictures has the same score in both. A single picture has no other, and no control.
-
-    Parameters
-    ----------
-    targets, predictions : as for `counts`, in the order of the dataset.
+    Targets and predictions are those of `counts`, in the order of the dataset.
     """
     own = scores_of(counts(targets, predictions).sum(axis=0))
     if len(predictions) < 2:
@@ -28,12 +25,9 @@ def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> di
 def counts(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """Return the counts of n-grams that BLEU is computed from, int64 (rows, 10).
 
-    `escala.data.captions.bleu.counts` describes them.
-
-    Parameters
-    ----------
-    targets : the next words of each reference caption, (rows, captions, length).
-    predictions : a caption for each picture, (rows, length).
+    `escala.data.captions.bleu.counts` describes them. `targets` are the next words of each
+    reference caption, (rows, captions, length), and `predictions` a caption for each picture,
+    (rows, length).
     """
     row_counts = [
         bleu.counts(references(captions), word_numbers(written))

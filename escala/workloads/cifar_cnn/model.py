@@ -26,12 +26,7 @@ SMALLEST = 22
 def build(
     specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping
 ) -> tf.keras.Model:
-    """Build the network for one input, pictures of shape (height, width, colours).
-
-    Raises
-    ------
-    InputError : the pictures are too small.
-    """
+    """Build the network for pictures, (height, width, colours); too small ones are refused."""
     [pictures], [classes] = specs, outputs
     if min(pictures.shape[:2]) < SMALLEST:
         raise InputError(

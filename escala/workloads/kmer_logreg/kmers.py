@@ -20,11 +20,8 @@ CODES = LETTERS + 1
 def columns(k: int) -> int:
     """Return the number of canonical k-mers: 32, 136, 512, 2080 for k from 3 to 6.
 
-    If k is even, 4^(k/2) of the 4^k words are their own reverse complement.
-
-    Raises
-    ------
-    ValueError : k is not from 1 to 8.
+    If k is even, 4^(k/2) of the 4^k words are their own reverse complement. A k that is not from 1
+    to 8 is a ValueError.
     """
     if k not in range(1, MOST_LETTERS + 1):
         raise ValueError(f"k is {k}, and not from 1 to {MOST_LETTERS}")
@@ -40,14 +37,8 @@ def letters(kmers: int) -> int:
 def frequencies(codes: np.ndarray, k: int) -> np.ndarray | sparse.csr_array:
     """Return the k-mer counts of every row, scaled to Euclidean length 1.
 
-    Parameters
-    ----------
-    codes, k : as `counts`.
-
-    Returns
-    -------
-    float32 of shape (rows, columns(k)); sparse, to save memory, if a row is too short to hold half
-    of the k-mers.
+    `codes` and `k` are as of `counts`. The result, float32 of shape (rows, columns(k)), is sparse,
+    to save memory, if a row is too short to hold half of the k-mers.
     """
     shape = (len(codes), columns(k))
     if 2 * (codes.shape[1] - k + 1) < shape[1]:
@@ -70,17 +61,10 @@ def frequency_blocks(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
 def counts(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
     """Yield how often every canonical k-mer occurs in each row, some rows at a time.
 
+    The result is int64 of shape (some rows, columns(k)). A column is named by the alphabetically
+    lesser of a k-mer and its reverse complement; the columns are in the order of these names.
+    `codes` are uint8 of shape (rows, length), A 1, C 2, G 3, T 4, all else 0, and `k` is 1 to 8.
     k-mers that hold code 0 are skipped. The memory taken does not grow with the rows.
-
-    Parameters
-    ----------
-    codes : uint8 of shape (rows, length), A 1, C 2, G 3, T 4, all else 0.
-    k : 1 to 8.
-
-    Yields
-    ------
-    int64 of shape (some rows, columns(k)). A column is named by the alphabetically lesser of a
-    k-mer and its reverse complement; the columns are in the order of these names.
     """
     rows, length = codes.shape
     width = columns(k) + 1

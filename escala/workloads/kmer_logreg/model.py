@@ -22,19 +22,10 @@ def fit(
 ) -> dict[str, np.ndarray]:
     """Fit scikit-learn's logistic regression, one probability per class, to k-mer frequencies.
 
-    Parameters
-    ----------
-    inputs, targets, counts, settings : described in `escala.workloads`; the only input is codes,
-        uint8 (rows, length).
-
-    Returns
-    -------
-    `weights` float32 (classes, k-mers) and `intercepts` float32 (classes,). A class without
-    training rows has the intercept -inf, hence probability 0.
-
-    Raises
-    ------
-    ValueError : all training rows are of one class.
+    The arguments are described in `escala.workloads`; the only input is codes, uint8 (rows,
+    length). The weights are `weights`, float32 (classes, k-mers), and `intercepts`, float32
+    (classes,). A class without training rows has the intercept -inf, hence probability 0. Training
+    rows that are all of one class are a ValueError.
     """
     [codes], k, classes = inputs, settings["k"], len(counts)
     model = LogisticRegression(C=settings["C"], max_iter=settings["max_iterations"])

@@ -16,11 +16,8 @@ def build(
 ) -> tf.keras.Model:
     """Build the network for rows of features.
 
-    Parameters
-    ----------
-    specs : one, float32 of shape (features,).
-    outputs : the number of classes, as a shape.
-    settings : `layers`, `activation`, `negative_slope`, `cost` and `output`.
+    The only spec is float32 of shape (features,), and `outputs` the number of classes. The
+    `settings` are `layers`, `activation`, `negative_slope`, `cost` and `output`.
     """
     [features], [classes] = specs, outputs
     last = "softmax" if settings["cost"] == "cross-entropy" else settings["output"]
@@ -44,10 +41,7 @@ def optimizer(
 def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
     """Return the cost of every row, float32 (rows,).
 
-    Parameters
-    ----------
-    targets : class numbers, int64 (rows,).
-    outputs : float32 (rows, classes).
+    `targets` are class numbers, int64 (rows,), and `outputs` float32 (rows, classes).
     """
     if settings["cost"] == "cross-entropy":
         return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)

@@ -17,16 +17,8 @@ def build(
     """Build convolution, global maximum, and one sigmoid unit: 993 parameters by default.
 
     The output of the model is the probability of both classes, of which the sigmoid gives the
-    second.
-
-    Parameters
-    ----------
-    specs : one, uint8 of shape (length, 4), one-hot letters.
-    outputs : (2,).
-
-    Raises
-    ------
-    InputError : a filter is wider than a sequence is long.
+    second. The only input is uint8 of shape (length, 4), one-hot letters, and `outputs` is (2,). A
+    filter that is wider than a sequence is long is refused.
     """
     [sequence] = specs
     if settings["width"] > sequence.shape[0]:

@@ -31,29 +31,17 @@ def update(
 ) -> tf.Operation | None:
     """Update a kernel and its mean square in place, as Keras's RMSprop by the product of factors.
 
-    With the gradient g = inputsᵀ · output_gradients, v = ρ · v + (1 - ρ) · g² and then
-    w = w - rate · g / √(v + ε), as in `keras.optimizers.RMSprop` of Keras 2.15 without momentum. g
-    is computed block by block and never written to memory. The result does not depend on the number
-    of threads, nor on the processor if it has fused multiply-add.
+    With the gradient g = inputsᵀ · output_gradients, v = ρ · v + (1 - ρ) · g² and then w = w - rate
+    · g / √(v + ε), as in `keras.optimizers.RMSprop` of Keras 2.15 without momentum. g is computed
+    block by block and never written to memory. The result does not depend on the number of threads,
+    nor on the processor if it has fused multiply-add. While a value that was read from a variable
+    is in use, the update copies the variable first.
 
-    While a value that was read from a variable is in use, the update copies the variable first.
+    Kernel and mean square are float32 (in, out), on a CPU, `inputs` float32 (rows, in), and
+    `output_gradients` float32 (rows, out). `instructions` are `avx512f`, `avx2` or `baseline`;
+    `auto` is the first that the processor has. The operation is returned, None outside a graph.
 
-    Parameters
-    ----------
-    kernel, mean_square : float32 (in, out), on a CPU.
-    inputs : float32 (rows, in).
-    output_gradients : float32 (rows, out).
-    instructions : `avx512f`, `avx2` or `baseline`; `auto` is the first that the processor has.
-
-    Returns
-    -------
-    The operation; None outside a graph.
-
-    Raises
-    ------
-    TypeError : an argument is not float32.
-    ValueError : the shapes do not fit.
-    Unavailable : the operation cannot be compiled or loaded.
+    Another dtype is a TypeError, and shapes that do not fit are a ValueError.
     """
     given = kernel, mean_square, inputs, output_gradients
     for name, each in zip(_FACTORED, given, strict=True):
@@ -90,19 +78,8 @@ def update_by_gradient(
 ) -> tf.Operation | None:
     """Update a variable and its mean square in place by its gradient, by the formula of `update`.
 
-    Parameters
-    ----------
-    variable, mean_square, gradient : float32 of one shape, on a CPU.
-    instructions : as of `update`.
-
-    Returns
-    -------
-    The operation; None outside a graph.
-
-    Raises
-    ------
-    InvalidArgumentError : the shapes do not fit.
-    Unavailable : the operation cannot be compiled or loaded.
+    All are float32 of one shape, on a CPU. `instructions` and the result are as of `update`. Shapes
+    that do not fit are an InvalidArgumentError.
     """
     return compiled(INSTEAD).escala_rmsprop(
         variable.handle,
@@ -122,14 +99,8 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
     `escala.engines.tensorflow.factors.Factors`. Keras updates the variables that are not float32,
     have a constraint or are on a GPU, and large ones of whose gradient only some rows are given.
 
-    Parameters
-    ----------
-    options : of Keras's RMSprop.
-
-    Raises
-    ------
-    ValueError : an option changes the update to another one than `update` computes.
-    Unavailable : the operations cannot be compiled or loaded.
+    `options` are those of Keras's RMSprop; one that changes the update to another one than `update`
+    computes is a ValueError. The operations may be `Unavailable`.
     """
 
     def __init__(self, learning_rate: float = 0.001, **options: Any):

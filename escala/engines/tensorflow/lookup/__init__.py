@@ -25,19 +25,16 @@ STEM = 5
 class Lookup(layers.Layer):
     """Five plain layers, computed by lookups if their tables stay small.
 
-    It has the weights of the plain layers, with the same names, order and initial values, and the
-    same gradients. If lookups are impossible, it calls the plain layers one after the other.
-
-    Parameters
-    ----------
-    stem : an `Embedding`, a `Conv1D`, a `MaxPool1D`, a `Conv1D` and a `MaxPool1D`, not yet built.
-        Lookups are possible if both convolutions have a bias and ReLU, but no padding, strides,
-        dilation or groups, and if the pools neither overlap nor pad.
-    table_bytes : maximum bytes of a table.
-    operation : whether an operation in C++ does the lookups in one pass. It needs codes of uint8.
-
     It takes codes, integers of shape (rows, length), and gives floats of shape (rows, positions,
-    filters). On a CPU a code outside the alphabet is an error, as in `Embedding`.
+    filters). On a CPU a code outside the alphabet is an error, as in `Embedding`. It has the
+    weights of the plain layers, with the same names, order and initial values, and the same
+    gradients. If lookups are impossible, it calls the plain layers one after the other.
+
+    The `stem` are an `Embedding`, a `Conv1D`, a `MaxPool1D`, a `Conv1D` and a `MaxPool1D`, not yet
+    built. Lookups are possible if both convolutions have a bias and ReLU, but no padding, strides,
+    dilation or groups, and if the pools neither overlap nor pad. `table_bytes` is the most that a
+    table may have. With `operation`, an operation in C++ does the lookups in one pass; it needs
+    codes of uint8.
     """
 
     def __init__(

@@ -23,22 +23,11 @@ def look_up(
     tables, over positions `stride` letters apart, with max-pooling and ReLU. Of equal sums, the
     first gets the gradient. The result does not depend on the number of threads.
 
-    Parameters
-    ----------
-    codes : uint8 (rows, length).
-    tables : float32 (taps, alphabet**k, filters). A k-mer's number has its first letter as the
-        highest digit.
-    stride, pool : positive.
-    instructions : `avx2` or `baseline`; `auto` is the first that the processor has.
-
-    Returns
-    -------
-    float32 (rows, positions, filters), with as many positions as all their letters fit in.
-
-    Raises
-    ------
-    InvalidArgumentError : a code is not in the alphabet.
-    Unavailable : the operations cannot be compiled or loaded.
+    `codes` are uint8 (rows, length), and `tables` float32 (taps, alphabet**k, filters). A k-mer's
+    number has its first letter as the highest digit. `instructions` are `avx2` or `baseline`;
+    `auto` is the first that the processor has. The result is float32 (rows, positions, filters),
+    with as many positions as all their letters fit in. A code outside the alphabet is an
+    InvalidArgumentError.
     """
     compiled = operations("escala.engines.tensorflow.lookup", "convolution: lookup-table")
     options = {"stride": stride, "pool": pool, "instructions": instructions}

@@ -30,11 +30,8 @@ def recorder(
 class Moments:
     """Records when the parts of each step of one process begin and end.
 
-    Parameters
-    ----------
-    path : the CSV file to write, in the columns `COLUMNS`.
-    variables : the trained variables.
-    inside : whether moments inside the step can be read.
+    The CSV file `path` gets the columns `COLUMNS`. `variables` are the trained ones, and `inside`
+    is whether moments inside the step can be read.
     """
 
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):

@@ -68,14 +68,9 @@ def recorder(
 class Timed:
     """Times the collectives of one process when it is made, and its steps of each kind.
 
-    Parameters
-    ----------
-    path : the JSON file to write.
-    values : the settings of the probe.
-    threads : of a product in this process.
-    variables : the trained ones.
-    independent : whether a rank can make steps without the other ranks.
-    blocks : of the steps of an epoch.
+    `path` is the JSON file to write, and `values` are the settings of the probe. `threads` are
+    those of a product in this process, `variables` the trained ones, and `blocks` those of the
+    steps of an epoch. A rank can make steps without the other ranks if it is `independent`.
     """
 
     def __init__(
@@ -206,13 +201,8 @@ class Call:
 class Timings:
     """Times the collectives of each operation and size, in calls of every rank.
 
-    Parameters
-    ----------
-    seconds : for all calls of `before_steps` together.
-
-    Attributes
-    ----------
-    entries : of each operation and size, the seconds of each call of each repeat, by `WAYS`.
+    All calls of `before_steps` together take about so many `seconds`. `entries` are, of each
+    operation and size, the seconds of each call of each repeat, by `WAYS`.
     """
 
     def __init__(self, collective: Collective, sizes: Sequence[int], repeats: int, seconds: float):

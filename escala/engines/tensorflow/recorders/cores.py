@@ -63,9 +63,7 @@ class Computing:
     def alongside(self, call: Timed, count: int, usual: float) -> tuple[list[float], float]:
         """Return the times of `count` calls, and the seconds that computing loses by each.
 
-        Parameters
-        ----------
-        usual : products per second without calls.
+        Without calls, it makes so many products per second as `usual`.
         """
         done, start = self._done, time.perf_counter()
         found = [call.seconds() for _ in range(count)]
@@ -76,9 +74,7 @@ class Computing:
 def rates(repeats: int, threads: int) -> dict[str, list[float]]:
     """Return how fast a core copies memory and multiplies two factors, one for each repeat.
 
-    Parameters
-    ----------
-    threads : of a product in this process.
+    `threads` are those of a product in this process.
     """
     source, target = np.ones(_COPIED, np.float32), np.zeros(_COPIED, np.float32)
     inputs, outputs = tf.ones((_ROWS, _INPUTS)), tf.ones((_ROWS, _OUTPUTS))

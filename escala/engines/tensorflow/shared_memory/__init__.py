@@ -93,14 +93,8 @@ class SharedKernel:
     def among(cls, kernel: tf.Variable, ranks: Ranks, rows: int) -> SharedKernel:
         """Divide a kernel evenly among the ranks of a node, each in its own process.
 
-        Parameters
-        ----------
-        ranks : started.
-        rows : the most that all ranks together have in a step.
-
-        Raises
-        ------
-        Unavailable : the operations cannot be compiled or loaded, or the memory is not available.
+        They have started, and all together have `rows` at most in a step. It is `Unavailable` if
+        the operations cannot be compiled or loaded, or the memory is not available.
         """
         [rank] = ranks.place.ranks
         sizes = partition(kernel.shape[0], ranks.place.processes)
@@ -150,16 +144,9 @@ class SharedKernel:
 
 
 class Sums:
-    """Sums of some gradients over all ranks, which are taken in the order of the ranks.
+    """Sums of the gradients of some variables over all ranks, taken in the order of the ranks.
 
-    Parameters
-    ----------
-    variables : whose gradients are summed.
-    ranks : started; each of its ranks, on one node, is a process.
-
-    Raises
-    ------
-    Unavailable : as of `SharedKernel.among`.
+    These have started; each is a process on one node. It is `Unavailable` as `SharedKernel.among`.
     """
 
     def __init__(self, variables: Sequence[tf.Variable], ranks: Ranks):
@@ -181,16 +168,10 @@ class Sums:
 
 
 def _opened(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
-    """Return the handle of a memory that each rank opens.
+    """Return the handle of a memory that each rank, a process of one node, opens.
 
-    Parameters
-    ----------
-    among : the ranks, each of which is a process of one node.
-    operation : opens a file as a memory, with these attributes.
-
-    Raises
-    ------
-    Unavailable : a rank cannot open it, for example because it runs in another container.
+    `operation` opens a file as a memory, with these attributes. It is `Unavailable` if a rank
+    cannot open it, for example because it runs in another container.
     """
     [rank] = among.place.ranks
     try:
@@ -244,9 +225,7 @@ def _require_same(path: str, identity: list[int]) -> None:
 def noted_variables(optimizer: tf.keras.optimizers.Optimizer) -> Iterator[list]:
     """Collect each variable that an optimizer creates for a variable of the model.
 
-    Yields
-    ------
-    A list, to which pairs are appended: the model's variable and the optimizer's.
+    Pairs are appended to the list that is yielded: the model's variable and the optimizer's.
     """
     created, add = [], optimizer.add_variable_from_reference
 
