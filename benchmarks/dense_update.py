@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from escala.analysis.statistics import median_interval
-from escala.engines.tensorflow.dense_operations.dense import input_gradient
+from escala.engines.tensorflow.dense_operations import input_gradient
 from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.factors import Factors
 

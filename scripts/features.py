@@ -7,7 +7,7 @@ from pathlib import Path
 from escala import cli
 from escala.core.files import read_json
 from escala.data.captions import flickr8k
-from escala.data.captions.files import CAPTIONS_FILE
+from escala.data.captions.settings import CAPTIONS_FILE
 
 #: Only the code of this module decides the features; the code that lists the pictures does not.
 CODE = "escala.data.captions.vgg16"

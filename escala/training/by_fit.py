@@ -20,7 +20,7 @@ from escala.data import reader
 from escala.data.base import Arrays
 from escala.probes import Probe
 from escala.strategies.place import Place
-from escala.training.data import STEP_COLUMNS, Clock, digest
+from escala.training.data import STEP_COLUMNS, VALIDATION, Clock, digest
 from escala.training.process import load_reader, startup_seconds
 from escala.training.shards import row_moments
 from escala.workloads import models, offers, workload
@@ -103,18 +103,15 @@ def _fitted(work: Any, plan: Mapping, data: Arrays, load: Load) -> tuple[dict, d
         raise Diverged(f"the loss is {loss_sum} after the fit")
     words = "fitted to %d rows: loss %.4f, accuracy %.4f, %.2f s"
     log.info(words, rows, loss_sum / rows, correct / rows, train_seconds)
-    epoch = {
+    epoch = dict.fromkeys(VALIDATION) | {
         "epoch": 1,
         "steps": 1,
         "rows": rows,
         "began": began,
         "train_seconds": train_seconds,
         "epoch_wall_seconds": time.perf_counter() - start,
-        "validation_seconds": None,
         "loss": loss_sum / rows,
         "accuracy": correct / rows,
-        "validation_accuracy": None,
-        "validation_loss": None,
         "scores": {},
         "row_moments": row_moments(np.arange(rows)),
     }

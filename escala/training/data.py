@@ -14,6 +14,8 @@ import numpy as np
 
 #: Columns of `rank{r}.steps.csv`.
 STEP_COLUMNS = ("epoch", "step", "rows", "input_seconds", "step_seconds", "loss_sum", "correct")
+#: What an epoch's record tells of the validation, None where there is none.
+VALIDATION = ("validation_accuracy", "validation_loss", "validation_seconds")
 
 
 class Clock:

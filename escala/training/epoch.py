@@ -15,6 +15,7 @@ from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data.base import Arrays
 from escala.engines.base import Engine
+from escala.training.data import VALIDATION
 from escala.training.shards import RankRows, Shards, calls, divisors, gathered, row_moments
 
 log = logging.getLogger("escala")
@@ -69,8 +70,8 @@ def train_epoch(
     train_seconds = time.perf_counter() - made.start
     load.end()
     epoch = {"epoch": number, "steps": steps, "began": began, "train_seconds": train_seconds}
-    validation = dict.fromkeys(f"validation_{each}" for each in ("accuracy", "loss", "seconds"))
-    return epoch | made.totals(writer) | validation | {"scores": {}}, made.rows.tolist()
+    unknown = dict.fromkeys(VALIDATION) | {"scores": {}}
+    return epoch | made.totals(writer) | unknown, made.rows.tolist()
 
 
 class _Made:

@@ -63,10 +63,8 @@ def variables(
 
     The hook writes its marks into the folder `told`.
     """
-    program, strategy = (
-        Program.from_plan(plan["start"]["program"]),
-        STRATEGIES[plan["strategy"]],
-    )
+    program = Program.from_plan(plan["start"]["program"])
+    strategy = STRATEGIES[plan["strategy"]]
     found = {
         name: value
         for name, value in given.items()
@@ -74,11 +72,8 @@ def variables(
     }
     # `mpirun` puts its own folder first in PATH, and another `python` may be there.
     found["PATH"] = given.get(CALLERS_PATH, found.get("PATH", ""))
-    outside = [
-        path
-        for path in given.get("PYTHONPATH", "").split(os.pathsep)
-        if path and Path(path).resolve() != HOOK.parents[1]
-    ]
+    paths = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
+    outside = [path for path in paths if Path(path).resolve() != HOOK.parents[1]]
     found |= strategy.process_variables(place, plan["start"]["interface"])
     found |= _threads(plan["knobs"]["threads"], place)
     found |= {MARKS: str(told), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}

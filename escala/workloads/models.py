@@ -126,14 +126,12 @@ def load(folder: str | Path) -> Classifier:
         with np.load(file, allow_pickle=False) as stored:
             functions = restore(described, dict(stored))
     except Unavailable as error:
-        raise InputError(
-            folder, None, f"cannot be used here: {error}", "use it where the model was trained"
-        ) from error
+        remedy = "use it where the model was trained"
+        raise InputError(folder, None, f"cannot be used here: {error}", remedy) from error
     # A file from an unknown source may raise any error.
     except Exception as error:
-        raise InputError(
-            file, WEIGHTS, f"does not hold the weights of this model: {error}", _again(folder)
-        ) from error
+        reason = f"does not hold the weights of this model: {error}"
+        raise InputError(file, WEIGHTS, reason, _again(folder)) from error
     return Classifier(
         described["workload"],
         described["data"].get("classes", []),
@@ -172,35 +170,24 @@ def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
     """Return the content of a folder's `model.json`, checked for `load`."""
     path = folder / DESCRIPTION
     if not path.is_file():
-        raise InputError(
-            folder,
-            DESCRIPTION,
-            "no model was kept here",
-            "name the folder of a run that ended ok with save_model: true",
-        )
+        remedy = "name the folder of a run that ended ok with save_model: true"
+        raise InputError(folder, DESCRIPTION, "no model was kept here", remedy)
     try:
         found = read_json(path)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise InputError(
-            path,
-            found.get("format") if isinstance(found, dict) else None,
-            f"is not a description of format {FORMAT}; the model.keras of an older format is not "
-            "opened, because such a file can run code",
-            _again(folder),
-        )
+    form = found.get("format") if isinstance(found, dict) else None
+    if form != FORMAT:
+        reason = f"is not a description of format {FORMAT}; the model.keras of an older format is "
+        reason += "not opened, because such a file can run code"
+        raise InputError(path, form, reason, _again(folder))
     for key, kind in _KEYS.items():
         if type(found.get(key)) is not kind:
             raise InputError(path, key, f"is missing, or no {kind.__name__}", _again(folder))
     if found["workload"] not in workloads:
-        raise InputError(
-            path,
-            found["workload"],
-            "is no workload here",
-            "use the version of Escala that trained it, name its folder in the experiment as "
-            f"`path`, or use one of {', '.join(workloads)}",
-        )
+        remedy = "use the version of Escala that trained it, name its folder in the experiment as "
+        remedy += f"`path`, or use one of {', '.join(workloads)}"
+        raise InputError(path, found["workload"], "is no workload here", remedy)
     for key, reason in _faults(found):
         raise InputError(path, key, reason, _again(folder))
     return found

@@ -23,21 +23,17 @@ def require(work: ModuleType, description: Mapping, scores: ModuleType | str | N
     missing += [] if scores else ["scores.py"]
     if not missing:
         return
-    reason = (
-        f"a row of the targets has several classes, shape {shape}"
-        if classes
-        else f"outputs are {shape} and there are no classes"
-    )
-    remedy = (
-        "offer what is missing: correct gives the share of the row's classes that are right, shape "
-        "(rows,), and scores.py has the function score(targets, predictions, description)"
-        if classes
-        else "offer what is missing, as the docstring of escala.workloads describes; generate may "
-        "replace predict"
-    )
-    raise InputError(
-        work.__file__, None, f"{reason}, and the workload has no {', '.join(missing)}", remedy
-    )
+    if classes:
+        found = f"a row of the targets has several classes, shape {shape}"
+        remedy = "offer what is missing: correct gives the share of the row's classes that are "
+        remedy += "right, shape (rows,), and scores.py has the function score(targets, "
+        remedy += "predictions, description)"
+    else:
+        found = f"outputs are {shape} and there are no classes"
+        remedy = "offer what is missing, as the docstring of escala.workloads describes; generate "
+        remedy += "may replace predict"
+    reason = f"{found}, and the workload has no {', '.join(missing)}"
+    raise InputError(work.__file__, None, reason, remedy)
 
 
 def require_classes(work: ModuleType, description: Mapping) -> None:
@@ -46,9 +42,5 @@ def require_classes(work: ModuleType, description: Mapping) -> None:
     if classes and not shape:
         return
     targets = f"several classes in a row, shape {shape}" if classes else "no classes"
-    raise InputError(
-        work.__file__,
-        None,
-        f"the dataset has {targets}, and a fit needs one class for each row",
-        "use a workload that is trained by steps",
-    )
+    reason = f"the dataset has {targets}, and a fit needs one class for each row"
+    raise InputError(work.__file__, None, reason, "use a workload that is trained by steps")

@@ -101,9 +101,8 @@ class Program:
 
     def _check(self) -> None:
         if not self.directory.is_dir():
-            raise InputError(
-                f"{self.where}.directory", str(self.directory), "there is no such folder", "make it"
-            )
+            where, reason = f"{self.where}.directory", "there is no such folder"
+            raise InputError(where, str(self.directory), reason, "make it")
         for key in ("epoch_ends", "step_ends"):
             pattern = getattr(self, key)
             try:
@@ -113,13 +112,11 @@ class Program:
                 raise InputError(f"{self.where}.{key}", pattern, reason, "mend it") from None
         for name in self.named:
             if name not in PLACEHOLDERS and not name.startswith(DATA):
-                raise InputError(
-                    f"{self.where}.command",
-                    f"{{{name}}}",
-                    "there is no such placeholder",
-                    f"use one of {', '.join(PLACEHOLDERS)}, data.NAME, or write {{{{{name}}}}} "
-                    "for the text itself",
+                reason, known = "there is no such placeholder", ", ".join(PLACEHOLDERS)
+                remedy = (
+                    f"use one of {known}, data.NAME, or write {{{{{name}}}}} for the text itself"
                 )
+                raise InputError(f"{self.where}.command", f"{{{name}}}", reason, remedy)
 
     @property
     def named(self) -> frozenset[str]:
@@ -183,9 +180,8 @@ def _words(command: str | Sequence[str], where: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
-        raise InputError(where, command, f"cannot be divided into words: {error}", "mend it") from (
-            None
-        )
+        reason = f"cannot be divided into words: {error}"
+        raise InputError(where, command, reason, "mend it") from None
 
 
 def _interpreter(python: str, base: Path, where: str) -> str:

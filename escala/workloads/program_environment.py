@@ -80,10 +80,29 @@ def versions(program: Program) -> dict[str, Any]:
     interpreter, first = program.interpreter, program.command[0]
     probe = [interpreter, "-c", _ASK] if interpreter else ["bash", "-c", 'command -v -- "$1"']
     probe = probe if interpreter else [*probe, "bash", first]
-    asked = Program.from_plan(program.as_plan() | {"command": probe})
+    done = _asked(program, probe)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("escala ")]
+    if interpreter and lines:
+        return json.loads(lines[-1].partition(" ")[2])
+    if not interpreter and done.returncode == 0:
+        return {}
+    said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+    key, value, reason = "command", interpreter or first, f"cannot be started{said and f': {said}'}"
+    remedy = "name a program on the PATH, or an interpreter: environment: {python: DIR/bin/python}"
+    if done.returncode == LINE_FAILED:
+        key, value, reason = "environment.lines", None, said
+        remedy = "mend it, or write `|| true` after it if it may fail"
+    elif (program.directory / first).is_file() and not interpreter:
+        reason = "may not be executed"
+        remedy = f"write its interpreter before it, or chmod +x {program.directory / first}"
+    raise InputError(f"{program.where}.{key}", value, reason, remedy)
+
+
+def _asked(program: Program, command: list[str]) -> subprocess.CompletedProcess:
+    """Run another command in the place and the environment of a program; 127 if it cannot be."""
     try:
-        done = subprocess.run(
-            asked.arguments({}),
+        return subprocess.run(
+            replace(program, command=tuple(command)).arguments({}),
             cwd=program.directory,
             env=environment(program, variables.passed() | passed_on(program)),
             stdin=subprocess.DEVNULL,
@@ -93,58 +112,19 @@ def versions(program: Program) -> dict[str, Any]:
             timeout=_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        done = subprocess.CompletedProcess([], 127, "", str(error))
-    lines = [line for line in done.stdout.splitlines() if line.startswith("escala ")]
-    if interpreter and lines:
-        return json.loads(lines[-1].partition(" ")[2])
-    if not interpreter and done.returncode == 0:
-        return {}
-    said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-    if done.returncode == LINE_FAILED:
-        raise InputError(
-            f"{program.where}.environment.lines",
-            None,
-            said,
-            "mend it, or write `|| true` after it if it may fail",
-        )
-    if (program.directory / first).is_file() and not interpreter:
-        raise InputError(
-            f"{program.where}.command",
-            first,
-            "may not be executed",
-            f"write its interpreter before it, or chmod +x {program.directory / first}",
-        )
-    raise InputError(
-        f"{program.where}.command",
-        interpreter or first,
-        f"cannot be started{said and f': {said}'}",
-        "name a program on the PATH, or an interpreter: environment: {python: DIR/bin/python}",
-    )
+        return subprocess.CompletedProcess([], 127, "", str(error))
 
 
 @cache
 def which(program: Program, name: str) -> str | None:
     """Return the path of another program as this one finds it: by its environment, or by PATH."""
-    found = environment(program, variables.passed() | passed_on(program))
     if program.python and PYTHON.fullmatch(name):
         return program.python
     if not program.lines:
+        found = environment(program, variables.passed() | passed_on(program))
         path = shutil.which(name, path=found.get("PATH"))
         return path and str((program.directory / path).absolute())
-    asked = replace(program, command=("bash", "-c", f"echo; command -v {shlex.quote(name)}"))
-    call, options = asked.arguments({}), {"stdin": subprocess.DEVNULL, "capture_output": True}
-    try:
-        done = subprocess.run(
-            call,
-            cwd=program.directory,
-            env=found,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            **options,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    done = _asked(program, ["bash", "-c", f"echo; command -v {shlex.quote(name)}"])
     last = done.stdout.splitlines()[-1:]
     return last[0] if last and done.returncode == 0 and Path(last[0]).is_absolute() else None
 

@@ -13,8 +13,7 @@ from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
-from escala.engines.tensorflow import exchanges, factors
-from escala.engines.tensorflow.dense_operations import dense
+from escala.engines.tensorflow import dense_operations, exchanges, factors
 from escala.strategies import costs
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
@@ -77,7 +76,7 @@ def test_the_knob_chooses_what_computes_the_input_gradient(knob):
 
 @pytest.mark.parametrize(
     "input_gradient",
-    [factors.input_gradient, dense.input_gradient],
+    [factors.input_gradient, dense_operations.input_gradient],
     ids=["tensorflow", "operation"],
 )
 @pytest.mark.parametrize(("build", "shape"), [(virus_model, (6, 100)), (mnist_model, (6, 8, 8, 1))])

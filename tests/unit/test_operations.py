@@ -19,7 +19,7 @@ from escala.core.errors import Unavailable
 from escala.data.base import Spec
 from escala.engines.tensorflow import compiled, exchanges
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.dense_operations import dense, rmsprop
+from escala.engines.tensorflow.dense_operations import input_gradient, rmsprop
 from escala.engines.tensorflow.factors import Factors
 from escala.engines.tensorflow.footprint import footprint
 from escala.engines.tensorflow.single import Single
@@ -92,7 +92,7 @@ def test_a_layer_of_any_shape_has_the_update_and_input_gradient_of_float64(
     given = arrays(rows, inputs, outputs, seed)
     assert_close(updated(*given, instructions), expected(*given))
     _, d, w, _ = given
-    found = dense.input_gradient(tf.constant(d), tf.constant(w), instructions)
+    found = input_gradient(tf.constant(d), tf.constant(w), instructions)
     assert_close([found.numpy()], [d.astype(np.float64) @ w.astype(np.float64).T])
 
 
@@ -113,7 +113,7 @@ def all_operations(rows: int, inputs: int, outputs: int, instructions: str = "au
     return [
         *updated(x, d, w, v, instructions),
         *updated_by_gradient(x[0] @ w * w, w, v, instructions),
-        dense.input_gradient(tf.constant(d), tf.constant(w), instructions).numpy(),
+        input_gradient(tf.constant(d), tf.constant(w), instructions).numpy(),
     ]
 
 
@@ -214,7 +214,7 @@ def test_a_value_read_before_the_update_stays_as_it_was():
 def test_the_first_dense_layer_trains_as_with_keras():
     """Two steps of a rank that trains by itself, as `escala.training.train` makes them."""
     results, found = [], []
-    for name, input_gradient in (
+    for name, way in (
         ("keras", "tensorflow"),
         ("one-pass", "tensorflow"),
         ("one-pass", "operation"),
@@ -232,7 +232,7 @@ def test_the_first_dense_layer_trains_as_with_keras():
             model,
             lambda targets, outputs: virus_cnn.row_losses(targets, outputs, {}),
             steps.most_probable_is_right,
-            exchanges.methods(model, selected, single, input_gradient),
+            exchanges.methods(model, selected, single, way),
             [],
             steps.local_sum,
         )

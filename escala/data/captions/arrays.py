@@ -13,7 +13,7 @@ import numpy as np
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
 from escala.data.captions.bleu import bleu, counts
-from escala.data.captions.files import CAPTIONS_FILE, FEATURES, FEATURES_FILE, NAMES
+from escala.data.captions.settings import CAPTIONS_FILE, FEATURES, FEATURES_FILE, NAMES
 from escala.data.captions.words import DTYPE, UNKNOWN, numbered, vocabulary, words_of
 from escala.data.splits import Side, write_split
 

@@ -22,6 +22,10 @@ CAPTIONS, FC2 = 5, 4096
 #: Numbers that stand for no word, and words of the grammar of scenes (`words`, `scenes`).
 SPECIAL_NUMBERS, GRAMMAR_WORDS = 4, 47
 DTYPE = "uint16"
+#: What acquisition writes: captions, and for a simulation the features of each side.
+CAPTIONS_FILE, FEATURES_FILE = "captions.json", "{side}_features.npy"
+#: What the extraction writes: features of pictures, the name of the picture of each row, and times.
+FEATURES, NAMES, EXTRACTION = "features.npy", "names.json", "extraction.json"
 
 
 def check(settings: Mapping[str, Any]) -> None:

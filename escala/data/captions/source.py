@@ -11,8 +11,7 @@ import numpy as np
 from escala.core.files import write_json
 from escala.data.base import SIDES
 from escala.data.captions import flickr8k, scenes
-from escala.data.captions.files import CAPTIONS_FILE, FEATURES_FILE
-from escala.data.captions.settings import PATHS
+from escala.data.captions.settings import CAPTIONS_FILE, FEATURES_FILE, PATHS
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:

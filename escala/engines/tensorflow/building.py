@@ -44,25 +44,19 @@ def build(
     """
     model = work.build(specs, outputs, settings, knobs)
     if not isinstance(model, tf.keras.Model):
-        raise InputError(
-            _file(work),
-            None,
-            f"build gives {type(model).__name__}, no keras.Model of TensorFlow {tf.__version__}",
-            "return a keras.Model",
-        )
+        kind = type(model).__name__
+        reason = f"build gives {kind}, no keras.Model of TensorFlow {tf.__version__}"
+        raise InputError(_file(work), None, reason, "return a keras.Model")
     # Only models of Keras's functional form know their inputs before they are called.
     if getattr(model, "inputs", None):
         result = model.output
     else:
         result = model(given([tf.keras.Input(spec.shape, dtype=spec.dtype) for spec in specs]))
     if tf.nest.is_nested(result):
-        raise InputError(
-            _file(work),
-            None,
-            f"the model gives {len(tf.nest.flatten(result))} outputs, as a {_kind(result)}",
-            "give one output, such as all of them joined by Concatenate, and one target array, and "
-            "take them apart in row_losses",
-        )
+        reason = f"the model gives {len(tf.nest.flatten(result))} outputs, as a {_kind(result)}"
+        remedy = "give one output, such as all of them joined by Concatenate, and one target "
+        remedy += "array, and take them apart in row_losses"
+        raise InputError(_file(work), None, reason, remedy)
     return model
 
 
@@ -100,10 +94,8 @@ def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str
         )
     for name in UNREAD:
         if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
-            yield (
-                f"{name} of the module is never used: {_STEPS}",
-                f"remove {name}, or rename it if your code uses it",
-            )
+            reason = f"{name} of the module is never used: {_STEPS}"
+            yield reason, f"remove {name}, or rename it if your code uses it"
     for name, value in (vars(work) | vars(model)).items():
         if any(map(_is_callback, _members(value))):
             yield (
@@ -122,10 +114,8 @@ def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str
 def _ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
     """Yield what a run would ignore of an optimizer, each with the remedy."""
     if hasattr(optimizer, "get_scaled_loss"):
-        yield (
-            "the optimizer scales the loss, and no loss is scaled here",
-            "give the inner optimizer",
-        )
+        reason = "the optimizer scales the loss, and no loss is scaled here"
+        yield reason, "give the inner optimizer"
     if getattr(optimizer, "use_ema", False):
         yield (
             "use_ema averages weights for the end of fit; what is evaluated and kept here are the "
@@ -140,11 +130,8 @@ def _ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
             "give the optimizer inside it: the strategy exchanges the gradients",
         )
     if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
-        kind = type(optimizer).__name__
-        yield (
-            f"optimizer gives {kind}, no optimizer of Keras",
-            "return a keras.optimizers.Optimizer",
-        )
+        reason = f"optimizer gives {type(optimizer).__name__}, no optimizer of Keras"
+        yield reason, "return a keras.optimizers.Optimizer"
 
 
 def _is_of_keras(function: Any) -> bool:

@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from escala.engines.tensorflow import factors, recompute
-from escala.engines.tensorflow.dense_operations import dense
+from escala.engines.tensorflow import dense_operations, factors, recompute
 from escala.engines.tensorflow.ranks import Ranks, tensor_names
 from escala.engines.tensorflow.shared_memory import can_be_shared
 from escala.strategies import costs
@@ -99,7 +98,7 @@ def methods(
     variables = model.trainable_variables
     names = {v.ref(): n for v, n in zip(variables, tensor_names(variables), strict=True)}
     kinds = {costs.FACTORS: factors.Factors, costs.SHARED_MEMORY: factors.InMemory}
-    by_knob = {"tensorflow": factors.input_gradient, "operation": dense.input_gradient}
+    by_knob = {"tensorflow": factors.input_gradient, "operation": dense_operations.input_gradient}
 
     def method(layer: Layer, exchange: str) -> factors.Method:
         # The operation computes with float32 only.

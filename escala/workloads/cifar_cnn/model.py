@@ -29,12 +29,8 @@ def build(
     """Build the network for pictures, (height, width, colours); too small ones are refused."""
     [pictures], [classes] = specs, outputs
     if min(pictures.shape[:2]) < SMALLEST:
-        raise InputError(
-            "size",
-            pictures.shape[:2],
-            f"is less than {SMALLEST} × {SMALLEST}, which three blocks of cifar-cnn take",
-            "set the dataset's size",
-        )
+        reason = f"is less than {SMALLEST} × {SMALLEST}, which three blocks of cifar-cnn take"
+        raise InputError("size", pictures.shape[:2], reason, "set the dataset's size")
     dropout = settings["dropout"]
     given, found = picture_input(pictures)
     for filters in FILTERS:

@@ -21,19 +21,16 @@ def build(
     filter that is wider than a sequence is long is refused.
     """
     [sequence] = specs
-    if settings["width"] > sequence.shape[0]:
-        raise InputError(
-            "width",
-            settings["width"],
-            f"is more than the {sequence.shape[0]} letters of a sequence",
-            "set a smaller one, or the dataset's length",
-        )
-    letters = layers.Input(sequence.shape, dtype=sequence.dtype)
-    numbers = layers.Rescaling(1.0)(letters)
-    matches = layers.Conv1D(settings["filters"], settings["width"], activation="relu")(numbers)
+    width, letters = settings["width"], sequence.shape[0]
+    if width > letters:
+        reason = f"is more than the {letters} letters of a sequence"
+        raise InputError("width", width, reason, "set a smaller one, or the dataset's length")
+    given = layers.Input(sequence.shape, dtype=sequence.dtype)
+    numbers = layers.Rescaling(1.0)(given)
+    matches = layers.Conv1D(settings["filters"], width, activation="relu")(numbers)
     motif = layers.Dense(1, activation="sigmoid")(layers.GlobalMaxPooling1D()(matches))
     background = layers.Rescaling(-1.0, offset=1.0)(motif)
-    return tf.keras.Model(letters, layers.Concatenate()([background, motif]), name="tal1_cnn")
+    return tf.keras.Model(given, layers.Concatenate()([background, motif]), name="tal1_cnn")
 
 
 def optimizer(
