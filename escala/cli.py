@@ -17,6 +17,7 @@ from typing import Any
 from escala.cache import store
 from escala.core import interrupts, packages
 from escala.core.errors import InputError, Unavailable
+from escala.core.progress import say
 
 
 def main(command: Callable[[], int | None]) -> int:
@@ -32,16 +33,13 @@ def main(command: Callable[[], int | None]) -> int:
     interrupts.handle()
     try:
         return command() or 0
-    except InputError as error:
-        print(f"escala: {error}", file=sys.stderr)
-        return 2
-    except Unavailable as error:
-        print(f"escala: {error}", file=sys.stderr)
-        return 1
+    except (InputError, Unavailable) as error:
+        say(error)
+        return 2 if isinstance(error, InputError) else 1
     except ModuleNotFoundError as error:
         if (message := packages.lacking(error)) is None:
             raise
-        print(f"escala: {message}.", file=sys.stderr)
+        say(f"{message}.")
         return 1
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed it. Python must not flush it at exit.
@@ -50,7 +48,7 @@ def main(command: Callable[[], int | None]) -> int:
     except OSError as error:
         if error.filename is None and error.errno is None:
             raise
-        print(f"escala: {error.filename or 'a file'}: {error.strerror}", file=sys.stderr)
+        say(f"{error.filename or 'a file'}: {error.strerror}")
         return 1
 
 

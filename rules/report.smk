@@ -55,8 +55,6 @@ rule tables:
         rungs=lambda wildcards: json.dumps([vars(rung) for rung in experiment(wildcards).rungs]),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
         probe_settings=lambda wildcards: json.dumps(experiment(wildcards).probe_settings),
-        predictions=lambda wildcards, input: options("--predictions", input.predictions),
-        pilot=lambda wildcards, input: options("--pilot", input.pilot),
     message:
         "Collect the runs of {wildcards.experiment} in tables"
     shell:
@@ -70,8 +68,8 @@ rule tables:
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
             --probed {input.probed:q} \
-            {params.predictions:q} \
-            {params.pilot:q} \
+            --predictions {input.predictions:q} \
+            --pilot {input.pilot:q} \
             --history {input.history:q} \
             --output {output:q} \
             3<<<{params.rungs:q} 4<<<{params.references:q} \

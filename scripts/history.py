@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from escala import cli
 from escala.core.arguments import from_zero, subcommands, whole_number
 from escala.core.environment import call
 from escala.core.errors import InputError
+from escala.core.progress import say
 from escala.core.readable import aligned, counted
 from escala.record import history
 
@@ -63,11 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_say = partial(print, file=sys.stderr)
-
-
 def _warn(text: str) -> None:
-    _say(f"escala: history: {text}")
+    say(f"history: {text}")
 
 
 def _add(folder: Path, arguments: argparse.Namespace) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from escala import cli
-from escala.experiment.references import DEFAULT_REFERENCES
 from escala.probes import PROBES
 
 #: Files alongside the dataset.json of a split; they depend on the kind of data.
@@ -16,76 +14,68 @@ OF_SPLIT = ("leakage.json", "test_labels.npy", "test_genomes.npy", "test_similar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    files = partial(parser.add_argument, nargs="*", default=[], type=Path)
-    content = partial(parser.add_argument, type=cli.json_or_file, metavar="JSON")
-    parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
-    files("--series", metavar="run.json", help="of duplicates of references, and of ladders")
-    content("--rungs", default=[], help="the rungs of ladders whose runs are --series")
-    content(
-        "--references",
-        default=DEFAULT_REFERENCES,
-        help="the references of configurations, the main one first",
+    given = cli.options(
+        __doc__,
+        runs=[Path],
+        series=[Path],  # Runs of duplicates of references, and of ladders.
+        rungs=cli.json_or_file,  # Of the ladders whose runs are in the series.
+        references=cli.json_or_file,  # Of configurations, the main one first.
+        probe_settings=cli.json_or_file,  # By the names of the probes.
+        datasets=[Path],
+        classes=[Path],
+        probed=[Path],
+        predictions=[Path],  # If there are any, and so the pilot.
+        pilot=[Path],
+        history=[Path],
+        output=[Path],
     )
-    content("--probe-settings", default={}, help="the settings of the probes, by their names")
-    parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
-    files("--classes", metavar="classes.csv")
-    files("--probed", metavar="run.json")
-    parser.add_argument("--predictions", type=Path, metavar="predictions.json")
-    parser.add_argument("--pilot", type=Path, metavar="pilot.json")
-    files("--history", metavar="PARQUET", help="of one history")
-    parser.add_argument(
-        "--output", required=True, nargs="+", type=Path, metavar="CSV", help="the tables to write"
-    )
-    arguments = parser.parse_args()
 
     def make() -> None:
         from escala.report import tables
 
         frames = tables.tables(
-            run_files=arguments.runs,
-            dataset_files=arguments.datasets,
-            class_files=arguments.classes,
-            probe_files=arguments.probed,
-            series_files=arguments.series,
-            rungs=arguments.rungs,
-            references=arguments.references,
-            probe_settings=arguments.probe_settings,
-            predictions_file=arguments.predictions,
-            pilot_file=arguments.pilot,
-            history_files=arguments.history,
+            run_files=given.runs,
+            dataset_files=given.datasets,
+            class_files=given.classes,
+            probe_files=given.probed,
+            series_files=given.series,
+            rungs=given.rungs,
+            references=given.references,
+            probe_settings=given.probe_settings,
+            predictions_file=next(iter(given.predictions), None),
+            pilot_file=next(iter(given.pilot), None),
+            history_files=given.history,
         )
-        tables.write(frames, arguments.output[0].parent)
+        tables.write(frames, given.output[0].parent)
 
     cli.serve_or_make(
         "tables",
         code="scripts.tables",
-        inputs={str(path): path for path in _read(arguments)},
+        inputs={str(path): path for path in _read(given)},
         parameters={
-            "runs": list(map(str, arguments.runs)),
-            "rungs": arguments.rungs,
-            "references": arguments.references,
-            "probe_settings": arguments.probe_settings,
+            "runs": list(map(str, given.runs)),
+            "rungs": given.rungs,
+            "references": given.references,
+            "probe_settings": given.probe_settings,
         },
-        outputs={path.name: path for path in arguments.output},
+        outputs={path.name: path for path in given.output},
         make=make,
     )
 
 
-def _read(arguments: argparse.Namespace) -> Iterator[Path]:
+def _read(given: Namespace) -> Iterator[Path]:
     """Yield the files that the tables are made of, including those alongside the named files."""
-    yield from filter(None, (*arguments.classes, arguments.predictions, arguments.pilot))
-    yield from arguments.history
-    for run in arguments.probed:
+    yield from (*given.classes, *given.predictions, *given.pilot, *given.history)
+    for run in given.probed:
         yield run
         probe = PROBES[run.parent.name.partition(".")[0]]
         for pattern in (f"ranks/*.{probe.name}.*", *probe.products):
             yield from sorted(run.parent.glob(pattern))
-    for run in [*arguments.runs, *arguments.series]:
+    for run in [*given.runs, *given.series]:
         yield run
         yield from sorted(run.parent.glob("sessions/*.json"))
         yield from run.parent.glob("predictions.npy")
-    for dataset in arguments.datasets:
+    for dataset in given.datasets:
         yield dataset
         yield from filter(Path.exists, map(dataset.with_name, OF_SPLIT))
 

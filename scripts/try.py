@@ -19,6 +19,7 @@ from pathlib import Path
 from escala import cli, lab, trial
 from escala.core.children import die_with_parent
 from escala.core.files import atomic
+from escala.core.progress import say
 from escala.experiment import Experiment, draft_program
 from escala.workloads.program import PLACEHOLDERS
 
@@ -58,18 +59,18 @@ def main() -> int:
     file = draft_program.file_of(drafted)
     experiment = Experiment(drafted.settings, file)
     for sentence in drafted.said:
-        _say(sentence)
+        say(sentence)
     if arguments.dry:
         print("\n".join(trial.starts(experiment)))
         return 0
     content = drafted.checked(file, arguments.force, "escala try")
     here = " on this machine, and not on a node" if arguments.profile else ""
-    _say(f"One run of one process{here}, to see whether the command works.")
+    say(f"One run of one process{here}, to see whether the command works.")
     for sentence in trial.report(trial.tried(experiment), experiment):
-        _say(sentence)
+        say(sentence)
     with atomic(file) as temporary:
         temporary.write_text(content, encoding="utf-8")
-    _say(f"Written: {file}")
+    say(f"Written: {file}")
     began = time.time()
     code = _measured(file, arguments)
     _print_answer(Path("results", drafted.name), file, 0 if code == 0 else began)
@@ -124,14 +125,10 @@ def _print_answer(results: Path, file: Path, since: float) -> None:
     """Print the first lines of a summary written since a time, and where the page is."""
     summary = results / "summary.md"
     if not summary.is_file() or summary.stat().st_mtime < since:
-        _say(f"No answer, for the reason above. To go on: escala run --experiment {file}")
+        say(f"No answer, for the reason above. To go on: escala run --experiment {file}")
         return
     print("\n" + "\n".join(trial.answer(summary)))
     print(f"Page: {results}/index.html, and as text {summary}", flush=True)
-
-
-def _say(sentence: str) -> None:
-    print(f"escala: {sentence}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
@@ -24,6 +25,7 @@ from hypothesis import settings
 
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
+from escala.strategies.knobs import complete
 from tests.warm import Warm
 
 # A busy machine is no failure, and the same examples every time: chance turns nothing red.
@@ -31,45 +33,16 @@ settings.register_profile("escala", deadline=None, derandomize=True)
 settings.load_profile("escala")
 
 ROOT = Path(__file__).resolve().parent.parent
-KNOBS = {
-    "cores_per_process": 1,
-    "steps_per_call": 1,
-    "threads": {},
-    "bind": True,
-    "sparse_as_dense": True,
-    "yield_when_idle": True,
-    "eager_limit_mib": None,
-    "autotune": False,
-    "compression": "none",
-    "communication": "auto",
-    "shard": True,
-    "evaluation": "divided",
-    "weighting": "rows",
-    "timeline": False,
-    "busy_neighbours": [],
-    "slowdown": [],
-    "shares": None,
-    "dense_exchange": "allreduce",
-    "accumulation": 1,
-    "device": "auto",
-    "products": "float32",
-    "input_gradient": "tensorflow",
-    "convolution": "layers",
-    "optimizer": "keras",
-}
+#: The knobs of a run that sets none.
+KNOBS = complete({}, "virus-cnn")
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 #: The rules of accessibility, as one script.
 AXE = ROOT / "tests" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 
 
-def _genomes() -> str | None:
-    folder = os.environ.get("ESCALA_GENOMES")
-    return None if folder and Path(folder).is_dir() else "ESCALA_GENOMES does not name a folder"
-
-
-def _pictures() -> str | None:
-    folder = os.environ.get("ESCALA_PICTURES")
-    return None if folder and Path(folder).is_dir() else "ESCALA_PICTURES does not name a folder"
+def _folder(variable: str) -> str | None:
+    named = os.environ.get(variable)
+    return None if named and Path(named).is_dir() else f"{variable} does not name a folder"
 
 
 def _chromium() -> str | None:
@@ -87,13 +60,8 @@ def _axe() -> str | None:
 def _cluster() -> str | None:
     from escala.lab.cluster import require_machine
 
-    return _refusal(require_machine)
-
-
-def _refusal(require: Callable[[], None]) -> str | None:
-    """Return why a check ends with InputError, without a full stop, or None if it does not."""
     try:
-        require()
+        require_machine()
     except InputError as error:
         return str(error).rstrip(".")
     return None
@@ -101,10 +69,14 @@ def _refusal(require: Callable[[], None]) -> str | None:
 
 # marker -> its name in ESCALA_REQUIRE, what is lacking (or None), the remedy
 NEEDS = {
-    "real_data": ("real-data", _genomes, "set it to a folder of CLASS.fasta[.gz] files"),
+    "real_data": (
+        "real-data",
+        partial(_folder, "ESCALA_GENOMES"),
+        "set it to a folder of CLASS.fasta[.gz] files",
+    ),
     "real_pictures": (
         "real-pictures",
-        _pictures,
+        partial(_folder, "ESCALA_PICTURES"),
         "set it to a folder with mnist/ (idx files) and cifar-10/ (binary files)",
     ),
     "cluster": ("cluster", _cluster, "docs/how-to/lab.md tells what the lab takes"),

@@ -1,4 +1,4 @@
-"""What tests of users' own programs share: a program of MPI, data, and what is left of a run."""
+"""What tests of users' own programs share: an experiment, a program of MPI, what a run leaves."""
 
 from __future__ import annotations
 
@@ -25,6 +25,20 @@ epoch()
 score(world=size.value)
 mpi.MPI_Finalize()
 """
+
+
+def experiment_on(name: str, workloads: dict, **changes: object) -> dict:
+    """Return a small experiment on programs: one process of each, under `processes`, once."""
+    return {
+        "experiment": name,
+        "title": f"The experiment {name}",
+        "repeats": 1,
+        "oversubscribe": True,
+        "datasets": {"none": {"kind": "files"}},
+        "workloads": workloads,
+        "variants": {"plain": {"cores_per_process": 1}},
+        "configurations": [{"strategy": "processes", "layouts": ["1x1"]}],
+    } | changes
 
 
 def prepare(experiment: Experiment, folder: Path) -> None:

@@ -16,7 +16,6 @@ import errno
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import NamedTuple
 from escala.cache.entries import Damaged, blob, content, digest, folder, keep, locked, read, restore
 from escala.cache.sources import package_versions, sources
 from escala.core import variables
+from escala.core.progress import say
 
 #: Increase it when the meaning of an entry, or the computation of a key, changes.
 FORMAT = 1
@@ -96,7 +96,7 @@ def get_or_compute(
             with _without(store):
                 keep(store, known, outputs)
         else:
-            _say(f"{step}: its inputs or its code changed while it ran: not stored")
+            say(f"{step}: its inputs or its code changed while it ran: not stored")
     return "made"
 
 
@@ -207,7 +207,7 @@ def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool | None:
                 unwritable = error
                 break
             except Damaged as error:
-                _say(f"store: damaged, not served: {error}")
+                say(f"store: damaged, not served: {error}")
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
                 continue
@@ -229,8 +229,4 @@ def _without(store: Path) -> Iterator[None]:
         yield
     except OSError as error:
         about = f" ({error.filename})" if error.filename else ""
-        _say(f"store {store}: {error.strerror or error}{about}; the work goes on without it")
-
-
-def _say(message: str) -> None:
-    print(f"escala: {message}", file=sys.stderr, flush=True)
+        say(f"store {store}: {error.strerror or error}{about}; the work goes on without it")

@@ -12,7 +12,6 @@ import getpass
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +22,7 @@ import psutil
 
 from escala.core import interrupts
 from escala.core.errors import InputError, Unavailable
+from escala.core.progress import say
 
 #: The folder of the lock, and the environment variable that names another.
 FOLDER, VARIABLE = "/dev/shm", "ESCALA_LOCKS"
@@ -57,7 +57,7 @@ def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
             opened.callback(os.close, descriptor)
             _take(descriptor, wait)
         except OSError as error:
-            _say(f"no lock on this machine, so other runs may run alongside this one: {error}")
+            say(f"no lock on this machine, so other runs may run alongside this one: {error}")
             yield
             return
         try:
@@ -91,7 +91,7 @@ def _take(descriptor: int, wait: bool) -> None:
             raise Unavailable(f"{socket.gethostname()} is held by {described}")
         if holder != announced:
             announced = holder
-            _say(
+            say(
                 f"waiting: {socket.gethostname()} is held by {described}. Timing runs have a "
                 "machine to themselves; this one begins when it is free."
             )
@@ -139,8 +139,3 @@ def _described(holder: Mapping) -> str:
     names = ("pid", "user", "run", "experiment", "since")
     pid, user, run, experiment, since = (holder.get(name, "unknown") for name in names)
     return f"process {pid} of {user}: {run} of the experiment {experiment}, since {since}"
-
-
-def _say(text: str) -> None:
-    with suppress(OSError):  # A closed terminal must not end the run.
-        print(f"escala: {text}", file=sys.stderr, flush=True)

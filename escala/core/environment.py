@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from escala.core.errors import InputError
+from escala.core.progress import say
 from escala.core.variables import CALLERS_PATH
 
 #: Environment variable that holds the name of the session.
@@ -47,7 +48,7 @@ def prepare(root: Path) -> None:
     if not (home.is_dir() and _is_writable(home)):
         home = Path.cwd() / HOME
         home.mkdir(parents=True, exist_ok=True)
-        _say(f"HOME: {os.environ.get('HOME', '')!r} cannot be written to; {home} serves instead")
+        say(f"HOME: {os.environ.get('HOME', '')!r} cannot be written to; {home} serves instead")
         os.environ["HOME"] = str(home)
     named = {"LOGNAME", "USER", "LNAME", "USERNAME"} & os.environ.keys()
     if not named and _name(os.getuid()) is None:
@@ -137,7 +138,7 @@ def keep_own_modules(root: Path) -> None:
             continue
         sys.path[:] = [entry for entry in sys.path if Path(entry).absolute() != folder]
         more = f" and {len(replaced) - 1} more" if len(replaced) > 1 else ""
-        _say(
+        say(
             f"PYTHONPATH: {folder} is left out, because its {replaced[0]}{more} would replace that "
             "of this environment"
         )
@@ -172,7 +173,3 @@ def _name(user: int) -> str | None:
         return pwd.getpwuid(user).pw_name
     except KeyError:
         return None
-
-
-def _say(message: str) -> None:
-    print(f"escala: {message}", file=sys.stderr, flush=True)

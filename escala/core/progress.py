@@ -1,13 +1,20 @@
-"""A line now and then about what takes long."""
+"""Lines on standard error: on what happens, and now and then on what takes long."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 #: Seconds between two lines.
 EVERY = 5.0
+
+
+def say(text: object) -> None:
+    """Print a line of the project's own."""
+    with suppress(OSError):  # A closed terminal must not end the run.
+        print(f"escala: {text}", file=sys.stderr, flush=True)
 
 
 def progress(line: str) -> Callable[..., None]:

@@ -28,14 +28,7 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.planned import APPLIED, ON_PURPOSE, predictable
 from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.experiment.runs import Run
-from escala.experiment.works import (
-    ProgramWork,
-    StepWork,
-    calibrated_rows,
-    shared_settings,
-    variant_name,
-    variant_of,
-)
+from escala.experiment.works import Work, calibrated_rows, shared_settings, variant_name
 from escala.probes import PROBES
 from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
@@ -94,7 +87,7 @@ class Calibration(Experiment):
         return settings | {"training": training, "max_steps": math.ceil(steps / epochs)}
 
     @cached_property
-    def works(self) -> dict[tuple[str, str, str], StepWork]:
+    def works(self) -> dict[tuple[str, str, str], Work]:
         """The work of each dataset, workload and variant that the cost model predicts."""
         rows: dict[tuple, set[int]] = {}
         first: dict[tuple, str] = {}
@@ -106,8 +99,9 @@ class Calibration(Experiment):
             rows.setdefault(key, set()).add(planned.rows_of_part(self.base, run))
         most = {key: size_of(self.base.datasets[key[0]]).train_rows for key in rows}
         return {
-            names: StepWork(
+            names: Work(
                 *names[:2],
+                None,
                 first[key],
                 calibrated_rows(rows[key], None if most[key] is None else _SURE * most[key]),
             )
@@ -115,11 +109,11 @@ class Calibration(Experiment):
         }
 
     @property
-    def different_works(self) -> list[StepWork]:
+    def different_works(self) -> list[Work]:
         return list(dict.fromkeys(self.works.values()))
 
     @cached_property
-    def program_works(self) -> dict[tuple, ProgramWork]:
+    def program_works(self) -> dict[tuple, Work]:
         """The work of each dataset, program, strategy and variant that has bounds."""
         return programs.works(self.base)
 
@@ -170,7 +164,7 @@ class Calibration(Experiment):
             "a workload that is trained by steps, or a program that names {rows}",
         )
 
-    def _variants(self, works: Iterable[StepWork | ProgramWork]) -> dict[str, dict]:
+    def _variants(self, works: Iterable[Work]) -> dict[str, dict]:
         known = all_knobs()
         usual = {name: known[name].default for name in (*APPLIED, *ON_PURPOSE)}
         left_out = ("learning_rate", "checkpoint_epochs")
@@ -186,9 +180,7 @@ class Calibration(Experiment):
             for rows in work.rows
         }
 
-    def _workloads(
-        self, works: Iterable[StepWork], program_works: Iterable[ProgramWork]
-    ) -> dict[str, dict]:
+    def _workloads(self, works: Iterable[Work], program_works: Iterable[Work]) -> dict[str, dict]:
         known = self.base.settings["workloads"]
         found = {work.workload: _untested(known[work.workload]) for work in works}
         for work in program_works:
@@ -201,11 +193,11 @@ class Calibration(Experiment):
         """Return the configurations of a strategy in which collectives may be timed."""
         runs = [run for run in predictable(self.base) if run.strategy == strategy]
         several = any(Layout.parse(run.layout).nodes > 1 for run in runs)
-        variants = sorted({variant_of(work) for work in self.different_works})
+        variants = sorted({work.middle_variant for work in self.different_works})
         found = _configuration(strategy, ONE_NODE, *variants)
         return found | {"layouts": [ONE_NODE, *[TWO_NODES] * several]}
 
-    def _of_program(self, work: ProgramWork) -> dict:
+    def _of_program(self, work: Work) -> dict:
         """Return the configurations of one process, and of the layouts on which sums are timed."""
         layouts = [layout for layout, _ in programs.sums_layouts(self.base, work, links=True)]
         variants = [variant_name(work.variant, rows) for rows in work.rows]
@@ -216,7 +208,7 @@ class Calibration(Experiment):
         """Return the runs that calibrate each program: of its steps, and of the sums by layout."""
         return {
             work.name: {
-                "steps": [programs.steps_runs(self.name, work, REPEATS)],
+                "steps": [work.steps_runs(self.name, REPEATS)],
                 "sums": programs.sums_runs(
                     self.name,
                     work,
@@ -227,19 +219,9 @@ class Calibration(Experiment):
             for work in self.program_works.values()
         }
 
-    def steps_of(self, work: StepWork) -> list[Run]:
-        """Return the timing runs of one process, of all numbers of rows and repeats."""
-        return [
-            self._one(work, variant_name(work.variant, rows), repeat)
-            for repeat in range(1, REPEATS + 1)
-            for rows in work.rows
-        ]
-
-    def clocks_of(self, work: StepWork) -> Run:
-        return self._one(work, variant_of(work), None, "clocks")
-
-    def _one(self, work: StepWork, variant: str, *last: Any) -> Run:
-        return Run(self.name, work.dataset, work.workload, *ONE_PROCESS, variant, NATIVE, *last)
+    def clocks_of(self, work: Work) -> Run:
+        names = (self.name, work.dataset, work.workload, *ONE_PROCESS)
+        return Run(*names, work.middle_variant, NATIVE, None, "clocks")
 
     def collectives(self, links: bool) -> list[Run]:
         """Return the runs that time collectives.
@@ -251,7 +233,7 @@ class Calibration(Experiment):
         found = {}
         for run in predictable(self.base):
             layout = Layout.parse(run.layout)
-            variant = variant_of(self.works[run.dataset, run.workload, run.variant])
+            variant = self.works[run.dataset, run.workload, run.variant].middle_variant
             names = (self.name, run.dataset, run.workload, run.strategy)
             if layout.ranks > 1 and (layout.processes > 1 or not links):
                 found[Run(*names, ONE_NODE, variant, NATIVE, None, "collectives")] = None
@@ -263,7 +245,7 @@ class Calibration(Experiment):
         """Return all runs of the calibration; `links` as in `collectives`."""
         works = self.different_works
         return [
-            *(run for work in works for run in self.steps_of(work)),
+            *(run for work in works for run in work.steps_runs(self.name, REPEATS)),
             *map(self.clocks_of, works),
             *self.collectives(links),
             *(
@@ -275,9 +257,9 @@ class Calibration(Experiment):
             ),
         ]
 
-    def gradients_file(self, work: StepWork) -> str:
+    def gradients_file(self, work: Work) -> str:
         """Return the file that describes the gradients of a work."""
-        names = "/".join((work.dataset, work.workload, variant_of(work)))
+        names = "/".join((work.dataset, work.workload, work.middle_variant))
         return f"results/{self.name}/gradients/{names}.json"
 
     def sources(self, links: bool) -> dict:
@@ -295,7 +277,7 @@ class Calibration(Experiment):
             "works": {
                 work.name: {
                     "gradients": self.gradients_file(work),
-                    "steps": [run.file for run in self.steps_of(work)],
+                    "steps": [run.file for run in work.steps_runs(self.name, REPEATS)],
                     "clocks": self.clocks_of(work).file,
                 }
                 for work in self.different_works

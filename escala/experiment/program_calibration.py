@@ -19,10 +19,9 @@ from typing import Any
 from escala.core.hardware import available_cores
 from escala.experiment.folders import PATH
 from escala.experiment.matrix import Experiment
-from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.experiment.runs import Run
 from escala.experiment.schema import program_schema
-from escala.experiment.works import ProgramWork, calibrated_rows, variant_name, variant_of
+from escala.experiment.works import Work, calibrated_rows
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.training.program_place import HOOK
@@ -33,7 +32,6 @@ from escala.workloads import WORKLOADS
 SIZES = (2**10, 2**16, 2**20, 2**22, 2**24, 2**26)
 #: Epochs of a calibrating run: the first is not counted.
 MOST_EPOCHS = 3
-ONE = ONE_PROCESS[1]
 
 
 def unsupported(run: Run) -> str | None:
@@ -70,7 +68,7 @@ def rows_of(experiment: Experiment, run: Run) -> set[int]:
     return {rows, -(-rows // ranks)}
 
 
-def works(experiment: Experiment) -> dict[tuple, ProgramWork]:
+def works(experiment: Experiment) -> dict[tuple, Work]:
     """Return the work of each run that has bounds, by its dataset, workload, strategy and variant.
 
     One process alone is no reason to calibrate.
@@ -83,18 +81,16 @@ def works(experiment: Experiment) -> dict[tuple, ProgramWork]:
             rows.setdefault(key, set()).update(rows_of(experiment, run))
             several |= {key} if Layout.parse(run.layout).ranks > 1 else set()
     return {
-        key: ProgramWork(*key, calibrated_rows(found))
-        for key, found in rows.items()
-        if key in several
+        key: Work(*key, calibrated_rows(found)) for key, found in rows.items() if key in several
     }
 
 
-def sums_name(work: ProgramWork) -> str:
+def sums_name(work: Work) -> str:
     """Return the name of the program that times sums for a work."""
     return f"{work.workload}-sums-{STRATEGIES[work.strategy].programs}"
 
 
-def sums_program(work: ProgramWork) -> dict[str, Any]:
+def sums_program(work: Work) -> dict[str, Any]:
     """Return the declaration of that program, as in an experiment."""
     name, library = work.workload, STRATEGIES[work.strategy].programs
     program = WORKLOADS[name].program()
@@ -130,16 +126,7 @@ def one_process(workload: str, settings: dict) -> dict:
     return found
 
 
-def steps_runs(name: str, work: ProgramWork, repeats: int) -> list[Run]:
-    """Return the timing runs of one process, of all numbers of rows and repeats, in turns."""
-    return [
-        Run(name, *work[:3], ONE, variant_name(work.variant, rows), NATIVE, repeat)
-        for repeat in range(1, repeats + 1)
-        for rows in work.rows
-    ]
-
-
-def sums_layouts(experiment: Experiment, work: ProgramWork, links: bool) -> list[tuple[str, str]]:
+def sums_layouts(experiment: Experiment, work: Work, links: bool) -> list[tuple[str, str]]:
     """Return each layout of several ranks with its network, on which sums can be timed here.
 
     Parameters
@@ -163,7 +150,7 @@ def _fits(experiment: Experiment, run: Run) -> bool:
 
 
 def sums_runs(
-    name: str, work: ProgramWork, layouts: Sequence[tuple[str, str]], repeats: int
+    name: str, work: Work, layouts: Sequence[tuple[str, str]], repeats: int
 ) -> list[list[Run]]:
     """Return the runs that time sums, those of each layout in a list.
 
@@ -171,7 +158,7 @@ def sums_runs(
     ----------
     layouts : as `sums_layouts` returns them.
     """
-    first, variant = (name, work.dataset, sums_name(work), work.strategy), variant_of(work)
+    first, variant = (name, work.dataset, sums_name(work), work.strategy), work.middle_variant
     return [
         [Run(*first, layout, variant, network, repeat) for repeat in range(1, repeats + 1)]
         for layout, network in layouts

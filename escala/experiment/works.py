@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from escala.experiment.references import NATIVE, ONE_PROCESS
+from escala.experiment.runs import Run
 from escala.probes.collectives import Collectives
 
 #: The calibrated numbers of rows reach from this fraction of the fewest that are predicted to this
@@ -15,47 +17,49 @@ _LEAST, _MOST, _NUMBERS = 0.75, 1.5, 3
 _NAME_LETTERS = 64
 
 
-class StepWork(NamedTuple):
+class Work(NamedTuple):
     """A computation of one process, timed with several numbers of rows.
 
-    It is a dataset, a workload, and the knobs that `single` reads. So variants that differ only in
-    the exchange of the ranks are one work.
+    Of a workload that is trained by steps, it is determined by the knobs that `single` reads. So
+    variants that differ only in the exchange of the ranks are one work.
 
     Attributes
     ----------
+    strategy : of a program; None of a workload that is trained by steps.
     variant : the first of the experiment whose process computes it.
     rows : numbers of rows in a step of one process, in increasing order.
     """
 
     dataset: str
     workload: str
+    strategy: str | None
     variant: str
     rows: tuple[int, ...]
 
     @property
     def name(self) -> str:
         """The name in a calibration."""
-        return f"{self.dataset} {self.workload} {self.variant}"
-
-
-class ProgramWork(NamedTuple):
-    """A program under a strategy and a variant, timed with some numbers of rows.
-
-    Attributes
-    ----------
-    rows : numbers of rows in a step of one process, in increasing order.
-    """
-
-    dataset: str
-    workload: str
-    strategy: str
-    variant: str
-    rows: tuple[int, ...]
+        return " ".join(filter(None, self[:4]))
 
     @property
-    def name(self) -> str:
-        """The name in a calibration."""
-        return " ".join(self[:4])
+    def middle_variant(self) -> str:
+        """The name of the variant with the middle one of its numbers of rows."""
+        return variant_name(self.variant, self.rows[len(self.rows) // 2])
+
+    def steps_runs(self, name: str, repeats: int) -> list[Run]:
+        """Return the timing runs of one process, of all numbers of rows and repeats, in turns.
+
+        Parameters
+        ----------
+        name : of the calibration.
+        """
+        strategy, layout = ONE_PROCESS
+        names = (name, self.dataset, self.workload, self.strategy or strategy, layout)
+        return [
+            Run(*names, variant_name(self.variant, rows), NATIVE, repeat)
+            for repeat in range(1, repeats + 1)
+            for rows in self.rows
+        ]
 
 
 def calibrated_rows(predicted: Iterable[int], most: float | None = None) -> tuple[int, ...]:
@@ -91,11 +95,6 @@ def variant_name(variant: str, rows: int) -> str:
         return name
     digest = hashlib.sha256(variant.encode()).hexdigest()[:8]
     return f"{name[: _NAME_LETTERS - len(digest) - 1]}-{digest}"
-
-
-def variant_of(work: StepWork | ProgramWork) -> str:
-    """Return the name of the variant with the middle one of the numbers of rows of a work."""
-    return variant_name(work.variant, work.rows[len(work.rows) // 2])
 
 
 def shared_settings(works: int) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from jsonschema.exceptions import best_match
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
+from escala.core.progress import say
 from escala.probes import PROBES, with_probe_settings
 from escala.strategies.knobs import all_knobs, strategy_knobs
 
@@ -90,7 +90,7 @@ def read_session(path: Path) -> dict | None:
 @cache
 def _leave_out(path: Path, reason: str) -> None:
     """Say why a file is left out, once for each file of each process."""
-    print(f"escala: left out: {reason}", file=sys.stderr, flush=True)
+    say(f"left out: {reason}")
 
 
 @cache

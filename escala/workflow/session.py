@@ -16,6 +16,7 @@ from escala.cache import store
 from escala.core import interrupts
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores, available_memory
+from escala.core.progress import say
 from escala.core.readable import counted
 from escala.experiment import Experiment, Run
 from escala.experiment.calibration import SUFFIX
@@ -207,12 +208,9 @@ class Session:
         script = [sys.executable, "-m", "scripts.train", *call]
         written = subprocess.run(script, input=json.dumps(e.request(run)), text=True)
         if written.returncode:
-            print(
-                f"escala: {run.file}: it ended as {status} ({reason}), and this could not be "
-                f"written: exit code {written.returncode}, see above. The same call again "
-                "measures it",
-                file=sys.stderr,
-                flush=True,
+            say(
+                f"{run.file}: it ended as {status} ({reason}), and this could not be written: exit "
+                f"code {written.returncode}, see above. The same call again measures it"
             )
 
     def succeed(self) -> None:

@@ -14,8 +14,3 @@ predictions_if_any, pilot_if_any = REPORTS.predictions, REPORTS.pilot
 def drawn_files(e):
     """Return all figures of an experiment's report, as SVG."""
     return experiment_figures(e) + figures_of_runs(e)
-
-
-def options(name, files):
-    """Return an option with its file, if there is one."""
-    return [name, *files] if files else []

@@ -15,6 +15,7 @@ import pytest
 
 from escala.core import alone
 from escala.core.errors import InputError, Unavailable
+from tests.calls import python
 
 HOLD = """
 import sys, time
@@ -79,9 +80,7 @@ def test_a_node_of_several_does_not_wait():
 
 def test_a_run_within_a_run_is_refused_and_does_not_wait_for_ever():
     with alone.hold({"experiment": "one", "run": "x"}):
-        inner = subprocess.run(
-            [sys.executable, "-c", HOLD, "0"], capture_output=True, text=True, timeout=60
-        )
+        inner = python("-c", HOLD, 0, timeout=60)
     assert inner.returncode and "start it outside of that run" in inner.stderr
     assert InputError.__name__ in inner.stderr
 

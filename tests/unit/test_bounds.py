@@ -27,6 +27,7 @@ from escala.experiment import program_calibration as programs
 from escala.experiment.calibration import Calibration
 from escala.experiment.planned import planned
 from escala.training.program_place import HOOK
+from tests.programs import experiment_on
 
 FIXED, OF_ROW, LATENCY, OF_BYTE = 2e-3, 1e-4, 5e-4, 1e-9
 SIZES = (2**10, 2**16, 2**20, 2**24)
@@ -172,20 +173,18 @@ def experiment(tmp_path: Path, name: str, command: str, **more) -> Experiment:
     """Return an experiment of a program, under strategies with and without a library."""
     (tmp_path / "train.py").write_text("")
     program = {"command": command, "directory": str(tmp_path), "files": ["train.py"]}
-    settings = {
-        "experiment": "of-program",
-        "title": "A program",
-        "repeats": 2,
-        "datasets": {"none": {"kind": "files"}},
-        "workloads": {name: program | {"epochs": 9, "batch": {"rows": 64, "per": "global"}} | more},
-        "variants": {"plain": {}, "large": {"batch": {"rows": 256, "per": "rank"}}},
-        "networks": {"native": {}, "slow": {"rate": "100mbit"}},
-        "configurations": [
+    settings = experiment_on(
+        "of-program",
+        {name: program | {"epochs": 9, "batch": {"rows": 64, "per": "global"}} | more},
+        repeats=2,
+        variants={"plain": {}, "large": {"batch": {"rows": 256, "per": "rank"}}},
+        networks={"native": {}, "slow": {"rate": "100mbit"}},
+        configurations=[
             {"strategy": "torch-ddp", "layouts": ["1x1", "1x2", "2x1"]},
             {"strategy": "tf-config", "layouts": ["1x2"]},
         ],
-        "references": [{"strategy": "torch-ddp", "layout": "1x1"}],
-    }
+        references=[{"strategy": "torch-ddp", "layout": "1x1"}],
+    )
     return Experiment(settings, "of-program.yaml")
 
 

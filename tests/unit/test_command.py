@@ -15,6 +15,7 @@ import pytest
 
 from escala import command
 from escala.core.errors import InputError
+from tests.calls import python
 from tests.conftest import ROOT
 
 # Every other Python process writes down how it was started, and ends.
@@ -29,15 +30,9 @@ RUN = "results/demo/runs/demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/rep1/r
 LADDER = "experiments/virus/ladder.yaml"
 
 
-def escala(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "escala.command", *arguments],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+def escala(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+    variables = {"PYTHONPATH": str(ROOT)}
+    return python("-m", "escala.command", *arguments, variables=variables, cwd=cwd)
 
 
 @pytest.mark.parametrize(

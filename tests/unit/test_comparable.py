@@ -63,17 +63,20 @@ def changed(run: dict, path: str, value: object) -> dict:
         ("knobs.dense_exchange", "factors", "other knobs"),
         ("versions", {}, "other versions"),
         ("source_sha256", "1" * 64, "other source"),
+        ("environment", {"variables": {"TF_ENABLE_ONEDNN_OPTS": "0"}, "files": {}},
+         "another environment: TF_ENABLE_ONEDNN_OPTS"),
         # Names of nodes, what is rounded, what is not known and results make no difference.
         ("ranks.hosts", ["n7", "n8"], None),
         ("link.mbit_per_second", 103.0, None),
         ("link.mbit_per_second", None, None),
         ("ranks.machines.1.memory_bytes", 8 * 2**30 - 37 * MIB, None),
         ("training.epochs_done", 2, None),
+        ("environment", {"variables": {}, "files": {}}, None),
         ("versions.snakemake", "99.0", None),
         ("ranks.machines", [], None),
         ("link", None, None),
     ],
-)
+)  # fmt: skip
 def test_measurements_of_one_run_are_pooled_under_the_same_conditions(runs, path, value, said):
     run, other = runs["across"], changed(runs["across"], path, value)
     reason = refusal(run, other)

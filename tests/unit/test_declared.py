@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from escala.core.declared import constants
 from escala.data import KINDS
 from escala.report import figures
+from tests.calls import python
 from tests.conftest import ROOT
 
 
@@ -34,5 +32,5 @@ def test_every_figure_declares_what_there_is():
 
 def test_figures_are_found_without_their_libraries():
     code = "import sys, escala.report.figures; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = python("-c", code)
     assert done.stdout == "False\n", done.stderr

@@ -372,6 +372,8 @@ def together(strategy: str, **knobs: object) -> list[Callable[[dict], None]]:
          "datasets.d.oversample.rows", "not among the classes"),
         ([put(SOURCE, NCBI | {"queries": {"A": "x"}})], f"{SOURCE}.queries", "without an entry"),
         ([put("workloads", {"cnn": {"epochs": 1}})], "workloads.cnn", "unknown key"),
+        ([put("workloads.mnist-mlp", {"epochs": 1})],
+         "workloads.mnist-mlp", "the experiment has no such dataset"),
         ([put("workloads", {"majority": {}}), put(f"{FIRST}.strategy", "horovod-gloo")],
          "workloads.majority", "strategy single with the layout 1x1"),
         ([put(f"{SECOND}.strategy", "nccl")], f"{SECOND}.strategy", "no such strategy"),

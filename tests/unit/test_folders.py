@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -21,7 +20,8 @@ from escala.experiment import Experiment
 from escala.record import key
 from escala.strategies.knobs import complete, model_knobs
 from escala.workloads import WORKLOADS, load, models, workload
-from tests.conftest import CLASSES, ROOT
+from tests.calls import python
+from tests.conftest import CLASSES
 from tests.folders import changed, files_of
 from tests.kinds import GUIDE as KIND_GUIDE
 from tests.workflow.conftest import SIMULATED, experiment_of
@@ -289,13 +289,7 @@ def test_arrays_that_name_another_kind_are_refused(tmp_path):
         "--output": str(tmp_path / "split"),
     }
     own = json.dumps({"kinds": {"own": str(tmp_path / "blobs")}})
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.arrays", *itertools.chain(*arguments.items())],
-        cwd=ROOT,
-        env=os.environ | {plugins.VARIABLE: own},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    words = itertools.chain(*arguments.items())
+    done = python("-m", "scripts.arrays", *words, variables={plugins.VARIABLE: own})
     assert done.returncode == 2, done.stderr
     assert "'blobs': the dataset is of the kind own" in done.stderr

@@ -13,7 +13,7 @@ import pytest
 from escala.core.errors import InputError
 from escala.lab import cluster, daemons, network, state
 from scripts import lab
-from tests.conftest import ROOT
+from tests.calls import python
 
 
 def test_cores_are_divided_among_nodes_or_dealt_in_turn():
@@ -134,10 +134,7 @@ def test_whoever_is_not_root_is_told_so_by_every_command(command, monkeypatch, c
 
 
 def test_what_a_machine_lacks_is_told_at_once_with_the_remedy():
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.lab", "up"],
-        cwd=ROOT, env=os.environ | {"PATH": "/nonexistent"}, capture_output=True, text=True,
-    )  # fmt: skip
+    done = python("-m", "scripts.lab", "up", variables={"PATH": "/nonexistent"})
     [line] = done.stderr.splitlines()
     assert done.returncode == 2 and "apt-get install" in line
     assert all(package in line for package in ("munge", "slurm-wlm", "iproute2", "iperf3"))

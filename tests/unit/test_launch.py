@@ -18,6 +18,7 @@ from escala.runtime.placement import EXTRA_PORTS, Node, places
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
 from tests import conftest
+from tests.calls import python
 
 KNOBS = conftest.KNOBS | {"threads": {"intra_op": 3, "inter_op": 1}}
 
@@ -209,13 +210,8 @@ def test_a_process_that_is_not_bound_may_use_all_cores_of_its_node():
 
 
 def spawned(*options: str, code: str, processes: int = 2) -> subprocess.CompletedProcess:
-    program = [sys.executable, "-c", code]
-    return subprocess.run(
-        [sys.executable, "-m", "escala.runtime.spawn", *options, str(processes), *program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    program = [processes, sys.executable, "-c", code]
+    return python("-m", "escala.runtime.spawn", *options, *program, timeout=60)
 
 
 def test_spawned_processes_are_numbered_and_when_one_is_killed_all_end():

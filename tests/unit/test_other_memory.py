@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from escala.core import other_memory
+from tests.calls import python
 
 #: Forbid process_vm_readv and process_vm_writev to this process and those that it starts, as Docker
 #: does: a seccomp filter (linux/seccomp.h, linux/filter.h) that answers EPERM.
@@ -59,10 +58,7 @@ print(json.dumps([launch.single_copy(started.nodes), done.stdout + done.stderr, 
 
 
 def found(code: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
-    return json.loads(done.stdout)
+    return json.loads(python("-c", code, timeout=120, check=True).stdout)
 
 
 @pytest.mark.skipif(not other_memory.may_be_read(), reason="it is forbidden here")

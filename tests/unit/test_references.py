@@ -11,6 +11,7 @@ from escala.experiment.references import (
     compared_with,
     reference_number,
 )
+from tests.programs import experiment_on
 
 ONE = {"strategy": "single", "layout": "1x1", "variant": "one-core"}
 THREADS = ONE | {"variant": "threads"}
@@ -63,11 +64,7 @@ def test_only_the_network_is_left_out_of_a_name_if_it_is_native():
 )
 def test_a_program_that_is_never_single_is_compared_with_its_own_strategy(strategies, expected):
     layouts = {"torch-ddp": ["1x1", "1x2"], "single": ["1x1"]}
-    settings = {
-        **{"experiment": "ranked", "title": "A program of ranks", "repeats": 3},
-        "datasets": {"none": {"kind": "files"}},
-        "workloads": {"ranked": {"command": "python -c pass"}},
-        "variants": {"plain": {}},
-        "configurations": [{"strategy": name, "layouts": layouts[name]} for name in strategies],
-    }
+    configurations = [{"strategy": name, "layouts": layouts[name]} for name in strategies]
+    program = {"ranked": {"command": "python -c pass"}}
+    settings = experiment_on("ranked", program, configurations=configurations)
     assert Experiment(settings, "ranked.yaml").references == expected

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from fixtures_runs import FakeExperiment, three_configurations
 
@@ -13,18 +9,14 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.record.schema import read_result
 from escala.report.tables import tables
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.calls import python
+from tests.conftest import ROOT
 
 
 def _script(name: str, *arguments: object, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *map(str, arguments)],
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "ESCALA_STORE": "off"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = {"PYTHONPATH": str(ROOT), "ESCALA_STORE": "off"}
+    file = ROOT / "scripts" / f"{name}.py"
+    done = python(file, *arguments, variables=variables, cwd=None)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import signal
 import subprocess
-import sys
 import time
 
 import psutil
@@ -16,7 +15,7 @@ from escala.record import run as measurement
 from escala.record import supervise as supervision
 from escala.runtime import launch
 from escala.runtime.launch import LOCAL, Launch
-from tests.conftest import ROOT
+from tests.calls import python
 
 #: As a library does that catches whatever goes wrong while it is imported.
 PROGRAM = """
@@ -32,14 +31,9 @@ print("a result")
 """
 
 
-def run(number: int) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", PROGRAM, str(number)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_not_forgotten_where_its_exception_is_dropped(number):
-    done = run(number)
+    done = python("-c", PROGRAM, number)
     assert (done.returncode, done.stdout) == (128 + number, "")
     assert "interrupted" in done.stderr
 
@@ -53,8 +47,7 @@ def cleans_up(number: int, **options: object) -> subprocess.CompletedProcess:
         f"    finally: os.kill(os.getpid(), {number:d}); print('cleaned')\n"
         "raise SystemExit(cli.main(main))\n"
     )
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    return python("-c", program, timeout=60, **options)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

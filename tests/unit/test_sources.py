@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -12,8 +11,7 @@ import pytest
 
 from escala.cache import sources as module
 from escala.cache.sources import code_digest, package_versions, sources
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.calls import python
 
 PROJECT = {
     "scripts/encode.py": "from escala.core import files\nfrom escala.prepare import fasta\n",
@@ -189,10 +187,7 @@ def test_a_module_or_a_choice_that_is_not_there_is_refused(project):
 @pytest.mark.parametrize("script", ["encode", "train", "figure"])
 def test_what_a_script_loads_is_among_what_it_reaches(script):
     """Python itself is the reference: the modules that importing the script has loaded."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys, scripts.{script}; print(*sys.modules)"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = python("-c", f"import sys, scripts.{script}; print(*sys.modules)", check=True)
     loaded = {name for name in done.stdout.split() if name.startswith(("escala", "scripts."))}
     reached = sources(f"scripts.{script}")
     # The store alone loads the variables of the environment, and their values are in its keys.

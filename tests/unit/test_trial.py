@@ -14,6 +14,7 @@ from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.experiment import Experiment
 from escala.workloads import WORKLOADS
+from tests.programs import experiment_on
 
 EPOCHS = """\
 import sys, time
@@ -35,19 +36,13 @@ def experiment(tmp_path, monkeypatch):
         layouts = ["1x1"] if strategy == "single" else ["1x1", "2x2"]
         program = {"command": ["python", "train.py", *arguments], "directory": str(tmp_path)}
         program |= {"environment": {"python": sys.executable}, "files": [], **further}
-        return Experiment(
-            {
-                "experiment": "tried",
-                "title": "Tried",
-                "repeats": 2,
-                "datasets": {"none": {"kind": "files"}},
-                "workloads": {"tried": program},
-                "variants": {"tuned": {"cores_per_process": 1}},
-                "configurations": [{"strategy": strategy, "layouts": layouts}],
-                "references": [{"strategy": strategy, "layout": "1x1"}],
-            },
-            "tried.yaml",
+        settings = experiment_on(
+            "tried",
+            {"tried": program},
+            repeats=2,
+            configurations=[{"strategy": strategy, "layouts": layouts}],
         )
+        return Experiment(settings, "tried.yaml")
 
     yield make
     WORKLOADS.pop("tried", None)
@@ -113,7 +108,7 @@ def test_what_would_start_is_shown_and_nothing_is_started(experiment, tmp_path, 
     tried = experiment(source, "{rank}", "{rows_of_rank}", strategy="torch-ddp",
                        batch={"rows": 64, "per": "global"})  # fmt: skip
     first, *lines = trial.starts(tried)
-    assert first.startswith("torch-ddp 1x1 tuned: 1 process by local")
+    assert first.startswith("torch-ddp 1x1 plain: 1 process by local")
     text = "\n".join(lines)
     assert f"PATH={Path(sys.executable).parent}:$PATH " in text
     assert f"{sys.executable} train.py 0 64" in text

@@ -8,8 +8,6 @@ import pytest
 
 from escala.cache import store
 from escala.core import variables
-from escala.record import comparable
-from tests.unit.fixtures_runs import FakeExperiment
 
 
 @pytest.mark.parametrize(
@@ -115,18 +113,3 @@ def test_the_store_serves_nothing_that_was_made_with_another_environment(tmp_pat
     (tmp_path / ".openmpi" / "mca-params.conf").unlink()
     monkeypatch.setenv("SOME_OTHER", "x")
     assert step() == "served"
-
-
-def test_runs_of_unlike_environments_are_not_compared(tmp_path):
-    experiment = FakeExperiment(tmp_path)
-    (one, other), nothing = (
-        [experiment._run("single", "1x1", "tuned", 1, s, 3.0, "ok", None, 0.9) for s in "ab"],
-        {"variables": {}, "files": {}},
-    )
-    assert comparable.refusal(one, other) is None
-    other["environment"] = nothing
-    assert comparable.refusal(one, other) is None
-    assert comparable.series(one) == comparable.series(other)
-    other["environment"] = {"variables": {"TF_ENABLE_ONEDNN_OPTS": "0"}, "files": {}}
-    assert "TF_ENABLE_ONEDNN_OPTS" in comparable.refusal(one, other)
-    assert comparable.series(one) != comparable.series(other)

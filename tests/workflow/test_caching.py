@@ -145,25 +145,6 @@ def test_identical_bytes_upstream_recompute_nothing_downstream(workflow):
     assert workflow.digests() == before
 
 
-def test_a_damaged_object_is_told_and_made_again(workflow):
-    before = workflow.digests()
-    codes = workflow.folder / "results/small/data/small/codes.npy"
-    blob = next(workflow.store.rglob(sha256_file(codes)))
-    blob.chmod(0o644)
-    with open(blob, "r+b") as handle:
-        handle.seek(200)
-        handle.write(b"\7\7\7")
-    shutil.rmtree(workflow.folder / "results")
-    _, served = workflow.run(fits_only(), RUN)
-    assert not served["encode"], "made again"
-    assert served["arrays"] == served["train"] == 1, "from the same bytes as before"
-    assert f"{blob}: not the bytes that were stored" in workflow.said
-    after = workflow.digests()
-    assert RUN.removeprefix("results/") in after
-    # Older sessions stood in the results alone.
-    assert all(digest == before[name] for name, digest in after.items() if "/sessions/" not in name)
-
-
 def test_a_run_that_failed_is_not_served(workflow):
     """It is tried again, as soon as it is forgotten."""
     workflow.change(

@@ -19,6 +19,7 @@ import yaml
 from PIL import Image
 
 from escala.core.hardware import available_cores
+from tests.calls import python
 from tests.conftest import ROOT
 from tests.folders import GUIDE, files_of
 
@@ -38,9 +39,7 @@ def call(*arguments: str) -> tuple[list[str], dict[str, str]]:
 
 def escala(mine: Path, *arguments: str) -> subprocess.CompletedProcess:
     command, environment = call(*arguments)
-    return subprocess.run(
-        command, cwd=mine, env=environment, capture_output=True, text=True, timeout=300
-    )
+    return python(*command[1:], cwd=mine, env=environment)
 
 
 def fasta(folder: Path) -> list[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ import pytest
 import yaml
 
 from escala.core.files import sha256_file
+from tests.calls import python
 from tests.conftest import copy_project
 from tests.kinds import add_kind, add_reader, add_workload
 from tests.workflow.conftest import SIMULATED, experiment_of
@@ -22,25 +21,11 @@ from tests.workflow.conftest import SIMULATED, experiment_of
 BLOBS = {"kind": "blobs", "points": 40, "spread": 0.2, "split": {"seeds": [4]}}
 RUN = "results/plane/runs/plane/dense/single/1x1/tuned/native/rep1/run.json"
 FIGURES = ["results/plane/figures/splits.svg", "results/plane/figures/class_distribution.svg"]
-#: Print the message of each experiment of a list, or that there is none.
-MESSAGES = """
-import json, sys
-from escala.core.errors import InputError
-from escala.experiment import Experiment
-
-for settings in json.load(sys.stdin):
-    try:
-        experiment = Experiment(settings, "e.yaml")
-    except InputError as error:
-        print(error)
-    else:
-        print(sorted({(run.dataset, run.workload) for run in experiment.runs}))
-"""
 
 
-def plane(**datasets: dict) -> dict:
+def plane() -> dict:
     experiment = experiment_of("plane", SIMULATED)
-    experiment["datasets"] = {"plane": BLOBS, **datasets}
+    experiment["datasets"] = {"plane": BLOBS}
     batch = {"rows": 10, "per": "global"}
     rate = {"value": 0.5, "reference_batch": 10}
     experiment["workloads"] = {"dense": {"epochs": 2, "batch": batch, "learning_rate": rate}}
@@ -48,36 +33,25 @@ def plane(**datasets: dict) -> dict:
     return experiment
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    project = copy_project(tmp_path_factory.mktemp("copy") / "project")
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    project = copy_project(tmp_path / "project")
     add_kind(project)
     add_workload(project)
     add_reader(project)
+    (project / "plane.yaml").write_text(yaml.safe_dump(plane()))
     return project
 
 
-@pytest.fixture(scope="module")
-def call(project: Path, warm: Path) -> Callable[..., subprocess.CompletedProcess]:
-    """Run a Python module or command with the copy's own code."""
-
-    def run(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=project,
-            env=os.environ | {"PYTHONPATH": f"{warm}{os.pathsep}{project}"},
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-
-    return run
+def snakemake(project: Path, warm: Path, *targets: str) -> subprocess.CompletedProcess:
+    """Call Snakemake with the copy's own code."""
+    variables = {"PYTHONPATH": f"{warm}{os.pathsep}{project}"}
+    words = ("-m", "snakemake", *targets, "--cores", "2", "--configfile", "plane.yaml")
+    return python(*words, variables=variables, cwd=project)
 
 
-def test_a_dataset_of_a_new_kind_is_prepared_trained_on_and_shown(project, call):
-    (project / "plane.yaml").write_text(yaml.safe_dump(plane()))
-    done = call(*("-m", "snakemake", RUN, *FIGURES, "--cores", "2", "--configfile", "plane.yaml"))
+def test_a_dataset_of_a_new_kind_is_prepared_trained_on_and_shown(project, warm):
+    done = snakemake(project, warm, RUN, *FIGURES)
     assert done.returncode == 0, done.stdout + done.stderr
     data = project / "results/plane/data/plane"
     lock = pd.read_csv(data / "source/lock.tsv", sep="\t")
@@ -110,35 +84,6 @@ def test_a_dataset_of_a_new_kind_is_prepared_trained_on_and_shown(project, call)
     assert classes[["records", "length_median"]].isna().all(axis=None)
     assert pd.read_csv(tables / "leakage.csv").empty
     assert "audited for leakage" in (project / FIGURES[0]).read_text()
-    of_genomes = call(
-        *("-m", "snakemake", "results/plane/data/plane/codes.npy", "--cores", "1"),
-        *("--configfile", "plane.yaml"),
-    )
+    of_genomes = snakemake(project, warm, "results/plane/data/plane/codes.npy")
     assert of_genomes.returncode != 0
     assert "the kind blobs has no such file" in of_genomes.stderr
-
-
-def test_settings_of_a_new_kind_are_checked_and_its_datasets_meet_their_workloads(call):
-    genomes = experiment_of("plane", SIMULATED)
-    virus = {"virus": genomes["datasets"]["small"]}
-    both = plane(**virus)
-    both["workloads"] |= genomes["workloads"]
-    misspelt = plane(plane={"kind": "blobs", "points": 40, "spred": 1, "split": {"seeds": [4]}})
-    expected = [
-        (both, "[('plane', 'dense'), ('virus', 'virus-cnn')]"),
-        (misspelt, "datasets.plane.spred.*did you mean spread?"),
-        (
-            plane(plane=BLOBS | {"kind": "blob"}),
-            "datasets.plane.kind.*use one of arrays, blobs, captions",
-        ),
-        (plane(plane=BLOBS | {"split": {}}), "datasets.plane.split.seeds.*the key is missing"),
-        (plane(plane=BLOBS | {"points": 2}), "datasets.plane.points.*leaves no test rows"),
-        (plane(**virus), "datasets.virus.kind.*no workload of the experiment reads"),
-        (genomes | {"workloads": both["workloads"]}, "workloads.dense.*no such dataset"),
-    ]
-    done = call("-c", MESSAGES, given=json.dumps([settings for settings, _ in expected]))
-    lines = done.stdout.splitlines()
-    assert len(lines) == len(expected), done.stdout + done.stderr
-    for line, (_, message) in zip(lines, expected, strict=True):
-        first, _, then = message.partition(".*")
-        assert first in line and then in line

@@ -11,6 +11,7 @@ from escala.runtime import launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
+from tests.calls import python
 from tests.conftest import KNOBS, ROOT
 
 STEPS = 12
@@ -37,12 +38,7 @@ def train(timeline: Path, *arguments: str) -> None:
 
 
 def said_of(timeline: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.diagnose", timeline],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    done = python("-m", "scripts.diagnose", timeline)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{STEPS - 1} steps after the first; a step takes ")
     assert "The largest one has 513.0 KiB" in done.stdout

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 import yaml
 
 from escala.experiment import folders
 from escala.record.run import measure
-from tests.conftest import ROOT
+from tests.calls import python
 from tests.folders import GUIDE, changed, files_of
 from tests.kinds import GUIDE as KIND_GUIDE
 from tests.kinds import WORKLOAD as DENSE
@@ -23,18 +21,8 @@ OF_CLASSES = {"classification_reports", "confusion_matrices", "class_distributio
 RUN = "results/mine/runs/simulated/words/mirrored/1x2/plain/native/rep1/run.json"
 
 
-def check(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "scripts.check_workload", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
 def test_the_workload_of_the_guide_is_checked_and_runs(own_workload, snakemake, dry_run):
-    done = check(str(own_workload))
+    done = python("-m", "scripts.check_workload", own_workload)
     assert done.returncode == 0, done.stdout + done.stderr
     answers = [line.split("  ")[0] for line in done.stdout.splitlines()]
     [shown] = re.findall(r"^```text\n(declaration .*?)^```$", GUIDE.read_text(), re.M | re.S)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from escala.core.files import read_json
+from tests.calls import python
 from tests.conftest import CLASSES, ROOT, copy_project
 from tests.unit.counter_trees import Growing, two_packages
 from tests.workflow.forks import Forks
@@ -53,13 +51,8 @@ for probe in sys.argv[2:]:
 
 
 def measure(folder: Path, project: Path, split: Path, *probes: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(split), *probes],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(project)},
-        capture_output=True,
-        text=True,
-    )
+    words = ["-c", MEASURE, split, *probes]
+    done = python(*words, variables={"PYTHONPATH": str(project)}, cwd=folder)
     assert done.returncode == 0, done.stderr
 
 

@@ -9,6 +9,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.documented import files
+from tests.programs import experiment_on
 
 GUIDE = ROOT / "docs" / "how-to" / "your-own-arrays.md"
 RUN = "results/own/runs/photos/reads/processes/1x1/plain/native/rep1/run.json"
@@ -21,21 +22,10 @@ def test_a_changed_file_is_noticed_and_a_moved_folder_is_not_measured_again(
     (photos / "cat").mkdir(parents=True)
     (photos / "cat" / "1.png").write_text("one")
     (tmp_path / "code").mkdir()
-    settings = {
-        "experiment": "own",
-        "title": "A program that reads files",
-        "repeats": 1,
-        "oversubscribe": True,
-        "datasets": {"photos": {"kind": "files", "paths": {"photos": str(photos)}}},
-        "workloads": {
-            "reads": {
-                "command": ["sh", "-c", "cat {data.photos}/cat/1.png > {output}/read"],
-                "directory": str(tmp_path / "code"),
-            }
-        },
-        "variants": {"plain": {}},
-        "configurations": [{"strategy": "processes", "layouts": ["1x1"]}],
-    }
+    command = ["sh", "-c", "cat {data.photos}/cat/1.png > {output}/read"]
+    reads = {"command": command, "directory": str(tmp_path / "code")}
+    datasets = {"photos": {"kind": "files", "paths": {"photos": str(photos)}}}
+    settings = experiment_on("own", {"reads": reads}, datasets=datasets)
     served = {"ESCALA_MEASURE_AGAIN": "0"}
     done = snakemake(RUN, experiment=settings, **served)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -113,21 +103,10 @@ def test_what_is_changed_while_it_runs_is_said_and_not_stored(tmp_path, snakemak
     script, table = tmp_path / "code" / "train.sh", tmp_path / "data" / "rows.csv"
     table.write_text("1\n")
     script.write_text("test -e $2 || { touch $2; echo 2 >> $1; echo '# mended' >> train.sh; }\n")
-    settings = {
-        "experiment": "own",
-        "title": "A program that is edited",
-        "repeats": 1,
-        "oversubscribe": True,
-        "datasets": {"rows": {"kind": "files", "paths": {"rows": str(tmp_path / "data")}}},
-        "workloads": {
-            "edited": {
-                "command": ["sh", "train.sh", "{data.rows}/rows.csv", str(tmp_path / "once")],
-                "directory": str(tmp_path / "code"),
-            }
-        },
-        "variants": {"plain": {}},
-        "configurations": [{"strategy": "processes", "layouts": ["1x1"]}],
-    }
+    command = ["sh", "train.sh", "{data.rows}/rows.csv", str(tmp_path / "once")]
+    edited = {"command": command, "directory": str(tmp_path / "code")}
+    datasets = {"rows": {"kind": "files", "paths": {"rows": str(tmp_path / "data")}}}
+    settings = experiment_on("own", {"edited": edited}, datasets=datasets)
     run = tmp_path / "results/own/runs/rows/edited/processes/1x1/plain/native/rep1/run.json"
     store = tmp_path / "store"
     again = {"ESCALA_MEASURE_AGAIN": "0", "ESCALA_STORE": str(store)}

@@ -12,7 +12,7 @@ import pytest
 from escala.core.files import read_json
 from escala.experiment import Experiment, Run, load
 from escala.record.run import measure
-from tests.programs import JOINING, prepare
+from tests.programs import JOINING, experiment_on, prepare
 
 pytestmark = pytest.mark.cold
 
@@ -83,22 +83,18 @@ UNDER = {
 
 def experiment_in(folder: Path) -> dict:
     common = {"directory": str(folder), "epochs": 2, "batch": {"rows": 32, "per": "global"}}
-    return {
-        "experiment": "started",
-        "title": "Programs under each strategy",
-        "repeats": 1,
-        "oversubscribe": True,
-        "datasets": {"none": {"kind": "files"}},
-        "workloads": {
-            name: common | {"command": command, "files": [f"{name}.py"]}
-            for name, (_, command) in PROGRAMS.items()
-        },
-        "variants": {"plain": {}},
-        "configurations": [{"strategy": strategy, "layouts": ["1x2"]} for strategy in UNDER],
-        "references": [{"strategy": "mpi", "layout": "1x2"}],
-        "timeline": {"enabled": True},
-        "resources": {"enabled": True, "seconds": 0.1},
+    workloads = {
+        name: common | {"command": command, "files": [f"{name}.py"]}
+        for name, (_, command) in PROGRAMS.items()
     }
+    return experiment_on(
+        "started",
+        workloads,
+        configurations=[{"strategy": strategy, "layouts": ["1x2"]} for strategy in UNDER],
+        references=[{"strategy": "mpi", "layout": "1x2"}],
+        timeline={"enabled": True},
+        resources={"enabled": True, "seconds": 0.1},
+    )
 
 
 @pytest.fixture(scope="module")

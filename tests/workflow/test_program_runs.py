@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,9 @@ import pandas as pd
 import pytest
 
 from escala.core.files import read_json
+from tests.calls import python
 from tests.conftest import ROOT
+from tests.programs import experiment_on
 
 #: Rows are divided among the ranks, as scripts for `torchrun` do it.
 TRAIN = """
@@ -38,26 +39,16 @@ REP = "results/mine/runs/none/{}/processes/{}/plain/native/rep1/run.json"
 
 
 def experiment_in(folder: Path) -> dict:
-    return {
-        "experiment": "mine",
-        "title": "Two programs",
-        "repeats": 1,
-        "noise_floor": True,
-        "oversubscribe": True,
-        "datasets": {"none": {"kind": "files"}},
-        "workloads": {
-            "train": {
-                "command": "python train.py {rows_of_rank} {epochs} {seed}",
-                "directory": str(folder), "files": ["train.py"],
-                "epochs": 3, "batch": {"rows": 64, "per": "global"},
-                "environment": {"python": sys.executable},
-            },
-            "work": {"command": "sh work.sh", "directory": str(folder), "files": ["work.sh"]},
-        },
-        "variants": {"plain": {"cores_per_process": 1}},
-        "configurations": [{"strategy": "processes", "layouts": ["1x1", "1x2"]}],
-        "references": [{"strategy": "processes", "layout": "1x1"}],
+    train = {
+        "command": "python train.py {rows_of_rank} {epochs} {seed}",
+        "directory": str(folder), "files": ["train.py"],
+        "epochs": 3, "batch": {"rows": 64, "per": "global"},
+        "environment": {"python": sys.executable},
     }  # fmt: skip
+    work = {"command": "sh work.sh", "directory": str(folder), "files": ["work.sh"]}
+    configurations = [{"strategy": "processes", "layouts": ["1x1", "1x2"]}]
+    workloads = {"train": train, "work": work}
+    return experiment_on("mine", workloads, noise_floor=True, configurations=configurations)
 
 
 @pytest.fixture
@@ -84,9 +75,8 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     broken = read_json(tmp_path / REP.format("work", "1x2"))
     assert broken["status"] == "failed"
     assert "exit code 3" in broken["reason"] and "no more paper" in broken["reason"]
-    retry = [sys.executable, "-m", "scripts.retry", "results/mine"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run(retry, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    variables = {"PYTHONPATH": str(ROOT)}
+    python("-m", "scripts.retry", "results/mine", variables=variables, cwd=tmp_path, check=True)
     (tmp_path / "fails").unlink()
     done = snakemake(**kept)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from escala.cache import store, upkeep
-from tests.conftest import ROOT
+from tests.calls import python
 
 PATIENCE_SECONDS = 120
 #: Different steps of those who use a store at the same time.
@@ -71,14 +71,8 @@ def in_its_own_python(function: Callable, *arguments: object, **environment: str
     """Run a function of this module in a new process, and return what it says, as JSON."""
     call = f"t.{function.__name__}(*json.loads(sys.argv[1]))"
     code = f"import json, sys, tests.workflow.test_store_faults as t; print(json.dumps({call}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(arguments, default=str)],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    words = ["-c", code, json.dumps(arguments, default=str)]
+    done = python(*words, variables=environment, timeout=500)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]) | {"said": done.stderr}
 

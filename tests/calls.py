@@ -1,0 +1,27 @@
+"""Processes of Python that tests start and wait for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tests.conftest import ROOT
+
+
+def python(
+    *words: object, variables: Mapping[str, str] = MappingProxyType({}), **options: Any
+) -> subprocess.CompletedProcess:
+    """Run Python with some words in the folder of the project; return its end and its output.
+
+    Parameters
+    ----------
+    variables : alongside those of this process.
+    options : of `subprocess.run`, in place of those given here.
+    """
+    usual = {"cwd": ROOT, "env": os.environ | variables, "timeout": 300}
+    usual |= {"capture_output": True, "text": True}
+    return subprocess.run([sys.executable, *map(str, words)], **usual | options)
