@@ -47,8 +47,8 @@ def sentence(runs: list[Run], experiment: Experiments) -> str:
     """
     if not runs:
         return "Estimated training time: none, no run has to be measured."
-    earlier = _EarlierRuns(experiment)
-    known = [seconds for run in runs if (seconds := earlier.median(run)) is not None]
+    median = _medians(runs, experiment)
+    known = [seconds for run in runs if (seconds := median(run)) is not None]
     parts = []
     if known:
         source = f"for {len(known)} from earlier runs of the same experiment"
@@ -75,46 +75,32 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-class _EarlierRuns:
-    """The seconds of earlier runs, of which each file is read once."""
+def _medians(runs: list[Run], experiment: Experiments) -> Callable[[Run], float | None]:
+    """Return a function from one of `runs` to its median seconds before, None if there are none.
 
-    def __init__(self, experiment: Experiments):
-        self._experiment = experiment
-        self._peers: dict[tuple, dict[tuple, list[Run]]] = {}
-        self._medians: dict[tuple, float | None] = {}
-        self._seconds: dict[Run, list[float]] = {}
-
-    def median(self, run: Run) -> float | None:
-        """Return the median seconds of a run's configuration, or else of its dataset and workload.
-
-        None if neither has an earlier run.
-        """
-        for names in _names(run):
-            key = run.experiment, run.instrument, names
-            if key not in self._medians:
-                peers = self._grouped(run)[names]
-                seconds = [each for peer in peers for each in self._measured(peer)]
-                self._medians[key] = statistics.median(seconds) if seconds else None
-            if self._medians[key] is not None:
-                return self._medians[key]
-        return None
-
-    def _grouped(self, run: Run) -> dict[tuple, list[Run]]:
-        key = run.experiment, run.instrument
-        if key not in self._peers:
-            found = self._peers[key] = defaultdict(list)
-            for peer in self._experiment(run.experiment).instrumented(run.instrument):
+    They are those of its configuration, or else of its dataset and workload. Each file is read
+    once.
+    """
+    tasks = dict.fromkeys((run.experiment, run.instrument, *_names(run)[1]) for run in runs)
+    measured: dict[tuple, list[float]] = defaultdict(list)
+    for name, probe in dict.fromkeys(task[:2] for task in tasks):
+        for peer in experiment(name).instrumented(probe):
+            if (name, probe, peer.dataset, peer.workload) in tasks:
+                seconds = _seconds(peer)
                 for names in _names(peer):
-                    found[names].append(peer)
-        return self._peers[key]
+                    measured[name, probe, names] += seconds
 
-    def _measured(self, run: Run) -> list[float]:
-        if run not in self._seconds:
-            records = map(read_session, sorted(Path(run.folder).glob("sessions/*.json")))
-            self._seconds[run] = [
-                record["wall_seconds"] for record in records if record and record["status"] == "ok"
-            ]
-        return self._seconds[run]
+    def median(run: Run) -> float | None:
+        found = (measured[run.experiment, run.instrument, names] for names in _names(run))
+        return next((statistics.median(seconds) for seconds in found if seconds), None)
+
+    return median
+
+
+def _seconds(run: Run) -> list[float]:
+    """Return the seconds that a run took in each session in which it ended ok."""
+    records = map(read_session, sorted(Path(run.folder).glob("sessions/*.json")))
+    return [record["wall_seconds"] for record in records if record and record["status"] == "ok"]
 
 
 def _names(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:

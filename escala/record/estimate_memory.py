@@ -10,7 +10,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,6 @@ from escala.workloads import WORKLOADS
 
 #: Builds the models in another process: this one must not wait for TensorFlow.
 COMMAND = [sys.executable, "-m", "escala.record.estimate_memory"]
-#: What determines a footprint, besides its model.
-_CODE = {"code": "escala.record.estimate_memory", "inputs": {}, "measurement": {}}
 #: A model whose code takes longer has no estimate.
 LIMIT_SECONDS = 120.0
 #: Models are built without a GPU and without TensorFlow's messages.
@@ -70,9 +67,7 @@ def memory(runs: list[Run], experiment: Experiments, project: Path) -> Memory:
             unknown[f"the form of {run.dataset} is not known before its data are"] += 1
         else:
             models[run] = json.dumps(found, sort_keys=True)
-    different = list(dict.fromkeys(models.values()))
-    built = _stored(different)
-    built |= _store({m: _built(m, project) for m in different if m not in built})
+    built = {model: _footprint(model, project) for model in dict.fromkeys(models.values())}
     unknown.update(built[model] for model in models.values() if isinstance(built[model], str))
     footprints = {
         run: built[model] for run, model in models.items() if not isinstance(built[model], str)
@@ -109,35 +104,31 @@ def footprint_of(model: Mapping[str, Any]) -> dict[str, Any]:
         return {"error": f"{model['workload']}: {user_code.message(error)}"}
 
 
-def _step(model: str) -> store.Work:
-    settings = json.loads(model)
-    return store.Work(settings, [WORKLOADS[settings["workload"]].package])
-
-
-def _stored(models: list[str]) -> dict[str, Footprint]:
-    """Return the footprints that an earlier call has found."""
-    found = store.kept("footprint", [_step(model) for model in models], "footprint", **_CODE)
-    return {
-        model: Footprint(**json.loads(kept[-1]))
-        for model, kept in zip(models, found, strict=True)
-        if kept
-    }
-
-
-def _store(built: dict[str, Footprint | str]) -> dict[str, Footprint | str]:
-    """Keep footprints for later calls, and return them."""
+def _footprint(model: str, project: Path) -> Footprint | str:
+    """Return the footprint of a model, kept in the store, or the reason why it has none."""
+    settings, built = json.loads(model), None
     with tempfile.TemporaryDirectory() as scratch:
-        for model, footprint in built.items():
-            if isinstance(footprint, Footprint):
-                file = Path(scratch, "footprint")
-                store.get_or_compute(
-                    "footprint",
-                    **_CODE,
-                    **_step(model)._asdict(),
-                    outputs={"footprint": file},
-                    make=partial(write_json, file, asdict(footprint), durable=False),
-                )
-    return built
+        file = Path(scratch, "footprint")
+
+        def make() -> bool:
+            nonlocal built
+            built = _built(model, project)
+            if isinstance(built, str):
+                return False
+            write_json(file, asdict(built), durable=False)
+            return True
+
+        store.get_or_compute(
+            "footprint",
+            code="escala.record.estimate_memory",
+            inputs={},
+            parameters=settings,
+            measurement={},
+            selected=[WORKLOADS[settings["workload"]].package],
+            outputs={"footprint": file},
+            make=make,
+        )
+        return built or Footprint(**read_json(file))
 
 
 def _built(model: str, project: Path) -> Footprint | str:
