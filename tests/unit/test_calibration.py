@@ -396,10 +396,10 @@ def test_steps_in_turns_are_those_after_the_first_of_their_blocks():
     assert in_turns([table], 8, Blocks(3, 4)) is None
 
 
-@pytest.mark.parametrize(("steps", "expected"), [(50, Blocks(9, 5)), (54, Blocks(10, 5))])
+@pytest.mark.parametrize(("steps", "expected"), [(50, Blocks(9, 5)), (56, Blocks(10, 5))])
 def test_blocks_are_those_of_the_steps_that_a_run_made(steps, expected):
-    """The last of the 54 steps of an epoch has fewer rows, and is in no block."""
-    training = {"train_rows": 5120, "global_batch": 96, "steps_per_epoch": 54}
+    """The last of the 56 steps of an epoch has fewer rows, and is in no block."""
+    training = {"train_rows": 5290, "global_batch": 96, "steps_per_epoch": 56}
     assert blocks_of({"training": training, "epochs": [{"steps": steps}]}) == expected
 
 

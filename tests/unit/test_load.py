@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from escala.core import load
@@ -118,6 +119,18 @@ def test_the_ticks_of_a_short_run_raise_no_alarm():
     changes = {"seconds": 0.2, "stretches": 10, "own": 0.3}
     assert not disturbance([process(busy=0.36, **changes)])["disturbed"]
     assert disturbance([process(**{"seconds": 1.0, "busy": 2.0, "own": 1.0})])["disturbed"]
+
+
+def test_the_error_is_three_standard_deviations_of_what_the_kernel_counts():
+    """Ticks are cut at both ends of a stretch, and those of a busy core are samples."""
+    random, seconds, stretches, cores, processes, busy = np.random.default_rng(1), 0.2, 9, 2, 4, 0.6
+    begun, took = random.random((2, 20000, stretches * (cores + 2 * processes)))
+    cut = np.floor(begun + took) - np.floor(begun) - took
+    sampled = random.binomial(round(cores * seconds / TICK), busy, 20000)
+    changes = {"seconds": seconds, "stretches": stretches, "busy": busy * cores * seconds}
+    [node] = disturbance([process(**changes)])["nodes"]
+    deviation = (cut.sum(axis=1) + sampled).std() * TICK / seconds
+    assert node["error_cores"] == pytest.approx(3 * deviation, rel=0.02)
 
 
 def test_nodes_on_one_machine_have_one_load():
