@@ -37,8 +37,8 @@ def losses(
     def gradients(codes, labels, total):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(virus_cnn.row_losses(labels, model(codes, training=True), {}))
-            share = loss / total
-        return loss, [tf.convert_to_tensor(g) for g in tape.gradient(share, variables)]
+            part = loss / total
+        return loss, [tf.convert_to_tensor(g) for g in tape.gradient(part, variables)]
 
     result = []
     for pieces in _pieces(data.rows("train"), seed, parts, steps, batch):
@@ -53,8 +53,8 @@ def losses(
 
 def _pieces(rows: int, seed: int, parts: int, steps: int, batch: int) -> Iterator[list]:
     """Yield, for each of `steps` steps over as many epochs as it takes, the part of every rank."""
-    shares = np.full(parts, 1 / parts)
-    of_ranks = (batches(epoch_order(rows, seed, epoch), batch, shares) for epoch in count(1))
+    fractions = np.full(parts, 1 / parts)
+    of_ranks = (batches(epoch_order(rows, seed, epoch), batch, fractions) for epoch in count(1))
     return islice(chain.from_iterable(of_ranks), steps)
 
 

@@ -111,7 +111,7 @@ def times(
     Parameters
     ----------
     noise : standard deviation of the logarithm, or the name of the machine with two speeds.
-    disturbed : share of the runs that take longer.
+    disturbed : fraction of the runs that take longer.
     """
     if isinstance(noise, str):
         steady = times(random, shape, STEADY, disturbed)
@@ -134,7 +134,7 @@ def decided(found: Ends) -> np.ndarray:
 
 
 def methods(random: np.random.Generator, draws: int) -> Iterator[dict]:
-    """Yield a row for each share of disturbed runs, noise, number of matches and method."""
+    """Yield a row for each fraction of disturbed runs, noise, number of matches and method."""
     for disturbed, noise, matches in product(DISTURBED, (*NOISE, "two"), MATCHES):
         mine, reference, duplicate = (
             times(random, (draws, matches), noise, disturbed) for _ in range(3)
@@ -154,7 +154,7 @@ def methods(random: np.random.Generator, draws: int) -> Iterator[dict]:
 
 
 def _power(equal: Ends, floor: np.ndarray, far: np.ndarray) -> dict[str, float]:
-    """Return the share of verdicts at each true ratio, which shifts all three."""
+    """Return the fraction of verdicts at each true ratio, which shifts all three."""
     found = {}
     for ratio in RATIOS:
         moved = Ends(*(each + np.log(ratio) for each in equal))
@@ -168,7 +168,7 @@ def _power(equal: Ends, floor: np.ndarray, far: np.ndarray) -> dict[str, float]:
 
 
 def best(random: np.random.Generator, draws: int) -> Iterator[dict]:
-    """Yield a row for each number of configurations and of matches, share disturbed and method.
+    """Yield a row for each number of configurations and of matches, fraction disturbed and method.
 
     The headline is on the configuration of the least estimate among those that get a verdict.
     """
@@ -314,7 +314,7 @@ def worst(rows: Sequence[Mapping]) -> Iterator[str]:
 
 
 def shown(rows: Sequence[Mapping]) -> Iterator[str]:
-    """Yield the lines of a table; numbers are shares, as per cent, unless they count or measure."""
+    """Yield the lines of a table; fractions are in per cent, counts and measures as they are."""
     plain = {"matches", "sessions", "best of", "needs", "estimate", "low", "high"}
     headings = list(rows[0])
     cells = [

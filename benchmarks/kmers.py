@@ -1,7 +1,7 @@
 """Measure the counting of k-mers, and the logistic regression on dense and on sparse tables.
 
-Prints, for each length and k: million letters counted a second on one core, the share of cells that
-are not 0, the seconds of a fit on a dense and on a sparse table, and the choice of
+Prints, for each length and k: million letters counted a second on one core, the fraction of cells
+that are not 0, the seconds of a fit on a dense and on a sparse table, and the choice of
 `escala.workloads.kmer_logreg.kmers.frequencies`. Medians over the repetitions, in brackets the
 range.
 """
@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from escala.workloads.kmer_logreg import kmers
 
 CLASSES = 5
-#: Share of letters that differ between two sequences of a class.
+#: Fraction of letters that differ between two sequences of a class.
 MUTATED = 0.1
 
 

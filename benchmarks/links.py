@@ -39,9 +39,9 @@ def _row(rate: str, times: int) -> str:
     latency = statistics.median(one["latency_ms"] for one in found)
     median = statistics.median(speeds)
     shaped = rate != network.NATIVE
-    share = f"{median * 1e6 / network.bits_per_second(rate):.3f}" if shaped else "–"
+    fraction = f"{median * 1e6 / network.bits_per_second(rate):.3f}" if shaped else "–"
     cells = [rate, *(f"{speed:.4g}" for speed in (median, min(speeds), max(speeds)))]
-    return f"| {' | '.join([*cells, share, f'{latency:.3f}'])} |"
+    return f"| {' | '.join([*cells, fraction, f'{latency:.3f}'])} |"
 
 
 if __name__ == "__main__":

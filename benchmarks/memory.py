@@ -3,7 +3,7 @@
 Each case trains random rows in a process of its own, by the project's own step. Its own memory is
 what the kernel counts as anonymous (man 5 proc, `RssAnon`), sampled every millisecond; pages of
 libraries and mapped arrays do not count. Prints a line for each case: the rows of a rank, the bytes
-before the model is built, the largest bytes, the bound, and the bound as a share of the largest.
+before the model is built, the largest bytes, the bound, and the bound as a fraction of the largest.
 
     python -m benchmarks.memory
     mpirun -np 2 python -m benchmarks.memory --case virus-cnn-1000 --strategy horovod-mpi

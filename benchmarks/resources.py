@@ -94,7 +94,7 @@ class Watch(threading.Thread):
 
     @property
     def percent(self) -> float | None:
-        """Return the share of a core between the first and the last look; None without two."""
+        """Return the fraction of a core between the first and the last look; None without two."""
         if len(self._moments) < 2:
             return None
         (began, before), (ended, after) = self._moments[0], self._moments[-1]

@@ -119,8 +119,8 @@ def _by_rule(jobs: list[Job], start: float, end: float) -> Iterable[tuple]:
     counts: dict[str, int] = defaultdict(int)
     for job in jobs:
         counts[job.rule] += 1
-    shares = divided(jobs, start, end)
-    for name, seconds in sorted(shares.items(), key=lambda item: -item[1]):
+    fractions = divided(jobs, start, end)
+    for name, seconds in sorted(fractions.items(), key=lambda item: -item[1]):
         yield name, counts.get(name, ""), f"{seconds:.1f}"
     yield "all", len(jobs), f"{end - start:.1f}"
 

@@ -68,7 +68,7 @@ def agreement(folder: Path, threshold: float) -> None:
 
 
 def _all_pairs(kmers: list[np.ndarray]) -> np.ndarray:
-    """Return the share of k-mers in common for all matches, from one sparse product."""
+    """Return the fraction of k-mers in common for all matches, from one sparse product."""
     distinct = [np.unique(own) for own in kmers]
     _, columns = np.unique(np.concatenate(distinct), return_inverse=True)
     sizes = np.array([*map(len, distinct)])

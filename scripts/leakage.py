@@ -18,11 +18,11 @@ def main() -> None:
 
         similarity = write_similarity(given.split, given.sketches, given.output)
         limit = given.similarity
-        share = leakage(similarity, limit)
-        write_json(given.report, {"similarity": limit, "share": share})
+        fraction = leakage(similarity, limit)
+        write_json(given.report, {"similarity": limit, "fraction": fraction})
         print(
-            f"{share:.1%} of {len(similarity)} test rows have a near-duplicate among the training "
-            f"genomes: at least {limit:g} of their 21-mers in common"
+            f"{fraction:.1%} of {len(similarity)} test rows have a near-duplicate among the "
+            f"training genomes: at least {limit:g} of their 21-mers in common"
         )
 
     rows = {name: given.split / name for name in ("train_genomes.npy", "test_genomes.npy")}

@@ -290,7 +290,7 @@ def summary(steps: pd.DataFrame, alone: bool, sources: Collection[str]) -> pd.Da
     Returns
     -------
     One row per rank and part: `rank`, `part`, `median_seconds`, `low_seconds` and `high_seconds`
-    (quartiles), `share` (of the median step), `steps`, `source` and `kind`.
+    (quartiles), `fraction` (of the median step), `steps`, `source` and `kind`.
     """
     rows = []
     for rank, group in steps.groupby(level="rank"):
@@ -304,7 +304,7 @@ def summary(steps: pd.DataFrame, alone: bool, sources: Collection[str]) -> pd.Da
             rows.append(
                 row
                 | {"median_seconds": median, "low_seconds": low, "high_seconds": high}
-                | {"share": median / group[WHOLE].median()}
+                | {"fraction": median / group[WHOLE].median()}
                 | {"kind": "estimated" if estimated else "measured"}
                 | {"source": CLOCKS if alone else SOURCES[part]}
             )

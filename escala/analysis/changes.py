@@ -32,7 +32,7 @@ RECURRENCE = 5
 BEFORE = 7
 #: Smallest difference of a session from the median before that counts; 0.05 is 5 %.
 LEAST = 0.05
-#: The share of the sessions before that may lie beyond those after, and the fewest such sessions.
+#: Fraction of the sessions before that may lie beyond those after, and the fewest such sessions.
 BEYOND, FEWEST_BEYOND = 0.1, 1
 
 
@@ -53,7 +53,7 @@ class Change(NamedTuple):
 
     @property
     def relative(self) -> float:
-        """The change as a share of the value before; 0.1 is 10 % more."""
+        """The change as a fraction of the value before; 0.1 is 10 % more."""
         return self.after / self.before - 1
 
 

@@ -37,7 +37,7 @@ def faults(settings: Settings) -> Iterator[Fault]:
     yield from _references(settings, runs)
     for check in (_pilot, _layouts):
         yield from check(settings)
-    for check_runs in (_launcher, _slowdown, _synchronous, _slow_ranks, _shares):
+    for check_runs in (_launcher, _slowdown, _synchronous, _slow_ranks, _fractions):
         yield from check_runs(settings, runs)
     for check in (_every_workload_runs, _programs, _stopping):
         yield from check(settings)
@@ -235,21 +235,24 @@ def _slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
                 yield f"variants.{name}.{knob}", variant[knob], reason, f"{remedy}, or add a layout"
 
 
-def _shares(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
+def _fractions(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Require one fraction for each rank and a positive sum."""
     for run in runs:
-        ranks, shares = Layout.parse(run.layout).ranks, settings["variants"][run.variant]["shares"]
-        if not reads(run.strategy, "shares") or shares is None:
+        ranks, fractions = (
+            Layout.parse(run.layout).ranks,
+            settings["variants"][run.variant]["fractions"],
+        )
+        if not reads(run.strategy, "fractions") or fractions is None:
             continue
-        if len(shares) != ranks:
-            given = counted(len(shares), "share")
+        if len(fractions) != ranks:
+            given = counted(len(fractions), "fraction")
             reason = f"has {given}, and {run.layout} has {counted(ranks, 'rank')}"
-        elif not sum(shares):
+        elif not sum(fractions):
             reason = "gives no rank any rows"
         else:
             continue
-        remedy = f"give a share for each rank of {run.layout}, or leave this knob out"
-        yield f"variants.{run.variant}.shares", shares, reason, remedy
+        remedy = f"give a fraction for each rank of {run.layout}, or leave this knob out"
+        yield f"variants.{run.variant}.fractions", fractions, reason, remedy
 
 
 def _every_workload_runs(settings: Settings) -> Iterator[Fault]:

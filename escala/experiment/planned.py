@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Knobs that the cost model applies itself, and that slow ranks on purpose.
 APPLIED = ("accumulation", "compression", "dense_exchange", "sparse_as_dense")
-ON_PURPOSE = ("slowdown", "busy_neighbours", "shares", "shard", "timeline")
+ON_PURPOSE = ("slowdown", "busy_neighbours", "fractions", "shard", "timeline")
 #: Knobs that change the time of a collective.
 _OF_COLLECTIVES = ("yield_when_idle", "eager_limit_mib", "communication")
 #: Keys of a variant that are no knobs.
@@ -47,7 +47,7 @@ def unsupported(experiment: Experiment, run: Run) -> str | None:
     variant = experiment.settings["variants"][run.variant]
     if run.strategy != ONE_PROCESS[0] and library(strategy) is None:
         return f"the model does not know how {run.strategy} exchanges gradients"
-    if reads(run.strategy, "shares"):
+    if reads(run.strategy, "fractions"):
         return f"{run.strategy} divides the rows by the speed of the ranks"
     if variant["shard"] is not True:
         return f"the ranks do not divide the rows (shard: {variant['shard']})"

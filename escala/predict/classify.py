@@ -44,7 +44,7 @@ def predict(
     A row per item: the columns of its `Query`; `predicted`, and `probability_CLASS` for each class.
     A model without classes gives the number `predicted`, or numbers from `predicted_1` on. A
     workload that offers `columns` gives these in place of them. With a familiarity there are
-    `familiar_share` (of its evidence; NaN without evidence), `threshold`, `false_alarm_rate`
+    `familiar_fraction` (of its evidence; NaN without evidence), `threshold`, `false_alarm_rate`
     (measured on held-out rows), `unlike_anything_seen`, and `likeness`, which is `familiar`, `near`
     or `far`.
     """
@@ -118,7 +118,7 @@ def familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], dic
     def columns(evidence: Any) -> dict:
         fraction = known.fraction(evidence)
         return {
-            "familiar_share": fraction,
+            "familiar_fraction": fraction,
             "threshold": threshold,
             "false_alarm_rate": known.false_alarm_rate(threshold),
             # An item without evidence is flagged too.

@@ -134,7 +134,7 @@ def exchanges(of_ranks: OfRanks) -> list[float]:
     return [_mean(round_, EXCHANGING) - _mean(round_, TOGETHER) for round_ in _whole(of_ranks)]
 
 
-def library_shares(of_ranks: OfRanks) -> list[float]:
+def library_fractions(of_ranks: OfRanks) -> list[float]:
     """Return for each round the fraction of a core that threads of the library take.
 
     It is that of steps in turns, without the first one of a block, before which the rank waits. So

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from escala.core.files import read_json
-from escala.probes._turns import exchanges, library_shares, slowdowns
+from escala.probes._turns import exchanges, library_fractions, slowdowns
 from escala.probes.base import Probe, section
 from escala.strategies import Strategy
 
@@ -34,7 +34,7 @@ ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
 #: How a call is timed: by itself, while the rank computes, and after a step.
 ALONE, COMPUTING, AFTER = WAYS = "seconds", "computing_seconds", "after_step_seconds"
 #: The speed at which a rank computes during a call, as a fraction of its usual one.
-SHARES = "computing_shares"
+FRACTIONS = "computing_fractions"
 
 #: Both sides of the sizes at which Open MPI changes its algorithm for a few ranks. From 2 MiB on, a
 #: gather through Gloo may take twice as long (`docs/decisions/037-calibration.md`).
@@ -92,7 +92,7 @@ _TIMES = {
     },
     ALONE: _list("Mean time of a call, from within TensorFlow", "s", exclusiveMinimum=0),
     COMPUTING: _list("The same while each rank computes", "s", exclusiveMinimum=0),
-    SHARES: _list(
+    FRACTIONS: _list(
         "Speed at which a rank computes during these calls, divided by its speed without them, and "
         "without what calls of TensorFlow that do nothing take of the core",
         "1",
@@ -122,7 +122,7 @@ _RESULT = {
         "s",
         _ROUND,
     ),
-    "library_shares": _list(
+    "library_fractions": _list(
         "Fraction of a core that threads of the library take while a rank computes and exchanges "
         "nothing",
         "1",
@@ -215,12 +215,12 @@ def summary(records: Sequence[Mapping]) -> dict:
         "alone": first["alone"],
         "contention": slowdowns(rounds),
         "exchange_seconds": exchanges(rounds),
-        "library_shares": library_shares(rounds),
+        "library_fractions": library_fractions(rounds),
         "core": {name: _means([record["core"][name] for record in records]) for name in _CORE},
         "times": [
             {name: entries[0][name] for name in ("operation", "bytes")}
             | {way: _repeat_seconds([entry[way] for entry in entries]) for way in WAYS}
-            | {SHARES: _means([entry[SHARES] for entry in entries])}
+            | {FRACTIONS: _means([entry[FRACTIONS] for entry in entries])}
             for entries in zip(*(record["times"] for record in records), strict=True)
         ],
     }

@@ -83,7 +83,7 @@ def _write(
     write_common(plan, folder, everyone, result)
     result["ranks"] |= {
         "obtained": first["ranks"],
-        "shares": first["shares"],
+        "fractions": first["fractions"],
         "evaluating": sum(stop > start for start, stop in (r["evaluated"] for r in ranks)),
     }
     if any(gpus := [process.get("gpus", []) for process in everyone]):

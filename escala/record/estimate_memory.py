@@ -195,7 +195,7 @@ def _needed_on_node(run: Run, experiment: Experiment, footprint: Footprint) -> t
     whole = global_batch(settings["training"], layout.ranks)
     train_rows = expected(run, experiment).train_rows
     knobs = complete(settings["knobs"], run.workload)
-    by_speed = reads(run.strategy, "shares") and knobs["shares"] is None
+    by_speed = reads(run.strategy, "fractions") and knobs["fractions"] is None
     batch = round(min(whole, train_rows or whole))
     rows = rows_of_ranks(batch, layout.ranks, knobs["accumulation"], by_speed)[: layout.processes]
     processes = processes_per_node(layout, strategy)

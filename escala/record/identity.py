@@ -64,7 +64,7 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
 
 
 def _ranks(plan: Plan) -> dict:
-    unknown = dict.fromkeys(("obtained", "launcher", "interface", "one_clock", "shares"))
+    unknown = dict.fromkeys(("obtained", "launcher", "interface", "one_clock", "fractions"))
     return unknown | {
         "asked": plan["ranks"],
         "hosts": [],

@@ -75,18 +75,18 @@ def planned_epochs(plan: Plan, rank: dict) -> list[Planned]:
 
     Parameters
     ----------
-    rank : the measurements of one rank, with the shares of all and the steps of each epoch.
+    rank : the measurements of one rank, with the fractions of all and the steps of each epoch.
     """
     found = []
     for number, epoch in enumerate(rank["epochs"], start=1):
-        rows = _planned_rows(plan, rank["shares"], number, epoch["steps"])
+        rows = _planned_rows(plan, rank["fractions"], number, epoch["steps"])
         found.append(Planned(len(rows), len(np.unique(rows)), row_moments(rows)))
     return found
 
 
-def _planned_rows(plan: Plan, shares: Sequence[float], epoch: int, steps: int) -> np.ndarray:
+def _planned_rows(plan: Plan, fractions: Sequence[float], epoch: int, steps: int) -> np.ndarray:
     """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
     if plan["kind"] == "fit":
         return np.arange(plan["train_rows"])
-    planned = islice(shards(plan, shares).epoch_batches(epoch), steps)
+    planned = islice(shards(plan, fractions).epoch_batches(epoch), steps)
     return np.concatenate([rows for ranks in planned for rows in ranks])

@@ -135,11 +135,11 @@ def resumption(plan: Plan, description: dict, folder: Path) -> dict:
     return {"digest": digest, "resume_after": epoch or 0}
 
 
-def shards(plan: Plan, shares: list[float]) -> Shards:
+def shards(plan: Plan, fractions: list[float]) -> Shards:
     return Shards(
         plan["shuffle_seed"],
         plan["train_rows"],
         plan["global_batch"],
-        shares,
+        fractions,
         plan["knobs"]["shard"],
     )

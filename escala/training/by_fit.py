@@ -79,7 +79,7 @@ def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
         "resumed_after": [],
         "seconds": clock.seconds | dict.fromkeys(_ABSENT),
         "evaluated": [0, data.rows("test")],
-        "shares": [1.0],
+        "fractions": [1.0],
         "weights_sha256": [digest(weights.values())],
         "parameters": sum(w.size for w in weights.values() if w.dtype.kind == "f"),
         "optimizer": work.OPTIMIZER,

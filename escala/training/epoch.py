@@ -1,4 +1,4 @@
-"""One pass of a process over its share of the training rows."""
+"""One pass of a process over its part of the training rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def train_epoch(
     engine: Engine,
     data: Arrays,
     plan: Mapping[str, Any],
-    shares: np.ndarray,
+    fractions: np.ndarray,
     writer: Any,
     load: Load,
 ) -> tuple[dict, list[int]]:
@@ -49,7 +49,7 @@ def train_epoch(
         plan["shuffle_seed"],
         data.rows("train"),
         plan["global_batch"],
-        shares,
+        fractions,
         plan["knobs"]["shard"],
     )
     steps = shards.steps(plan["max_steps"])

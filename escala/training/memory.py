@@ -54,7 +54,7 @@ def rows_of_ranks(batch: int, ranks: int, parts: int, by_speed: bool) -> list[in
     batch : rows of a step of all ranks.
     parts : the knob `accumulation`.
     by_speed : whether ranks measure their speed before training, each with a whole batch. Stated
-        shares are not looked at: the rank with the most rows may have more than this.
+        fractions are not looked at: the rank with the most rows may have more than this.
     """
     whole = [batch] * ranks if by_speed else [(batch + n) // ranks for n in reversed(range(ranks))]
     return [math.ceil(rows / parts) for rows in whole]

@@ -29,7 +29,7 @@ class Shards:
     seed : seed of the order of the rows, the same on every rank.
     rows : number of training rows.
     global_batch : rows of a step over all ranks.
-    shares : fraction of a step that each rank takes, summing to 1.
+    fractions : fraction of a step that each rank takes, summing to 1.
     shard : the rows of an epoch that a rank takes, a value of the knob of this name.
         True: the ranks divide the rows.
         False: each rank goes through all rows in its own order, so that an epoch holds every row
@@ -40,7 +40,7 @@ class Shards:
     seed: int
     rows: int
     global_batch: int
-    shares: Sequence[float]
+    fractions: Sequence[float]
     shard: bool | Literal["leading"] = True
 
     def steps(self, at_most: int | None) -> int:
@@ -48,7 +48,7 @@ class Shards:
         taken = self.global_batch
         if self.shard is False:
             # The rank with the fewest rows per step is the last to go through all rows.
-            sizes = split_rows(self.global_batch, self.shares)
+            sizes = split_rows(self.global_batch, self.fractions)
             taken = int(sizes[sizes > 0].min())
         steps = -(-self.rows // taken)
         return min(steps, at_most) if at_most else steps
@@ -58,10 +58,10 @@ class Shards:
         if self.shard is not False:
             take = leading if self.shard == "leading" else batches
             order = epoch_order(self.rows, self.seed, epoch)
-            yield from take(order, self.global_batch, self.shares)
+            yield from take(order, self.global_batch, self.fractions)
             return
-        orders = [epoch_order(self.rows, [self.seed, r], epoch) for r in range(len(self.shares))]
-        sizes = split_rows(self.global_batch, self.shares)
+        orders = [epoch_order(self.rows, [self.seed, r], epoch) for r in range(len(self.fractions))]
+        sizes = split_rows(self.global_batch, self.fractions)
         for step in range(self.steps(None)):
             yield [
                 order[step * size : (step + 1) * size]
@@ -70,7 +70,7 @@ class Shards:
 
 
 def batches(
-    order: np.ndarray, global_batch: int, shares: Sequence[float]
+    order: np.ndarray, global_batch: int, fractions: Sequence[float]
 ) -> Iterator[list[np.ndarray]]:
     """Yield, for each step of an epoch, the row numbers of every rank.
 
@@ -80,39 +80,39 @@ def batches(
 
     Parameters
     ----------
-    shares : fraction of a step that each rank takes, summing to 1; see `split_rows`.
+    fractions : fraction of a step that each rank takes, summing to 1; see `split_rows`.
     """
     for start in range(0, len(order), global_batch):
         step = order[start : start + global_batch]
-        yield np.split(step, np.cumsum(split_rows(len(step), shares))[:-1])
+        yield np.split(step, np.cumsum(split_rows(len(step), fractions))[:-1])
 
 
 def leading(
-    order: np.ndarray, global_batch: int, shares: Sequence[float]
+    order: np.ndarray, global_batch: int, fractions: Sequence[float]
 ) -> Iterator[list[np.ndarray]]:
     """Yield, for each step of an epoch, the first rows of the step for every rank.
 
     A rank takes as many rows as under `batches`, but all ranks begin with the first row of the
-    step. So n ranks of equal shares compute the same gradient, and the other rows of the step are
-    not trained on in this epoch. Cruz Varona (2021) gives this division as pseudocode: each of n
-    devices takes the rows [0, B/n) of a batch of B rows.
+    step. So n ranks of equal fractions compute the same gradient, and the other rows of the step
+    are not trained on in this epoch. Cruz Varona (2021) gives this division as pseudocode: each of
+    n devices takes the rows [0, B/n) of a batch of B rows.
 
     Parameters
     ----------
-    order, global_batch, shares : as of `batches`.
+    order, global_batch, fractions : as of `batches`.
     """
     for start in range(0, len(order), global_batch):
         step = order[start : start + global_batch]
-        yield [step[:rows] for rows in split_rows(len(step), shares)]
+        yield [step[:rows] for rows in split_rows(len(step), fractions)]
 
 
-def split_rows(rows: int, shares: Sequence[float]) -> np.ndarray:
-    """Divide rows among ranks in proportion to their shares, int64 of shape (ranks,).
+def split_rows(rows: int, fractions: Sequence[float]) -> np.ndarray:
+    """Divide rows among ranks in proportion to their fractions, int64 of shape (ranks,).
 
-    The method is largest remainders, with the lower rank first among equals. So equal shares differ
-    by one row at most.
+    The method is largest remainders, with the lower rank first among equals. So equal fractions
+    differ by one row at most.
     """
-    exact = rows * np.asarray(shares, np.float64)
+    exact = rows * np.asarray(fractions, np.float64)
     whole = np.floor(exact + 1e-9).astype(np.int64)
     # Rounded, so that rounding errors do not decide among equals.
     first = np.argsort(-np.round(exact - whole, 9), kind="stable")
@@ -153,7 +153,7 @@ def gathered(
 def gather(data: Arrays, rows: np.ndarray, divisor: float) -> tuple:
     """Return inputs, targets and weights of a rank's rows, and the divisor of its loss.
 
-    An empty share becomes one row of weight 0: the rank takes part in the exchange but adds
+    An empty part becomes one row of weight 0: the rank takes part in the exchange but adds
     nothing. TensorFlow's convolutions reject a batch without rows.
     """
     inputs, targets = data.gather("train", rows if len(rows) else np.zeros(1, np.int64))
@@ -172,8 +172,8 @@ def divisors(step: RankRows, weighting: str) -> list[float]:
     return [max(1, len(rows)) * len(step) for rows in step]
 
 
-def balanced_shares(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.ndarray:
-    """Return the shares of a batch with which all ranks end a step at the same time.
+def balanced_fractions(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.ndarray:
+    """Return the fractions of a batch with which all ranks end a step at the same time.
 
     Parameters
     ----------
@@ -183,8 +183,8 @@ def balanced_shares(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.
     Returns
     -------
     float64 of shape (ranks,), summing to 1. In the model, a step of n rows lasts a + b n seconds.
-    The shares solve a + b n = T for every rank, where the n sum to `batch`. A rank whose a exceeds
-    T takes no rows.
+    The fractions solve a + b n = T for every rank, where the n sum to `batch`. A rank whose a
+    exceeds T takes no rows.
     """
     slope = np.maximum((seconds[:, 1] - seconds[:, 0]) / (rows[1] - rows[0]), 1e-9)
     fixed = seconds[:, 0] - slope * rows[0]

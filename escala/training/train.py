@@ -23,7 +23,7 @@ from escala.training.epoch import train_epoch
 from escala.training.evaluate import evaluated, validate
 from escala.training.shards import evaluation_rows
 from escala.training.stopping import EarlyStopping
-from escala.training.warmup import shares_of_ranks, warm_up
+from escala.training.warmup import fractions_of_ranks, warm_up
 from escala.workloads import models, offers, scores_module, workload
 
 log = logging.getLogger("escala")
@@ -72,8 +72,8 @@ class _Training:
         self._settings, self._clock = plan["training"], Clock()
         self._process, self._processes = engine.group.part
         self._divided = plan["knobs"]["evaluation"] == "divided"
-        self._by_speed = reads(plan["strategy"], "shares")
-        self._shares = np.full(plan["ranks"], 1 / plan["ranks"])
+        self._by_speed = reads(plan["strategy"], "fractions")
+        self._fractions = np.full(plan["ranks"], 1 / plan["ranks"])
         self._steps_file = folder / f"rank{self._process}.steps.csv"
         self._checkpoint = Checkpoint(
             folder.parent / FOLDER,
@@ -96,16 +96,16 @@ class _Training:
         with self._clock.time("build"):
             knobs = model_knobs(plan["knobs"], plan["workload"])
             self._engine.build(self._work, self._data, knobs, probe)
-            measured = self._by_speed and plan["knobs"]["shares"] is None
+            measured = self._by_speed and plan["knobs"]["fractions"] is None
             memory.require(plan, self._engine, measured)
 
     def warm_up(self) -> None:
         """Make steps that leave no trace, measure the speed of ranks, and predict a row."""
         plan, batch = self._plan, min(self._plan["global_batch"], self._data.rows("train"))
         with self._clock.time("first_step"), self._engine.unchanged():
-            warm_up(self._engine, self._data, batch, self._shares)
+            warm_up(self._engine, self._data, batch, self._fractions)
             if self._by_speed and plan["ranks"] > 1 and not plan["resume_after"]:
-                self._shares = shares_of_ranks(self._engine, self._data, batch, plan)
+                self._fractions = fractions_of_ranks(self._engine, self._data, batch, plan)
         with self._clock.time("first_prediction"):
             evaluated(self._engine, self._data, "test", slice(0, 1))
 
@@ -116,7 +116,7 @@ class _Training:
             if done:
                 values, kept = self._checkpoint.restore(done, self._steps_file)
                 self._engine.restore(values)
-                self._epochs, self._shares = kept["epochs"], np.array(kept["shares"])
+                self._epochs, self._fractions = kept["epochs"], np.array(kept["fractions"])
                 self._resumed_after = [*kept["resumed_after"], done]
                 self._stopper.resume(self._epochs, lambda: self._checkpoint.best(done))
                 log.info("going on after epoch %d", done)
@@ -158,7 +158,7 @@ class _Training:
         engine, data = self._engine, self._data
         engine.seed(self._plan["seed"], self._process, number)
         epoch, trained = train_epoch(
-            number, engine, data, self._plan, self._shares, writer, self._load
+            number, engine, data, self._plan, self._fractions, writer, self._load
         )
         with self._clock.time("averaging"):
             engine.end_epoch(trained)
@@ -170,7 +170,7 @@ class _Training:
         """Keep a checkpoint after an epoch."""
         state = {
             "epochs": self._epochs,
-            "shares": self._shares.tolist(),
+            "fractions": self._fractions.tolist(),
             "resumed_after": self._resumed_after,
         }
         with self._clock.time("checkpoint"):
@@ -205,7 +205,7 @@ class _Training:
             "resumed_after": self._resumed_after,
             "seconds": self._clock.seconds,
             "evaluated": [rows.start, rows.stop],
-            "shares": self._shares.tolist(),
+            "fractions": self._fractions.tolist(),
             "weights_sha256": [digest(weights) for weights in engine.weights()],
             "train_rows": self._data.rows("train"),
         } | engine.about()

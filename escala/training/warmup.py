@@ -11,7 +11,7 @@ import numpy as np
 
 from escala.data.base import Arrays
 from escala.engines.base import Engine
-from escala.training.shards import balanced_shares, batches, calls, gather, gathered
+from escala.training.shards import balanced_fractions, batches, calls, gather, gathered
 
 log = logging.getLogger("escala")
 
@@ -19,10 +19,10 @@ log = logging.getLogger("escala")
 SPEED_STEPS = 9
 
 
-def warm_up(engine: Engine, data: Arrays, batch: int, shares: np.ndarray) -> None:
+def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray) -> None:
     """Trace, compile and connect by real steps, of a full batch and of a smaller last one."""
     for size in (batch, max(1, batch // 2), batch):
-        for step in batches(np.arange(size), size, shares):
+        for step in batches(np.arange(size), size, fractions):
             for count in {1, engine.steps_per_call}:
                 for call in calls([step] * count, count):
                     engine.step(
@@ -31,18 +31,18 @@ def warm_up(engine: Engine, data: Arrays, batch: int, shares: np.ndarray) -> Non
     engine.group.join()
 
 
-def shares_of_ranks(
+def fractions_of_ranks(
     engine: Engine, data: Arrays, batch: int, plan: Mapping[str, Any]
 ) -> np.ndarray:
-    """Return the shares that the knob `shares` states, or those by speed without it."""
-    stated = plan["knobs"]["shares"]
+    """Return the fractions that the knob `fractions` states, or those by speed without it."""
+    stated = plan["knobs"]["fractions"]
     if stated is not None:
         return np.divide(stated, sum(stated))
-    return shares_by_speed(engine, data, batch, plan["ranks"])
+    return fractions_by_speed(engine, data, batch, plan["ranks"])
 
 
-def shares_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> np.ndarray:
-    """Return the shares of a batch that take every rank the same time, measured before training.
+def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> np.ndarray:
+    """Return the fractions of a batch that take every rank the same time, measured before training.
 
     All ranks work at the same time without exchange, so that contention between them counts.
     """
@@ -59,6 +59,6 @@ def shares_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> np.
             times.append(time.perf_counter() - start)
         seconds[engine.group.place.process, column] = float(np.median(times))
     together = engine.group.total(seconds.ravel()).reshape(seconds.shape)
-    shares = balanced_shares(sizes, together, batch)
-    log.info("shares by speed: %s", ", ".join(f"{share:.3f}" for share in shares))
-    return shares
+    fractions = balanced_fractions(sizes, together, batch)
+    log.info("fractions by speed: %s", ", ".join(f"{fraction:.3f}" for fraction in fractions))
+    return fractions

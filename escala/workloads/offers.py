@@ -25,8 +25,8 @@ def require(work: ModuleType, description: Mapping, scores: ModuleType | str | N
         return
     if classes:
         found = f"a row of the targets has several classes, shape {shape}"
-        remedy = "offer what is missing: correct gives the share of the row's classes that are "
-        remedy += "right, shape (rows,), and scores.py has the function score(targets, "
+        remedy = "offer what is missing: correct gives the fraction of the row's classes that "
+        remedy += "are right, shape (rows,), and scores.py has the function score(targets, "
         remedy += "predictions, description)"
     else:
         found = f"outputs are {shape} and there are no classes"

@@ -1,4 +1,4 @@
-"""Group points into clusters with NumPy; each MPI process has a share of them."""
+"""Group points into clusters with NumPy; each MPI process has a part of them."""
 
 import argparse
 import sys

@@ -239,8 +239,8 @@ def test_ranks_that_do_not_divide_batches_in_equal_parts_train_on_every_row(acro
     of_one = steps.read(across["single"] / "ranks", 1).groupby(["epoch", "step"])["rows"].sum()
     assert table.tolist() == of_one.tolist()
     # On a busy machine one of them may be so slow that it is given no rows.
-    assert len(shared["ranks"]["shares"]) == 2
-    assert sum(shared["ranks"]["shares"]) == pytest.approx(1)
+    assert len(shared["ranks"]["fractions"]) == 2
+    assert sum(shared["ranks"]["fractions"]) == pytest.approx(1)
 
 
 def test_mpirun_starts_the_same_ranks_where_it_is_asked_to(across):

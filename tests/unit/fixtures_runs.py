@@ -134,7 +134,7 @@ class FakeExperiment:
                 },
             )  # fmt: skip
             folder = data / f"split{seed}"
-            write_json(folder / "leakage.json", {"similarity": 0.95, "share": 0.9})
+            write_json(folder / "leakage.json", {"similarity": 0.95, "fraction": 0.9})
             np.save(folder / "test_labels.npy", LABELS)
             np.save(folder / "test_genomes.npy", np.arange(len(LABELS), dtype=np.int32) // 2)
             np.save(folder / "test_similarity.npy", np.array(self.similarity, np.float32))
@@ -237,7 +237,7 @@ class FakeExperiment:
                 "launcher": "mpirun", "hosts": ["example"], "machines": [MACHINE],
                 "interface": "lo",
                 "one_clock": True if ok else None,
-                "shares": [1 / ranks] * ranks if ok else None,
+                "fractions": [1 / ranks] * ranks if ok else None,
                 "cores": [[r % 2] for r in range(ranks)],
                 "threads": {"intra_op": 1, "inter_op": 1},
             },
@@ -487,7 +487,7 @@ OF_ITSELF = (0.98, 1.01, 1.0, 1.03, 0.99, 1.02, 1.0)
 def twice(root: Path, slower: float = 0.0) -> tuple[FakeExperiment, list[Path]]:
     """Return an experiment of three configurations, and the second runs of its reference.
 
-    The runs begin a minute apart. Each takes longer than one before it by `slower`, a share.
+    The runs begin a minute apart. Each takes longer than one before it by `slower`, a fraction.
     """
     experiment = FakeExperiment(root).add_dataset()
     names = ("single", "horovod-mpi", "horovod-gloo")

@@ -69,7 +69,7 @@ def test_a_run_is_trained_validated_evaluated_and_saved(experiment):
     assert found["speedup"].to_dict() == pytest.approx({"1x2": 46 / 31, "1x4": 46 / 22})
     assert found["train_speedup"].to_dict() == pytest.approx({"1x2": 12 / 7, "1x4": 3.0})
     assert (found["undivided_seconds"] == 10).all()
-    assert found["undivided_share"].to_numpy() == pytest.approx(10 / 46)
+    assert found["undivided_fraction"].to_numpy() == pytest.approx(10 / 46)
     possible = {"1x2": 46 / (10 + 18), "1x4": 46 / (10 + 9)}
     assert found["possible_speedup"].to_dict() == pytest.approx(possible)
     serial = {n: (ratio - 1 / n) / (1 - 1 / n) for n, ratio in ((2, 31 / 46), (4, 22 / 46))}
@@ -84,18 +84,18 @@ def test_a_run_is_trained_validated_evaluated_and_saved(experiment):
 def test_evaluation_that_ranks_divide_is_no_part_that_stays(experiment):
     rewritten(experiment.runs[1:2], lambda run: run["ranks"].update(evaluating=2))
     found = table(experiment)
-    assert found.loc["1x2", "undivided_share"] == pytest.approx(1 / 46)
-    assert found.loc["1x4", "undivided_share"] == pytest.approx(10 / 46)
+    assert found.loc["1x2", "undivided_fraction"] == pytest.approx(1 / 46)
+    assert found.loc["1x4", "undivided_fraction"] == pytest.approx(10 / 46)
 
 
 def test_what_a_record_lacks_is_missing_and_not_0(experiment):
     rewritten(experiment.runs[1:2], lambda run: run["ranks"].pop("evaluating"))
     rewritten(experiment.runs[2:], lambda run: run["seconds"].update(averaging=None))
     found = table(experiment)
-    assert found.loc["1x2", ["undivided_seconds", "undivided_share"]].isna().all()
+    assert found.loc["1x2", ["undivided_seconds", "undivided_fraction"]].isna().all()
     assert found.loc["1x2", "serial_fraction"] > 0
     of_four = found.loc["1x4"]
-    assert of_four[["speedup", "serial_fraction", "undivided_share"]].isna().all()
+    assert of_four[["speedup", "serial_fraction", "undivided_fraction"]].isna().all()
     assert (of_four["matches"], of_four["kind"]) == (0, "unavailable")
     assert "a part of a run has no time" in of_four["reason"]
     assert of_four["train_speedup"] == pytest.approx(3.0)

@@ -101,8 +101,8 @@ def test_the_segments_of_a_step_follow_each_other_on_one_axis_for_all_ranks(two_
         assert (starts[1:] == ends[:-1]).all()
     of_rank_0 = found[found["rank"] == 0]
     assert of_rank_0["part"].tolist()[:4] == ["input", "dispatch", "compute", "skew"]
-    shares = found.assign(seconds=1000 * (found["end_seconds"] - found["start_seconds"]))
-    of_rank_0 = shares[shares["rank"] == 0].groupby("part")["seconds"].sum()
+    fractions = found.assign(seconds=1000 * (found["end_seconds"] - found["start_seconds"]))
+    of_rank_0 = fractions[fractions["rank"] == 0].groupby("part")["seconds"].sum()
     assert of_rank_0["skew"] == pytest.approx(21, abs=1e-3), "it waits a millisecond longer"
     assert of_rank_0["compute"] == pytest.approx(two_ranks.loc[0]["compute"].mean(), abs=1e-3)
 

@@ -189,7 +189,7 @@ def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
             "seconds": seconds,
             "computing_seconds": [[1.0], [2.0]],
             "after_step_seconds": seconds,
-            "computing_shares": [rate / 100, 0.5],
+            "computing_fractions": [rate / 100, 0.5],
         }
         of_round = {
             "exchanging_seconds": [9.0, 2 * rate],
@@ -204,12 +204,12 @@ def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
     found = summary([record([[3, 5], [2, 8]], 10.0), record([[4, 1], [2, 6]], 30.0)])
     assert found["contention"] == [(10 + 30) / (2 + 2)]
     assert found["exchange_seconds"] == [(20 + 60) / 2 - (10 + 30) / 2]
-    assert found["library_shares"] == [pytest.approx((0.1 + 0.3) / (2 + 2))]
+    assert found["library_fractions"] == [pytest.approx((0.1 + 0.3) / (2 + 2))]
     assert found["core"] == {"bytes_per_second": [20.0, 20.0], "operations_per_second": [1.0, 2.0]}
     [times] = found["times"]
     assert times["seconds"] == times["after_step_seconds"] == [(3 + 1) / 2, (2 + 6) / 2]
     assert times["computing_seconds"] == [1.0, 2.0]
-    assert times["computing_shares"] == [pytest.approx((0.1 + 0.3) / 2), 0.5]
+    assert times["computing_fractions"] == [pytest.approx((0.1 + 0.3) / 2), 0.5]
 
 
 # The document, from files of a machine that is known.
@@ -276,7 +276,7 @@ def collectives() -> dict:
                 # Back to back, they are shorter.
                 "seconds": [0.5 * seconds] * 3,
                 "computing_seconds": [seconds] * 3,
-                "computing_shares": [0.5] * 3,
+                "computing_fractions": [0.5] * 3,
                 "after_step_seconds": [seconds] * 4,
             }
         )
@@ -285,7 +285,7 @@ def collectives() -> dict:
     rounds = {
         "contention": [BOTH, 9.0, *[BOTH] * 8],
         "exchange_seconds": [exchange, -9.0, *[exchange] * 8],
-        "library_shares": [],
+        "library_fractions": [],
     }
     return {"library": MPI, "alone": True, "core": core, "times": times} | rounds
 
@@ -433,7 +433,7 @@ def test_the_start_of_several_ranks_is_that_beyond_one_process(tmp_path):
 def test_times_of_back_to_back_calls_count_where_few_steps_were_without_exchange():
     def entry(after: list[float]) -> dict:
         times = {"bytes": 8, "operation": "allreduce", "seconds": [1.0] * 2}
-        times |= {"computing_seconds": [2.0] * 2, "computing_shares": [0.75] * 2}
+        times |= {"computing_seconds": [2.0] * 2, "computing_fractions": [0.75] * 2}
         measured_calls = {"library": "mpi", "times": [times | {"after_step_seconds": after}]}
         return {"layout": "1x2", "network": "native", "collectives": measured_calls}
 
@@ -449,7 +449,7 @@ def test_times_of_back_to_back_calls_count_where_few_steps_were_without_exchange
                 "bytes": 8,
                 "seconds": seconds,
                 "computing_seconds": [2.0] * repeats,
-                "computing_shares": [0.75] * repeats,
+                "computing_fractions": [0.75] * repeats,
             }
         ]
 

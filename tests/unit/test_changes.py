@@ -86,7 +86,7 @@ def test_every_mark_is_what_its_definition_says(values):
 
 
 def test_the_chance_of_a_mark_is_that_of_all_orders():
-    """With one place for a mark, the bound is the exact share of the orders of a series."""
+    """With one place for a mark, the bound is the exact fraction of the orders of a series."""
     orders = list(permutations([1.0, 2.0, 3.0, 4.0, 5.0]))
     marked = sum(bool(mark(order, **SMALL).changes) for order in orders)
     exact = changes.chance_of_a_mark(5, recurrence=2, before=3)
@@ -96,9 +96,9 @@ def test_the_chance_of_a_mark_is_that_of_all_orders():
 
 @pytest.mark.parametrize("draw", ["normal", "standard_cauchy"])
 def test_steady_series_are_marked_as_rarely_as_stated(draw):
-    """Whatever the distribution; 2000 series have a share within 0.011 of its chance."""
+    """Whatever the distribution; 2000 series have a fraction within 0.011 of its chance."""
     random = np.random.default_rng(1)
     series = 1 + 0.001 * np.arctan(getattr(random, draw)(size=(2000, 30)))
-    share = np.mean([bool(mark(list(values), least=0.0).changes) for values in series])
-    assert share <= changes.chance_of_a_mark(30) + 0.011
+    fraction = np.mean([bool(mark(list(values), least=0.0).changes) for values in series])
+    assert fraction <= changes.chance_of_a_mark(30) + 0.011
     assert changes.chance_of_a_mark(500) < 0.07

@@ -102,7 +102,9 @@ def test_either_strand_and_case_is_familiar_and_what_is_strange_is_flagged(run):
     flagged = table["unlike_anything_seen"]
     assert not flagged[["plain", "lower", "turned"]].any()
     assert flagged[["strange", "empty_of_kmers"]].all()
-    assert table.loc["plain", "familiar_share"] > 0.95 > table.loc["strange", "familiar_share"]
+    assert (
+        table.loc["plain", "familiar_fraction"] > 0.95 > table.loc["strange", "familiar_fraction"]
+    )
     assert (table["false_alarm_rate"] <= 0.05).all()
     assert set(table.loc[flagged, "likeness"]) == {"far"}
     assert set(table.loc[~flagged, "likeness"]) == {"familiar"}
@@ -128,7 +130,7 @@ def test_a_model_of_beginnings_is_given_the_beginning_and_no_more(run, monkeypat
     if strands:
         np.testing.assert_array_equal(long_rows[1], reverse_complement(begin))
     assert set(table["windows"]) == {len(long_rows)} == {1 + strands}
-    assert (table.loc["long", "letters"], table.loc["long", "familiar_share"]) == (550, 1)
+    assert (table.loc["long", "letters"], table.loc["long", "familiar_fraction"]) == (550, 1)
     assert not table.loc["long", "unlike_anything_seen"]
 
 

@@ -87,7 +87,7 @@ def content(
 
     def alongside_others(library: str) -> dict:
         names = {"library": library, "rows": 32, "cores": 1, "processes": 2}
-        return names | {"ratios": noisy(BOTH), "library_shares": []}
+        return names | {"ratios": noisy(BOTH), "library_fractions": []}
 
     return {
         "format": 2,
@@ -292,7 +292,7 @@ def test_what_was_measured_at_a_size_is_predicted_there_and_only_for_its_layout(
         factor = 2 if time["bytes"] >= 2**20 else 1
         time["seconds"] = [factor * seconds for seconds in time["seconds"]]
         time["computing_seconds"] = [3 * seconds for seconds in time["seconds"]]
-        time["computing_shares"] = [0.75] * len(time["seconds"])
+        time["computing_fractions"] = [0.75] * len(time["seconds"])
     bent = parse(changed)
     for layout, operation in (("1x2", ALLGATHER), ("2x1", ALLREDUCE)):
         found = transfers(layout, of=bent)
@@ -523,13 +523,13 @@ def test_what_a_call_takes_of_a_core_is_what_delays_computing():
     changed = content()
     for time in times_of(changed):
         time["computing_seconds"] = [2 * seconds for seconds in time["seconds"]]
-        time["computing_shares"] = [0.75] * len(time["seconds"])
+        time["computing_fractions"] = [0.75] * len(time["seconds"])
     for layout in ("1x2", "2x1"):
         found = transfers(layout, of=parse(changed)).seconds(ALLREDUCE, 2**20)
         assert found.core_seconds == pytest.approx(0.25 * found.computing_seconds, rel=0.01)
     for time in times_of(changed):
         # By chance, a rank computes a little faster than usual.
-        time["computing_shares"] = [1.01] * len(time["seconds"])
+        time["computing_fractions"] = [1.01] * len(time["seconds"])
     found = transfers("1x2", of=parse(changed)).seconds(ALLREDUCE, 2**20)
     assert 0 < found.core_seconds < 1e-5 < found.computing_seconds
 
@@ -585,13 +585,13 @@ def test_processes_on_a_node_are_slower_as_they_were_together():
 def test_threads_of_the_library_take_a_fraction_of_the_cores_of_each_rank():
     changed = content()
     [of_mpi, of_gloo] = changed["works"]["cnn"]["contention"]
-    of_mpi["library_shares"] = [0.2, 0.2, 0.2]
+    of_mpi["library_fractions"] = [0.2, 0.2, 0.2]
     assert slower(changed, Layout(1, 1)) == 1
     assert slower(changed, Layout(2, 1)) == pytest.approx(1 / 0.8)
     assert slower(changed, Layout(1, 2)) == pytest.approx(BOTH / 0.8)
     assert slower(changed, Layout(1, 2), GLOO) == pytest.approx(BOTH)
     # Threads that take more than a core leave a step some of it.
-    of_gloo["library_shares"] = [1.5, 1.5]
+    of_gloo["library_fractions"] = [1.5, 1.5]
     assert slower(changed, Layout(1, 2), GLOO) == pytest.approx(BOTH / (1 - 0.9))
 
 
@@ -798,8 +798,8 @@ def test_copies_through_shared_memory_take_the_time_of_their_bytes():
     read, written = 32 * (4000 + 128) + 64 * (4000 / 2 + 128), 32 * (4000 + 128)
     copying = 4 * (read + written + (2 + 2) * of_others) / 8e9
     assert found["exchange"] == pytest.approx(copying)
-    share = (weights / 2 + of_others) / (weights + of_others)
-    assert found["update"] == pytest.approx(share * BOTH * UPDATE)
+    fraction = (weights / 2 + of_others) / (weights + of_others)
+    assert found["update"] == pytest.approx(fraction * BOTH * UPDATE)
     # One rank copies nothing, and several nodes have no memory in common.
     for layout in (Layout(1, 1), Layout(2, 1), Layout(2, 2)):
         plans = [

@@ -30,7 +30,7 @@ TENSORS = {"output": 2560, "kernel": 2**21, "embedding": 160}
 class Horovod:
     """Some ranks and the background thread of rank 0, which writes the timeline.
 
-    Each step computes; tensor after tensor becomes known at a share of it. In every cycle the
+    Each step computes; tensor after tensor becomes known at a fraction of it. In every cycle the
     thread sees what each rank knows, and performs what all ranks know as one operation. The first
     rank to request a tensor begins its negotiation.
 
@@ -65,7 +65,10 @@ class Horovod:
 
     def _step(self, begins: float, cycle: float) -> tuple[float, float]:
         known = [
-            {name: begins + share * self.computing * factor for name, share in self.ready.items()}
+            {
+                name: begins + fraction * self.computing * factor
+                for name, fraction in self.ready.items()
+            }
             for factor in self.slower
         ]
         requested: dict[str, set[int]] = {name: set() for name in TENSORS}
@@ -126,13 +129,13 @@ def written(tmp_path, run: Horovod, closed: bool = True):
     return path
 
 
-SHARES = st.fixed_dictionaries({name: st.floats(0, 1) for name in TENSORS})
+FRACTIONS = st.fixed_dictionaries({name: st.floats(0, 1) for name in TENSORS})
 EARLY_TO_LATE = {"output": 0.1, "kernel": 0.4, "embedding": 1.0}
 
 
 @settings(deadline=None, max_examples=30)
 @given(
-    SHARES,
+    FRACTIONS,
     st.floats(0, 8e-9),
     st.tuples(st.floats(1, 2), st.floats(1, 2), st.floats(1, 2)),
     st.booleans(),
@@ -155,8 +158,8 @@ def test_what_follows_rank_0_is_not_what_follows_the_first_rank(tmp_path):
     """Eleven ranks wait for rank 0: the exchange after it is short, the negotiation is long."""
     run = Horovod(EARLY_TO_LATE, computing=0.1, slower=(1.0, *[0.3] * 11)).run(6)
     found = only(written(tmp_path, run))
-    share = found.steps["exposed_high"] / found.steps["step_seconds"]
-    assert (share < 0.1).all() and (found.steps["waited"] == 0).all()
+    fraction = found.steps["exposed_high"] / found.steps["step_seconds"]
+    assert (fraction < 0.1).all() and (found.steps["waited"] == 0).all()
     assert (found.waits["last"] == 0).all()
     without = Horovod(EARLY_TO_LATE, computing=0.1, slower=run.slower, ticks=False).run(6)
     hidden = only(written(tmp_path, without)).steps

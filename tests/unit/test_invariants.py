@@ -11,18 +11,18 @@ ROWS, EPOCHS = 21, 3
 
 
 @pytest.mark.parametrize("shard", [True, False, "leading"])
-@pytest.mark.parametrize("shares", [[1.0], [0.5, 0.5], [0.75, 0.25, 0.0]])
+@pytest.mark.parametrize("fractions", [[1.0], [0.5, 0.5], [0.75, 0.25, 0.0]])
 @pytest.mark.parametrize("steps", [2, 99])
-def test_planned_epochs_hold_the_rows_of_all_steps(shard, shares, steps):
+def test_planned_epochs_hold_the_rows_of_all_steps(shard, fractions, steps):
     plan = {
         "kind": "steps", "shuffle_seed": 5, "train_rows": ROWS, "global_batch": 8,
         "knobs": {"shard": shard},
     }  # fmt: skip
-    rank = {"shares": shares, "epochs": [{"steps": steps}] * EPOCHS}
+    rank = {"fractions": fractions, "epochs": [{"steps": steps}] * EPOCHS}
     found = planned_epochs(plan, rank)
     assert len(found) == EPOCHS
     for number, epoch in enumerate(found, start=1):
-        of_steps = list(shards(plan, shares).epoch_batches(number))[:steps]
+        of_steps = list(shards(plan, fractions).epoch_batches(number))[:steps]
         taken = [int(row) for of_ranks in of_steps for rows in of_ranks for row in rows]
         assert (epoch.rows, epoch.distinct) == (len(taken), len(set(taken)))
         assert epoch.moments == [sum(taken), sum(row**2 for row in taken)]
@@ -31,6 +31,6 @@ def test_planned_epochs_hold_the_rows_of_all_steps(shard, shares, steps):
 
 
 def test_a_fit_takes_every_row_once():
-    rank = {"shares": [1.0], "epochs": [{"steps": 1}]}
+    rank = {"fractions": [1.0], "epochs": [{"steps": 1}]}
     [epoch] = planned_epochs({"kind": "fit", "train_rows": ROWS}, rank)
     assert (epoch.rows, epoch.distinct) == (ROWS, ROWS)

@@ -39,7 +39,7 @@ def test_accuracy_on_the_rest_is_that_of_rows_without_a_relative(tmp_path):
     np.save(run_folder / "predictions.npy", predictions)
     [row] = report(experiment)
     assert (row["test_rows"], row["rest_rows"]) == (705, 71)
-    assert (row["similar_rows"], row["similar_share"]) == (634, pytest.approx(634 / 705))
+    assert (row["similar_rows"], row["similar_fraction"]) == (634, pytest.approx(634 / 705))
     assert row["rest_accuracy"] == pytest.approx(68 / 71)
     assert row["accuracy"] == pytest.approx((predictions == labels).mean())
     assert (row["rest_kind"], row["split_by"], row["not_separable"]) == (
@@ -57,4 +57,4 @@ def test_without_a_dissimilar_row_the_accuracy_on_the_rest_is_unavailable(tmp_pa
     [row] = report(experiment)
     assert (row["rest_rows"], row["rest_kind"]) == (0, "unavailable")
     assert np.isnan(row["rest_accuracy"])
-    assert row["similar_share"] == 1
+    assert row["similar_fraction"] == 1

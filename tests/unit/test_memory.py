@@ -135,8 +135,8 @@ def _without_variables():
 def test_a_rank_computes_its_share_in_parts(batch, ranks, parts, by_speed, rows):
     assert memory.rows_of_ranks(batch, ranks, parts, by_speed) == rows
     if not by_speed:
-        shares = shards.split_rows(batch, [1 / ranks] * ranks)
-        assert rows == [math.ceil(each / parts) for each in shares]
+        fractions = shards.split_rows(batch, [1 / ranks] * ranks)
+        assert rows == [math.ceil(each / parts) for each in fractions]
 
 
 def test_a_real_rank_takes_more_than_the_bound_and_less_than_twice_as_much():

@@ -54,12 +54,12 @@ def test_types_limits_and_defaults(tmp_path):
         title: t
         required: [a]
         properties:
-          a: {description: First., $ref: "#/$defs/share", unit: s}
+          a: {description: First., $ref: "#/$defs/fraction", unit: s}
           b: {description: "x | y", type: array, items: {type: array, items: {type: integer}}}
           c: {description: Third., enum: [null, one]}
           f: {description: Sixth., enum: [true, one]}
           d: {type: object, patternProperties: {"^x$": {properties: {e: {type: [string, "null"]}}}}}
-        $defs: {share: {type: number, minimum: 0, maximum: 1, default: 0.5}}
+        $defs: {fraction: {type: number, minimum: 0, maximum: 1, default: 0.5}}
         """
     )
     text = pages(tmp_path)["tables.md"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from escala.training.shards import (
     Shards,
-    balanced_shares,
+    balanced_fractions,
     batches,
     epoch_order,
     evaluation_rows,
@@ -54,10 +54,10 @@ def test_the_last_step_may_be_uneven_and_leave_ranks_empty():
 
 @given(st.integers(0, 500), st.lists(st.floats(0.01, 1), min_size=1, max_size=8))
 def test_parts_are_within_one_row_of_what_the_shares_say(rows, weights):
-    shares = np.array(weights) / sum(weights)
-    found = split_rows(rows, shares)
+    fractions = np.array(weights) / sum(weights)
+    found = split_rows(rows, fractions)
     assert found.sum() == rows
-    assert (np.abs(found - rows * shares) < 1 + 1e-6).all()
+    assert (np.abs(found - rows * fractions) < 1 + 1e-6).all()
 
 
 @given(st.integers(1, 100), st.integers(1, 20), st.integers(1, 4), st.integers(0, 2**31 - 1))
@@ -72,21 +72,21 @@ def test_without_shards_every_rank_takes_every_row_in_an_order_of_its_own(rows, 
 
 
 @given(st.integers(1, 100), st.integers(3, 40), st.integers(2, 3), st.floats(0.1, 0.9))
-def test_without_shards_ranks_of_unequal_parts_take_every_row_too(rows, batch, ranks, share):
-    shares = [share, *[(1 - share) / (ranks - 1)] * (ranks - 1)]
-    shards = Shards(0, rows, batch, shares, shard=False)
+def test_without_shards_ranks_of_unequal_parts_take_every_row_too(rows, batch, ranks, fraction):
+    fractions = [fraction, *[(1 - fraction) / (ranks - 1)] * (ranks - 1)]
+    shards = Shards(0, rows, batch, fractions, shard=False)
     steps = list(shards.epoch_batches(1))
     assert len(steps) == shards.steps(None)
     assert any(map(len, steps[-1]))
-    for rank, size in enumerate(split_rows(batch, shares)):
+    for rank, size in enumerate(split_rows(batch, fractions)):
         taken = np.concatenate([step[rank] for step in steps]).tolist()
         assert sorted(taken) == list(range(rows if size else 0))
 
 
 @given(rows, st.integers(1, 64), st.lists(st.integers(1, 9), min_size=1, max_size=5))
 def test_leading_ranks_take_the_first_rows_of_each_step(rows, batch, weights):
-    shares = np.array(weights) / sum(weights)
-    divided, found = (Shards(3, rows, batch, shares, shard) for shard in (True, "leading"))
+    fractions = np.array(weights) / sum(weights)
+    divided, found = (Shards(3, rows, batch, fractions, shard) for shard in (True, "leading"))
     assert found.steps(None) == divided.steps(None)
     order = epoch_order(rows, 3, 2).tolist()
     steps = list(found.epoch_batches(2))
@@ -107,16 +107,16 @@ def test_shares_by_speed_let_all_ranks_end_together(ranks, batch):
     fixed, slope = np.array(ranks).T
     sizes = (8, 32)
     seconds = np.stack([fixed + slope * size for size in sizes], axis=1)
-    shares = balanced_shares(sizes, seconds, batch)
-    assert shares.sum() == pytest.approx(1) and (shares >= 0).all()
-    ends = (fixed + slope * shares * batch)[shares > 0]
+    fractions = balanced_fractions(sizes, seconds, batch)
+    assert fractions.sum() == pytest.approx(1) and (fractions >= 0).all()
+    ends = (fixed + slope * fractions * batch)[fractions > 0]
     assert ends == pytest.approx(ends[0], rel=1e-3)
-    assert (fixed[shares == 0] >= ends[0] * (1 - 1e-3)).all()
+    assert (fixed[fractions == 0] >= ends[0] * (1 - 1e-3)).all()
 
 
 def test_a_rank_of_half_the_speed_takes_half_the_rows_of_the_other():
     seconds = np.array([[0.1, 0.4], [0.2, 0.8]])
-    assert balanced_shares((8, 32), seconds, 32) == pytest.approx([2 / 3, 1 / 3])
+    assert balanced_fractions((8, 32), seconds, 32) == pytest.approx([2 / 3, 1 / 3])
 
 
 @settings(deadline=None)

@@ -154,13 +154,13 @@ def test_differences_of_rates_are_those_of_all_draws_of_genomes(rows):
     labels, before, after, genomes = _predicted(genomes=5, rows=rows, seed=3)
     found = rate_differences(labels, before, after, genomes, 2)
 
-    def share(of: np.ndarray, right: np.ndarray) -> float:
+    def fraction(of: np.ndarray, right: np.ndarray) -> float:
         return right[of].mean() if of.any() else np.nan
 
     def differences(rows: np.ndarray, label: int) -> tuple[float, float]:
         is_label = labels[rows] == label
         (was, recalled), (is_now, recalled_now) = (
-            (share(called, is_label), share(is_label, called))
+            (fraction(called, is_label), fraction(is_label, called))
             for called in (before[rows] == label, after[rows] == label)
         )
         return (is_now - was if is_label.any() else np.nan), recalled_now - recalled

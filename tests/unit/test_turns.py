@@ -24,7 +24,7 @@ from escala.probes._turns import (
     Blocks,
     Turns,
     exchanges,
-    library_shares,
+    library_fractions,
     slowdowns,
 )
 
@@ -81,7 +81,7 @@ def test_what_is_compared_leaves_the_first_step_of_a_block_out():
     # Blocks of one step, of which the last run ended before the steps in turns.
     rounds = [[of_round([2.5], [3.0], [2.0]), of_round([4.5], [3.0], [])]]
     assert (slowdowns(rounds), exchanges(rounds)) == ([1.5], [-0.5])
-    assert slowdowns([[], []]) == exchanges([[], []]) == library_shares([[], []]) == []
+    assert slowdowns([[], []]) == exchanges([[], []]) == library_fractions([[], []]) == []
 
 
 def test_the_share_of_a_library_is_that_of_steps_that_follow_each_other():
@@ -98,8 +98,8 @@ def test_the_share_of_a_library_is_that_of_steps_that_follow_each_other():
         LIBRARY: [5.0, 0.25, 0.5],
     }
     other = of_round | {LIBRARY: [9.0, 0.0, 0.0]}
-    assert library_shares([[of_round], [other]]) == [0.75 / 4 / 2]
-    assert library_shares([[{TOGETHER: [1.0], IN_TURNS: [1.0], LIBRARY: [7.0]}]]) == []
+    assert library_fractions([[of_round], [other]]) == [0.75 / 4 / 2]
+    assert library_fractions([[{TOGETHER: [1.0], IN_TURNS: [1.0], LIBRARY: [7.0]}]]) == []
 
 
 def test_threads_of_a_library_are_those_that_run_while_the_process_waits():

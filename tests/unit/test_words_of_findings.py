@@ -88,7 +88,7 @@ def _steps(frames: dict[str, pd.DataFrame], parts: dict[str, float], slowdown: f
     """Return what is told of a step of two processes, by how much more its parts take, in ms."""
     about = {
         "dataset": "demo-1000", "workload": "virus-cnn", "network": "native", "rank": 0,
-        "variant": "tuned", "share": 0.2, "reference_label": "single 1x1 tuned",
+        "variant": "tuned", "fraction": 0.2, "reference_label": "single 1x1 tuned",
         "kind": "measured", "reference_strategy": "single", "reference_layout": "1x1",
         "reference_variant": "tuned", "reference_network": "native",
     }  # fmt: skip

@@ -40,11 +40,11 @@ KNOBS = {"convolution": "layers", "optimizer": "keras"}
 
 
 def sequences(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Random sequences whose letters are drawn with other shares in each class; some unknown."""
+    """Random sequences whose letters are drawn with other fractions in each class; some unknown."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, classes, ROWS)
-    shares = random.dirichlet(np.ones(4) * 3, classes)
-    codes = np.stack([random.choice(4, LENGTH, p=shares[label]) + 1 for label in labels])
+    fractions = random.dirichlet(np.ones(4) * 3, classes)
+    codes = np.stack([random.choice(4, LENGTH, p=fractions[label]) + 1 for label in labels])
     codes[random.random(codes.shape) < 0.02] = 0
     return codes.astype(np.uint8), labels
 

@@ -60,7 +60,7 @@ OPTIMIZERS = {
     "adamw": lambda: tf.keras.optimizers.AdamW(weight_decay=0.1, **SETTINGS),
 }
 #: Strategy, its knobs, and the part of every batch that each rank takes of those by speed. Each two
-#: of an exchange, an optimizer, steps of a call, shares and a kind of gradient meet in some case.
+#: of an exchange, an optimizer, steps of a call, fractions and a kind of gradient meet in a case.
 CASES = {
     "horovod-mpi": ("horovod-mpi", {}, None),
     "by ranks, in parts": ("horovod-mpi", {"weighting": "ranks", "accumulation": 3}, None),
@@ -178,14 +178,14 @@ def place_of(strategy: str, process: int) -> Place:
     return place(0, 1, [0, 1] if strategy == "mirrored" else [0])
 
 
-def stated(shares: list[float], process: int, engine, data, *_) -> np.ndarray:
-    """Return stated shares, after a step of rank 0 alone, in place of shares by speed.
+def stated(fractions: list[float], process: int, engine, data, *_) -> np.ndarray:
+    """Return stated fractions, after a step of rank 0 alone, in place of fractions by speed.
 
     If ranks exchanged anything while they measure their speed, rank 0 would wait for ever.
     """
     if process == 0:
         engine.step_alone(gather(data, np.arange(2), 2.0))
-    return np.array(shares)
+    return np.array(fractions)
 
 
 def reference(
@@ -229,14 +229,14 @@ def main(folder: Path) -> None:
     (process,), ranks = started["horovod-mpi"].start()
     train.workload, train.model_knobs = lambda name: WORKLOAD, lambda knobs, name: knobs
     train.scores_module = lambda name: None
-    for name, (strategy, knobs, shares) in (CASES | ROUNDED | ALONE).items():
+    for name, (strategy, knobs, fractions) in (CASES | ROUNDED | ALONE).items():
         if BY.get(strategy, process) != process:
             continue
         asked = request(data, strategy, knobs, "clocks" if name == CLOCKED else None)
         used = started.get(strategy) or ranks_by(strategy, asked["knobs"], None)
         if strategy not in started:
             used.start()
-        train.shares_of_ranks = partial(stated, shares, process)
+        train.fractions_of_ranks = partial(stated, fractions, process)
         total = 1 if strategy == "single" else ranks
         trained(asked, used, place_of(strategy, process), total, folder / name)
     if process == 0:

@@ -95,9 +95,9 @@ def clocked(small_split, request_for, tmp_path_factory) -> dict[str, Clocked]:
 def test_little_of_a_step_is_unexplained(clocked, strategy):
     steps = clocked[strategy].steps
     # Alongside what was done to the step on purpose.
-    share = steps["unexplained"] / (steps["whole"] - steps["input"] - steps["skew"])
-    assert (share.groupby("rank").min() <= MOST_UNEXPLAINED).all()
-    assert (share.groupby("rank").size() == STEPS).all()
+    fraction = steps["unexplained"] / (steps["whole"] - steps["input"] - steps["skew"])
+    assert (fraction.groupby("rank").min() <= MOST_UNEXPLAINED).all()
+    assert (fraction.groupby("rank").size() == STEPS).all()
 
 
 def test_one_process_exchanges_nothing(clocked):

@@ -46,13 +46,13 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
     assert {name for name, _ in timed} == {"allreduce", "allgather"}
     for (_, size), each in timed.items():
         assert size in SIZES
-        for name in ("seconds", "computing_seconds", "computing_shares"):
+        for name in ("seconds", "computing_seconds", "computing_fractions"):
             assert len(each[name]) == 2
         least = TOGETHER // len(timed)
         assert len(each["after_step_seconds"]) in ((least, least + 1) if alone else (0,))
-    for name in ("contention", "exchange_seconds", "library_shares"):
+    for name in ("contention", "exchange_seconds", "library_fractions"):
         assert len(found[name]) == (ROUNDS if alone else 0)
-    assert all(0 < share < 1 for share in found["library_shares"])
+    assert all(0 < fraction < 1 for fraction in found["library_fractions"])
 
 
 def test_ranks_whose_layers_need_each_other_exchange_in_every_step(

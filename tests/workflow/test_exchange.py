@@ -68,7 +68,7 @@ def assert_invariants(ranks: list[dict], table: pd.DataFrame, plan: dict) -> Non
         assert list(rank["dense_exchange"].values()) == expected
     planned = planned_epochs(plan, ranks[0])
     assert broken_promise(planned, ranks, table, exchange.ROWS) is None
-    if 0 not in ranks[0]["shares"]:
+    if 0 not in ranks[0]["fractions"]:
         knobs = plan["knobs"] | {"shard": "leading" if plan["knobs"]["shard"] is True else True}
         otherwise = planned_epochs(plan | {"knobs": knobs}, ranks[0])
         problem = broken_promise(otherwise, ranks, table, exchange.ROWS)

@@ -85,7 +85,7 @@ def trained(run, tmp_path_factory) -> Callable[[str], Trained]:
     @cache
     def of(strategy: str) -> Trained:
         folder = tmp_path_factory.mktemp(strategy) / "run"
-        knobs = {"shares": [3, 1]} if strategy == "hybrid" else {}
+        knobs = {"fractions": [3, 1]} if strategy == "hybrid" else {}
         masks = str(folder.parent / "masks")
         result = run(strategy, folder, validate=True, masks=masks, knobs=knobs)
         # Ranks that hold different weights fail their run.
@@ -132,18 +132,18 @@ def test_one_rank_is_keras_own_fit(small_split, generators, trained, strategy):
         np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
-def two_ranks(data: Arrays, shares: list[float]) -> Expected:
+def two_ranks(data: Arrays, fractions: list[float]) -> Expected:
     """Return the losses and weights of two ranks that normalise their own rows.
 
     They are computed one after the other. At the end of an epoch their moving statistics are
-    averaged by the rows of each. With equal shares the second has no rows in the last step of an
+    averaged by the rows of each. With equal fractions the second has no rows in the last step of an
     epoch.
     """
     models, optimizer = [network(data) for _ in range(2)], tf.keras.optimizers.SGD(RATE)
     losses_of_steps = []
     for epoch in range(1, EPOCHS + 1):
         order, taken = epoch_order(data.rows("train"), 0, epoch), np.zeros(2)
-        for of_rank in batches(order, BATCH, shares):
+        for of_rank in batches(order, BATCH, fractions):
             summed, loss = [0.0] * len(models[0].trainable_variables), 0.0
             for number, rows in enumerate(of_rank):
                 if not len(rows):
@@ -152,11 +152,11 @@ def two_ranks(data: Arrays, shares: list[float]) -> Expected:
                 with tf.GradientTape() as tape:
                     outputs = models[number](codes, training=True)
                     losses = normalised.row_losses(targets, outputs, {})
-                    share = tf.reduce_sum(losses) / sum(map(len, of_rank))
-                gradients = tape.gradient(share, models[number].trainable_variables)
+                    part = tf.reduce_sum(losses) / sum(map(len, of_rank))
+                gradients = tape.gradient(part, models[number].trainable_variables)
                 summed = [a + b for a, b in zip(summed, gradients, strict=True)]
                 taken[number] += len(rows)
-                loss += float(share)
+                loss += float(part)
             losses_of_steps.append(loss)
             optimizer.apply_gradients(zip(summed, models[0].trainable_variables, strict=True))
             for one, other in zip(
@@ -172,7 +172,7 @@ def two_ranks(data: Arrays, shares: list[float]) -> Expected:
 
 @pytest.fixture(scope="module")
 def expected(small_split, generators) -> Callable[..., Expected]:
-    return cache(lambda *shares: two_ranks(Arrays(small_split), list(shares)))
+    return cache(lambda *fractions: two_ranks(Arrays(small_split), list(fractions)))
 
 
 @each([*EVEN, "hybrid"])
@@ -181,8 +181,8 @@ def test_two_ranks_compute_the_losses_and_the_weights_of_their_definition(
 ):
     """Moving statistics are averaged by the rows of each rank."""
     result, table, folder = trained(strategy)
-    assert result["ranks"]["shares"] == ([0.75, 0.25] if strategy == "hybrid" else [0.5, 0.5])
-    losses, weights = expected(*result["ranks"]["shares"])
+    assert result["ranks"]["fractions"] == ([0.75, 0.25] if strategy == "hybrid" else [0.5, 0.5])
+    losses, weights = expected(*result["ranks"]["fractions"])
     assert result["seconds"]["averaging"] > 0
     found = steps.loss_per_step(table)["loss"]
     np.testing.assert_allclose(found, losses, **TOLERANCE)
@@ -210,9 +210,9 @@ def test_a_run_takes_every_row_once_per_epoch_and_says_what_it_obtained(trained,
     assert [epoch["distinct_rows"] for epoch in result["epochs"]] == [ROWS] * EPOCHS
     threads = 2 if strategy == "mirrored" else 1
     assert result["ranks"]["threads"] == {"intra_op": threads, "inter_op": threads}
-    assert sum(result["ranks"]["shares"]) == pytest.approx(1)
+    assert sum(result["ranks"]["fractions"]) == pytest.approx(1)
     if strategy in EVEN:
-        assert result["ranks"]["shares"] == [0.5, 0.5]
+        assert result["ranks"]["fractions"] == [0.5, 0.5]
     assert result["training"]["epochs_done"] == EPOCHS
     assert result["step_seconds"]["count"] == EPOCHS * STEPS_PER_EPOCH
     assert result["evaluation"]["rows"] == result["training"]["test_rows"] == TEST_ROWS

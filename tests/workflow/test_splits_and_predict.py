@@ -56,7 +56,7 @@ def test_cluster_and_lineage_splits_keep_relatives_together(snakemake, dry_run, 
         assert sides[1]
     leakage = pd.read_csv(results / "tables/leakage.csv")
     assert set(leakage["workload"]) == {"majority"}
-    similar = leakage.groupby("dataset")["similar_share"].first()
+    similar = leakage.groupby("dataset")["similar_fraction"].first()
     assert similar["cluster"] == 0, "no test genome has a relative of its cluster in training"
     split_by = leakage.groupby("dataset")["split_by"].unique().map(list).to_dict()
     assert split_by == {"cluster": ["cluster"], "lineage": ["group-file"]}

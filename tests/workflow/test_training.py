@@ -135,7 +135,7 @@ def test_parts_are_computed_one_after_the_other():
 
 def test_a_hybrid_of_one_rank_takes_a_batch_of_one_row(small_split, request_for, tmp_path):
     request = request_for("hybrid", "1x1", batch={"rows": 1, "per": "global"}, max_steps=3)
-    assert trained(request, small_split, tmp_path)["ranks"]["shares"] == [1.0]
+    assert trained(request, small_split, tmp_path)["ranks"]["fractions"] == [1.0]
 
 
 def test_lookups_and_fused_updates_train_the_same_model(small_split, request_for, tmp_path, halves):
@@ -159,7 +159,7 @@ def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_s
     knobs = {"slowdown": [1, 6], "shard": False}
     request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 64, "per": "global"})
     run = trained(request, small_split, tmp_path)
-    fast, slow = run["ranks"]["shares"]
+    fast, slow = run["ranks"]["fractions"]
     assert fast > slow
     [epoch] = run["epochs"]
     assert epoch["rows"] == ROWS * np.count_nonzero(split_rows(64, [fast, slow]))

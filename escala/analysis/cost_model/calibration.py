@@ -31,7 +31,7 @@ class CollectiveTimes:
     sizes : bytes, as in `collectives.algorithm`; shape (sizes,).
     seconds : while ranks do nothing else, of shape (sizes, repeats).
     computing_seconds : while they compute, of the same shape; None if not measured.
-    computing_shares : speed at which they compute meanwhile, divided by their usual one, of the
+    computing_fractions : speed at which they compute meanwhile, divided by their usual one, of the
         same shape; None if not measured.
     deviation : factor by which the times of the predicted run differ from those of all runs.
     """
@@ -43,7 +43,7 @@ class CollectiveTimes:
     sizes: np.ndarray
     seconds: np.ndarray
     computing_seconds: np.ndarray | None = None
-    computing_shares: np.ndarray | None = None
+    computing_fractions: np.ndarray | None = None
     deviation: float = 1.0
 
     @property
@@ -54,9 +54,11 @@ class CollectiveTimes:
     @property
     def core_seconds(self) -> np.ndarray | None:
         """How much a call delays computing, of the shape of `seconds`; None if not measured."""
-        if self.computing_seconds is None or self.computing_shares is None:
+        if self.computing_seconds is None or self.computing_fractions is None:
             return None
-        return np.maximum(self.computing_seconds * (1 - self.computing_shares), LEAST_CORE_SECONDS)
+        return np.maximum(
+            self.computing_seconds * (1 - self.computing_fractions), LEAST_CORE_SECONDS
+        )
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Contention:
     rows, cores : as of `StepTimes`.
     processes : that compute at the same time on each node.
     ratios : one for each round of blocks, shape (rounds,).
-    library_shares : fractions of a core that threads of the library take meanwhile; empty if not
+    library_fractions : fractions of a core that threads of the library take meanwhile; empty if not
         measured.
     """
 
@@ -98,7 +100,7 @@ class Contention:
     cores: int
     processes: int
     ratios: np.ndarray
-    library_shares: np.ndarray
+    library_fractions: np.ndarray
 
 
 @dataclass(frozen=True)

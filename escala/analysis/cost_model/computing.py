@@ -91,8 +91,10 @@ def contention(
     if processes > fitting:
         notes.append("more ranks than cores")
     means = [max(float(np.mean(ratios[number])), 1.0) for number in known]
-    shares = [each.library_shares.mean() for each in from_library if len(each.library_shares)]
-    taken = float(np.mean(shares)) / cores if shares else 0.0
+    fractions = [
+        each.library_fractions.mean() for each in from_library if len(each.library_fractions)
+    ]
+    taken = float(np.mean(fractions)) / cores if fractions else 0.0
     left = 1 - min(taken, _MOST_OF_LIBRARY)
     return float(np.interp(fitting, known, means)) / left * processes / fitting
 

@@ -29,7 +29,7 @@ from escala.analysis.measurements import read_run
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.probes.collectives import AFTER, ALONE, COMPUTING, SHARES
+from escala.probes.collectives import AFTER, ALONE, COMPUTING, FRACTIONS
 from escala.record.comparable import unlike_machines
 from escala.runtime.layout import Layout
 
@@ -196,7 +196,7 @@ def _joined(sizes_by_run: Sequence[Mapping[int, Mapping]]) -> list[dict]:
     sizes = sorted(set.intersection(*map(set, sizes_by_run)))
     after = [[len(by_size[size][AFTER]) for by_size in sizes_by_run] for size in sizes]
     enough = all(min(numbers) and sum(numbers) >= LEAST_REPEATS for numbers in after)
-    ways = {ALONE: AFTER if enough else ALONE, COMPUTING: COMPUTING, SHARES: SHARES}
+    ways = {ALONE: AFTER if enough else ALONE, COMPUTING: COMPUTING, FRACTIONS: FRACTIONS}
     return [
         {"bytes": size}
         | {
@@ -254,7 +254,10 @@ def _contention(runs: Sequence[Mapping]) -> list[dict]:
         key
         | {
             name: [each for run in group for each in run["collectives"][result_key]]
-            for name, result_key in (("ratios", "contention"), ("library_shares", "library_shares"))
+            for name, result_key in (
+                ("ratios", "contention"),
+                ("library_fractions", "library_fractions"),
+            )
         }
         for key, group in _grouped(runs, names)
     ]
@@ -279,10 +282,12 @@ def _undisturbed_step(run: Mapping) -> float | None:
     """Return the seconds of a step that no other process disturbs; None if there are none."""
     if run["instrument"] == "clocks":
         return float(np.mean(full_steps_of(run)))
-    shares = run["collectives"]["library_shares"]
-    seconds = in_turns(tables(run["file"]), rows_of_rank(run), blocks_of(run)) if shares else None
+    fractions = run["collectives"]["library_fractions"]
+    seconds = (
+        in_turns(tables(run["file"]), rows_of_rank(run), blocks_of(run)) if fractions else None
+    )
     # Threads of the library run alongside the process on its cores.
-    return None if seconds is None else seconds * (1 - float(np.mean(shares)) / _cores(run))
+    return None if seconds is None else seconds * (1 - float(np.mean(fractions)) / _cores(run))
 
 
 def _starts(works: Iterable[_Runs]) -> list[dict]:

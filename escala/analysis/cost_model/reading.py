@@ -124,7 +124,7 @@ def _check_steps(name: str, steps: list[dict], where: object) -> None:
 def _collective(content: dict, where: object) -> CollectiveTimes:
     times = sorted(content["times"], key=lambda each: each["bytes"])
     repeats = {}
-    for key in ("seconds", "computing_seconds", "computing_shares"):
+    for key in ("seconds", "computing_seconds", "computing_fractions"):
         values = [each.get(key, []) for each in times]
         if len({len(each) for each in values}) > 1:
             raise InputError(

@@ -84,7 +84,7 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
         replace(
             each,
             ratios=_median(each.ratios, random),
-            library_shares=_median(each.library_shares, random),
+            library_fractions=_median(each.library_fractions, random),
         )
         for each in work.contention
     )
@@ -108,12 +108,12 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
 def _collective(
     times: CollectiveTimes, deviation: float, random: np.random.Generator
 ) -> CollectiveTimes:
-    busy, shares = times.computing_seconds, times.computing_shares
+    busy, fractions = times.computing_seconds, times.computing_fractions
     return replace(
         times,
         seconds=mean_of_drawn(times.seconds, random),
         computing_seconds=None if busy is None else mean_of_drawn(busy, random),
-        computing_shares=None if shares is None else shares.mean(axis=1, keepdims=True),
+        computing_fractions=None if fractions is None else fractions.mean(axis=1, keepdims=True),
         deviation=deviation,
     )
 

@@ -100,10 +100,10 @@ def _of_waits(timeline: Timeline) -> Iterator[str]:
             "Horovod record it, and costs time."
         )
         return
-    share = waits["last"].value_counts(normalize=True)
-    slowest_waits = waits.loc[waits["last"] == share.index[0], "seconds"]
+    last = waits["last"].value_counts(normalize=True)
+    slowest_waits = waits.loc[waits["last"] == last.index[0], "seconds"]
     yield (
-        f"Rank {share.index[0]} is the last in {share.iloc[0]:.0%} of {len(waits)} negotiations; "
+        f"Rank {last.index[0]} is the last in {last.iloc[0]:.0%} of {len(waits)} negotiations; "
         f"the first one then waits {milliseconds(slowest_waits.median())}."
     )
 

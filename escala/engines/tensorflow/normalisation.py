@@ -57,7 +57,7 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
 
     Horovod's `SyncBatchNormalization` averages the ranks' means with equal weights, and Keras's
     `synchronized=True` knows only the ranks of `tf.distribute` and counts the row of weight 0 that
-    an empty share gets.
+    an empty part gets.
     """
 
     def build(self, input_shape):

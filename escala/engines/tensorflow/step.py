@@ -35,7 +35,7 @@ def computing(
 
     The layers of `methods` are computed by these, and their gradients are factors. Losses of
     regularisers and layers (`model.losses`) are added to the loss of every row. So the mean over
-    the rows of a step holds them once, for any number of ranks, shares and parts. As in Keras, a
+    the rows of a step holds them once, for any number of ranks, fractions and parts. As in Keras, a
     regulariser of a layer's output is a mean over the rows that the layer receives at once.
     """
 
@@ -48,11 +48,11 @@ def computing(
             if added := model.losses:
                 losses += tf.add_n(added)
             loss_sum = tf.reduce_sum(weights * losses)
-            share = loss_sum / divisor
+            part = loss_sum / divisor
         for variable, value in zip(local, before, strict=True):
             variable.assign(tf.where(tf.reduce_sum(weights) > 0, variable.read_value(), value))
         right = correct(targets, outputs)
-        gradients = factors.gradients(tape, share, model.trainable_variables, recorded)
+        gradients = factors.gradients(tape, part, model.trainable_variables, recorded)
         return gradients, loss_sum, tf.reduce_sum(weights * right)
 
     return compute

@@ -80,7 +80,7 @@ def _panel(
 def _near_duplicates(frame: pd.DataFrame) -> str:
     fractions = "; ".join(
         f"{dataset} {100 * fraction:.0f} %"
-        for dataset, fraction in frame.groupby("dataset", sort=False)["similar_share"]
+        for dataset, fraction in frame.groupby("dataset", sort=False)["similar_fraction"]
         .median()
         .items()
     )

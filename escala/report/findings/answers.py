@@ -71,10 +71,10 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
     verdict = ANSWERS.get(found.verdict, found.brief)
     subject = f"{row.processes()} ({quoted(row.label)})"
     ratio, bounds = found.ratio.value, f"{found.when}{interval(found.ratio)}"
-    share = "an unknown share of" if pd.isna(ratio) else f"{ratio:.2f} {of(ratio)}"
+    fraction = "an unknown part of" if pd.isna(ratio) else f"{ratio:.2f} {of(ratio)}"
     if found.to_target:
         return (
-            f"{verdict}: {subject} {row.take} {share} the time of {reference} to accuracy "
+            f"{verdict}: {subject} {row.take} {fraction} the time of {reference} to accuracy "
             f"{row.target_accuracy:g} {bounds}"
         )
     if not same_batch(row):
@@ -87,7 +87,7 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
     start = f"{subject} {row.take}"
     if row.workload in whole_runs(tables):
         start = f"as {subject} the whole program takes"
-    text = f"{verdict}: {start} {share} the time of {reference} {bounds}"
+    text = f"{verdict}: {start} {fraction} the time of {reference} {bounds}"
     if times := times_the_rows(row, tables):
         return f"{text}, for {float(f'{times:.3g}'):g} times the rows"
     if seen := found.could_have_seen:

@@ -156,7 +156,7 @@ def _spread(tables: Tables) -> Iterator[str]:
 
 def _clocks(label: str, parts: pd.DataFrame) -> Iterator[str]:
     """Yield sentences on what the clocks leave unexplained, and on what they cost."""
-    unexplained, slowdown = parts.loc[UNEXPLAINED, "share"], parts.loc[WHOLE, "slowdown"]
+    unexplained, slowdown = parts.loc[UNEXPLAINED, "fraction"], parts.loc[WHOLE, "slowdown"]
     if pd.isna(unexplained):
         yield f"How much of a step of {label} is unexplained is unavailable."
     else:

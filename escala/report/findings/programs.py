@@ -22,7 +22,7 @@ _KNOWN = {
 }
 #: What a program takes from its command, with the placeholders of which it needs one.
 _VARIED = {"batch": ("rows", "rows_of_rank"), "epochs": ("epochs",), "seed": ("seed",)}
-#: Epochs whose rows differ by more than this share are not the same work.
+#: Epochs whose rows differ by more than this fraction are not the same work.
 _SAME_ROWS = 0.05
 
 

@@ -171,9 +171,9 @@ def _leakage(tables: Tables) -> Iterator[str]:
         yield "What near-duplicates in training add to the scores is unavailable: no run ended ok."
     for name, group in leakage.groupby("dataset", sort=False):
         dataset, split_by = quoted(name), quoted(group["split_by"].iloc[0])
-        share = 100 * group["similar_share"].median()
-        # A share below 1 % is not shown as 0 %.
-        number = f"{share:.0f} %" if share == 0 or share >= 1 else f"{share:.1g} %"
+        fraction = 100 * group["similar_fraction"].median()
+        # A fraction below 1 % is not shown as 0 %.
+        number = f"{fraction:.0f} %" if fraction == 0 or fraction >= 1 else f"{fraction:.1g} %"
         yield (
             f"On {dataset}, split by {split_by}, {number} of the test rows have a near-duplicate "
             "in training."

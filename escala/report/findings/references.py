@@ -47,20 +47,20 @@ def _comparison(row: Compared, unit: str) -> str:
     if row.kind == "unavailable":
         return f"{quoted(row.label)} has no ratio to {label}: {quoted(row.reason)}"
     ratio, subject = row.epochs, row.processes()
-    share, bounds = f"{ratio.value:.2f} {of(ratio.value)}", interval(ratio)
+    fraction, bounds = f"{ratio.value:.2f} {of(ratio.value)}", interval(ratio)
     other = f"{row.processes('reference_')} ({label})"
     if not same_batch(row):
         return (
-            f"{subject} {row.take} {share} the time per {unit} of {other}{bounds}, with "
+            f"{subject} {row.take} {fraction} the time per {unit} of {other}{bounds}, with "
             "different batches"
         )
     found = row.on_its_own
     if found.verdict == NO_VERDICT:
-        return f"{found.brief}: {subject} {row.take} {share} the time of {other}{bounds}"
+        return f"{found.brief}: {subject} {row.take} {fraction} the time of {other}{bounds}"
     if found.verdict in LESS_OR_MORE:
         less = LESS_OR_MORE[found.verdict]
-        return f"{subject} {row.take} {less} time than {other}: {share} it{bounds}"
-    return f"{subject} and {other} are {found.verdict}: {share} the time{bounds}"
+        return f"{subject} {row.take} {less} time than {other}: {fraction} it{bounds}"
+    return f"{subject} and {other} are {found.verdict}: {fraction} the time{bounds}"
 
 
 def _compared_with_main(row: Compared) -> str:

@@ -78,12 +78,12 @@ def _texts(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> I
     slowdowns : a step with clocks over one of the timing runs, by label; NaN if unknown.
     """
     yield from _more(label, parts, slowdowns)
-    shares = parts["share"].reindex(PARTS).dropna()
-    if not shares.empty:
-        part = shares.idxmax()
+    fractions = parts["fraction"].reindex(PARTS).dropna()
+    if not fractions.empty:
+        part = fractions.idxmax()
         yield (
             f"A step of {label} takes {1000 * parts.loc[WHOLE, 'median_seconds']:.1f} ms, "
-            f"{100 * shares[part]:.0f} % of it {_PART_NAMES[part]}."
+            f"{100 * fractions[part]:.0f} % of it {_PART_NAMES[part]}."
         )
     overlap = 1000 * parts["median_seconds"].get(OVERLAP, 0.0)
     if overlap > 0:

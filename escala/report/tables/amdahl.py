@@ -83,7 +83,7 @@ def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> 
         for match, (mine, theirs), (_, total) in zip(matches, spent, totals, strict=True)
         if (parts := undivided_of(*match)) is not None
     ]
-    share = median_interval([share for _, share in undivided])
+    fraction = median_interval([fraction for _, fraction in undivided])
     times = _times(trained)
     fractions = [karp_flatt(each, times) for each in (gained.estimate, gained.high, gained.low)]
     return {
@@ -100,10 +100,10 @@ def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> 
         "efficiency": gained.estimate / times if gained.estimate and times else None,
         **Interval(*fractions).columns("serial_fraction"),
         "undivided_seconds": median_interval([seconds for seconds, _ in undivided]).estimate,
-        **share.columns("undivided_share"),
+        **fraction.columns("undivided_fraction"),
         "possible_speedup": None
-        if share.estimate is None or not times
-        else 1 / laws.ratio(times, share.estimate),
+        if fraction.estimate is None or not times
+        else 1 / laws.ratio(times, fraction.estimate),
     }
 
 

@@ -85,7 +85,7 @@ def leakage(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "similarity": limit,
             "test_rows": len(labels),
             "similar_rows": int((~rest).sum()),
-            "similar_share": float((~rest).mean()),
+            "similar_fraction": float((~rest).mean()),
             "accuracy": float(right.mean()),
             "macro_f1": run["evaluation"]["macro"]["f1"],
             "rest_rows": int(rest.sum()),

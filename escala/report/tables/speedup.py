@@ -109,7 +109,7 @@ def _row(
     runs, newest = by_name[each.names], each.newest
     sides = list(zip(newest.runs, newest.references, strict=True))
     cores, baseline = judged.settings(base.cores_of)
-    share = baseline / cores if baseline else None
+    fraction = baseline / cores if baseline else None
     ratio, found = judged.epochs_ratio(LEVEL), judged.verdict(LEVEL)
     faster = inverse(ratio)
     batch, other_batch = judged.batches
@@ -133,7 +133,7 @@ def _row(
         "visible_decrease": found and found.visible,
         **ratio.columns("ratio"),
         **faster.columns("speedup"),
-        **Interval(*(s and share and s * share for s in faster)).columns("efficiency"),
+        **Interval(*(s and fraction and s * fraction for s in faster)).columns("efficiency"),
         **_target_columns(newest),
         **_as_best(judged, compared),
         **_over_sessions(judged, compared),

@@ -80,7 +80,7 @@ def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.
 
 
 def correct(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Return the share of a picture's next words that are the most probable, float32 (rows,)."""
+    """Return the fraction of a picture's next words that are the most probable, float32 (rows,)."""
     numbers = tf.cast(targets, tf.int32)
     is_word = numbers > PADDING
     right = is_word & (tf.argmax(outputs, axis=-1, output_type=tf.int32) == numbers)

@@ -14,7 +14,7 @@ OPTIMIZER = "counting"
 def fit(
     inputs: tuple[np.ndarray], targets: np.ndarray, counts: np.ndarray, settings: Mapping
 ) -> dict[str, np.ndarray]:
-    """Return the share of each class among the training rows before oversampling.
+    """Return the fraction of each class among the training rows before oversampling.
 
     Oversampled classes are often of equal size, which would leave the choice to chance. If classes
     are oversampled before the split, the counts are those after it. Of equally frequent classes the
@@ -22,16 +22,16 @@ def fit(
 
     Returns
     -------
-    `shares`, float32 (classes,). Parameters are described in `escala.workloads`.
+    `fractions`, float32 (classes,). Parameters are described in `escala.workloads`.
     """
-    return {"shares": (counts / counts.sum()).astype(np.float32)}
+    return {"fractions": (counts / counts.sum()).astype(np.float32)}
 
 
 def shapes(specs: Sequence[Spec], outputs: tuple[int], settings: Mapping) -> dict[str, tuple]:
     """Return the shapes of the weights; see `escala.workloads`."""
-    return {"shares": outputs}
+    return {"fractions": outputs}
 
 
 def probabilities(weights: dict[str, np.ndarray], inputs: tuple[np.ndarray]) -> np.ndarray:
-    """Return the shares for every row, float32 (rows, classes)."""
-    return np.tile(weights["shares"], (len(inputs[0]), 1))
+    """Return the fractions for every row, float32 (rows, classes)."""
+    return np.tile(weights["fractions"], (len(inputs[0]), 1))

@@ -26,7 +26,7 @@ NORMALISATIONS = {
     "local": layers.BatchNormalization,
     "synchronised": SynchronisedBatchNormalization,
 }
-#: PyTorch's momentum of 0.1 is the share of the new value.
+#: PyTorch's momentum of 0.1 is the fraction of the new value.
 MOMENTUM, EPSILON = 0.9, 1e-5
 
 

@@ -200,11 +200,11 @@ def _largest(*values: tf.Tensor):
         maxima.append(tf.maximum(maxima[-1], value))
 
     def gradient(upstream):
-        shares = []
+        parts = []
         for value, before in zip(values[:0:-1], maxima[-2::-1], strict=True):
-            share = tf.raw_ops.ReluGrad(gradients=upstream, features=value - before)
-            upstream -= share
-            shares.append(share)
-        return [upstream, *reversed(shares)]
+            part = tf.raw_ops.ReluGrad(gradients=upstream, features=value - before)
+            upstream -= part
+            parts.append(part)
+        return [upstream, *reversed(parts)]
 
     return maxima[-1], gradient

@@ -114,11 +114,11 @@ INLINE void GradientsOfBlocks(const Lookups& all, int64_t start, int64_t end, co
         const float* from = upstream + (row * all.positions + position) * all.filters + column;
         if (width < kColumns<kLanes>) from = std::copy_n(from, width, block) - width;
         Largest<kLanes> largest(all, kmers, column);
-        Vector<kLanes> share[kVectors];
+        Vector<kLanes> part[kVectors];
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
           const Vector<kLanes> given = Load<kLanes>(from + v * kLanes);
-          share[v] = largest.value[v] > 0.0f ? given : Vector<kLanes>{};
+          part[v] = largest.value[v] > 0.0f ? given : Vector<kLanes>{};
         }
         for (int64_t j = 0; j < all.pool; ++j) {
           for (int64_t t = 0; t < all.taps; ++t) {
@@ -128,7 +128,7 @@ INLINE void GradientsOfBlocks(const Lookups& all, int64_t start, int64_t end, co
             for (int v = 0; v < kVectors; ++v) {
               const auto chosen = largest.number[v] == static_cast<int32_t>(j);
               float* lane = to + v * kLanes;
-              Store<kLanes>(Load<kLanes>(lane) + (chosen ? share[v] : Vector<kLanes>{}), lane);
+              Store<kLanes>(Load<kLanes>(lane) + (chosen ? part[v] : Vector<kLanes>{}), lane);
             }
           }
         }

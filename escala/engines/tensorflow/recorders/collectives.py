@@ -25,8 +25,8 @@ from escala.probes.collectives import (
     ALLREDUCE,
     ALONE,
     COMPUTING,
+    FRACTIONS,
     OPERATIONS,
-    SHARES,
     TENSORFLOW,
     Collectives,
     library,
@@ -230,7 +230,7 @@ class Timings:
     def before_steps(self) -> None:
         """Time all calls, with and without computing, in turns: a repeat has all of them."""
         for entry in self._entries:
-            entry |= {way: [] for way in (ALONE, COMPUTING, SHARES)}
+            entry |= {way: [] for way in (ALONE, COMPUTING, FRACTIONS)}
         for _ in range(self._repeats):
             with cores.Computing() as computing:
                 usual = computing.rate(_USUAL_SECONDS)
@@ -243,7 +243,7 @@ class Timings:
                     call.seconds()
                     found, lost = computing.alongside(call, count, usual)
                 entry[COMPUTING].append(found)
-                entry[SHARES].append(max(1 - (lost - by_calling) * count / sum(found), 0.0))
+                entry[FRACTIONS].append(max(1 - (lost - by_calling) * count / sum(found), 0.0))
 
     def after_step(self) -> None:
         """Time one call: that of the next entry."""
