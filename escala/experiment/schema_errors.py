@@ -13,6 +13,8 @@ from jsonschema.exceptions import ValidationError
 from escala.core.errors import InputError
 from escala.data import DEFAULT_KIND, KINDS
 
+#: Keys that are called otherwise since version 0.3, where similarity would suggest a wrong one.
+_RENAMED = {"pairs": "pilot", "shares": "fractions"}
 NAME_RULE = "use letters, digits, _ and -, at most 64, starting with a letter or digit"
 _TYPES = {
     "object": "a mapping of keys to values",
@@ -133,8 +135,9 @@ def _unknown_key(error: ValidationError, name_pattern: str) -> tuple[list[str], 
         rule = NAME_RULE if patterns == [name_pattern] else rule
         return [], unknown, "not allowed as a name", rule
     remedy = f"use one of {', '.join(allowed)}" if allowed else "leave it out"
-    if close := difflib.get_close_matches(unknown, allowed, n=1):
-        remedy = f"did you mean {close[0]}? Otherwise {remedy}"
+    near = [key for key in [_RENAMED.get(unknown)] if key in allowed]
+    if near := near or difflib.get_close_matches(unknown, allowed, n=1):
+        remedy = f"did you mean {near[0]}? Otherwise {remedy}"
     return [unknown], content[unknown], "unknown key", remedy
 
 

@@ -173,7 +173,8 @@ def test_a_file_without_keys(content):
 
 @pytest.mark.parametrize(
     ("path", "suggestion"),
-    [("repeets", "repeats"), ("datasets.d.source.sede", "seed"), ("variants.tuned.bnd", "bind")],
+    [("repeets", "repeats"), ("datasets.d.source.sede", "seed"), ("variants.tuned.bnd", "bind"),
+     ("variants.tuned.shares", "fractions"), ("pairs", "pilot")],
 )  # fmt: skip
 def test_an_unknown_key_is_named_with_the_one_meant(path, suggestion):
     error = refusal(small(put(path, 3)))
