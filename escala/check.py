@@ -23,6 +23,7 @@ from escala.core.errors import InputError, Unavailable
 from escala.core.gpus import Driver
 from escala.core.hardware import available_cores
 from escala.core.readable import counted
+from escala.engines import interpreters
 from escala.runtime import launch, slurm
 from escala.runtime.messages import cause
 from escala.runtime.node import LOOPBACK, describe
@@ -95,7 +96,8 @@ def _answer(each: Check) -> Answer:
     except InputError as error:
         return Answer(each.name, False, f"{error.value}: {error.reason}", error.remedy)
     except (Unavailable, OSError) as error:
-        return Answer(each.name, False, str(error), each.remedy)
+        reason, _, remedy = str(error).partition(". Remedy: ")
+        return Answer(each.name, False, reason, remedy or each.remedy)
     except Exception as error:  # a broken check must not hide the others
         return Answer(each.name, False, f"{type(error).__name__}: {error}", each.remedy)
 
@@ -121,6 +123,12 @@ def _training() -> str:
     if lacking := [name for name, version in found.items() if version is None]:
         raise Unavailable(f"not installed: {', '.join(lacking)}")
     return ", ".join(filter(None, found.values()))
+
+
+@check("PyTorch", interpreters.remedy("torch"))
+def _torch() -> str:
+    """Import PyTorch in its environment, as ranks do."""
+    return interpreters.described(interpreters.python("torch"))
 
 
 @check("MPI", "in a clone: uv sync --reinstall-package openmpi; elsewhere: an mpirun on the PATH")

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ import pytest
 import yaml
 from hypothesis import settings
 
-from escala.core.errors import InputError
+from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
 from escala.strategies.knobs import complete
 from tests.warm import Warm
@@ -60,9 +60,20 @@ def _axe() -> str | None:
 def _cluster() -> str | None:
     from escala.lab.cluster import require_machine
 
+    return _refusal(require_machine)
+
+
+def _torch() -> str | None:
+    from escala.engines import interpreters
+
+    return _refusal(lambda: interpreters.python("torch"))
+
+
+def _refusal(require: Callable[[], object]) -> str | None:
+    """Return why a check refuses, without a full stop, or None if it does not."""
     try:
-        require_machine()
-    except InputError as error:
+        require()
+    except (InputError, Unavailable) as error:
         return str(error).rstrip(".")
     return None
 
@@ -86,6 +97,7 @@ NEEDS = {
         "install both, on Debian: apt-get install chromium chromium-driver",
     ),
     "docs": ("docs", _zensical, "uv sync --group docs"),
+    "torch": ("torch", _torch, "uv run escala install torch"),
     "axe": ("axe", _axe, "install it: npm ci --prefix tests/browser"),
 }
 
@@ -284,7 +296,10 @@ def copy_project(folder: Path) -> Path:
     unwanted = shutil.ignore_patterns(
         ".*", "results", "tests", "docs", "*.pyc.*", "pytest-cache-files-*"
     )
-    return shutil.copytree(ROOT, folder, ignore=unwanted)
+    shutil.copytree(ROOT, folder, ignore=unwanted)
+    if (ROOT / ".venv-torch").exists():
+        (folder / ".venv-torch").symlink_to(ROOT / ".venv-torch")
+    return folder
 
 
 def reduced(experiment: dict) -> dict:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import PackageNotFoundError, version
 
 #: Top-level module -> the distributions that may hold it. Messages name the first one.
@@ -16,6 +17,12 @@ OPTIONAL = {
     "keras": ("keras",),
     "tensorflow": ("tensorflow-cpu", "tensorflow"),
 }
+#: Prints the versions of an interpreter and of each package that it finds; `read` reads them.
+ASK = """
+import importlib.metadata as m, json, platform
+found = {d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}
+print("\\nescala " + json.dumps({"python": platform.python_version(), "packages": found}))
+"""
 REMEDY = "run it in a clone of the project, where `uv sync` installs what its own workloads need"
 
 
@@ -37,3 +44,9 @@ def installed(top: str) -> str | None:
         except PackageNotFoundError:
             continue
     return None
+
+
+def read(printed: str) -> dict | None:
+    """Return the `python` and the `packages` that `ASK` printed, None if it did not."""
+    lines = [line for line in printed.splitlines() if line.startswith("escala ")]
+    return json.loads(lines[-1].partition(" ")[2]) if lines else None

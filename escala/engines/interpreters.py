@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 from escala.cache import store
+from escala.core import packages
 from escala.core.environment import call
 from escala.core.errors import Unavailable
+from escala.core.variables import passed
 
 #: The folder of the project: a clone, or that of an installation.
 ROOT = Path(__file__).resolve().parents[2]
+#: Seconds that an interpreter may take to answer. The first import of PyTorch reads 500 MB.
+_SECONDS = 120
+_DESCRIBED = """
+import platform, numpy, psutil, torch, yaml
+cuda = f"CUDA {torch.version.cuda}, GPUs: {torch.cuda.device_count()}"
+print(
+    f"torch {torch.__version__} for {cuda if torch.version.cuda else 'processors'}, "
+    f"numpy {numpy.__version__}, Python {platform.python_version()}"
+)
+"""
 
 
 class Separate(NamedTuple):
@@ -93,6 +107,56 @@ def python(engine: str) -> str:
             f"{separate.title} is not installed: there is no {own}. Remedy: {remedy(engine)}"
         ) from None
     return sys.executable
+
+
+def versions(engine: str) -> dict[str, str]:
+    """Return the versions of Python and of the distributions that decide a result, by name.
+
+    Raises
+    ------
+    Unavailable : as `python`, or the interpreter does not answer.
+    """
+    return dict(_versions(python(engine), SEPARATE[engine].distributions))
+
+
+@cache
+def _versions(interpreter: str, distributions: tuple[str, ...]) -> dict[str, str]:
+    found = packages.read(_printed(interpreter, packages.ASK))
+    if found is None:
+        raise Unavailable(f"{interpreter} does not tell its packages")
+    return {"python": found["python"]} | {
+        name: found["packages"].get(name, "not installed") for name in distributions
+    }
+
+
+def described(interpreter: str) -> str:
+    """Return the versions of what ranks of PyTorch import, and the devices that it computes on.
+
+    Raises
+    ------
+    Unavailable : a package is missing or broken.
+    """
+    return _printed(interpreter, _DESCRIBED).splitlines()[-1]
+
+
+def _printed(interpreter: str, code: str) -> str:
+    """Return what a program prints under an interpreter, as ranks are started."""
+    try:
+        done = subprocess.run(
+            [interpreter, "-P", "-c", code],
+            env=variables(interpreter, passed()),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{interpreter} cannot be used: {error}") from None
+    if done.returncode:
+        said = "".join(done.stderr.strip().splitlines()[-1:]) or f"it ended with {done.returncode}"
+        raise Unavailable(f"{interpreter} cannot be used: {said}")
+    return done.stdout
 
 
 def remedy(engine: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from escala.core import variables
+from escala.core import packages, variables
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.workloads.program import LINE_FAILED, PYTHON, Program
@@ -26,11 +25,6 @@ _SHELL_VARIABLES = re.compile(
     r"BASH_ENV|BASH_FUNC_\w+%%|(LMOD|__LMOD|_LMFILES|MODULE|_ModuleTable|CONDA|MAMBA)\w*"
 )
 _SECONDS = 60
-_ASK = """
-import importlib.metadata as m, json, platform
-found = {d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}
-print("\\nescala " + json.dumps({"python": platform.python_version(), "packages": found}))
-"""
 
 
 def identity(program: Program) -> dict[str, Any]:
@@ -78,12 +72,13 @@ def versions(program: Program) -> dict[str, Any]:
     that is not found, are refused.
     """
     interpreter, first = program.interpreter, program.command[0]
-    probe = [interpreter, "-c", _ASK] if interpreter else ["bash", "-c", 'command -v -- "$1"']
+    probe = (
+        [interpreter, "-c", packages.ASK] if interpreter else ["bash", "-c", 'command -v -- "$1"']
+    )
     probe = probe if interpreter else [*probe, "bash", first]
     done = _asked(program, probe)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("escala ")]
-    if interpreter and lines:
-        return json.loads(lines[-1].partition(" ")[2])
+    if interpreter and (found := packages.read(done.stdout)):
+        return found
     if not interpreter and done.returncode == 0:
         return {}
     said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])

@@ -1,0 +1,151 @@
+"""Make the environment of a framework that is not in Escala's own: whole, or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from escala.core import children
+from escala.core.errors import InputError, Unavailable
+from escala.engines import interpreters
+
+#: What pip reads and uv does not, with uv's option for it.
+_PIP = {
+    "PIP_FIND_LINKS": "--find-links",
+    "PIP_INDEX_URL": "--default-index",
+    "PIP_EXTRA_INDEX_URL": "--index",
+}
+#: By these a user names where packages are.
+_UV = ("UV_FIND_LINKS", "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
+_BACKEND = "UV_TORCH_BACKEND"
+
+
+def install(engine: str, python: str | None = None) -> str:
+    """Make the environment of an engine's framework if it is not there; return what is.
+
+    Parameters
+    ----------
+    python : its Python, as uv understands it: a version or a path. None: that of this process.
+
+    Raises
+    ------
+    InputError : the user names an interpreter that is used in place of the environment.
+    Unavailable : uv is missing, or it could not install the packages.
+    """
+    separate, target = interpreters.SEPARATE[engine], interpreters.folder(engine)
+    if named := os.environ.get(separate.variable):
+        reason = f"is the interpreter that runs {separate.title}, so an environment is not used"
+        raise InputError(separate.variable, named, reason, "unset it, and call this again")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f"{target.name}.partial")
+    with _alone(target.parent):
+        try:
+            found = interpreters.described(str(target / "bin" / "python"))
+            return f"{target} is there: {found}. To make it anew: rm -r {target}"
+        except Unavailable as error:
+            if target.exists():
+                _say(f"{error}. It is made anew")
+        try:
+            _make(separate, partial, python or sys.executable)
+            found = interpreters.described(str(partial / "bin" / "python"))
+            shutil.rmtree(target, ignore_errors=True)
+            partial.rename(target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return f"{target} is made: {found}"
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time make an environment in a folder."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("waiting: another call makes an environment here")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _make(separate: interpreters.Separate, folder: Path, python: str) -> None:
+    """Make an environment and install the framework's packages, in a build that fits the machine.
+
+    PyTorch's own index has builds for processors and for each release of CUDA. Where uv cannot
+    reach it, packages come from where the user says.
+    """
+    shutil.rmtree(folder, ignore_errors=True)  # Of a call that was killed.
+    # It will be renamed, and no program in it may name its path.
+    if _uv("venv", "--quiet", "--relocatable", "--python", python, str(folder)):
+        raise Unavailable("uv could not make the environment (see above)")
+    packages = ["pip", "install", "--compile-bytecode", "--python", str(folder / "bin" / "python")]
+    packages += ["--requirements", str(separate.requirements)]
+    backend = os.environ.get(_BACKEND, "auto")
+    _say(f"{separate.title} is installed from its own index, in the build {backend}")
+    if _uv(*packages, "--torch-backend", backend) == 0:
+        return
+    places, options = named_places(os.environ)
+    _say(f"that failed (see above); {separate.title} is installed from {places}")
+    if _uv(*packages, *options):
+        raise Unavailable(
+            f"uv could not install {separate.title} (see above). Remedy: let UV_FIND_LINKS name a "
+            "folder of its wheels, or UV_INDEX an index that has them; or let "
+            f"{separate.variable} name an interpreter with the packages of {separate.requirements}"
+        )
+
+
+def named_places(environment: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Return where packages come from besides PyTorch's own index, and uv's options for it.
+
+    Parameters
+    ----------
+    environment : of the user, whose variables for pip count too.
+    """
+    options = [
+        word
+        for name, option in _PIP.items()
+        for place in environment.get(name, "").split()
+        for word in (option, place)
+    ]
+    named = [f"{name}={environment[name]}" for name in (*_UV, *_PIP) if environment.get(name)]
+    return ", ".join(named) or "uv's index of packages, whose build may hold CUDA: some GB", options
+
+
+def _uv(*arguments: str) -> int:
+    """Call uv, whose progress and messages go to the terminal; return its exit code."""
+    command = [_program(), *arguments]
+    without = {"VIRTUAL_ENV", "PYTHONPATH", _BACKEND}
+    environment = {name: value for name, value in os.environ.items() if name not in without}
+    started = children.start(command, environment, None)
+    try:
+        return started.wait()
+    finally:
+        children.stop([started])
+
+
+def _program() -> str:
+    """Return the path of uv: the one that started this process, on PATH, or in `.uv` of a clone."""
+    candidates: Sequence[str | None] = (
+        os.environ.get("UV"),
+        shutil.which("uv"),
+        str(interpreters.ROOT / ".uv" / "bin" / "uv"),
+    )
+    found = next((each for each in candidates if each and os.access(each, os.X_OK)), None)
+    if found is None:
+        raise Unavailable(
+            "uv is not found. Remedy: python3 -m pip install uv, or name it: "
+            f"UV=/path/of/uv {shlex.join(['escala', *sys.argv[1:]])}"
+        )
+    return found
+
+
+def _say(message: str) -> None:
+    print(f"escala: {message}", file=sys.stderr, flush=True)
