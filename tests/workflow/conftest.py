@@ -113,17 +113,21 @@ def forks() -> Iterator[Forks]:
 def snakemake(tmp_path: Path, forks: Forks, prepared_once: dict[str, str]) -> Snakemake:
     """Write an experiment, if given, into the test's folder, and call Snakemake there.
 
-    Where every Python process is to begin with a test's code, the call is a process of its own.
+    A call must end well, unless it `fails`. Where every Python process is to begin with a test's
+    code, the call is a process of its own.
     """
 
     def call(
-        *arguments: str, experiment: dict | None = None, **environment: str
+        *arguments: str, experiment: dict | None = None, fails: bool = False, **environment: str
     ) -> subprocess.CompletedProcess:
         environment = prepared_once | environment
         if begins():
-            return run_snakemake(tmp_path, *arguments, experiment=experiment, **environment)
-        write_experiment(tmp_path, experiment)
-        return forks.run(*arguments_of(tmp_path, *arguments), folder=ROOT, **environment)
+            done = run_snakemake(tmp_path, *arguments, experiment=experiment, **environment)
+        else:
+            write_experiment(tmp_path, experiment)
+            done = forks.run(*arguments_of(tmp_path, *arguments), folder=ROOT, **environment)
+        assert bool(done.returncode) == fails, done.stdout + done.stderr
+        return done
 
     return call
 

@@ -58,7 +58,6 @@ def test_a_disturbed_run_is_measured_again_at_the_end_of_its_repeat(snakemake, i
     imported(DISTURBING.format(count=str(count)))
     done = snakemake(*TARGETS, experiment=small(), ESCALA_MEASURE_DISTURBED="2")
     said = done.stdout + done.stderr
-    assert done.returncode == 0, said
     assert len(count.read_text()) == 4
     assert "core of other processes; it will be measured again at the end of repeat 1" in said
     assert "1 of 2 runs are measured again" in said

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,6 +13,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.programs import eventually
 from tests.workflow.conftest import SIMULATED, arguments_of, command, experiment_of
 from tests.workflow.forks import Forks
 
@@ -76,13 +75,6 @@ def folder(
     return folder
 
 
-def until(condition: Callable[[], object]) -> bool:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(condition())
-
-
 def of_folder(folder: Path) -> list[str]:
     """Return the commands of the processes that work in `folder`."""
     found = []
@@ -112,7 +104,9 @@ def start(
         text=True,
         **options,
     )
-    assert until(lambda: len([*ranks.iterdir()]) == 2 or process.poll() is not None)
+    assert eventually(
+        lambda: len([*ranks.iterdir()]) == 2 or process.poll() is not None, PATIENCE_SECONDS
+    )
     assert process.poll() is None, "the run that was interrupted before is not made again"
     return process
 
@@ -146,7 +140,7 @@ def test_a_run_on_a_cluster_that_is_interrupted_has_not_failed(folder, tmp_path)
     process = start(folder, tmp_path / "ranks", "--profile", str(tmp_path), programs=programs)
     process.terminate()
     assert process.wait(PATIENCE_SECONDS) != 0
-    assert until(lambda: not of_folder(folder))
+    assert eventually(lambda: not of_folder(folder), PATIENCE_SECONDS)
     assert not (folder / RUN / "run.json").exists()
 
 
@@ -154,5 +148,5 @@ def test_nothing_goes_on_where_snakemake_is_killed(folder, tmp_path):
     process = start(folder, tmp_path / "ranks")
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    assert until(lambda: not of_folder(folder))
+    assert eventually(lambda: not of_folder(folder), PATIENCE_SECONDS)
     assert not (folder / RUN / "run.json").exists()

@@ -39,13 +39,11 @@ class Called:
         """Call Snakemake for all runs, or for others, which ends well, and return its output."""
         files = targets or [run.file for run in RUNS]
         environment = {"ESCALA_STORE": store, "ESCALA_MEASURE_AGAIN": "0"}
-        done = self._snakemake(*files, experiment=experiment, **environment)
-        said = done.stdout + done.stderr
-        assert (done.returncode == 0) == ok, said
-        return said
+        done = self._snakemake(*files, experiment=experiment, fails=not ok, **environment)
+        return done.stdout + done.stderr
 
     def retry(self) -> None:
-        assert self._snakemake("retry").returncode == 0
+        self._snakemake("retry")
 
     def named(self, file: str, content: str) -> None:
         (self.folder / file).write_text(content)

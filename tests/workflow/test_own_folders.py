@@ -34,8 +34,7 @@ def test_the_workload_of_the_guide_is_checked_and_runs(own_workload, snakemake, 
     settings |= {"repeats": 1, "timeline": {"enabled": False}}
     settings["workloads"]["words"] |= {"path": "my_workload", "epochs": 2}
     # That ranks under MPI learn the same is among the answers.
-    done = snakemake(RUN, experiment=settings)
-    assert done.returncode == 0, done.stdout + done.stderr
+    snakemake(RUN, experiment=settings)
     run = json.loads((folder / RUN).read_text())
     assert run["status"] == "ok"
     # 5 letters × 6 places × 8 words and their biases, and a dense layer to 5 classes.
@@ -63,8 +62,7 @@ def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake, d
     settings["workloads"] = {"flat": {"path": str(tmp_path / "dense"), "epochs": 1}}
     settings["configurations"] = [{"strategy": "single", "layouts": ["1x1"]}]
     run = "results/plane/runs/plane/flat/single/1x1/tuned/native/rep1/run.json"
-    done = snakemake(run, experiment=settings)
-    assert done.returncode == 0, done.stdout + done.stderr
+    snakemake(run, experiment=settings)
     assert json.loads((tmp_path / run).read_text())["status"] == "ok"
     split = tmp_path / "results/plane/data/plane/split4"
     assert json.loads((split / "dataset.json").read_text())["rows"] == {"train": 60, "test": 20}

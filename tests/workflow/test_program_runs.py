@@ -70,8 +70,7 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     """Also one that tells nothing, and one that fails and is repeated."""
     kept = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_MEASURE_AGAIN": ""}
     (tmp_path / "fails").touch()
-    failed = snakemake(experiment=experiment_in(programs), **kept)
-    assert failed.returncode == 1, failed.stdout + failed.stderr
+    snakemake(experiment=experiment_in(programs), fails=True, **kept)
     broken = read_json(tmp_path / REP.format("work", "1x2"))
     assert broken["status"] == "failed"
     assert "exit code 3" in broken["reason"] and "no more paper" in broken["reason"]
@@ -79,7 +78,6 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     python("-m", "scripts.retry", "results/mine", variables=variables, cwd=tmp_path, check=True)
     (tmp_path / "fails").unlink()
     done = snakemake(**kept)
-    assert done.returncode == 0, done.stdout + done.stderr
     assert started(done) and not any("train" in name for name in started(done)), "those stay"
 
     trained, worked = (read_json(tmp_path / REP.format(name, "1x2")) for name in ("train", "work"))
@@ -110,8 +108,7 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     results.rename(tmp_path / "before")
     target = REP.format("train", "1x2")
     again = snakemake(target, experiment=experiment_in(moved), **kept)
-    assert again.returncode == 0 and started(again) == [], again.stdout + again.stderr
+    assert started(again) == [], again.stdout + again.stderr
     (moved / "train.py").write_text(TRAIN + "# another\n")
     other = snakemake(target, **kept)
-    assert other.returncode == 0, other.stdout + other.stderr
     assert any("1x2" in name for name in started(other))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.programs import eventually
 from tests.workflow.conftest import SIMULATED, command, experiment_of
 
 # Signals reach a process that starts by itself, and not one that asks for a fork.
@@ -61,11 +61,8 @@ def workflow(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
 
 
 def wait_for(path: Path, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < deadline, f"no {path.name} was started"
-        time.sleep(0.1)
+    assert eventually(lambda: path.exists() or process.poll() is not None, 120)
+    assert path.exists(), process.stdout.read()
 
 
 def test_a_controller_that_does_not_answer_is_an_error_before_anything_is_made(workflow, tmp_path):
