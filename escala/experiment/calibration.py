@@ -22,10 +22,15 @@ from functools import cached_property
 from typing import Any
 
 from escala.data import size_of
-from escala.experiment import planned
 from escala.experiment import program_calibration as programs
 from escala.experiment.matrix import Experiment
-from escala.experiment.planned import APPLIED, ON_PURPOSE, predictable
+from escala.experiment.predictable import (
+    APPLIED,
+    ON_PURPOSE,
+    knobs_of_one_process,
+    predictable,
+    rows_of_part,
+)
 from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.experiment.runs import Run
 from escala.experiment.works import Work, calibrated_rows, shared_settings, variant_name
@@ -93,10 +98,10 @@ class Calibration(Experiment):
         first: dict[tuple, str] = {}
         key_by_names: dict[tuple[str, str, str], tuple] = {}
         for run in predictable(self.base):
-            key = (run.dataset, run.workload, repr(planned.knobs_of_one_process(self.base, run)))
+            key = (run.dataset, run.workload, repr(knobs_of_one_process(self.base, run)))
             key_by_names[run.dataset, run.workload, run.variant] = key
             first.setdefault(key, run.variant)
-            rows.setdefault(key, set()).add(planned.rows_of_part(self.base, run))
+            rows.setdefault(key, set()).add(rows_of_part(self.base, run))
         most = {key: size_of(self.base.datasets[key[0]]).train_rows for key in rows}
         return {
             names: Work(

@@ -27,7 +27,8 @@ from escala.core.files import read_json, write_json
 from escala.experiment import Experiment, load
 from escala.experiment import program_calibration as programs
 from escala.experiment.calibration import Calibration
-from escala.experiment.planned import first_repeats, planned, predictable, unsupported
+from escala.experiment.planned import planned
+from escala.experiment.predictable import first_repeats, predictable, unsupported
 from escala.experiment.works import calibrated_rows, variant_name
 from escala.probes._turns import KINDS, Blocks
 from escala.probes.collectives import MPI, OPERATIONS, SIZES, library, summary

@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from escala.analysis.advice.comparison import Comparison
 from escala.analysis.cost_model.calibration import Calibration
 from escala.analysis.cost_model.predict import DRAWS, Setup, predict
 from escala.analysis.cost_model.predictions import (
@@ -21,9 +22,6 @@ from escala.analysis.cost_model.predictions import (
 from escala.core.errors import InputError
 from escala.experiment.references import Configuration
 from escala.runtime.layout import Layout
-
-if TYPE_CHECKING:
-    from escala.analysis.advice.measured import Comparison
 
 #: What the seconds of a candidate rest on.
 MEASURED, PREDICTED, EXTRAPOLATED, BOUNDS = "measured", "predicted", "extrapolated", "bounds"

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from escala.analysis.advice.candidates import ONLY_STEPS, Candidate, ProcessMemory
+from escala.analysis.advice.comparison import Comparison, Measured
 from escala.analysis.cost_model.calibration import LEVEL
 from escala.analysis.cost_model.predict import interval
 from escala.analysis.decisive import Ratio, as_best, over_sessions
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
-from escala.analysis.verdicts import FASTER, pays
 from escala.core.files import read_json
 from escala.core.readable import counted
 from escala.experiment.references import Configuration
@@ -72,45 +71,6 @@ def memory_of(
         return found._replace(source=f"{found.source} of another variant")
     asked = int(memory_gib * 2**30)
     return ProcessMemory(asked, "memory_gib of the experiment, which no run has checked", False)
-
-
-class Measured(NamedTuple):
-    """A measured ratio of the times of an epoch, as that by which the page answers.
-
-    Attributes
-    ----------
-    sessions : over which it is, with what they differ by; None for the current runs.
-    """
-
-    ratio: Ratio
-    verdict: str
-    reference: Configuration
-    sessions: int | None = None
-
-    @property
-    def interval(self) -> Interval:
-        return Interval(self.ratio.value, self.ratio.low, self.ratio.high)
-
-    def speedup(self, baseline: Configuration) -> dict | None:
-        """Return the speed-up over a baseline with the number of matches; None if over another."""
-        if self.reference != baseline:
-            return None
-        value, low, high = self.interval
-        return Interval(1 / value, 1 / high, 1 / low)._asdict() | {"matches": self.ratio.matches}
-
-
-class Comparison(NamedTuple):
-    """A measured ratio, and the predicted one to the same reference."""
-
-    measured: Measured
-    predicted: Interval
-
-    @property
-    def contradict(self) -> bool:
-        """Return whether the intervals are disjoint, or only one of the two pays."""
-        found = self.measured.interval
-        apart = found.low > self.predicted.high or found.high < self.predicted.low
-        return apart or (self.measured.verdict == FASTER) != pays(self.predicted)
 
 
 def speedups(folder: Path, cpu: str | None = None) -> list[dict]:

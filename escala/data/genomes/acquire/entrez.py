@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
@@ -26,9 +25,8 @@ from escala.data.genomes.acquire.partial import Partial
 from escala.data.genomes.acquire.paths import accession_files
 from escala.data.genomes.acquire.queries import QUERIES
 from escala.data.genomes.acquire.search import searched
+from escala.data.genomes.acquire.wanted import Wanted
 from escala.data.paths import expanded
-
-REMEDY = "check the query and the connection, then run the same command again"
 
 
 def fetch(
@@ -65,30 +63,6 @@ def fetch(
             with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
                 for accession in download.found.values():
                     write_record(fasta, accession, kept.sequence(accession))
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The wanted records of a class.
-
-    Attributes
-    ----------
-    where, value : the key in the config and its value, for messages.
-    accessions : records to fetch; None if a search must list them first.
-    places : where a list has its accessions, such as `line 3`.
-    digests : SHA-256 of sequences, by accession, where they are known.
-    limit : maximum number of records from a search.
-    """
-
-    where: str
-    value: object
-    accessions: list[str] | None = None
-    places: dict[str, str] = field(default_factory=dict)
-    digests: dict[str, str] = field(default_factory=dict)
-    limit: int | None = None
-
-    def error(self, reason: str, remedy: str = REMEDY) -> InputError:
-        return InputError(self.where, self.value, reason, remedy)
 
 
 def _wanted(source: dict, name: str, locked: dict[str, list[Locked]] | None) -> Wanted:

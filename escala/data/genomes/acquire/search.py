@@ -6,15 +6,12 @@ import sys
 from collections.abc import Iterator
 from datetime import date
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from Bio import Entrez
 
 from escala.data.genomes.acquire import eutils
 from escala.data.genomes.acquire.accessions import ACCESSION, canonical, sequenceless
-
-if TYPE_CHECKING:
-    from escala.data.genomes.acquire.entrez import Wanted
+from escala.data.genomes.acquire.wanted import Wanted
 
 #: Records of one listing. EFetch gives 10 000 at once (NBK25499) and refuses positions beyond 9998
 #: with "out of acceptable range [9999,9998]" (Biopython, issue 4189). So a longer result is divided

@@ -1,0 +1,63 @@
+"""Tell which configurations of an experiment the cost model predicts, and what they compute."""
+
+from __future__ import annotations
+
+import math
+
+from escala.experiment.matrix import Experiment
+from escala.experiment.references import ONE_PROCESS
+from escala.experiment.runs import Run, takes_steps
+from escala.probes.collectives import library
+from escala.runtime.layout import Layout, global_batch
+from escala.strategies import STRATEGIES
+from escala.strategies.knobs import all_knobs, read_by_run, reads
+
+#: Knobs that the cost model applies itself, and that slow ranks on purpose.
+APPLIED = ("accumulation", "compression", "dense_exchange", "sparse_as_dense")
+ON_PURPOSE = ("slowdown", "busy_neighbours", "fractions", "shard", "timeline")
+#: Keys of a variant that are no knobs.
+_TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
+
+
+def first_repeats(experiment: Experiment) -> list[Run]:
+    """Return the first repeat of each configuration of a workload that is trained by steps."""
+    return [run for run in experiment.runs if run.repeat == 1 and takes_steps(run)]
+
+
+def predictable(experiment: Experiment) -> list[Run]:
+    """Return the first repeat of each configuration that the cost model predicts."""
+    return [run for run in first_repeats(experiment) if unsupported(experiment, run) is None]
+
+
+def unsupported(experiment: Experiment, run: Run) -> str | None:
+    """Return why the cost model does not predict a run, or None."""
+    strategy = STRATEGIES[run.strategy]
+    variant = experiment.settings["variants"][run.variant]
+    if run.strategy != ONE_PROCESS[0] and library(strategy) is None:
+        return f"the model does not know how {run.strategy} exchanges gradients"
+    if reads(run.strategy, "fractions"):
+        return f"{run.strategy} divides the rows by the speed of the ranks"
+    if variant["shard"] is not True:
+        return f"the ranks do not divide the rows (shard: {variant['shard']})"
+    if variant["slowdown"] or variant["busy_neighbours"]:
+        return "ranks are slowed on purpose"
+    return None
+
+
+def rows_of_part(experiment: Experiment, run: Run) -> int:
+    """Return the rows that a rank computes at a time."""
+    ranks = Layout.parse(run.layout).ranks
+    rows = math.ceil(global_batch(experiment.settings_of(run)["training"], ranks) / ranks)
+    return math.ceil(rows / experiment.settings["variants"][run.variant]["accumulation"])
+
+
+def knobs_of_one_process(experiment: Experiment, run: Run) -> dict:
+    """Return the knobs that determine what one process computes in a step."""
+    known = all_knobs()
+    usual = {name: known[name].default for name in (*APPLIED, *ON_PURPOSE)}
+    return read_by_run(variant_knobs(experiment, run.variant) | usual, ONE_PROCESS[0], run.workload)
+
+
+def variant_knobs(experiment: Experiment, variant: str) -> dict:
+    settings = experiment.settings["variants"][variant]
+    return {name: value for name, value in settings.items() if name not in _TRAINING}
