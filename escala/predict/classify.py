@@ -14,7 +14,7 @@ from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
 from escala.data import Kind
 from escala.data.queries import Query
-from escala.workloads import Classifier, load
+from escala.predict.model import Classifier, load
 
 #: Pieces of items for which the model is called at once.
 PIECES = 1024

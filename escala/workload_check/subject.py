@@ -15,12 +15,13 @@ from escala.core.files import read_json
 from escala.data import base, reader
 from escala.experiment import folders
 from escala.experiment.schema import workload_settings
+from escala.predict.model import load
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.strategies.knobs import model_knobs
 from escala.training.plan import Plan
 from escala.workload_check.rows import DATASET, SEED, copy_rows, draw_rows
-from escala.workloads import WORKLOADS, load, workload
+from escala.workloads import WORKLOADS, workload
 from escala.workloads.models import given
 
 #: What the workload is called here.

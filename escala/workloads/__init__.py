@@ -104,17 +104,14 @@ from typing import Any, Literal
 
 from escala.core import plugins
 from escala.core.files import read_yaml
-from escala.workloads.models import Classifier, load
 from escala.workloads.program import Program
 
 __all__ = [
     "WORKLOADS",
-    "Classifier",
     "Program",
     "Workload",
     "add",
     "add_program",
-    "load",
     "scores_module",
     "workload",
 ]

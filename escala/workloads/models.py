@@ -1,83 +1,19 @@
-"""Trained models on disk, and classification with them."""
+"""What of a trained model is kept on disk, and how many rows a model is given at once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from escala.core.errors import InputError, Unavailable
-from escala.core.files import read_json, sha256_file, write_json
-from escala.data.base import Spec, is_class_name, output_shape, specs
+from escala.core.files import sha256_file, write_json
 
 FORMAT = 3
 #: Files of a model: its description and its trained arrays. Neither can hold code.
 DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
-_KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
 #: A network is called with so many rows at once, or with fewer if their outputs need more bytes.
 PREDICTION_ROWS, PREDICTION_BYTES = 256, 2**28
-
-Inputs = tuple[np.ndarray, ...]
-Predict = Callable[[Inputs], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Classifier:
-    """A trained model.
-
-    Attributes
-    ----------
-    workload : its name.
-    classes : their names, in the order of the columns of the probabilities; empty if the model
-        predicts numbers, which `probabilities` then returns.
-    inputs : specs of its inputs.
-    description : the content of its `model.json`; its `data` is the `dataset.json` of the training
-        split.
-    columns : the function `columns` of the workload, if it offers one.
-    """
-
-    workload: str
-    classes: list[str]
-    inputs: tuple[Spec, ...]
-    description: dict
-    _probabilities: Predict
-    _predictions: Predict
-    columns: Callable[[np.ndarray, dict], dict] | None = None
-
-    def probabilities(self, *inputs: np.ndarray) -> np.ndarray:
-        """Return the probability of every class, float32 of shape (rows, classes).
-
-        There is an array for each of `inputs`, with the shape and dtype of the training rows;
-        another one is a ValueError.
-        """
-        self._check(inputs)
-        if not len(inputs[0]):
-            one_row = (np.zeros((1, *spec.shape), spec.dtype) for spec in self.inputs)
-            return self._probabilities(tuple(one_row))[:0]
-        return self._probabilities(inputs)
-
-    def predictions(self, *inputs: np.ndarray) -> np.ndarray:
-        """Return the workload's predictions for one row or more, as those of a run's test rows.
-
-        Arguments and errors are those of `probabilities`.
-        """
-        self._check(inputs)
-        return self._predictions(inputs)
-
-    def _check(self, inputs: Inputs) -> None:
-        """Refuse arrays with another dtype or shape than the training rows, as a ValueError."""
-        for array, spec in zip(inputs, self.inputs, strict=True):
-            if (array.dtype, array.shape[1:]) != (spec.dtype, spec.shape):
-                raise ValueError(
-                    f"{spec.name} of type {array.dtype} and shape {array.shape}; this model reads "
-                    f"{spec.dtype} of shape ({', '.join(map(str, ('rows', *spec.shape)))})"
-                )
 
 
 def describe(
@@ -106,42 +42,6 @@ def describe(
     write_json(folder / DESCRIPTION, content)
 
 
-def load(folder: str | Path) -> Classifier:
-    """Return the model in the folder of a run.
-
-    The workload's own code builds the model, and the files give it only numbers. So whoever wrote
-    the folder can make the model wrong, but cannot run code (docs/decisions/022-weights-only.md). A
-    folder without a model, a model of an older version, and weights that are damaged or do not fit
-    `model.json`, are refused.
-    """
-    from escala.workloads import WORKLOADS, scores_module
-
-    folder = Path(folder)
-    described = _description(folder, WORKLOADS)
-    file = folder / WEIGHTS
-    if not file.is_file() or sha256_file(file) != described["sha256"]:
-        raise InputError(file, WEIGHTS, "is missing or damaged", _again(folder))
-    restore = {"steps": _network, "fit": _fit}[WORKLOADS[described["workload"]].kind]
-    try:
-        with np.load(file, allow_pickle=False) as stored:
-            functions = restore(described, dict(stored))
-    except Unavailable as error:
-        remedy = "use it where the model was trained"
-        raise InputError(folder, None, f"cannot be used here: {error}", remedy) from error
-    # A file from an unknown source may raise any error.
-    except Exception as error:
-        reason = f"does not hold the weights of this model: {error}"
-        raise InputError(file, WEIGHTS, reason, _again(folder)) from error
-    return Classifier(
-        described["workload"],
-        described["data"].get("classes", []),
-        specs(described["data"]),
-        described,
-        *functions,
-        getattr(scores_module(described["workload"]), "columns", None),
-    )
-
-
 def row_blocks(rows: slice, size: int) -> Iterator[slice]:
     """Yield consecutive parts of rows, of `size` rows each and the rest."""
     for start in range(rows.start, rows.stop, size):
@@ -160,101 +60,3 @@ def rows_at_once(form: Sequence[int | None]) -> int:
 def given(inputs: Sequence[Any]) -> Any:
     """Return inputs in the form that a Keras model is called with: a single one, or a list."""
     return inputs[0] if len(inputs) == 1 else list(inputs)
-
-
-def _again(folder: Path) -> str:
-    return f"remove {folder}/run.json and run again, or get the model's folder again"
-
-
-def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
-    """Return the content of a folder's `model.json`, checked for `load`."""
-    path = folder / DESCRIPTION
-    if not path.is_file():
-        remedy = "name the folder of a run that ended ok with save_model: true"
-        raise InputError(folder, DESCRIPTION, "no model was kept here", remedy)
-    try:
-        found = read_json(path)
-    except ValueError:
-        found = None
-    form = found.get("format") if isinstance(found, dict) else None
-    if form != FORMAT:
-        reason = f"is not a description of format {FORMAT}; the model.keras of an older format is "
-        reason += "not opened, because such a file can run code"
-        raise InputError(path, form, reason, _again(folder))
-    for key, kind in _KEYS.items():
-        if type(found.get(key)) is not kind:
-            raise InputError(path, key, f"is missing, or no {kind.__name__}", _again(folder))
-    if found["workload"] not in workloads:
-        remedy = "use the version of Escala that trained it, name its folder in the experiment as "
-        remedy += f"`path`, or use one of {', '.join(workloads)}"
-        raise InputError(path, found["workload"], "is no workload here", remedy)
-    for key, reason in _faults(found):
-        raise InputError(path, key, reason, _again(folder))
-    return found
-
-
-def _faults(described: dict) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a description whose values are invalid, each with the reason."""
-    data = described["data"]
-    classes = data.get("classes", ["of", "numbers"])
-    if not isinstance(classes, list) or len(classes) < 2:
-        yield "data.classes", "holds fewer than two names"
-    elif not all(isinstance(name, str) and is_class_name(name) for name in classes):
-        yield "data.classes", "holds a name that no class may have"
-    elif len(set(classes)) < len(classes):
-        yield "data.classes", "holds a name twice"
-    try:
-        sizes = [size for spec in specs(data) for size in spec.shape] + [*output_shape(data)]
-    except (KeyError, TypeError, ValueError):
-        yield "data.inputs", "is missing, or does not describe arrays"
-    else:
-        if not all(type(size) is int and size >= 1 for size in sizes):
-            yield "data.inputs", "holds a shape that is no row of any array"
-    if not isinstance(data.get("sha256"), dict):
-        yield "data.sha256", "is missing, or no dict"
-
-
-def _require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays of other names or shapes, or without numbers, as a ValueError."""
-    if shapes.keys() != arrays.keys():
-        unlike = sorted(shapes.keys() ^ arrays.keys())
-        raise ValueError(f"there are {len(arrays)} arrays for {len(shapes)}; see {unlike[0]}")
-    for name, shape in shapes.items():
-        array = arrays[name]
-        if array.shape != tuple(shape) or array.dtype.kind not in "fiu":
-            raise ValueError(f"{name} is {array.dtype} {array.shape} in place of numbers {shape}")
-
-
-def _form(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
-    """Return the specs of the inputs, the shape of the outputs, and the settings."""
-    data = described["data"]
-    return specs(data), output_shape(data), described["settings"]
-
-
-def _network(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
-    """Return the functions from inputs to the outputs of a network, and to its predictions."""
-    from escala.workloads import WORKLOADS, workload
-
-    # A model may be older than a knob of its workload.
-    knobs = WORKLOADS[described["workload"]].knob_defaults | described["knobs"]
-    work = workload(described["workload"])
-    # The engine that trained it; frameworks are imported only where they are needed.
-    engine = import_module("escala.engines.tensorflow.functions")
-    *functions, form = engine.restored(work, *_form(described), knobs, arrays, _require_shapes)
-    return tuple(partial(_in_blocks, each, rows_at_once(form)) for each in functions)
-
-
-def _in_blocks(function: Callable, size: int, inputs: Inputs) -> np.ndarray:
-    """Return the results of a function for all rows, computed for `size` rows at once."""
-    blocks = row_blocks(slice(0, len(inputs[0])), size)
-    return np.concatenate([function(*(each[rows] for each in inputs)) for rows in blocks])
-
-
-def _fit(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
-    """Return the functions from inputs to the probabilities of classes, and to the largest."""
-    from escala.workloads import workload
-
-    module = workload(described["workload"])
-    _require_shapes(module.shapes(*_form(described)), arrays)
-    probabilities = partial(module.probabilities, arrays)
-    return probabilities, lambda inputs: probabilities(inputs).argmax(axis=-1)

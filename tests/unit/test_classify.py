@@ -18,7 +18,7 @@ from escala.data.encode import encode, letters, reverse_complement
 from escala.data.genomes import familiarity
 from escala.data.queries import Query
 from escala.predict import classify
-from escala.workloads import Classifier
+from escala.predict.model import Classifier
 
 LENGTH = 50
 CODES = Spec("codes", (LENGTH,), "uint8")

@@ -16,10 +16,12 @@ from escala.cache.sources import package_versions, sources
 from escala.core import plugins
 from escala.core.errors import InputError
 from escala.data import KINDS, kind_of
+from escala.data.base import output_shape, specs
 from escala.experiment import Experiment
+from escala.predict.model import load
 from escala.record import key
 from escala.strategies.knobs import complete, model_knobs
-from escala.workloads import WORKLOADS, load, models, workload
+from escala.workloads import WORKLOADS, models, workload
 from tests.calls import python
 from tests.conftest import CLASSES
 from tests.folders import changed, files_of
@@ -224,8 +226,7 @@ def test_a_kept_model_takes_its_code_from_the_experiment_and_never_from_its_file
     settings, run = {"words": 4, "path": str(other)}, tmp_path / "run"
     run.mkdir()
     tf.keras.utils.set_random_seed(1)
-    form = models._form({"data": data, "settings": settings})
-    model = workload("mine").build(*form, {})
+    model = workload("mine").build(specs(data), output_shape(data), settings, {})
     np.savez(run / models.WEIGHTS, *model.get_weights())
     models.describe(run, "mine", {}, settings, data, "0")
     codes = np.random.default_rng(0).integers(5, size=(3, 300)).astype(np.uint8)

@@ -16,6 +16,7 @@ from escala.engines.tensorflow.graphs import function_of
 from escala.engines.tensorflow.single import Single
 from escala.engines.tensorflow.state import State
 from escala.engines.tensorflow.step import computing, local_sum, no_exchange, train_step
+from escala.predict.model import load
 from escala.workloads import models
 from tests.conftest import KNOBS
 
@@ -106,7 +107,7 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
     data = {"inputs": [array], "targets": array | {"shape": []}, "sha256": {}}
     models.describe(tmp_path, "mlp", {}, SETTINGS, data, "")
     monkeypatch.setattr(workloads, "workload", lambda name: work)
-    np.testing.assert_allclose(models.load(tmp_path).predictions(numbers), expected, rtol=1e-5)
+    np.testing.assert_allclose(load(tmp_path).predictions(numbers), expected, rtol=1e-5)
 
 
 def test_control_flow_of_a_workload_may_depend_on_tensors():

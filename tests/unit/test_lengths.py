@@ -15,8 +15,8 @@ from escala.data.genomes import familiarity, fragments
 from escala.predict import lengths
 from escala.predict.classify import predict
 from escala.predict.lengths import Measured, enough, judge
+from escala.predict.model import Classifier
 from escala.predict.summary import summary
-from escala.workloads import Classifier
 from tests.unit.test_classify import CODES, LENGTH
 
 RANDOM = np.random.default_rng(5)

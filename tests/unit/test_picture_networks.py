@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from escala.core.errors import InputError
 from escala.data.base import Spec
+from escala.predict.model import load
 from escala.workloads import models
 from escala.workloads.cifar_cnn import model as cifar_cnn
 from escala.workloads.mnist_mlp import model as mnist_mlp
@@ -72,5 +73,5 @@ def test_a_model_older_than_a_knob_is_loaded(tmp_path):
     }
     models.describe(tmp_path, "resnet34", {}, settings, data, "")
     pictures = np.random.default_rng(1).random((3, 16, 16, 1)).astype(np.float16)
-    found = models.load(tmp_path).probabilities(pictures)
+    found = load(tmp_path).probabilities(pictures)
     np.testing.assert_allclose(found, network(pictures), rtol=1e-5)

@@ -22,8 +22,9 @@ from test_kmers import canonical
 from escala.core.errors import InputError
 from escala.core.files import sha256_file, write_json
 from escala.data.base import Spec
+from escala.predict.model import load
 from escala.training.data import digest
-from escala.workloads import WORKLOADS, load, workload
+from escala.workloads import WORKLOADS, workload
 from escala.workloads.models import WEIGHTS, describe
 
 OF_GENOMES = [name for name, each in WORKLOADS.items() if each.data_kind == "genomes"]
@@ -271,7 +272,7 @@ def test_fits_are_read_without_tensorflow(tmp_path):
     codes, expected = kept(tmp_path, "kmer-logreg")
     np.save(tmp_path / "codes.npy", codes)
     program = (
-        "import json, sys, numpy as np; from escala.workloads import load\n"
+        "import json, sys, numpy as np; from escala.predict.model import load\n"
         f"found = load({str(tmp_path)!r}).probabilities(np.load({str(tmp_path / 'codes.npy')!r}))\n"
         "print(json.dumps(['tensorflow' in sys.modules, found.tolist()]))"
     )

@@ -12,10 +12,10 @@ import tensorflow as tf
 from escala.core.files import read_json, sha256_file, write_json
 from escala.data.base import Arrays
 from escala.engines.tensorflow.functions import evaluating, losses_of_rows
+from escala.predict.model import load
 from escala.record import steps
 from escala.record.run import INVALID, measure
 from escala.training.evaluate import validate
-from escala.workloads import load
 from tests.workflow.conftest import add_workload
 from tests.workloads.regression import model as regression
 from tests.workloads.regression import scores

@@ -15,9 +15,10 @@ from escala.data.base import Arrays
 from escala.data.splits import Side, write_split
 from escala.engines.tensorflow import exchanges
 from escala.predict.classify import predict
+from escala.predict.model import load
 from escala.record.run import measure
 from escala.strategies import costs
-from escala.workloads import load, workload
+from escala.workloads import workload
 from tests.conftest import ROOT
 
 #: The last step of an epoch has one row, so one of two ranks has none.

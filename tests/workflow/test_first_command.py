@@ -15,7 +15,8 @@ import yaml
 
 from escala.core.files import read_json
 from escala.experiment import load as load_experiment
-from escala.workloads import WORKLOADS, load
+from escala.predict.model import load
+from escala.workloads import WORKLOADS
 from tests.conftest import ROOT
 from tests.documented import blocks, files
 

@@ -21,6 +21,7 @@ from escala.data import KINDS
 from escala.data.base import Arrays
 from escala.data.genomes.familiarity import learn
 from escala.predict.classify import predict
+from escala.predict.model import load
 from escala.probes import timeline
 from escala.record import steps
 from escala.record.invariants import broken_promise
@@ -29,7 +30,6 @@ from escala.strategies.horovod import GRADIENT
 from escala.training.data import digest
 from escala.training.rank import _busy_neighbours
 from escala.training.shards import split_rows
-from escala.workloads import load
 from tests.conftest import CLASSES
 
 EPOCHS, STEPS_PER_EPOCH, ROWS = 4, 6, 161
