@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from escala import workloads
 from escala.data.base import Spec
 from escala.engines.tensorflow.functions import evaluating, losses_of_rows
 from escala.engines.tensorflow.graphs import function_of
@@ -106,7 +105,7 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
     array = {"name": "numbers", "shape": [4], "dtype": "float32"}
     data = {"inputs": [array], "targets": array | {"shape": []}, "sha256": {}}
     models.describe(tmp_path, "mlp", {}, SETTINGS, data, "")
-    monkeypatch.setattr(workloads, "workload", lambda name: work)
+    monkeypatch.setattr("escala.predict.model.workload", lambda name: work)
     np.testing.assert_allclose(load(tmp_path).predictions(numbers), expected, rtol=1e-5)
 
 
