@@ -10,14 +10,12 @@ way that moves more bytes shows a lower rate.
 from __future__ import annotations
 
 import argparse
-import os
-import time
+import statistics
 from collections.abc import Callable
 
-import numpy as np
 import tensorflow as tf
 
-from escala.analysis.statistics import median_interval
+from benchmarks.common import interval, on_cores, seconds, tensorflow_threads, turns
 from escala.engines.tensorflow.dense_operations import input_gradient
 from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.factors import Factors
@@ -75,26 +73,19 @@ def compare(title: str, ways: dict[str, Callable], rounds: int, flop: int, moved
     for way in ways.values():
         way()
     for number in range(rounds):
-        for name in list(ways)[:: 1 if number % 2 == 0 else -1]:
-            start = time.perf_counter()
-            ways[name]()
-            found[name].append(time.perf_counter() - start)
+        for name in turns(list(ways), number):
+            found[name].append(seconds(ways[name]))
     print(title)
     first, *_ = found.values()
-    for name, seconds in found.items():
-        ratios = [one / other for one, other in zip(seconds, first, strict=True)]
-        middle = float(np.median(seconds))
+    for name, spent in found.items():
+        ratios = [one / other for one, other in zip(spent, first, strict=True)]
+        middle = statistics.median(spent)
         print(
-            f"  {name:15} {spread([1000 * each for each in seconds])} ms,"
-            f" ratio {spread(ratios)}, {flop / middle / 1e9:.0f} GFLOP/s,"
+            f"  {name:15} {interval([1000 * each for each in spent])} ms,"
+            f" ratio {interval(ratios)}, {flop / middle / 1e9:.0f} GFLOP/s,"
             f" {moved / middle / 1e9:.1f} GB/s",
             flush=True,
         )
-
-
-def spread(values: list[float]) -> str:
-    estimate, low, high = median_interval(values)
-    return f"{estimate:.2f}" + ("" if low is None else f" ({low:.2f} to {high:.2f})")
 
 
 def main() -> None:
@@ -105,28 +96,20 @@ def main() -> None:
     arguments = parser.parse_args()
     if min(*arguments.rows, arguments.rounds, arguments.threads) < 1:
         parser.error("--rows, --rounds and --threads: one at least")
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
-    tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    on_cores(arguments.threads)
+    tensorflow_threads(arguments.threads)
     for shape in KERNELS:
         for rows in arguments.rows:
             inputs, outputs = shape
             weights, ends = inputs * outputs, rows * (inputs + outputs)
             flop, where = 2 * rows * weights, f"{inputs} x {outputs}, {rows} rows"
-            compare(
-                f"update, {where}",
-                updates(shape, rows),
-                arguments.rounds,
-                flop,
-                4 * (4 * weights + ends),
-            )
-            compare(
-                f"input gradient, {where}",
-                input_gradients(shape, rows),
-                arguments.rounds,
-                flop,
-                4 * (weights + ends),
-            )
+            for what, make, arrays in (
+                ("update", updates, 4),
+                ("input gradient", input_gradients, 1),
+            ):
+                moved = 4 * (arrays * weights + ends)
+                ways = make(shape, rows)
+                compare(f"{what}, {where}", ways, arguments.rounds, flop, moved)
 
 
 if __name__ == "__main__":

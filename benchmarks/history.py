@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from benchmarks.common import say, seconds
 from escala.core.files import sha256_file
 from escala.record import history
 from escala.report.history.rows import rows, run_files
@@ -39,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "history")
         written = [
-            _seconds(history.write, folder, session, measured)
+            seconds(history.write, folder, session, measured)
             for session, measured in tqdm(
                 _sessions(base, arguments.sessions), "write", arguments.sessions, unit=" sessions"
             )
@@ -49,7 +48,7 @@ def main() -> None:
             f"{arguments.sessions} sessions of {len(base)} measurements, {size / 1e6:.1f} MB",
             flush=True,
         )
-        _say("write a session", written)
+        say("write a session", written)
         _read(folder, arguments.repeats)
         _commands(folder, arguments.repeats)
 
@@ -64,12 +63,12 @@ def _sessions(base: list[dict], count: int) -> Iterator[tuple[str, list[dict]]]:
 
 
 def _copy(row: dict, session: str, days: int, factor: float) -> dict:
-    seconds = row["train_seconds_per_epoch"]
+    spent = row["train_seconds_per_epoch"]
     return row | {
         "session": session,
         "run_sha256": f"{session}-{row['run_sha256']}",
         "started": (datetime.fromisoformat(row["started"]) + timedelta(days=days)).isoformat(),
-        "train_seconds_per_epoch": seconds and seconds * factor,
+        "train_seconds_per_epoch": spent and spent * factor,
     }
 
 
@@ -106,20 +105,7 @@ def _commands(folder: Path, repeats: int) -> None:
 
 
 def _repeat(what: str, repeats: int, work: Callable[..., object], *arguments: object) -> None:
-    _say(what, [_seconds(work, *arguments) for _ in range(repeats)])
-
-
-def _seconds(work: Callable[..., object], *arguments: object) -> float:
-    start = time.perf_counter()
-    work(*arguments)
-    return time.perf_counter() - start
-
-
-def _say(what: str, seconds: list[float]) -> None:
-    values = [1000 * each for each in seconds]
-    middle = statistics.median(values)
-    spread = f"{min(values):.4g} to {max(values):.4g}, {len(values)} times"
-    print(f"{what}: {middle:.4g} ({spread}) ms", flush=True)
+    say(what, [seconds(work, *arguments) for _ in range(repeats)])
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ range.
 from __future__ import annotations
 
 import argparse
-import os
-import time
-from collections.abc import Callable
 
 import numpy as np
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
+from benchmarks.common import on_cores, seconds, spread
 from escala.workloads.kmer_logreg import kmers
 
 CLASSES = 5
@@ -36,17 +34,9 @@ def sequences(rows: int, length: int, seed: int) -> tuple[np.ndarray, np.ndarray
     return codes, labels
 
 
-def seconds(repetitions: int, work: Callable[[], object]) -> np.ndarray:
-    found = []
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - start)
-    return np.array(found)
-
-
-def spread(values: np.ndarray) -> str:
-    return f"{np.median(values):.3g} ({values.min():.3g}–{values.max():.3g})"
+def _count(codes: np.ndarray, k: int) -> None:
+    for table in kmers.counts(codes, k):
+        table.sum()
 
 
 def main() -> None:
@@ -56,13 +46,12 @@ def main() -> None:
     parser.add_argument("--k", type=int, nargs="+", default=[6, 8])
     parser.add_argument("--repetitions", type=int, default=3)
     arguments = parser.parse_args()
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    on_cores(1)
+    times = range(arguments.repetitions)
     for length in arguments.lengths:
         codes, labels = sequences(arguments.rows, length, 0)
         for k in arguments.k:
-            counting = seconds(
-                arguments.repetitions, lambda c=codes, k=k: sum(b.sum() for b in kmers.counts(c, k))
-            )
+            counting = [seconds(_count, codes, k) for _ in times]
             selected = kmers.frequencies(codes, k)
             thin = sparse.csr_array(selected)
             full = thin.toarray()
@@ -71,11 +60,10 @@ def main() -> None:
                 LogisticRegression(max_iter=1000).fit(table, labels)
 
             with threadpool_limits(1):
-                dense = seconds(arguments.repetitions, lambda t=full: fit(t))
-                csr = seconds(arguments.repetitions, lambda t=thin: fit(t))
+                dense, csr = ([seconds(fit, table) for _ in times] for table in (full, thin))
             print(
                 f"{arguments.rows} rows of {length} letters, k {k}: counted "
-                f"{spread(codes.size / counting / 1e6)} million letters/s; density "
+                f"{spread([codes.size / s / 1e6 for s in counting])} million letters/s; density "
                 f"{thin.nnz / full.size:.2f}; "
                 f"fit dense {spread(dense)} s, {full.nbytes / 1e6:.0f} MB, "
                 f"sparse {spread(csr)} s, {(thin.data.nbytes + thin.indices.nbytes) / 1e6:.0f} MB; "

@@ -8,13 +8,12 @@ part; each is the median of some steps on the same random rows. What the lookups
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import time
 from collections.abc import Callable
 
 import tensorflow as tf
 
+from benchmarks.common import on_cores, seconds, tensorflow_threads
 from benchmarks.one_core import CLASSES, rows
 from escala.workloads.virus_cnn import model as virus_cnn
 
@@ -61,12 +60,7 @@ def training(model: tf.keras.Model, codes: tf.Tensor, labels: tf.Tensor) -> dict
 def milliseconds(step: Callable, repetitions: int) -> float:
     """Return the median of that many steps, after one that is not counted."""
     step()
-    found = []
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        step()
-        found.append(1000 * (time.perf_counter() - start))
-    return statistics.median(found)
+    return 1000 * statistics.median(seconds(step) for _ in range(repetitions))
 
 
 def main() -> None:
@@ -79,9 +73,8 @@ def main() -> None:
         parser.error("--batch and --repetitions: one at least")
     if min(arguments.lengths) < 7:
         parser.error("--lengths: 7 at least, shorter rows leave the network nothing to see")
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    on_cores(1)
+    tensorflow_threads()
     for length in arguments.lengths:
         codes, labels = map(tf.constant, rows(length, arguments.batch))
         for way in ("lookup-table", "lookup-operation"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import statistics
 import sys
 import time
@@ -21,7 +20,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from escala.analysis.statistics import median_interval
+from benchmarks.common import interval, on_cores, seconds, tensorflow_threads, turns
 
 CLASSES = 5
 LEARNING_RATE = 0.0001
@@ -86,13 +85,12 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
     codes, labels = rows(length, batch * steps)
     order = np.random.default_rng(1)
 
+    def of_rows(selected: np.ndarray) -> None:
+        float(step(codes[selected], labels[selected], weights, divisor))
+
     def milliseconds() -> float:
-        found = []
-        for selected in np.split(order.permutation(len(codes)), steps):
-            start = time.perf_counter()
-            float(step(codes[selected], labels[selected], weights, divisor))
-            found.append(1000 * (time.perf_counter() - start))
-        return statistics.median(found)
+        parts = np.split(order.permutation(len(codes)), steps)
+        return 1000 * statistics.median(seconds(of_rows, selected) for selected in parts)
 
     return milliseconds
 
@@ -138,12 +136,6 @@ def of_sums(length: int) -> Callable[[], float]:
     return lambda: 3 * one.nbytes / seconds(lambda: np.add(one, other, out=one)) / 1e9
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def rows(length: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return random codes, uint8 (rows, length), and classes, int64 (rows,)."""
     random = np.random.default_rng(0)
@@ -153,10 +145,7 @@ def rows(length: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def work(make: Callable, arguments: tuple, pipe: Connection) -> None:
     """Be a process that measures once for each message, and once before any."""
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tensorflow_threads()
     measure = make(*arguments)
     measure()
     pipe.send(None)
@@ -183,7 +172,7 @@ def rounds(tasks: dict[str, tuple], count: int) -> dict[str, list[float]]:
             sys.exit(f"one_core: '{name}' ended before it measured; what it said stands above")
     found = {name: [] for name in tasks}
     for number in range(count):
-        for name in list(tasks)[:: 1 if number % 2 == 0 else -1]:
+        for name in turns(list(tasks), number):
             pipes[name].send("measure")
             found[name].append(pipes[name].recv())
     for pipe in pipes.values():
@@ -210,11 +199,11 @@ def compare(length: int, batch: int, steps: int, count: int) -> None:
     print(f"{length} letters, {batch} rows, one core, {count} rounds of {steps} steps")
     for name in tasks:
         ratios = [one / plain for one, plain in zip(found[name], found[PLAIN], strict=True)]
-        print(f"  {name}: {spread(median_interval(found[name]), 2)} ms")
+        print(f"  {name}: {interval(found[name])} ms")
         if name != PLAIN:
-            print(f"    to {PLAIN}: {spread(median_interval(ratios), 3)}")
+            print(f"    to {PLAIN}: {interval(ratios, 3)}")
     published = [fit / fast for fit, fast in zip(found[FIT], found[FASTEST], strict=True)]
-    print(f"  {FIT} to {FASTEST}: {spread(median_interval(published), 2)}")
+    print(f"  {FIT} to {FASTEST}: {interval(published)}")
     limits(found, length, batch)
 
 
@@ -238,13 +227,7 @@ def limits(found: dict[str, list[float]], length: int, batch: int) -> None:
         print(
             f"  {way}: {1000 * moved:.0f} MB of dense arrays, at least {least:.2f} ms with products"
         )
-        print(f"    a step takes {spread(median_interval(steps), 2)} times as long", flush=True)
-
-
-def spread(interval: tuple, digits: int) -> str:
-    estimate, low, high = interval
-    between = "" if low is None else f" ({low:.{digits}f} to {high:.{digits}f})"
-    return f"{estimate:.{digits}f}{between}"
+        print(f"    a step takes {interval(steps)} times as long", flush=True)
 
 
 def main() -> None:
@@ -256,7 +239,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if min(arguments.batch, arguments.rounds, arguments.steps) < 1:
         parser.error("--batch, --rounds and --steps: one at least")
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    on_cores(1)
     for length in arguments.lengths:
         compare(length, arguments.batch, arguments.steps, arguments.rounds)
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from escala.analysis.statistics import median_interval
+from benchmarks.common import interval, turns
 from escala.data import reader
 from escala.data.genomes import arrays
 from escala.data.genomes.acquire import acquire
@@ -102,7 +102,7 @@ def write_weights(length: int, file: Path) -> None:
     """Write the weights with which Escala's first process begins, in Keras's order."""
     code = (
         "import sys, numpy as np, tensorflow as tf\n"
-        "from escala.training import replicas\n"
+        "from escala.engines.tensorflow import replicas\n"
         "from escala.workloads.virus_cnn import model\n"
         f"tf.keras.utils.set_random_seed({SEED})\n"
         "replicas.use_generators()\n"
@@ -231,7 +231,7 @@ def main() -> None:
         made = programs(arguments, Path(name))
         measured: dict[tuple[str, int], list[Measured]] = {each: [] for each in made}
         for number in range(arguments.rounds):
-            for each in list(made)[:: 1 if number % 2 == 0 else -1]:
+            for each in turns(list(made), number):
                 measured[each].append(made[each]())
             print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
     print(
@@ -249,18 +249,11 @@ def main() -> None:
             row(
                 program,
                 processes,
-                _interval(own, 1),
-                "" if program == "Escala" else _interval(ratios, 2),
+                interval(own, 1),
+                "" if program == "Escala" else interval(ratios),
                 f"{loss:.4f}",
             )
         )
-
-
-def _interval(values: list[float], digits: int) -> str:
-    """Return the median, and its 95 % interval where there are enough values for one."""
-    estimate, low, high = median_interval(values)
-    between = "" if low is None else f" ({low:.{digits}f}–{high:.{digits}f})"
-    return f"{estimate:.{digits}f}{between}"
 
 
 if __name__ == "__main__":

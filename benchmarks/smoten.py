@@ -22,6 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.common import spread, turns
+
 
 class Case(NamedTuple):
     """A problem: rows of each class, positions, rows wanted by label, and what to compare with."""
@@ -102,12 +104,6 @@ def in_process(function: Callable, *arguments: object) -> None:
         raise SystemExit(f"{function.__name__}{arguments} ended with {process.exitcode}")
 
 
-def spread(values: list[float], unit: str = "", digits: int = 2) -> str:
-    """Return the median and the range of some values."""
-    low, middle, high = (f"{f(values):.{digits}f}" for f in (np.min, np.median, np.max))
-    return f"{middle}{unit} ({low} to {high}, n = {len(values)})"
-
-
 def run(name: str, case: Case, repeats: int, seed: int) -> None:
     """Measure a case and print what came out."""
     libraries = [OURS, THEIRS] if case.against else [OURS]
@@ -117,7 +113,7 @@ def run(name: str, case: Case, repeats: int, seed: int) -> None:
         folder = Path(scratch)
         in_process(make, case, folder, seed)
         for repeat in range(repeats):
-            for library in libraries[:: 1 if repeat % 2 == 0 else -1]:
+            for library in turns(libraries, repeat):
                 in_process(measure, library, folder, case.wanted, seed + repeat)
                 costs[library].append(np.load(folder / "cost.npy"))
             if case.against:
@@ -126,11 +122,11 @@ def run(name: str, case: Case, repeats: int, seed: int) -> None:
     print(f"{name}: {case.data}, {case.counts} rows x {case.positions}, wanted {case.wanted}")
     for library in libraries:
         seconds, peaks = np.transpose(costs[library])
-        print(f"  {library}: {spread(seconds, ' s')}, peak {spread(peaks / 1e6, ' MB', 0)}")
+        print(f"  {library}: {spread(seconds)} s, peak {spread(peaks / 1e6, '.0f')} MB")
     if case.against:
         ratios = [theirs[0] / ours[0] for ours, theirs in zip(*costs.values(), strict=True)]
-        print(f"  times faster, match by match: {spread(ratios, digits=0)}")
-        print(f"  new rows that agree: {spread(agreeing, digits=4)}", flush=True)
+        print(f"  times faster, match by match: {spread(ratios, '.0f')}")
+        print(f"  new rows that agree: {spread(agreeing, '.4f')}", flush=True)
 
 
 def main() -> None:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.common import say, seconds, spread
 from escala.cache import store, upkeep
 
 ASKED = """
@@ -45,12 +43,8 @@ def main() -> None:
         _file(Path(folder), arguments.megabytes, arguments.repeats)
         _folder(Path(folder), arguments.files, arguments.repeats)
         root = store.location()
-        for name, act in {
-            "size": upkeep.size,
-            "verify": upkeep.verify,
-            "prune": upkeep.prune,
-        }.items():
-            _say(f"{name} of the whole store", [_seconds(act, root) for _ in range(3)])
+        for act in (upkeep.size, upkeep.verify, upkeep.prune):
+            say(f"{act.__name__} of the whole store", [seconds(act, root) for _ in range(3)])
 
 
 def _ask(module: str, repeats: int) -> None:
@@ -60,8 +54,8 @@ def _ask(module: str, repeats: int) -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         for _ in range(repeats)
     ]
-    seconds = [sum(map(float, done.stdout.split())) for done in found]
-    _say(f"code and versions of {module}, imports and all", seconds)
+    spent = [sum(map(float, done.stdout.split())) for done in found]
+    say(f"code and versions of {module}, imports and all", spent)
 
 
 def _file(folder: Path, megabytes: int, repeats: int) -> None:
@@ -71,15 +65,14 @@ def _file(folder: Path, megabytes: int, repeats: int) -> None:
     rates: dict[str, list[float]] = {"cp": [], "store": [], "serve": []}
     for repeat in range(repeats):
         target.unlink(missing_ok=True)
-        rates["cp"].append(_seconds(shutil.copyfile, source, target))
+        rates["cp"].append(seconds(shutil.copyfile, source, target))
         with open(target, "r+b") as handle:
             handle.write(b"%d" % repeat)
-        rates["store"].append(_seconds(_made, repeat, target, "made"))
-        rates["serve"].append(_seconds(_made, repeat, target, "served"))
+        rates["store"].append(seconds(_made, repeat, target, "made"))
+        rates["serve"].append(seconds(_made, repeat, target, "served"))
         upkeep.prune(store.location(), larger_than_bytes=0)
-    for name, seconds in rates.items():
-        values = [megabytes / one for one in seconds]
-        print(f"{name} one file of {megabytes} MB: {_spread(values)} MB/s")
+    for name, spent in rates.items():
+        print(f"{name} one file of {megabytes} MB: {spread([megabytes / s for s in spent])} MB/s")
 
 
 def _folder(folder: Path, files: int, repeats: int) -> None:
@@ -90,10 +83,10 @@ def _folder(folder: Path, files: int, repeats: int) -> None:
         target.mkdir()
         for number in range(files):
             (target / str(number)).write_bytes(b"%d %d " % (repeat, number) * 100)
-        stored.append(_seconds(_made, repeat, target, "made"))
-        served.append(_seconds(_made, repeat, target, "served"))
-    _say(f"store a folder of {files} small files", stored)
-    _say(f"serve a folder of {files} small files", served)
+        stored.append(seconds(_made, repeat, target, "made"))
+        served.append(seconds(_made, repeat, target, "served"))
+    say(f"store a folder of {files} small files", stored)
+    say(f"serve a folder of {files} small files", served)
 
 
 def _made(number: int, target: Path, expected: str) -> None:
@@ -107,21 +100,6 @@ def _made(number: int, target: Path, expected: str) -> None:
     )
     if outcome != expected:
         raise SystemExit(f"{target} was {outcome}, not {expected}")
-
-
-def _seconds(work: Callable[..., object], *arguments: object) -> float:
-    start = time.perf_counter()
-    work(*arguments)
-    return time.perf_counter() - start
-
-
-def _say(what: str, seconds: list[float]) -> None:
-    print(f"{what}: {_spread([1000 * one for one in seconds])} ms")
-
-
-def _spread(values: list[float]) -> str:
-    middle = statistics.median(values)
-    return f"{middle:.4g} ({min(values):.4g} to {max(values):.4g}, {len(values)} times)"
 
 
 if __name__ == "__main__":

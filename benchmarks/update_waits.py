@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import time
 
 import numpy as np
 
+from benchmarks.common import on_cores, seconds, tensorflow_threads, turns
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, ratio_interval
 from escala.core.arguments import whole_number
-from escala.core.hardware import available_cores
 from escala.strategies.knobs import complete
 
 LENGTH, CLASSES, RATE = 1000, 5, 0.001
@@ -61,38 +59,31 @@ def steps(kind: str, rows: int):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("kind", choices=sorted(KINDS))
-    parser.add_argument("--rows", type=whole_number, default=64, help="default: %(default)s")
-    parser.add_argument(
-        "--inter-op", type=whole_number, default=2, help="threads; default: %(default)s"
-    )
-    parser.add_argument(
-        "--pairs", type=whole_number, default=20, help="six or more; default: %(default)s"
-    )
-    parser.add_argument(
-        "--block", type=whole_number, default=8, help="steps of a block; default: %(default)s"
-    )
+    parser.add_argument("--rows", type=whole_number, default=64, help=" ")
+    parser.add_argument("--inter-op", type=whole_number, default=2, help="threads")
+    parser.add_argument("--matches", type=whole_number, default=20, help="six or more")
+    parser.add_argument("--block", type=whole_number, default=8, help="steps of a block")
     arguments = parser.parse_args()
     if arguments.matches < VALUES_FOR_INTERVAL:
         parser.error(f"an interval needs {VALUES_FOR_INTERVAL} matches")
-    os.sched_setaffinity(0, available_cores()[:1])
-
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(arguments.inter_op)
+    on_cores(1)
+    tensorflow_threads(1, arguments.inter_op)
     both = steps(arguments.kind, arguments.rows)
-    for step in both.values():
+
+    def block(waits: bool) -> None:
         for _ in range(arguments.block):
-            step()
+            both[waits]()
+
     spent: dict[bool, list[float]] = {True: [], False: []}
+    for waits in spent:
+        block(waits)
     for match in range(arguments.matches):
-        for waits in (True, False)[:: 1 if match % 2 else -1]:
-            began = time.perf_counter()
-            for _ in range(arguments.block):
-                both[waits]()
-            spent[waits].append((time.perf_counter() - began) / arguments.block)
+        for waits in turns((False, True), match):
+            spent[waits].append(seconds(block, waits) / arguments.block)
     ratio = ratio_interval(np.divide(spent[True], spent[False]))
     print(
         f"{arguments.kind}, {arguments.rows} rows: {1e3 * np.median(spent[False]):.1f} ms a step "

@@ -15,8 +15,6 @@ from escala.workloads.virus_cnn import model as virus_cnn
 
 #: Of the largest value: sums of some hundred float32 numbers, taken in another order.
 TOLERANCE = 1e-5
-#: Of the loss, at this learning rate; docs/decisions/018-lookup.md tells where it is from.
-LEARNING_RATE, STEPS, CURVE_TOLERANCE = 0.0001, 50, 1e-2
 
 
 def plain(
@@ -146,36 +144,6 @@ def test_weights_have_the_same_names_shapes_order_and_initial_values():
         ]
         assert digest(by_lookup.get_weights()) == digest(by_layers.get_weights())
         assert by_lookup.output_shape == by_layers.output_shape
-
-
-def train(model: tf.keras.Model, codes: np.ndarray, labels: np.ndarray, steps: int) -> np.ndarray:
-    """Train on batches of 16 rows in turn; return the loss of each step."""
-    optimizer = virus_cnn.optimizer({}, LEARNING_RATE, {"optimizer": "keras"})
-    losses = []
-    for step in range(steps):
-        rows = np.arange(16 * step, 16 * (step + 1)) % len(codes)
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(virus_cnn.row_losses(labels[rows], model(codes[rows]), {}))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        losses.append(float(loss))
-    return np.array(losses)
-
-
-def test_fifty_steps_follow_the_loss_of_the_plain_layers(length=301):
-    random = np.random.default_rng(length)
-    labels = random.integers(0, 5, 200)
-    codes = letters(random, 5, length)[labels]
-    changed = random.random(codes.shape) < 0.1
-    codes[changed] = letters(random, 1, int(changed.sum()))[0]
-    tf.keras.utils.set_random_seed(length)
-    by_layers, by_lookup = (
-        virus_cnn.network(length, 5, stem) for stem in ("layers", "lookup-table")
-    )
-    by_lookup.set_weights(by_layers.get_weights())
-    expected, found = (train(model, codes, labels, STEPS) for model in (by_layers, by_lookup))
-    assert expected[-1] < 0.95 * expected[0]
-    np.testing.assert_allclose(found, expected, rtol=CURVE_TOLERANCE)
 
 
 def conv(filters: int, **options) -> layers.Layer:

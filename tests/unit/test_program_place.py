@@ -21,6 +21,7 @@ from escala.training import program_place
 from escala.workloads.program import Program
 from tests import conftest
 from tests.conftest import ROOT
+from tests.programs import experiment_on
 
 KNOBS = conftest.KNOBS | {"cores_per_process": 2, "threads": {"intra_op": 2, "inter_op": 2}}
 NODES = [
@@ -214,14 +215,9 @@ def test_the_projects_mpirun_does_not_change_which_python_a_program_is(
 
 def test_probes_that_need_the_inside_of_a_step_are_told_to_be_idle(tmp_path):
     asked = ("clocks", "collectives", "resources", "energy", "torch-trace")
-    settings = {name: {"enabled": True} for name in asked} | {
-        **{"experiment": "mine", "title": "A program", "repeats": 1},
-        "datasets": {"none": {"kind": "files"}},
-        "workloads": {"waits": {"command": "sleep 1", "directory": str(tmp_path), "files": []}},
-        "variants": {"plain": {}},
-        "configurations": [{"strategy": "processes", "layouts": ["1x1", "1x2"]}],
-        "references": [{"strategy": "processes", "layout": "1x1"}],
-    }
+    waits = {"command": "sleep 1", "directory": str(tmp_path), "files": []}
+    probes = {name: {"enabled": True} for name in asked}
+    settings = experiment_on("mine", {"waits": waits}, **probes)
     found = Experiment(settings, tmp_path / "experiment.yaml")
     assert idle_probes(found) == ["clocks", "collectives"]
     assert {run.instrument for name in asked for run in found.probed(name)} == set(asked[2:])
