@@ -32,18 +32,12 @@ def train_epoch(
     writer: Any,
     load: Load,
 ) -> tuple[dict, list[int]]:
-    """Make one pass over the shards of this process.
+    """Make one pass over the shards of this process; the steps go to `writer`, of a CSV file.
 
-    Parameters
-    ----------
-    writer : of a CSV file, which receives the steps.
-    load : reads what the machine does meanwhile.
-
-    Returns
-    -------
-    The epoch's totals over all ranks, and the number of rows of each rank that this process drives.
-    `train_seconds` lasts from before the first batch is gathered until after the last step. The
-    times of a call are divided evenly among its steps.
+    Return the epoch's totals over all ranks, and the number of rows of each rank that this process
+    drives. `train_seconds` lasts from before the first batch is gathered until after the last step.
+    The times of a call are divided evenly among its steps. `load` reads what the machine does
+    meanwhile.
     """
     shards = Shards(
         plan["shuffle_seed"],
@@ -77,11 +71,8 @@ def train_epoch(
 class _Made:
     """The steps of an epoch that were made: their times and sums, and the rows that they took.
 
-    Attributes
-    ----------
-    start : when the epoch began, of `time.perf_counter`.
-    taken : the row numbers of each step and rank of this process.
-    rows : how many these are, by rank.
+    `start` is when the epoch began, of `time.perf_counter`; `taken` has the row numbers of each
+    step and rank of this process, and `rows` how many these are, by rank.
     """
 
     def __init__(self, epoch: int, steps: int, engine: Engine, plan: Mapping[str, Any]):
@@ -94,12 +85,7 @@ class _Made:
     def add(
         self, call: list[RankRows], sums: tuple[Sequence, Sequence], moments: tuple[float, ...]
     ) -> None:
-        """Add the steps of a call.
-
-        Parameters
-        ----------
-        moments : when gathering its rows began, when it ended, and when the steps had been made.
-        """
+        """Add the steps of a call; `moments`: gathering began, ended, the steps were made."""
         began, ready, after = moments
         mine = [step[rank] for step in call for rank in self._engine.group.driven]
         seconds = (ready - began) / len(call), (after - ready) / len(call)
@@ -130,12 +116,7 @@ class _Made:
         )
 
     def totals(self, writer: Any) -> dict:
-        """Write the steps as `STEP_COLUMNS`, and return the totals over all ranks.
-
-        Raises
-        ------
-        Diverged : a loss is not finite.
-        """
+        """Write the steps as `STEP_COLUMNS`; return totals of all ranks, or raise `Diverged`."""
         self._records = [(*each[:5], float(each[5]), float(each[6])) for each in self._records]
         self._require_finite()
         writer.writerows(self._records)

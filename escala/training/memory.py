@@ -24,17 +24,12 @@ def node_bytes(
 ) -> int:
     """Return the least memory that the replicas of one node take.
 
-    It leaves out what differs between strategies and libraries: buffers of an exchange, the scratch
-    memory of operations, and copies that they make. Arrays of the reader
-    `escala.data.base.Arrays` are mapped files, which the kernel can drop at any time, so they do
-    not count either.
-
-    Parameters
-    ----------
-    rows : number of rows of each replica on the node at a time; see `rows_of_ranks`.
-    processes : number of processes on the node that train.
-    one_copy : whether replicas share one copy of the variables, which a server holds. Two more
-        processes, the server and the one that hands out steps, then run on the node.
+    Each computes its number of `rows` at a time (`rows_of_ranks`); `processes` of the node train.
+    With `one_copy` replicas share the variables, which a server holds: it and the process that
+    hands out steps run on the node too. What differs between strategies and libraries is left out:
+    buffers of an exchange, the scratch memory of operations, and copies that they make. Arrays of
+    the reader `escala.data.base.Arrays` are mapped files, which the kernel can drop at any time, so
+    they do not count either.
     """
     copies, others = (1, 2) if one_copy else (len(rows), 0)
     return (
@@ -49,12 +44,9 @@ def node_bytes(
 def rows_of_ranks(batch: int, ranks: int, parts: int, by_speed: bool) -> list[int]:
     """Return the rows that each rank computes at a time, from the most to the fewest.
 
-    Parameters
-    ----------
-    batch : rows of a step of all ranks.
-    parts : the knob `accumulation`.
-    by_speed : whether ranks measure their speed before training, each with a whole batch. Stated
-        fractions are not looked at: the rank with the most rows may have more than this.
+    A step of all ranks has `batch` rows, in as many parts as the knob `accumulation` says. With
+    `by_speed` ranks measure their speed before training, each with a whole batch. Stated fractions
+    are not looked at: the rank with the most rows may have more than this.
     """
     whole = [batch] * ranks if by_speed else [(batch + n) // ranks for n in reversed(range(ranks))]
     return [math.ceil(rows / parts) for rows in whole]
@@ -63,16 +55,8 @@ def rows_of_ranks(batch: int, ranks: int, parts: int, by_speed: bool) -> list[in
 def require(plan: Mapping[str, Any], engine: Engine, by_speed: bool) -> None:
     """Refuse a run that needs more memory than its node had available before it started.
 
-    All ranks of a node compare the same numbers. A model on a GPU is not checked.
-
-    Parameters
-    ----------
-    engine : has built the model.
-    by_speed : see `rows_of_ranks`.
-
-    Raises
-    ------
-    MemoryError : with the memory needed and available, and the remedies.
+    It is a MemoryError with the memory needed and available, and the remedies. All ranks of a node
+    compare the same numbers. The engine has built the model; one on a GPU is not checked.
     """
     place, footprint = engine.group.place, engine.footprint()
     if place.memory is None or footprint is None:

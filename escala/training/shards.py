@@ -22,19 +22,13 @@ def epoch_order(rows: int, seed: int | Sequence[int], epoch: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Shards:
-    """The rows of each rank, step by step.
+    """The rows of each rank, step by step; `seed` and the number of training rows order them.
 
-    Parameters
-    ----------
-    seed : seed of the order of the rows, the same on every rank.
-    rows : number of training rows.
-    global_batch : rows of a step over all ranks.
-    fractions : fraction of a step that each rank takes, summing to 1.
-    shard : the rows of an epoch that a rank takes, a value of the knob of this name.
-        True: the ranks divide the rows.
-        False: each rank goes through all rows in its own order, so that an epoch holds every row
-        once for each rank that takes any.
-        "leading": all ranks take the same rows of a step, the first ones; see `leading`.
+    A step has `global_batch` rows over all ranks, of which each takes its one of `fractions`, which
+    sum to 1. `shard` is the knob of this name. True: the ranks divide the rows of an epoch. False:
+    each rank goes through all rows in its own order, so that an epoch holds every row once for each
+    rank that takes any. "leading": all ranks take the same rows of a step, the first ones; see
+    `leading`.
     """
 
     seed: int
@@ -72,15 +66,11 @@ class Shards:
 def batches(
     order: np.ndarray, global_batch: int, fractions: Sequence[float]
 ) -> Iterator[list[np.ndarray]]:
-    """Yield, for each step of an epoch, the row numbers of every rank.
+    """Yield, for each step of an epoch, the row numbers of every rank; `fractions` as `split_rows`.
 
     A step takes the next `global_batch` rows of `order`, and the ranks divide them into contiguous
     parts. Together the ranks take the same rows as one rank with the global batch, and every rank
     makes the same number of steps. The parts of the last step may be uneven or empty.
-
-    Parameters
-    ----------
-    fractions : fraction of a step that each rank takes, summing to 1; see `split_rows`.
     """
     for start in range(0, len(order), global_batch):
         step = order[start : start + global_batch]
@@ -96,10 +86,6 @@ def leading(
     step. So n ranks of equal fractions compute the same gradient, and the other rows of the step
     are not trained on in this epoch. Cruz Varona (2021) gives this division as pseudocode: each of
     n devices takes the rows [0, B/n) of a batch of B rows.
-
-    Parameters
-    ----------
-    order, global_batch, fractions : as of `batches`.
     """
     for start in range(0, len(order), global_batch):
         step = order[start : start + global_batch]
@@ -140,9 +126,7 @@ def gathered(
 ) -> list[tuple]:
     """Return for each of some ranks what `gather` returns, with the rows of all steps of a call.
 
-    Parameters
-    ----------
-    divisors : of each rank, the same in every step.
+    The divisor of each rank is the same in every step.
     """
     return [
         gather(data, np.concatenate([step[rank] for step in call]), divisors[rank])
@@ -175,16 +159,10 @@ def divisors(step: RankRows, weighting: str) -> list[float]:
 def balanced_fractions(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.ndarray:
     """Return the fractions of a batch with which all ranks end a step at the same time.
 
-    Parameters
-    ----------
-    rows : two different numbers of rows.
-    seconds : float64 of shape (ranks, 2), the time of a step of `rows` rows on each rank.
-
-    Returns
-    -------
-    float64 of shape (ranks,), summing to 1. In the model, a step of n rows lasts a + b n seconds.
-    The fractions solve a + b n = T for every rank, where the n sum to `batch`. A rank whose a
-    exceeds T takes no rows.
+    `seconds`, float64 (ranks, 2), are the times of a step with either of two different numbers of
+    rows. The fractions sum to 1. In the model, a step of n rows lasts a + b n seconds. The
+    fractions solve a + b n = T for every rank, where the n sum to `batch`. A rank whose a exceeds T
+    takes no rows.
     """
     slope = np.maximum((seconds[:, 1] - seconds[:, 0]) / (rows[1] - rows[0]), 1e-9)
     fixed = seconds[:, 0] - slope * rows[0]
@@ -214,12 +192,7 @@ def total_moments(of_ranks: Iterable[Sequence[int]]) -> list[int]:
 
 
 def evaluation_rows(rows: int, rank: int, ranks: int, divided: bool = True) -> slice:
-    """Return the contiguous part of the test rows that a rank evaluates.
-
-    Parameters
-    ----------
-    divided : whether the ranks divide the rows. Otherwise rank 0 evaluates all.
-    """
+    """Return the part of the test rows that a rank evaluates; rank 0 all if not `divided`."""
     part = np.array_split(np.arange(rows), ranks if divided else 1)
     part = part[rank] if rank < len(part) else part[0][:0]
     return slice(int(part[0]), int(part[-1]) + 1) if len(part) else slice(0, 0)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -22,6 +23,8 @@ from tests.conftest import ROOT
 #: Bytes of the layers' outputs that one row of `virus-cnn` of 20 letters keeps, in their order:
 #: embedding, convolution, pooling, convolution, pooling and three dense layers, of float32.
 KEPT = [4 * n for n in (20 * 8, 19 * 128, 9 * 128, 8 * 64, 4 * 64, 128, 64, 5)]
+#: An optimiser.
+WITHOUT_VARIABLES = SimpleNamespace(variables=())
 
 
 def test_a_footprint_holds_the_variables_of_model_and_optimizer_and_what_a_row_keeps():
@@ -72,7 +75,7 @@ def test_a_residual_network_of_tensorflows_functions_keeps_the_outputs_of_its_de
     first = layers.Dense(4)(tf.reshape(given, (-1, 6)))
     added = tf.nn.relu(first) + layers.Dense(4)(tf.nn.relu(first))
     whole = Model(given, {"classes": layers.Dense(1)(added[:, :2])})
-    found = footprint(whole, _without_variables())
+    found = footprint(whole, WITHOUT_VARIABLES)
     assert found.row == peak([16, 16, 4])
 
 
@@ -89,7 +92,7 @@ def test_outputs_of_unknown_rank_count_as_nothing_and_named_ones_each():
             return {"hidden": hidden, "scaled": self.scale * inputs}
 
     given = layers.Input((6,))
-    found = footprint(Model(given, Named()(given)), _without_variables())
+    found = footprint(Model(given, Named()(given)), WITHOUT_VARIABLES)
     assert found.row == peak([24])
 
 
@@ -100,7 +103,7 @@ def test_the_logits_of_captions_are_not_counted_twice():
     from tests.unit.test_caption_lstm import build
 
     model = build()
-    found = footprint(model, _without_variables())
+    found = footprint(model, WITHOUT_VARIABLES)
     weighted = [layer for layer in model.layers if layer.weights]
     kept = [4 * math.prod(layer.output_shape[1:]) for layer in weighted]
     assert isinstance(weighted[-1], layers.Dense) and found.row == peak(kept)
@@ -112,15 +115,8 @@ def test_layers_that_reuse_their_input_keep_nothing_and_models_in_models_count_o
     given = layers.Input((6,))
     inner = Model(given, layers.ReLU()(layers.Dense(4)(given)))
     whole = Model(given, layers.Add()([inner(given), layers.Dense(4)(given)]))
-    found = footprint(whole, _without_variables())
+    found = footprint(whole, WITHOUT_VARIABLES)
     assert found.row == peak([16, 16])
-
-
-def _without_variables():
-    class Optimizer:
-        variables = ()
-
-    return Optimizer()
 
 
 @pytest.mark.parametrize(

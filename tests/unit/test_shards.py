@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from escala.training.shards import (
     Shards,
     balanced_fractions,
-    batches,
     epoch_order,
     evaluation_rows,
     row_moments,
@@ -45,11 +44,6 @@ def test_the_moments_of_all_ranks_are_those_of_their_rows_beyond_64_bits():
     of_ranks = [row_moments(part) for part in np.split(order, [4])]
     assert sum(second for _, second in of_ranks) != squares % 2**64
     assert total_moments(of_ranks) == row_moments(order)
-
-
-def test_the_last_step_may_be_uneven_and_leave_ranks_empty():
-    *_, last = batches(np.arange(11), 4, [0.25] * 4)
-    assert [part.tolist() for part in last] == [[8], [9], [10], []]
 
 
 @given(st.integers(0, 500), st.lists(st.floats(0.01, 1), min_size=1, max_size=8))
@@ -112,11 +106,6 @@ def test_shares_by_speed_let_all_ranks_end_together(ranks, batch):
     ends = (fixed + slope * fractions * batch)[fractions > 0]
     assert ends == pytest.approx(ends[0], rel=1e-3)
     assert (fixed[fractions == 0] >= ends[0] * (1 - 1e-3)).all()
-
-
-def test_a_rank_of_half_the_speed_takes_half_the_rows_of_the_other():
-    seconds = np.array([[0.1, 0.4], [0.2, 0.8]])
-    assert balanced_fractions((8, 32), seconds, 32) == pytest.approx([2 / 3, 1 / 3])
 
 
 @settings(deadline=None)

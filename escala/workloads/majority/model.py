@@ -16,13 +16,9 @@ def fit(
 ) -> dict[str, np.ndarray]:
     """Return the fraction of each class among the training rows before oversampling.
 
-    Oversampled classes are often of equal size, which would leave the choice to chance. If classes
-    are oversampled before the split, the counts are those after it. Of equally frequent classes the
-    first is predicted.
-
-    Returns
-    -------
-    `fractions`, float32 (classes,). Parameters are described in `escala.workloads`.
+    It is `fractions`, float32 (classes,). Oversampled classes are often of equal size, which would
+    leave the choice to chance. If classes are oversampled before the split, the counts are those
+    after it. Of equally frequent classes the first is predicted.
     """
     return {"fractions": (counts / counts.sum()).astype(np.float32)}
 
