@@ -11,20 +11,16 @@ import yaml
 
 from escala.core.files import read_json
 from escala.data import KINDS
-from escala.data.base import Arrays
 from escala.data.splits import Side, write_split
-from escala.engines.tensorflow import exchanges
 from escala.predict.classify import predict
 from escala.predict.model import load
 from escala.record.run import measure
-from escala.strategies import costs
-from escala.workloads import workload
 from tests.conftest import ROOT
 
 #: The last step of an epoch has one row, so one of two ranks has none.
 ROWS = {"train": 25, "validation": 5, "test": 7}
 CAPTIONS, LENGTH, V, BATCH = 2, 6, 12, 8
-#: So many that an exchange of factors saves bytes.
+#: As many as the features of VGG16.
 FEATURES = 4096
 START, END = 1, 2
 SETTINGS = {"width": 32, "dropout": 0.0, "optimizer": "adam", "beam": 2}
@@ -92,13 +88,6 @@ def test_two_ranks_have_the_losses_and_the_scores_of_one(split, request_for, tmp
     predictions = np.load(tmp_path / "predictions.npy", allow_pickle=False)
     assert (predictions.dtype, predictions.shape) == (np.uint16, (ROWS["test"], LENGTH))
     np.testing.assert_array_equal(model.predictions(*arrays), predictions)
-
-
-def test_the_first_layer_is_worth_an_exchange_of_factors(split):
-    data = Arrays(split)
-    network = workload("caption-lstm").build(data.inputs, data.targets.shape, SETTINGS, {})
-    found = exchanges.selected(network, None, costs.FACTORS, BATCH, 2, one_node=True)
-    assert {layer.name: exchange for layer, exchange in found.items()} == {"picture": "factors"}
 
 
 def test_a_kept_model_writes_captions_of_a_users_scenes(split, alone, tmp_path):
