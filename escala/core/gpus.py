@@ -21,9 +21,14 @@ class Driver:
     """
 
     def __init__(self):
-        import pynvml
-
-        self.nvml, self.gpus, self.missing = pynvml, [], None
+        self.nvml, self.gpus, self.missing = None, [], None
+        try:
+            import pynvml
+        except ModuleNotFoundError:
+            # An environment of a framework, of the user's making.
+            self.missing = "the package nvidia-ml-py is not installed"
+            return
+        self.nvml = pynvml
         try:
             pynvml.nvmlInit()
             number = pynvml.nvmlDeviceGetCount()

@@ -21,7 +21,7 @@ from escala.strategies import STRATEGIES
 from escala.strategies.knobs import readable
 from escala.strategies.place import Place
 
-__all__ = ["Engine", "interpreter", "joined", "load", "modules"]
+__all__ = ["Engine", "engine_name", "interpreter", "joined", "load", "modules"]
 
 
 def interpreter(strategy: str, kind: str) -> str:
@@ -35,7 +35,7 @@ def interpreter(strategy: str, kind: str) -> str:
     ------
     Unavailable : the environment of the engine's framework is not installed.
     """
-    return sys.executable if kind != "steps" else interpreters.python(_named(strategy)[0])
+    return sys.executable if kind != "steps" else interpreters.python(engine_name(strategy))
 
 
 def modules(strategy: str, probe: type[Probe] | None = None) -> list[str]:
@@ -44,7 +44,7 @@ def modules(strategy: str, probe: type[Probe] | None = None) -> list[str]:
         return []
     name, joins = _named(strategy)
     found = [f"escala.engines.{name}.engine", f"escala.engines.{name}.{joins}"]
-    if probe and probe.records_steps:
+    if probe and probe.records_steps and STRATEGIES[strategy].records_for(probe.name):
         found.append(f"escala.engines.{name}.recorders.{probe.name.replace('-', '_')}")
     return found
 
@@ -57,7 +57,7 @@ def joined(plan: Mapping[str, Any], place: Place) -> Engine:
     Unavailable : a GPU is asked for, and there is none.
     """
     show_device(plan["knobs"]["device"], place)
-    os.environ.update(STRATEGIES[plan["strategy"]].process_variables(place, ""))
+    os.environ.update(STRATEGIES[plan["strategy"]].process_variables(place, place.interface))
     engine, joins = map(import_module, modules(plan["strategy"]))
     return engine.ENGINE(plan, joins.RANKS(readable(plan["knobs"], plan["strategy"]), place))
 
@@ -65,6 +65,11 @@ def joined(plan: Mapping[str, Any], place: Place) -> Engine:
 def load(engine: str, module: str) -> ModuleType:
     """Return a module of an engine by its name."""
     return import_module(f"escala.engines.{engine}.{module}")
+
+
+def engine_name(strategy: str) -> str:
+    """Return the name of the engine that trains by a strategy, such as `tensorflow`."""
+    return _named(strategy)[0]
 
 
 def _named(strategy: str) -> list[str]:

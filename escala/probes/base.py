@@ -101,10 +101,16 @@ class Probe:
 
     @classmethod
     def applies(cls, run: Run, strategy: type[Strategy]) -> bool:
-        """Return whether it can capture a run; by default every run trained by one of `kinds`."""
+        """Return whether it can capture a run.
+
+        By default it can capture every run trained by one of `kinds`, if the engine has a recorder
+        for a probe that records steps.
+        """
         from escala.workloads import WORKLOADS
 
-        return WORKLOADS[run.workload].kind in cls.kinds
+        if WORKLOADS[run.workload].kind not in cls.kinds:
+            return False
+        return not cls.records_steps or strategy.records_for(cls.name)
 
     @classmethod
     def steps(cls, values: dict) -> int | None:

@@ -72,6 +72,7 @@ def places(
                         addresses=addresses,
                         extra_addresses=extra_addresses,
                         memory=node.memory,
+                        interface=node.interface,
                     )
                 )
             )

@@ -7,11 +7,11 @@ ranks of a node in one process. What ranks do inside a framework is the work of 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from escala.strategies.place import Place
 
@@ -25,6 +25,8 @@ TIMELINE_FILES = ("timeline.json", TRACE)
 #: Horovod's rendezvous, which is served while they run; or as servers, which accept connections on
 #: every address of their machine.
 ADDRESSES, MPI, RENDEZVOUS, SERVERS = "addresses", "mpi", "rendezvous", "servers"
+#: The folder of the engines, whose code is not imported here.
+_ENGINES = Path(__file__).parents[1] / "engines"
 #: The library by which the ranks of a program sum, where it is not known.
 UNKNOWN = "unknown"
 
@@ -95,6 +97,12 @@ class Strategy:
         With `negotiation` the timeline also records when each rank was ready, which costs time.
         """
         return {}
+
+    @classmethod
+    def records_for(cls, probe: str) -> bool:
+        """Return whether its engine has a module that records steps for a probe."""
+        recorders = _ENGINES / cls.engine.partition(".")[0] / "recorders"
+        return (recorders / f"{probe.replace('-', '_')}.py").is_file()
 
     @classmethod
     def waits(cls) -> bool:

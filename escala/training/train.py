@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from escala import engines
 from escala.core.load import Load
 from escala.data import reader
 from escala.engines.base import Engine
@@ -84,7 +85,8 @@ class _Training:
         self._stopper = EarlyStopping(self._settings.get("early_stopping"))
         self._epochs: list[dict] = []
         self._resumed_after: list[int] = []
-        self._work, self._scores = workload(plan["workload"]), scores_module(plan["workload"])
+        self._work = workload(plan["workload"], engines.engine_name(plan["strategy"]))
+        self._scores = scores_module(plan["workload"])
         with self._clock.time("loading"):
             self._data = reader(plan["data"])
             offers.require(self._work, self._data.description, self._scores)

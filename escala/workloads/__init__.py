@@ -117,6 +117,9 @@ __all__ = [
 ]
 
 DECLARATION = plugins.DECLARATIONS[plugins.WORKLOADS]
+TENSORFLOW, TORCH = "tensorflow", "torch"
+#: By the name of an engine, the module of a workload that it trains.
+MODULES = {TENSORFLOW: "model", TORCH: "model_torch"}
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,13 @@ class Workload:
         """
         where = self.declared.get("where", str(self.folder / DECLARATION))
         return Program.of(self.declared, self.folder, where)
+
+    @property
+    def engines(self) -> list[str]:
+        """The engines that can train it by steps: those for which it has a module."""
+        return [
+            engine for engine, name in MODULES.items() if (self.folder / f"{name}.py").is_file()
+        ]
 
     @property
     def knob_defaults(self) -> dict[str, Any]:
@@ -229,9 +239,9 @@ def add_program(name: str, declaration: Mapping[str, Any]) -> None:
     WORKLOADS[name] = _program(declaration, Path.cwd())
 
 
-def workload(name: str) -> ModuleType:
-    """Return the module `model` of a workload. Those trained by steps import TensorFlow."""
-    return import_module(f"{WORKLOADS[name].package}.model")
+def workload(name: str, engine: str = TENSORFLOW) -> ModuleType:
+    """Return the module of a workload for an engine, which imports the engine's framework."""
+    return import_module(f"{WORKLOADS[name].package}.{MODULES[engine]}")
 
 
 def scores_module(name: str) -> ModuleType | None:

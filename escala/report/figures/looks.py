@@ -18,7 +18,7 @@ _COLOURBLIND = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494",
     "#ece133", "#56b4e9",
 )  # fmt: skip
-MARKERS = "osD^vPX*<>"
+MARKERS = "osD^vPX*<>phHd8"
 _LINES, _FILLS = ("-", "--", "-.", ":"), ("full", "none")
 
 
@@ -42,8 +42,11 @@ def strategy_look(strategy: str) -> Look:
     if strategy not in STRATEGIES:
         return Look((0.0, 0.0, 0.0), "x", "-", "full")
     place = _look_places()[strategy]
-    code = _COLOURBLIND[place % len(_COLOURBLIND)]
-    colour = tuple(part / 255 for part in bytes.fromhex(code.removeprefix("#")))
+    rounds, number = divmod(place, len(_COLOURBLIND))
+    code = _COLOURBLIND[number].removeprefix("#")
+    colour = tuple(part / 255 for part in bytes.fromhex(code))
+    # After the palette come its darker colours.
+    colour = shade(colour, 2) if rounds else colour
     return Look(colour, MARKERS[place % len(MARKERS)], "-", "full")
 
 

@@ -1,0 +1,129 @@
+"""Build the network of a workload, and refuse what training would ignore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from escala.core.errors import InputError
+from escala.data.base import Spec
+from escala.workloads.models import given
+
+#: What trainers of other libraries call, by name.
+UNCALLED = ("training_step", "validation_step", "configure_optimizers", "compute_loss")
+#: What a module `model_torch` may hold that nothing here uses.
+UNREAD = ("callbacks", "scheduler", "lr_scheduler", "collate_fn", *UNCALLED)
+_STEPS = "Escala makes the steps and computes `row_losses` itself"
+
+
+def build(
+    work: ModuleType,
+    specs: Sequence[Spec],
+    outputs: tuple[int, ...],
+    settings: Mapping,
+    knobs: Mapping,
+) -> nn.Module:
+    """Return the model of a workload, untrained, on the processor.
+
+    Parameters
+    ----------
+    work : the module `model_torch` of the workload.
+    specs, outputs, settings, knobs : the arguments of its `build`.
+
+    Raises
+    ------
+    InputError : `build` gives no `torch.nn.Module`.
+    """
+    model = work.build(specs, outputs, settings, knobs)
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            file_of(work),
+            None,
+            f"build gives {type(model).__name__}, no module of PyTorch {torch.__version__}",
+            "return a torch.nn.Module",
+        )
+    return model
+
+
+def output_form(work: ModuleType, model: nn.Module, specs: Sequence[Spec]) -> tuple[int, ...]:
+    """Return the shape of a model's output for one row, which is computed.
+
+    Raises
+    ------
+    InputError : the model gives something else than one tensor with the row in front.
+    """
+    device = next(model.parameters()).device
+    rows = [torch.zeros((1, *spec.shape), dtype=dtype_of(spec), device=device) for spec in specs]
+    training = model.training
+    with torch.no_grad():
+        result = model.eval()(given(rows))
+    model.train(training)
+    if not isinstance(result, torch.Tensor) or result.shape[:1] != (1,):
+        raise InputError(
+            file_of(work),
+            None,
+            f"the model gives {_described(result)} for one row",
+            "give one tensor with the rows in front, such as all outputs joined by torch.cat, and "
+            "one target array, and take them apart in row_losses",
+        )
+    return tuple(result.shape[1:])
+
+
+def dtype_of(spec: Spec) -> torch.dtype:
+    """Return PyTorch's type of the numbers of a spec."""
+    return getattr(torch, spec.dtype)
+
+
+def refuse_ignored(work: ModuleType, model: nn.Module, optimizer: Any) -> None:
+    """Refuse a workload with a part that a run would ignore.
+
+    Raises
+    ------
+    InputError : with the first such part, and what to do in its place.
+    """
+    for reason, remedy in _ignored(work, model, optimizer):
+        raise InputError(file_of(work), None, reason, remedy)
+
+
+def _ignored(work: ModuleType, model: nn.Module, optimizer: Any) -> Iterator[tuple[str, str]]:
+    """Yield what a run would ignore, each with the remedy."""
+    for name in UNCALLED:
+        if hasattr(model, name):
+            yield (
+                f"the model has its own {name}, which is never called: {_STEPS}",
+                f"remove {name}, and express it by forward and row_losses",
+            )
+    for name in UNREAD:
+        if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
+            yield (
+                f"{name} of the module is never used: {_STEPS}",
+                f"remove {name}, or rename it if your code uses it",
+            )
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        yield (
+            f"optimizer gives {type(optimizer).__name__}, no optimizer of PyTorch",
+            "return a torch.optim.Optimizer",
+        )
+        return
+    updated = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) not in updated:
+            yield (
+                f"the optimizer does not update {name}, whose gradient is computed and exchanged",
+                "give it all parameters, or set requires_grad_(False) for those that stay",
+            )
+
+
+def file_of(work: ModuleType) -> str:
+    """Return the file of a workload's module, for messages."""
+    return work.__file__ or work.__name__
+
+
+def _described(result: Any) -> str:
+    if isinstance(result, torch.Tensor):
+        return f"a tensor of the shape {tuple(result.shape)}"
+    return f"a {type(result).__name__}"

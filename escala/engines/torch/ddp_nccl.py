@@ -1,0 +1,23 @@
+"""Ranks of DistributedDataParallel that sum gradients by NCCL, and what else they tell by Gloo."""
+
+from __future__ import annotations
+
+import torch
+
+from escala.core.errors import Unavailable
+from escala.engines.torch import ddp
+
+
+class NCCL(ddp.DDP):
+    backend = "cpu:gloo,cuda:nccl"
+
+    def start(self):
+        if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
+            raise Unavailable(
+                "NCCL sums what lies on GPUs, and PyTorch finds none. Remedy: ddp-gloo, or the "
+                "PyTorch with CUDA: uv run escala install torch"
+            )
+        return super().start()
+
+
+RANKS = NCCL

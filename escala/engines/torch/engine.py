@@ -1,0 +1,226 @@
+"""The engine of PyTorch: modules, trained by steps that are not compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+
+from escala.core.errors import Unavailable
+from escala.core.gpus import available_gpus
+from escala.core.hardware import has_instructions
+from escala.data.base import output_shape
+from escala.engines.base import Engine
+from escala.engines.torch import building, functions, replicas
+from escala.engines.torch import step as steps
+from escala.engines.torch.footprint import footprint
+from escala.engines.torch.normalisation import synchronised
+from escala.engines.torch.ranks import Ranks
+from escala.engines.torch.state import State, as_array
+from escala.workloads.models import rows_at_once
+
+#: Linux's name for the instructions that multiply numbers of the type bfloat16.
+BFLOAT16 = "avx512_bf16"
+#: What PyTorch says when memory does not suffice on a processor.
+NO_MEMORY = "can't allocate memory"
+
+
+class Torch(Engine):
+    """A process that trains with PyTorch; its group are `Ranks`."""
+
+    group: Ranks
+    # Nothing is compiled that could hold several steps.
+    steps_per_call = 1
+    recorder = None
+
+    def start(self):
+        set_threads(self.plan["knobs"]["threads"])
+        set_products(self.plan["knobs"]["products"])
+        self._gpus = gpus_in_use(self.plan["knobs"]["device"])
+        self._device = torch.device("cuda", 0) if self._gpus else torch.device("cpu")
+        return self.group.start()
+
+    def obtained(self):
+        threads = {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()}
+        return {"gpus": self._gpus, "threads": threads}
+
+    def build(self, work, data, knobs, probe=None):
+        plan, settings = self.plan, self.plan["training"]
+        process, _ = self.group.part
+        # Every process draws its own weights; the broadcast makes them equal.
+        torch.manual_seed(plan["seed"] + process)
+        self._specs = data.inputs
+        self.model = building.build(
+            work, data.inputs, output_shape(data.description), settings, knobs
+        ).to(self._device)
+        self._local = replicas.local_buffers(self.model)
+        replicas.require_whole_steps(self.model, plan["knobs"]["accumulation"])
+        form = building.output_form(work, self.model, data.inputs)
+        self.rows_at_once = rows_at_once(form)
+        self._optimizer_for = partial(
+            work.optimizer,
+            settings=settings,
+            learning_rate=plan["learning_rate"],
+            knobs=knobs,
+        )
+        called = self.group.wrapped(self.model)
+        self.optimizer = self._optimizer_for(
+            [each for each in self.model.parameters() if each.requires_grad]
+        )
+        building.refuse_ignored(work, self.model, self.optimizer)
+        self._state = State(self.model, self.optimizer)
+        row_losses = functions.losses_of_rows(work, settings)
+        self._step = self._steps(called, row_losses, functions.scoring(work))
+        self._evaluate = functions.evaluating(self.model, work, row_losses, settings, self._device)
+
+    def _steps(self, called, row_losses, correct) -> steps.Step:
+        """Return the steps of this rank, and slow them down if the knob says so."""
+        knobs = self.plan["knobs"]
+        slowdown = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
+        steps.slow_down(self.model, slowdown)
+        return steps.Step(
+            steps.Computed(called, row_losses, correct),
+            self.optimizer,
+            self.group,
+            self._local,
+            self._device,
+            knobs["accumulation"],
+            normalises=bool(synchronised(self.model)),
+        )
+
+    def footprint(self):
+        if self._device.type != "cpu":
+            return None
+        with self.unchanged():
+            return footprint(self.model, self._optimizer_for, self._specs)
+
+    def step(self, arguments, count=1):
+        [only] = arguments
+        try:
+            loss, right = self._step.together(only)
+        except RuntimeError as error:
+            if NO_MEMORY in str(error):
+                raise MemoryError(str(error)) from error
+            raise
+        return (loss,), (right,)
+
+    def step_alone(self, arguments):
+        self._step.by_itself(arguments)
+
+    @contextmanager
+    def unchanged(self):
+        taken = self._state.taken()
+        yield
+        self._state.put_back(taken)
+        self.group.forget()
+
+    def seed(self, *numbers):
+        replicas.seed_random_layers(*numbers)
+
+    def end_epoch(self, rows):
+        replicas.average(self._local, rows, self.group)
+
+    def evaluate(self, inputs, targets):
+        return self._evaluate(*inputs, targets)
+
+    def weights(self):
+        return [[as_array(each) for each in self._state.tensors]]
+
+    @torch.no_grad()
+    def set_weights(self, weights):
+        for tensor, value in zip(self._state.tensors, weights, strict=True):
+            tensor.copy_(torch.from_numpy(value))
+
+    def values(self):
+        return self._state.values()
+
+    def restore(self, values):
+        self._state.restore(values)
+
+    @torch.no_grad()
+    def broadcast(self):
+        self.group.broadcast(self._state.tensors)
+
+    def about(self):
+        [weights] = self.weights()
+        return {
+            "parameters": sum(each.size for each in weights),
+            "optimizer": type(self.optimizer).__name__,
+            "dense_exchange": {},
+        }
+
+    def board(self, folder):
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError:
+            raise Unavailable(
+                "tensorboard: true, and the environment of PyTorch has no package tensorboard. "
+                "Remedy: tensorboard: false, or install it there"
+            ) from None
+        board = SummaryWriter(str(folder))
+
+        def write(step: int, numbers: Mapping[str, float]) -> None:
+            for name, value in numbers.items():
+                board.add_scalar(name, value, step)
+            board.flush()
+
+        return write
+
+
+ENGINE = Torch
+
+
+def set_threads(threads: dict[str, int]) -> None:
+    """Size PyTorch's thread pools, before it uses any; 0 leaves its own choice."""
+    if threads["intra_op"]:
+        torch.set_num_threads(threads["intra_op"])
+    if threads["inter_op"]:
+        torch.set_num_interop_threads(threads["inter_op"])
+
+
+def set_products(kind: str) -> None:
+    """Choose the type in which matrix products and convolutions round their factors.
+
+    PyTorch by itself lets GPUs round those of convolutions to 10 bits of mantissa.
+
+    Parameters
+    ----------
+    kind : `float32`, `tensor-float-32` on GPUs, or `bfloat16` on processors.
+
+    Raises
+    ------
+    Unavailable : the processor has no instructions for bfloat16. oneDNN would not use the type.
+    """
+    if kind == "bfloat16" and not has_instructions(BFLOAT16):
+        raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
+    on_gpu = "tf32" if kind == "tensor-float-32" else "ieee"
+    on_processor = "bf16" if kind == "bfloat16" else "ieee"
+    backends = torch.backends
+    for operations in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):
+        operations.fp32_precision = on_gpu
+    for operations in (backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn):
+        operations.fp32_precision = on_processor
+
+
+def gpus_in_use(device: str) -> list[str]:
+    """Return the identifiers of the GPUs that PyTorch uses in this process.
+
+    Raises
+    ------
+    Unavailable : `device` is `gpu`, and PyTorch finds none; or what it finds has no identifier.
+    """
+    if not torch.cuda.is_available():
+        if device == "gpu":
+            raise Unavailable(
+                "device: gpu, and PyTorch finds no GPU; its log in `ranks/` states why. Install "
+                "the PyTorch with CUDA: uv run escala install torch"
+            )
+        return []
+    if not (gpus := available_gpus()):
+        raise Unavailable(
+            "PyTorch finds a GPU, and NVIDIA's library does not name it. Remedy: install "
+            "nvidia-ml-py in the environment of PyTorch, or device: cpu"
+        )
+    return [gpu.identifier for gpu in gpus]

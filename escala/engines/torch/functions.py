@@ -1,0 +1,93 @@
+"""Functions of a workload as a run calls them: losses, predictions and scores of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import nn
+
+from escala.workloads.models import given
+
+#: Names of the sums that every workload has.
+SUMMED = ("loss", "correct")
+
+
+def losses_of_rows(work: ModuleType, settings: Mapping) -> Callable:
+    """Return a function of targets and outputs that returns the loss of every row, shape (rows,).
+
+    A mean over the rows, or a loss for each place in a row, would be broadcast over the weights of
+    the rows, so that training would minimise another quantity.
+
+    Parameters
+    ----------
+    work : the module `model_torch` of the workload. If its `row_losses` returns another shape, a
+        ValueError names its file and line.
+    settings : of the workload.
+    """
+    row_losses = work.row_losses
+
+    def checked(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+        losses = row_losses(targets, outputs, settings)
+        if losses.shape != targets.shape[:1]:
+            code = row_losses.__code__
+            raise ValueError(
+                f"row_losses gives the shape {tuple(losses.shape)} in place of (rows,), a loss for "
+                f'each row: File "{code.co_filename}", line {code.co_firstlineno}'
+            )
+        return losses
+
+    return checked
+
+
+def scoring(work: ModuleType) -> Callable:
+    """Return the function from targets and outputs to the correctness of each row, float32."""
+    return getattr(work, "correct", most_probable_is_right)
+
+
+def most_probable_is_right(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+    """Return 1 for each row whose most probable class is its target and 0 otherwise, float32."""
+    return (outputs.argmax(-1) == targets).float()
+
+
+def evaluating(
+    model: nn.Module,
+    work: ModuleType,
+    row_losses: Callable,
+    settings: Mapping,
+    device: torch.device,
+) -> Callable:
+    """Return the evaluation, a function of the inputs and the targets of some rows.
+
+    It returns their predictions and the sums over the rows of each loss and score: `loss`,
+    `correct`, and the workload's own. It raises ValueError if the workload gives one of its scores
+    a name of `SUMMED`.
+    """
+    correct = scoring(work)
+    predict = getattr(work, "predict", lambda outputs: outputs.argmax(-1))
+    row_scores = getattr(work, "row_scores", lambda targets, outputs: {})
+
+    def predictions(inputs: list[torch.Tensor], outputs: torch.Tensor) -> torch.Tensor:
+        return work.generate(model, inputs, settings) if generates else predict(outputs)
+
+    generates = hasattr(work, "generate")
+
+    @torch.no_grad()
+    def evaluate(*arrays: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+        # The arrays may be mapped files, which no model may change.
+        *inputs, targets = (torch.from_numpy(np.array(each)).to(device) for each in arrays)
+        model.eval()
+        outputs = model(given(inputs))
+        scores = dict(
+            zip(SUMMED, (row_losses(targets, outputs), correct(targets, outputs)), strict=True)
+        )
+        further = row_scores(targets, outputs)
+        if taken := further.keys() & scores.keys():
+            raise ValueError(f"`row_scores` gives the score {min(taken)}, which is a reserved name")
+        found = predictions(inputs, outputs).cpu().numpy()
+        model.train()
+        return found, {name: float(each.sum()) for name, each in (scores | further).items()}
+
+    return evaluate

@@ -1,0 +1,109 @@
+"""Batch normalisation over the rows of all ranks, on processors too.
+
+A workload builds its model with `SynchronisedBatchNorm` and knows no strategy. The step of a rank
+calls the model within `over_ranks`, which gives the layers the weight of each row and the
+strategy's sum over ranks. Elsewhere the layers normalise over the rows that they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass
+class _Step:
+    """The step of a rank in which layers are called."""
+
+    weights: torch.Tensor | None = None
+    summed: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+
+#: A process makes one step at a time.
+_STEP = _Step()
+
+
+@contextmanager
+def over_ranks(
+    weights: torch.Tensor, summed: Callable[[torch.Tensor], torch.Tensor] | None
+) -> Iterator[None]:
+    """Let layers called in this context normalise over the rows of all ranks.
+
+    Parameters
+    ----------
+    weights : float32 (rows,), how often each row counts: 0 excludes a row from the statistics.
+    summed : returns the sum of a tensor over all ranks, with its gradient; None for this rank only.
+    """
+    _STEP.weights, _STEP.summed = weights, summed
+    try:
+        yield
+    finally:
+        _STEP.weights = _STEP.summed = None
+
+
+class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Normalise each channel, the second axis, over the rows of a step on all ranks.
+
+    Parameters, buffers and arguments are those of `torch.nn.BatchNorm2d`. Mean and variance are
+    those of all rows, computed from the sums of each rank. So ranks compute what one process with
+    all rows computes, whatever the number of rows of each rank, and their running statistics are
+    equal after every step. `torch.nn.SyncBatchNorm` refuses processors, and counts the row of
+    weight 0 that an empty share gets.
+    """
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected rows and channels, got the shape {tuple(input.shape)}")
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return super().forward(input)
+        self._check_input_dim(input)
+        values = input.float()
+        weights = _STEP.weights
+        if weights is None:
+            weights = torch.ones(len(values), device=values.device)
+        moments = _moments(values, weights)
+        if _STEP.summed is not None:
+            moments = _STEP.summed(moments)
+        rows, sums, squares = moments.split([1, values.shape[1], values.shape[1]])
+        mean = sums / rows
+        variance = (squares / rows - mean.square()).clamp(min=0).float()
+        mean, rows = mean.float(), rows.float()
+        with torch.no_grad():
+            spread = variance * (rows / (rows - 1).clamp(min=1))
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(spread, self.momentum)
+        form = [1, -1] + [1] * (values.dim() - 2)
+        scale = (variance + self.eps).rsqrt()
+        shift = -mean * scale
+        if self.affine:
+            shift = shift * self.weight + self.bias
+            scale = scale * self.weight
+        return (values * scale.view(form) + shift.view(form)).to(input.dtype)
+
+
+def _moments(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
+
+    Where a mean is large, the variance is a small difference of two large numbers. So squares of
+    deviations from the rank's own mean are summed in 32 bits, and only these sums are converted to
+    64 bits.
+    """
+    axes = [0, *range(2, values.dim())]
+    weighted = weights.view([-1] + [1] * (values.dim() - 1))
+    rows = weights.sum() * (values[0, 0].numel())
+    mean = (weighted * values).sum(axes) / rows.clamp(min=1.0)
+    form = [1, -1] + [1] * (values.dim() - 2)
+    deviations = (weighted * (values - mean.view(form)).square()).sum(axes)
+    rows, mean, deviations = rows.double(), mean.double(), deviations.double()
+    return torch.cat([rows.view(1), rows * mean, deviations + rows * mean.square()])
+
+
+def synchronised(model: nn.Module) -> Sequence[SynchronisedBatchNorm]:
+    """Return the layers of a model that normalise over all ranks."""
+    return [each for each in model.modules() if isinstance(each, SynchronisedBatchNorm)]

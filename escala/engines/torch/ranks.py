@@ -1,0 +1,49 @@
+"""The processes of a run as PyTorch has them: how they join, exchange gradients and agree.
+
+A module of a strategy has one subclass of `Ranks`, which it names `RANKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+
+from escala.engines.base import Group
+
+
+class Ranks(Group):
+    """One process among those of a run, and how its ranks exchange inside PyTorch.
+
+    Attributes
+    ----------
+    divides_by : the number by which the exchange divides the sum of the gradients.
+    """
+
+    divides_by = 1
+
+    def wrapped(self, model: nn.Module) -> nn.Module:
+        """Return what a step calls in place of the model, so that gradients are exchanged.
+
+        It is called once, before the optimizer is built.
+        """
+        return model
+
+    def alone(self) -> AbstractContextManager:
+        """Return the context of forward and backward passes whose gradients are not exchanged."""
+        return nullcontext()
+
+    def summed(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the sum of a tensor over all ranks inside a step, with its gradient.
+
+        Every rank must call it.
+        """
+        return values
+
+    def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Give every rank the values that rank 0 holds."""
+
+    def forget(self) -> None:
+        """Forget what the exchange itself remembers of earlier steps."""

@@ -1,0 +1,96 @@
+"""All tensors that the steps of a process change: of the model, and of the optimizer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from escala.core.errors import Unavailable
+
+
+class State:
+    """The parameters and buffers of a model, and what its optimizer keeps for each parameter.
+
+    PyTorch's optimizers make their tensors in the first step. `put_back` notes which these are, so
+    that a resumed run, which has made steps while it warmed up, can set them.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer):
+        self.model, self.optimizer = model, optimizer
+        self._form: list[tuple[int, str, Any]] = []
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors of the model that a step may change."""
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    def taken(self) -> tuple[list[torch.Tensor], dict]:
+        """Return a copy of everything, for `put_back`."""
+        return [t.detach().clone() for t in self.tensors], copy.deepcopy(
+            self.optimizer.state_dict()
+        )
+
+    @torch.no_grad()
+    def put_back(self, taken: tuple[list[torch.Tensor], dict]) -> None:
+        """Set everything to what it was when it was `taken`."""
+        self._form = [(number, key, value) for number, key, value in self._kept()]
+        tensors, of_optimizer = taken
+        for tensor, value in zip(self.tensors, tensors, strict=True):
+            tensor.copy_(value)
+        self.optimizer.load_state_dict(of_optimizer)
+
+    def _kept(self) -> Iterator[tuple[int, str, Any]]:
+        """Yield what the optimizer keeps: number of the parameter, name, and the value."""
+        for number, parameter in enumerate(self._updated):
+            for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
+                if value is not None:
+                    yield number, key, value
+
+    @property
+    def _updated(self) -> list[torch.Tensor]:
+        return [each for group in self.optimizer.param_groups for each in group["params"]]
+
+    def values(self) -> list[np.ndarray]:
+        """Return the values of all tensors of model and optimizer.
+
+        Raises
+        ------
+        Unavailable : the optimizer keeps something else than tensors and numbers.
+        """
+        kept = [value for _, _, value in self._kept()]
+        for value in kept:
+            if not isinstance(value, torch.Tensor | int | float):
+                raise Unavailable(
+                    f"the optimizer {type(self.optimizer).__name__} keeps a {type(value).__name__},"
+                    " which no checkpoint holds. Remedy: checkpoint_epochs: null"
+                )
+        return [as_array(each) for each in (*self.tensors, *kept)]
+
+    @torch.no_grad()
+    def restore(self, values: Sequence[np.ndarray]) -> None:
+        """Set the tensors to what `values` returned in a process of a run with as many ranks."""
+        of_model = len(self.tensors)
+        for tensor, value in zip(self.tensors, values[:of_model], strict=True):
+            tensor.copy_(torch.from_numpy(value))
+        for (number, key, like), value in zip(self._form, values[of_model:], strict=True):
+            self.optimizer.state[self._updated[number]][key] = _as(like, value)
+
+
+def as_array(value: torch.Tensor | float) -> np.ndarray:
+    """Return the value of a tensor or number; bfloat16, which NumPy lacks, as float32."""
+    if not isinstance(value, torch.Tensor):
+        return np.array(value)
+    value = value.detach()
+    return (value.float() if value.dtype == torch.bfloat16 else value).cpu().numpy().copy()
+
+
+def _as(like: torch.Tensor | float, value: np.ndarray) -> torch.Tensor | float:
+    """Return a value in the form of another one."""
+    if isinstance(like, torch.Tensor):
+        return torch.from_numpy(np.array(value)).to(like.device, like.dtype)
+    return type(like)(value)
