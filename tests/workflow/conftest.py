@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from escala.core.files import read_json
+from escala.record.run import measure
 from escala.workloads import WORKLOADS
 from tests.conftest import CLASSES, ROOT, shared_folder
 from tests.warm import begins, put
@@ -144,6 +146,17 @@ def dry_run(
         return forks.dry_run(*call, folder=ROOT, **prepared_once)
 
     return make
+
+
+def measured(
+    request: dict, data: Path, folder: Path, status: str = "ok", limit: float = 300
+) -> dict:
+    """Measure a run that ends with the given status, and return its run.json in `folder`."""
+    outcome = measure(request, data, folder / "run.json", limit)
+    run = read_json(folder / "run.json")
+    assert (outcome.status, outcome.reason) == (status, run["reason"])
+    assert run["status"] == status
+    return run
 
 
 def begin_with(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from escala.core.files import read_json, sha256_file, write_json
+from escala.core.files import sha256_file, write_json
 from escala.data.base import Arrays
 from escala.engines.tensorflow.functions import evaluating, losses_of_rows
 from escala.predict.model import load
 from escala.record import steps
-from escala.record.run import INVALID, measure
+from escala.record.run import INVALID
 from escala.training.evaluate import validate
-from tests.workflow.conftest import add_workload
+from tests.workflow.conftest import add_workload, measured
 from tests.workloads.regression import model as regression
 from tests.workloads.regression import scores
 
@@ -65,9 +65,7 @@ def test_numbers_are_predicted_from_several_inputs_and_scored_by_the_workload(
         strategy, "1x2", workload="regression", epochs=12, validate=True, save_model=True,
         learning_rate=RATE, batch={"rows": 16, "per": "global"}, knobs={"accumulation": 3},
     )  # fmt: skip
-    outcome = measure(request, split, tmp_path / "run.json", 300)
-    assert outcome.status == "ok", outcome.reason
-    result = read_json(tmp_path / "run.json")
+    result = measured(request, split, tmp_path)
     first, *_, last = result["epochs"]
     assert last["loss"] < first["loss"] / 2
     table = steps.read(tmp_path / "ranks", len(result["ranks"]["cores"]))
@@ -96,9 +94,7 @@ def test_a_score_that_is_no_number_is_named_and_the_rest_is_kept(
     add_workload("regression", tmp_path / "site", monkeypatch)
     monkeypatch.setattr(scores, "score", lambda *_: {"rmse": 0.5, "r2": np.float32("nan")})
     request = request_for("single", "1x1", workload="regression", learning_rate=RATE)
-    outcome = measure(request, split, tmp_path / "run.json", 300)
-    result = read_json(tmp_path / "run.json")
-    assert outcome.status == result["status"] == "failed"
+    result = measured(request, split, tmp_path, "failed")
     assert result["reason"].startswith("score r2 is nan: ")
     assert "leave out a score" in result["reason"]
     assert len(result["epochs"]) == 1 and result["evaluation"] is None

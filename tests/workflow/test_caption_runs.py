@@ -14,8 +14,8 @@ from escala.data import KINDS
 from escala.data.splits import Side, write_split
 from escala.predict.classify import predict
 from escala.predict.model import load
-from escala.record.run import measure
 from tests.conftest import ROOT
+from tests.workflow.conftest import measured
 
 #: The last step of an epoch has one row, so one of two ranks has none.
 ROWS = {"train": 25, "validation": 5, "test": 7}
@@ -55,9 +55,7 @@ def run(split: Path, request_for: Callable, folder: Path, *place: str, **knobs) 
         learning_rate={"value": 0.03, "reference_batch": BATCH, "rule": "constant"},
         batch={"rows": BATCH, "per": "global"}, **SETTINGS,
     )  # fmt: skip
-    outcome = measure(request, split, folder / "run.json", 300)
-    assert outcome.status == "ok", outcome.reason
-    return read_json(folder / "run.json")
+    return measured(request, split, folder)
 
 
 @pytest.fixture(scope="module")

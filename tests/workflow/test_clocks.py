@@ -13,8 +13,7 @@ import pytest
 
 from escala.analysis import attribution
 from escala.core.files import read_json
-from escala.record.run import measure
-from tests.workflow.conftest import begin_with
+from tests.workflow.conftest import begin_with, measured
 
 STEPS = 24
 # Of the quietest step.
@@ -80,8 +79,7 @@ def clocked(small_split, request_for, tmp_path_factory) -> dict[str, Clocked]:
         )
         with pytest.MonkeyPatch.context() as patch:
             begin_with(imported, folder / "site", patch)
-            outcome = measure(request, small_split, folder / "run.json", time_limit_seconds=300)
-        assert outcome.status == "ok", outcome.reason
+            measured(request, small_split, folder)
         return Clocked(folder / "run.json", strategy == "single")
 
     return {

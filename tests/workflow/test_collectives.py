@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from escala.core.files import read_json
 from escala.experiment import Experiment
-from escala.record.run import measure
-from tests.workflow.conftest import SIMULATED, add_workload, experiment_of
+from tests.workflow.conftest import SIMULATED, add_workload, experiment_of, measured
 
 SIZES = [1024, 65536, 2**20]
 #: Of 37 steps in blocks of 3, the first and 12 more are made at the same time without exchange. A
@@ -34,9 +32,7 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
     )
     experiment = Experiment(settings, "timed.yaml")
     [run] = experiment.instrumented("collectives")
-    outcome = measure(experiment.request(run), small_split, tmp_path / "run.json", 300)
-    assert outcome.status == "ok", outcome
-    found = read_json(tmp_path / "run.json")["collectives"]
+    found = measured(experiment.request(run), small_split, tmp_path)["collectives"]
     assert (found["library"], found["alone"]) == (library, alone)
     assert {name: len(rates) for name, rates in found["core"].items()} == {
         "bytes_per_second": 2,
@@ -70,9 +66,7 @@ def test_ranks_whose_layers_need_each_other_exchange_in_every_step(
     )
     experiment = Experiment(settings, "timed.yaml")
     [run] = experiment.instrumented("collectives")
-    outcome = measure(experiment.request(run), small_split, tmp_path / "run.json", 120)
-    assert outcome.status == "ok", outcome
-    found = read_json(tmp_path / "run.json")["collectives"]
+    found = measured(experiment.request(run), small_split, tmp_path)["collectives"]
     assert not found["alone"] and found["contention"] == []
 
 

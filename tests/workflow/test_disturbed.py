@@ -10,8 +10,7 @@ import subprocess
 import pytest
 
 from escala.core.files import read_json
-from escala.record.run import measure
-from tests.workflow.conftest import SIMULATED, command, experiment_of, write_experiment
+from tests.workflow.conftest import SIMULATED, command, experiment_of, measured, write_experiment
 
 # The first and the third measurement are called disturbed, and no other.
 DISTURBING = """
@@ -85,10 +84,9 @@ def test_a_busy_process_beside_a_run_is_found(small_split, request_for, tmp_path
     busy = int(subprocess.run(BUSY, stdout=subprocess.PIPE, check=True).stdout)
     try:
         wanted = request_for("single", "1x1", epochs=30)
-        assert measure(wanted, small_split, tmp_path / "run.json", 300).status == "ok"
+        found = measured(wanted, small_split, tmp_path)["disturbance"]
     finally:
         os.kill(busy, signal.SIGKILL)
-    found = read_json(tmp_path / "run.json")["disturbance"]
     assert found["disturbed"] and "core of other processes" in found["reason"]
     [node] = found["nodes"]
     assert node["foreign_cores"] > 0.2 and node["own_cores"] > 0.1
@@ -99,9 +97,8 @@ def test_a_busy_process_beside_a_run_is_found(small_split, request_for, tmp_path
 def test_neighbours_of_the_experiment_are_the_run_s_own(small_split, request_for, tmp_path):
     """Beside the same run, they make more than its own cores busy, and none of that is foreign."""
     asked = request_for("single", "1x1", epochs=30, knobs={"busy_neighbours": [0, 0]})
-    assert measure(asked, small_split, tmp_path / "run.json", 300).status == "ok"
-    [node] = read_json(tmp_path / "run.json")["disturbance"]["nodes"]
-    rank = read_json(tmp_path / "run.json")["ranks"]["cores"][0]
+    run = measured(asked, small_split, tmp_path)
+    [node], rank = run["disturbance"]["nodes"], run["ranks"]["cores"][0]
     # With two neighbours on its core, the rank itself has about a third of it.
     assert len(rank) == 1 and node["own_cores"] > 0.6
 

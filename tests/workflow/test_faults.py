@@ -18,14 +18,13 @@ import pytest
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.core.gpus import available_gpus
-from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, resumption
 from escala.record.run import lost, measure
 from escala.runtime import mpi
 from escala.strategies.horovod import GRADIENT
 from escala.training.checkpoint import FOLDER, Checkpoint
 from tests.programs import eventually
-from tests.workflow.conftest import begin_with
+from tests.workflow.conftest import begin_with, measured
 
 PATIENCE_SECONDS = 120
 TRAINING = "epoch 1/"
@@ -91,7 +90,7 @@ class Killed:
     folder: Path
     rank: int
     dense_exchange: str
-    outcome: Outcome | None = None
+    reason: str = ""
     listening: dict[str, set[str]] = field(
         default_factory=lambda: {"launcher": set(), "mpirun": set(), "ranks": set()}
     )
@@ -143,17 +142,16 @@ def killed(request, small_split, request_for, tmp_path_factory) -> Killed:
         # No forks: what listens are children of this process.
         patch.delenv("PYTHONPATH")
         begin_with(LATE.format(joins=str(joins)), folder / "site", patch)
-        run.outcome = measure(asked, small_split, folder / "run.json", PATIENCE_SECONDS * 2)
+        limit = PATIENCE_SECONDS * 2
+        run.reason = measured(asked, small_split, folder, "failed", limit)["reason"]
     killer.join()
     return run
 
 
 def test_a_killed_rank_ends_the_run(killed):
-    assert killed.outcome.status == "failed"
-    assert f"rank {killed.rank} was ended by signal 9" in killed.outcome.reason
-    assert "epoch" in killed.outcome.reason, "the rank's last lines are part of the reason"
+    assert f"rank {killed.rank} was ended by signal 9" in killed.reason
+    assert "epoch" in killed.reason, "the rank's last lines are part of the reason"
     assert not ranks_of(killed.folder)
-    assert read_json(killed.folder / "run.json")["reason"] == killed.outcome.reason
     assert not (killed.folder / "model.npz").exists()
     logs = {path.name for path in (killed.folder / "ranks").glob("*.log")}
     assert logs == {"launcher.log", "rank0.log", "rank1.log"}
@@ -185,9 +183,7 @@ def test_a_rank_that_is_silent_for_some_time_is_not_lost(
     """On a slow link a heartbeat waits behind gradients; here the rank itself pauses."""
     request = request_for("multiworker-mirrored", "1x2", epochs=2)
     imported(PAUSING)
-    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
-    assert outcome.status == "ok", outcome.reason
-    run = read_json(tmp_path / "run.json")
+    run = measured(request, small_split, tmp_path, limit=PATIENCE_SECONDS)
     assert run["epochs"][1]["epoch_wall_seconds"] > 20, "rank 0 waited"
 
 
@@ -214,11 +210,9 @@ def test_too_many_processes_are_refused_or_recorded_and_stopped_after_too_long(
     with pytest.raises(InputError, match="oversubscribe: true"):
         measure(request | {"oversubscribe": False}, small_split, tmp_path / "no" / "run.json", 300)
     assert not (tmp_path / "no" / "run.json").exists()
-    outcome = measure(request, small_split, tmp_path / "yes" / "run.json", time_limit_seconds=2)
-    assert outcome.status == "timeout"
-    assert "2 seconds" in outcome.reason
+    run = measured(request, small_split, tmp_path / "yes", "timeout", limit=2)
+    assert "2 seconds" in run["reason"] and run["ranks"]["oversubscribed"] is True
     assert not ranks_of(tmp_path)
-    assert read_json(tmp_path / "yes" / "run.json")["ranks"]["oversubscribed"] is True
 
 
 def test_damaged_arrays_are_refused(small_split, request_for, tmp_path):
@@ -254,10 +248,8 @@ def test_without_a_gpu_or_a_launcher_that_it_takes_a_run_is_unavailable(
         pytest.skip("this machine has a GPU")
     monkeypatch.setattr(mpi, "MPIRUN_PROGRAM", "no-such-mpirun")
     request = request_for(strategy, layout, knobs=knobs)
-    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
-    assert outcome.status == read_json(tmp_path / "run.json")["status"] == "unavailable"
-    assert reason in outcome.reason and "Traceback" not in outcome.reason
-    assert "last lines" not in outcome.reason
+    told = measured(request, small_split, tmp_path, "unavailable", PATIENCE_SECONDS)["reason"]
+    assert reason in told and "Traceback" not in told and "last lines" not in told
     assert not ranks_of(tmp_path)
 
 
@@ -294,10 +286,9 @@ def test_a_rank_that_the_kernel_ends_for_memory_ran_out_of_memory(
 ):
     imported(FILLING.format(group=str(small_group)))
     request = request_for("single", "1x1", workload="majority")
-    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
-    assert outcome.status == "out-of-memory"
-    assert outcome.reason.startswith("out of memory: the kernel ended rank 0 (signal 9)")
-    assert "Remedy: a smaller batch" in outcome.reason
+    told = measured(request, small_split, tmp_path, "out-of-memory", PATIENCE_SECONDS)["reason"]
+    assert told.startswith("out of memory: the kernel ended rank 0 (signal 9)")
+    assert "Remedy: a smaller batch" in told
 
 
 def test_a_reason_begins_with_what_open_mpi_began_with(
@@ -307,11 +298,10 @@ def test_a_reason_begins_with_what_open_mpi_began_with(
     parameters.parent.mkdir()
     parameters.write_text("oob_tcp_if_exclude = eth0\n")
     monkeypatch.setenv("HOME", str(tmp_path))
-    outcome = measure(request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run.json", 300)
-    assert outcome.status == "failed"
-    assert "it said: Both TCP interface include and exclude lists were spec" in outcome.reason
-    assert "Open MPI also reads ~/.openmpi/mca-params.conf" in outcome.reason
-    assert "---" not in outcome.reason
+    run = measured(request_for("horovod-mpi", "1x2"), small_split, tmp_path, "failed")
+    assert "it said: Both TCP interface include and exclude lists were spec" in run["reason"]
+    assert "Open MPI also reads ~/.openmpi/mca-params.conf" in run["reason"]
+    assert "---" not in run["reason"]
 
 
 def test_a_full_temporary_folder_is_named(small_split, request_for, tmp_path, monkeypatch):
@@ -324,14 +314,11 @@ def test_a_full_temporary_folder_is_named(small_split, request_for, tmp_path, mo
         with contextlib.suppress(OSError):
             (full / "filled").write_bytes(bytes(2**17))
         monkeypatch.setenv("TMPDIR", str(full))
-        outcome = measure(
-            request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run.json", 300
-        )
+        run = measured(request_for("horovod-mpi", "1x2"), small_split, tmp_path, "failed")
     finally:
         subprocess.run(["umount", "--lazy", str(full)], check=True)
-    assert outcome.status == "failed"
-    assert "OUT-OF-RESOURCE" in outcome.reason
-    assert f"{full} is full (0 bytes free): make space there" in outcome.reason
+    assert "OUT-OF-RESOURCE" in run["reason"]
+    assert f"{full} is full (0 bytes free): make space there" in run["reason"]
 
 
 def test_a_run_whose_job_was_lost_is_a_failed_run(small_split, request_for, tmp_path):

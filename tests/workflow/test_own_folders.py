@@ -10,12 +10,11 @@ import pytest
 import yaml
 
 from escala.experiment import folders
-from escala.record.run import measure
 from tests.calls import python
 from tests.folders import GUIDE, changed, files_of
 from tests.kinds import GUIDE as KIND_GUIDE
 from tests.kinds import WORKLOAD as DENSE
-from tests.workflow.conftest import SIMULATED, experiment_of
+from tests.workflow.conftest import SIMULATED, experiment_of, measured
 
 OF_CLASSES = {"classification_reports", "confusion_matrices", "class_distribution", "splits"}
 RUN = "results/mine/runs/simulated/words/mirrored/1x2/plain/native/rep1/run.json"
@@ -104,10 +103,9 @@ def test_an_error_in_the_users_code_is_named_by_file_and_line(
     folders.add(folders.WORKLOADS, "words", str(own_workload), "test")
     number = next(n for n, text in enumerate(code.read_text().splitlines(), 1) if line in text)
     request = request_for("single", "1x1", workload="words", words=8)
-    outcome = measure(request, small_split, tmp_path / "run" / "run.json", 120)
-    assert outcome.status == "failed"
-    assert f"{code}, line {number}: " in outcome.reason
-    assert reason in outcome.reason
+    told = measured(request, small_split, tmp_path / "run", "failed")["reason"]
+    assert f"{code}, line {number}: " in told
+    assert reason in told
 
 
 def test_what_a_run_would_ignore_ends_it(own_workload, small_split, request_for, tmp_path):
@@ -115,7 +113,6 @@ def test_what_a_run_would_ignore_ends_it(own_workload, small_split, request_for,
     changed(own_workload / "model.py", "Adam(learning_rate)", "Adam(learning_rate, use_ema=True)")
     folders.add(folders.WORKLOADS, "words", str(own_workload), "test")
     request = request_for("single", "1x1", workload="words", words=8)
-    outcome = measure(request, small_split, tmp_path / "run" / "run.json", 120)
-    assert outcome.status == "failed"
-    assert "model.py: use_ema averages" in outcome.reason
-    assert "Remedy: set use_ema=False" in outcome.reason
+    told = measured(request, small_split, tmp_path / "run", "failed")["reason"]
+    assert "model.py: use_ema averages" in told
+    assert "Remedy: set use_ema=False" in told

@@ -31,6 +31,7 @@ from escala.training.data import digest
 from escala.training.rank import _busy_neighbours
 from escala.training.shards import split_rows
 from tests.conftest import CLASSES
+from tests.workflow.conftest import measured
 
 EPOCHS, STEPS_PER_EPOCH, ROWS = 4, 6, 161
 # Ten times the largest relative difference of the loss between two orders of summation in one
@@ -54,13 +55,6 @@ def losses(table: pd.DataFrame) -> np.ndarray:
     return steps.loss_per_step(table)["loss"].to_numpy()
 
 
-def trained(request: dict, data: Path, folder: Path) -> dict:
-    """Train a run that ends ok, and return its run.json."""
-    outcome = measure(request, data, folder / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
-    return read_json(folder / "run.json")
-
-
 SPARSE = {"gradient/0.embedding/embeddings", "gradient/0.embedding/embeddings/indices"}
 FACTORS = {"gradient/5.dense/kernel", "gradient/5.dense/kernel/inputs"}
 
@@ -71,7 +65,7 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
     """Each is gathered under the name of its variable."""
     knobs = {"dense_exchange": "factors", "sparse_as_dense": False, "timeline": True}
     request = request_for("horovod-gloo", "1x2", epochs=EPOCHS, learning_rate=RATE, knobs=knobs)
-    run = trained(request, small_split, tmp_path)
+    run = measured(request, small_split, tmp_path)
     np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 2)), halves, rtol=1e-6)
     exchanged = timeline.intervals(timeline.repair(tmp_path / "timeline.json"))
     gradients = exchanged[exchanged["tensor"].str.startswith(GRADIENT)]
@@ -135,13 +129,13 @@ def test_parts_are_computed_one_after_the_other():
 
 def test_a_hybrid_of_one_rank_takes_a_batch_of_one_row(small_split, request_for, tmp_path):
     request = request_for("hybrid", "1x1", batch={"rows": 1, "per": "global"}, max_steps=3)
-    assert trained(request, small_split, tmp_path)["ranks"]["fractions"] == [1.0]
+    assert measured(request, small_split, tmp_path)["ranks"]["fractions"] == [1.0]
 
 
 def test_lookups_and_fused_updates_train_the_same_model(small_split, request_for, tmp_path, halves):
     settings = {"epochs": EPOCHS, "learning_rate": RATE, "save_model": True}
     settings["knobs"] = {"convolution": "lookup-table", "optimizer": "fused"}
-    result = trained(request_for("horovod-mpi", "1x2", **settings), small_split, tmp_path)
+    result = measured(request_for("horovod-mpi", "1x2", **settings), small_split, tmp_path)
     assert "using XLA" in (tmp_path / "ranks" / "rank0.log").read_text()
     found = losses(steps.read(tmp_path / "ranks", len(result["ranks"]["cores"])))
     np.testing.assert_allclose(found[:STEPS], halves[:STEPS], rtol=TOLERANCE)
@@ -158,7 +152,7 @@ def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_s
     """
     knobs = {"slowdown": [1, 6], "shard": False}
     request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 64, "per": "global"})
-    run = trained(request, small_split, tmp_path)
+    run = measured(request, small_split, tmp_path)
     fast, slow = run["ranks"]["fractions"]
     assert fast > slow
     [epoch] = run["epochs"]
@@ -192,11 +186,8 @@ def test_ranks_that_disagree_fail_the_run():
 
 def test_diverging_training_is_a_status(small_split, request_for, tmp_path):
     request = request_for("single", "1x1", learning_rate=RATE | {"value": 3e38}, epochs=3)
-    outcome = measure(request, small_split, tmp_path / "run.json", 300)
-    assert outcome.status == "diverged"
-    assert "loss is" in outcome.reason
-    result = read_json(tmp_path / "run.json")
-    assert result["status"] == "diverged" and result["evaluation"] is None
+    result = measured(request, small_split, tmp_path, "diverged")
+    assert "loss is" in result["reason"] and result["evaluation"] is None
 
 
 @pytest.fixture
@@ -230,7 +221,7 @@ def test_early_stopping_on_the_validation_side_restores_the_best_model_which_is_
     stopping = STOPPING | {"min_delta": 100.0, "restore_best": True}
     settings = dict.fromkeys(("tensorboard", "save_model", "validate"), True)
     settings |= {"epochs": 5, "max_steps": 5, "early_stopping": stopping}
-    result = trained(request_for("single", "1x1", **settings), validated_split, tmp_path)
+    result = measured(request_for("single", "1x1", **settings), validated_split, tmp_path)
     assert result["training"]["stopped_early"] and result["training"]["epochs_done"] == 2
     assert_shown_by_tensorboard(tmp_path, result)
     assert_kept_as_evaluated(tmp_path, validated_split, result)
@@ -315,7 +306,7 @@ def test_a_fit_is_measured_like_any_run(
     small_split, request_for, tmp_path, no_tensorflow, workload
 ):
     request = request_for("single", "1x1", workload=workload, save_model=True)
-    result = trained(request, small_split, tmp_path / "run")
+    result = measured(request, small_split, tmp_path / "run")
     assert result["training"]["kind"] == "fit"
     assert result["training"]["parameters"] == {"kmer-logreg": 5 * 2081, "majority": 5}[workload]
     assert result["ranks"]["threads"] == {"intra_op": 1, "inter_op": 1}
@@ -337,9 +328,8 @@ def test_a_fit_that_fails_is_a_status_and_keeps_nothing(
     small_split, request_for, tmp_path, no_tensorflow
 ):
     request = request_for("single", "1x1", workload="kmer-logreg", C=-1.0, save_model=True)
-    outcome = measure(request, small_split, tmp_path / "run" / "run.json", 300)
-    assert outcome.status == "failed"
-    assert "InvalidParameterError" in outcome.reason
+    result = measured(request, small_split, tmp_path / "run", "failed")
+    assert "InvalidParameterError" in result["reason"]
     assert not {"model.npz", "model.json", "predictions.npy"} & {
         path.name for path in (tmp_path / "run").iterdir()
     }
@@ -358,8 +348,7 @@ def test_what_cannot_be_kept_fails_the_run(small_split, request_for, tmp_path, m
     monkeypatch.setattr("escala.core.files.atomic", full)
     monkeypatch.setattr("escala.record.collect.atomic", full)
     request = request_for("single", "1x1", workload="majority", save_model=True)
-    outcome = measure(request, small_split, tmp_path / "run.json", 300)
-    assert outcome.status == "failed" and "No space left" in outcome.reason
-    result = read_json(tmp_path / "run.json")
+    result = measured(request, small_split, tmp_path, "failed")
+    assert "No space left" in result["reason"]
     assert result["evaluation"] is None and result["epochs"] == []
     assert not list(tmp_path.glob("model.*")) and not (tmp_path / "predictions.npy").exists()
