@@ -54,8 +54,10 @@ def losses(
 def _pieces(rows: int, seed: int, parts: int, steps: int, batch: int) -> Iterator[list]:
     """Yield, for each of `steps` steps over as many epochs as it takes, the part of every rank."""
     fractions = np.full(parts, 1 / parts)
-    of_ranks = (batches(epoch_order(rows, seed, epoch), batch, fractions) for epoch in count(1))
-    return islice(chain.from_iterable(of_ranks), steps)
+    steps_of_ranks = (
+        batches(epoch_order(rows, seed, epoch), batch, fractions) for epoch in count(1)
+    )
+    return islice(chain.from_iterable(steps_of_ranks), steps)
 
 
 def main() -> None:

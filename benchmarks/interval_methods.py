@@ -282,8 +282,8 @@ def _equal(one: Mapping, other: Mapping) -> bool:
 
 def real(found: Mapping[str, Runs]) -> Iterator[dict]:
     """Yield a row for each comparison of equal configurations in a session, and each method."""
-    for session, of_session in found.items():
-        for name, ratios in equal_ratios(of_session):
+    for session, measured in found.items():
+        for name, ratios in equal_ratios(measured):
             if len(ratios) < VALUES_FOR_INTERVAL:
                 continue
             logs = np.log([ratios])

@@ -44,8 +44,8 @@ def training(model: tf.keras.Model, codes: tf.Tensor, labels: tf.Tensor) -> dict
             loss = tf.reduce_mean(virus_cnn.row_losses(labels, probabilities, {}))
         return tape.gradient(loss, model.trainable_variables)
 
-    def apply(of_variables: list) -> None:
-        optimizer.apply_gradients(zip(of_variables, model.trainable_variables, strict=True))
+    def apply(computed: list) -> None:
+        optimizer.apply_gradients(zip(computed, model.trainable_variables, strict=True))
 
     parts = {
         "stem forward": lambda: stem(codes, training=True),

@@ -104,10 +104,10 @@ def measure(case: str, name: str) -> None:
         given = random.integers(0, 2, (rows, *shape)).astype(dtype)
         labels = random.integers(0, classes, rows)
         step([(given, labels, np.ones(rows, np.float32), np.float32(rows * ranks))])
-    of_model = footprint(model, optimizer)
-    bound = memory.node_bytes(of_model, [rows], 1)
+    needed = footprint(model, optimizer)
+    bound = memory.node_bytes(needed, [rows], 1)
     found = largest.end()
-    parts = (of_model.variables, of_model.optimizer, of_model.gradient, rows * of_model.row)
+    parts = (needed.variables, needed.optimizer, needed.gradient, rows * needed.row)
     print(
         f"{case:28} {name:12} {rows:5} rows  before {before / MIB:7.0f}  largest "
         f"{found / MIB:7.0f}  bound {bound / MIB:7.0f} MiB  {bound / found:.2f}  of which "

@@ -43,7 +43,7 @@ FIT = "model.fit as published"
 PRODUCT_SIDE = 2048
 
 
-def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], float]:
+def step_seconds(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], float]:
     """Return what trains that many steps, as `escala.training.train`, and gives their median."""
     import tensorflow as tf
 
@@ -95,7 +95,7 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
     return milliseconds
 
 
-def of_fit(length: int, batch: int, steps: int) -> Callable[[], float]:
+def fit_seconds(length: int, batch: int, steps: int) -> Callable[[], float]:
     """Return the same for `model.fit` on arrays, with the options the source work gave it."""
     import tensorflow as tf
 
@@ -117,7 +117,7 @@ def of_fit(length: int, batch: int, steps: int) -> Callable[[], float]:
     return milliseconds
 
 
-def of_products() -> Callable[[], float]:
+def product_rate() -> Callable[[], float]:
     """Return what gives the core's billions of operations a second in a large product."""
     import tensorflow as tf
 
@@ -126,7 +126,7 @@ def of_products() -> Callable[[], float]:
     return lambda: 2 * PRODUCT_SIDE**3 / seconds(multiply) / 1e9
 
 
-def of_sums(length: int) -> Callable[[], float]:
+def sum_rate(length: int) -> Callable[[], float]:
     """Return what gives the billions of bytes a second that the core reads and writes in a sum.
 
     The arrays are as large as the weights of the dense layers, because a cache may hold these. One
@@ -193,9 +193,9 @@ def dense_layers(length: int) -> list[int]:
 
 
 def compare(length: int, batch: int, steps: int, count: int) -> None:
-    tasks = {name: (of_steps, knobs, length, batch, steps) for name, knobs in WAYS.items()}
-    tasks |= {FIT: (of_fit, length, batch, steps)}
-    found = rounds(tasks | {"product": (of_products,), "sum": (of_sums, length)}, count)
+    tasks = {name: (step_seconds, knobs, length, batch, steps) for name, knobs in WAYS.items()}
+    tasks |= {FIT: (fit_seconds, length, batch, steps)}
+    found = rounds(tasks | {"product": (product_rate,), "sum": (sum_rate, length)}, count)
     print(f"{length} letters, {batch} rows, one core, {count} rounds of {steps} steps")
     for name in tasks:
         ratios = [one / plain for one, plain in zip(found[name], found[PLAIN], strict=True)]

@@ -80,9 +80,9 @@ def _step() -> Callable[[int], None]:
             tf.TensorSpec((None,), tf.int64),
         ],
     )
-    def train(of_rows, classes):
+    def train(taken, classes):
         with tf.GradientTape() as tape:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(classes, model(of_rows))
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(classes, model(taken))
             loss = tf.reduce_mean(losses)
         for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
             variable.assign_sub(0.01 * gradient)

@@ -26,7 +26,7 @@ COMMAND = "escala new"
 
 def main() -> int | None:
     if any(word.partition("=")[0] == "--command" for word in sys.argv[1:]):
-        return _of_program()
+        return _new_program()
     arguments = _parser().parse_args()
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     force = given.pop("force")
@@ -43,9 +43,9 @@ def main() -> int | None:
     return _write(draft(output.stem, **given), output, force)
 
 
-def _of_program() -> None:
+def _new_program() -> None:
     """Write the file that `escala try` writes, and measure nothing."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description=_of_program.__doc__)
+    parser = argparse.ArgumentParser(prog=COMMAND, description=_new_program.__doc__)
     parser.add_argument("--command", required=True, metavar="TEXT", help="the program to start")
     draft_program.add_options(parser)
     _add_output(parser, "escala-NAME.yaml")

@@ -10,7 +10,7 @@ from escala import cli
 from escala.probes import PROBES
 
 #: Files alongside the dataset.json of a split; they depend on the kind of data.
-OF_SPLIT = ("leakage.json", "test_labels.npy", "test_genomes.npy", "test_similarity.npy")
+SPLIT_FILES = ("leakage.json", "test_labels.npy", "test_genomes.npy", "test_similarity.npy")
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def _read(given: Namespace) -> Iterator[Path]:
         yield from run.parent.glob("predictions.npy")
     for dataset in given.datasets:
         yield dataset
-        yield from filter(Path.exists, map(dataset.with_name, OF_SPLIT))
+        yield from filter(Path.exists, map(dataset.with_name, SPLIT_FILES))
 
 
 if __name__ == "__main__":

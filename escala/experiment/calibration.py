@@ -134,8 +134,8 @@ class Calibration(Experiment):
         variants = self._variants([*works, *program_works])
         configurations = [
             *([_configuration(*ONE_PROCESS, *sorted(variants))] if works else []),
-            *(self._of_ranks(strategy) for strategy in dict.fromkeys(shared)),
-            *map(self._of_program, program_works),
+            *(self._rank_settings(strategy) for strategy in dict.fromkeys(shared)),
+            *map(self._program_settings, program_works),
         ]
         configurations = _merged(configurations)
         datasets = {work.dataset for work in (*works, *program_works)}
@@ -194,7 +194,7 @@ class Calibration(Experiment):
                 found[programs.sums_name(work)] = programs.sums_program(work)
         return found
 
-    def _of_ranks(self, strategy: str) -> dict:
+    def _rank_settings(self, strategy: str) -> dict:
         """Return the configurations of a strategy in which collectives may be timed."""
         runs = [run for run in predictable(self.base) if run.strategy == strategy]
         several = any(Layout.parse(run.layout).nodes > 1 for run in runs)
@@ -202,7 +202,7 @@ class Calibration(Experiment):
         found = _configuration(strategy, ONE_NODE, *variants)
         return found | {"layouts": [ONE_NODE, *[TWO_NODES] * several]}
 
-    def _of_program(self, work: Work) -> dict:
+    def _program_settings(self, work: Work) -> dict:
         """Return the configurations of one process, and of the layouts on which sums are timed."""
         layouts = [layout for layout, _ in programs.sums_layouts(self.base, work, links=True)]
         variants = [variant_name(work.variant, rows) for rows in work.rows]

@@ -37,7 +37,7 @@ class Rank:
 
     def __init__(self, number: int, pid: int, started: float, starts: bool = False):
         self.number, self._pid, self._began, self._starts = number, pid, started, starts
-        self._of_program: set[int] = set()
+        self._members: set[int] = set()
         self._read: list[psutil.Process] = []
         self._cpu: tuple[float, float] | None = None
         self._seen: dict[str, tuple[int, int]] = {}
@@ -88,12 +88,12 @@ class Rank:
         found = []
         for process in rank.children(recursive=True):
             with suppress(psutil.Error, OSError):
-                if process.pid not in self._of_program:
+                if process.pid not in self._members:
                     variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
                     marked = any(each.startswith(f"{MARKS}=".encode()) for each in variables)
-                    if not (marked or process.ppid() in self._of_program):
+                    if not (marked or process.ppid() in self._members):
                         continue
-                    self._of_program.add(process.pid)
+                    self._members.add(process.pid)
                 if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found

@@ -114,27 +114,27 @@ class Turns:
 
 
 #: The rounds of each rank, as `Turns` records them.
-OfRanks = Sequence[Sequence[Mapping[str, Sequence[float]]]]
+EachRank = Sequence[Sequence[Mapping[str, Sequence[float]]]]
 
 
-def slowdowns(of_ranks: OfRanks) -> list[float]:
+def slowdowns(each_rank: EachRank) -> list[float]:
     """Return for each round how many times longer a step takes alongside the other ranks.
 
     It is the mean of the steps at the same time, divided by that of the steps in turns. The first
     step of a block is left out if there are others: the cores did something else before it.
     """
-    return [_mean(round_, TOGETHER) / _mean(round_, IN_TURNS) for round_ in _whole(of_ranks)]
+    return [_mean(round_, TOGETHER) / _mean(round_, IN_TURNS) for round_ in _whole(each_rank)]
 
 
-def exchanges(of_ranks: OfRanks) -> list[float]:
+def exchanges(each_rank: EachRank) -> list[float]:
     """Return for each round how many seconds longer a step takes if it exchanges.
 
     It is negative if something disturbed the steps at the same time.
     """
-    return [_mean(round_, EXCHANGING) - _mean(round_, TOGETHER) for round_ in _whole(of_ranks)]
+    return [_mean(round_, EXCHANGING) - _mean(round_, TOGETHER) for round_ in _whole(each_rank)]
 
 
-def library_fractions(of_ranks: OfRanks) -> list[float]:
+def library_fractions(each_rank: EachRank) -> list[float]:
     """Return for each round the fraction of a core that threads of the library take.
 
     It is that of steps in turns, without the first one of a block, before which the rank waits. So
@@ -142,14 +142,14 @@ def library_fractions(of_ranks: OfRanks) -> list[float]:
     """
     return [
         _mean(round_, LIBRARY) / _mean(round_, IN_TURNS)
-        for round_ in _whole(of_ranks)
+        for round_ in _whole(each_rank)
         if len(round_[0][IN_TURNS]) > 1
     ]
 
 
-def _whole(of_ranks: OfRanks) -> Iterator[Sequence[Mapping[str, Sequence[float]]]]:
+def _whole(each_rank: EachRank) -> Iterator[Sequence[Mapping[str, Sequence[float]]]]:
     """Yield the ranks of each round, without a round that the run ended before its last block."""
-    return (round_ for round_ in zip(*of_ranks, strict=True) if round_[0][IN_TURNS])
+    return (round_ for round_ in zip(*each_rank, strict=True) if round_[0][IN_TURNS])
 
 
 def _mean(round_: Iterable[Mapping[str, Sequence[float]]], name: str) -> float:

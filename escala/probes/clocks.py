@@ -15,7 +15,7 @@ COLUMNS = ("epoch", "step", "moment", "tensor", "seconds")
 #: Moments outside the compiled step, inside it as a whole, and of each of its tensors.
 GATHER_BEGINS, GATHER_ENDS, RETURNED = OUTSIDE = ("gather_begins", "gather_ends", "returned")
 STEP_BEGINS = "step_begins"
-GRADIENT_READY, EXCHANGED, UPDATED = OF_TENSOR = ("gradient_ready", "exchanged", "updated")
+GRADIENT_READY, EXCHANGED, UPDATED = TENSOR_MOMENTS = ("gradient_ready", "exchanged", "updated")
 
 
 class Clocks(Probe):

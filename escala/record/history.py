@@ -42,7 +42,7 @@ LOCATION, DEFAULT = "ESCALA_HISTORY", ".escala/history"
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "history.schema.yaml"
 RUNS_SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "tables" / "runs.schema.yaml"
 #: Columns of the table `runs` that say something of one folder of results only.
-OF_A_FOLDER = ("current", "comparable", "incomparable_because", "file")
+FOLDER_COLUMNS = ("current", "comparable", "incomparable_because", "file")
 #: The column of the view `documents`, which few queries read.
 DOCUMENT = "run"
 UNREADABLE = "holds no measurements that can be read"
@@ -91,7 +91,7 @@ def columns() -> dict[str, str]:
     """Return the columns of a measurement in the history, with their types in SQL."""
     own, run_columns = (read_yaml(path)["properties"] for path in (SCHEMA, RUNS_SCHEMA))
     found = {name: _type(column) for name, column in {**run_columns, **own}.items()}
-    for name in OF_A_FOLDER:
+    for name in FOLDER_COLUMNS:
         del found[name]
     return found | {"started": "TIMESTAMP", DOCUMENT: "VARCHAR"}
 

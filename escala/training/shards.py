@@ -186,9 +186,9 @@ def row_moments(rows: np.ndarray) -> list[int]:
     return [int(numbers.sum()), int((numbers**2).sum())]
 
 
-def total_moments(of_ranks: Iterable[Sequence[int]]) -> list[int]:
+def total_moments(moments_of_ranks: Iterable[Sequence[int]]) -> list[int]:
     """Return the row moments of all ranks together from those of each rank; see `row_moments`."""
-    return [sum(moments) % 2**64 for moments in zip(*of_ranks, strict=True)]
+    return [sum(moments) % 2**64 for moments in zip(*moments_of_ranks, strict=True)]
 
 
 def evaluation_rows(rows: int, rank: int, ranks: int, divided: bool = True) -> slice:

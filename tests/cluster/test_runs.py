@@ -236,8 +236,8 @@ def test_ranks_that_do_not_divide_batches_in_equal_parts_train_on_every_row(acro
         assert rows[0] == rows[1]
     assert served["evaluation"]["rows"] == one["evaluation"]["rows"]
     table = steps.read(across["hybrid"] / "ranks", 2).groupby(["epoch", "step"])["rows"].sum()
-    of_one = steps.read(across["single"] / "ranks", 1).groupby(["epoch", "step"])["rows"].sum()
-    assert table.tolist() == of_one.tolist()
+    alone = steps.read(across["single"] / "ranks", 1).groupby(["epoch", "step"])["rows"].sum()
+    assert table.tolist() == alone.tolist()
     # On a busy machine one of them may be so slow that it is given no rows.
     assert len(shared["ranks"]["fractions"]) == 2
     assert sum(shared["ranks"]["fractions"]) == pytest.approx(1)

@@ -28,7 +28,7 @@ LABELS = np.repeat(np.arange(5), SUPPORT)
 ARRAYS = ["train.npy", "train_labels.npy", "test.npy", "test_labels.npy"]
 SESSION = "20260101T000000Z-1"
 #: Parts of a run that a fit does not have.
-OF_STEPS = ("build", "first_step", "first_prediction", "broadcast", "checkpoint", "averaging")
+STEP_TIMES = ("build", "first_step", "first_prediction", "broadcast", "checkpoint", "averaging")
 MACHINE = {
     "cpu": "Example CPU @ 2.00GHz", "cores_available": 2, "cores_total": 2,
     "memory_bytes": 8 * 2**30,
@@ -290,7 +290,7 @@ def as_fit(run: dict, workload: str) -> None:
         run["epochs"] = [run["epochs"][0] | {"steps": 1, "rows": rows, "validation_accuracy": None}]
         run["training"] |= {"optimizer": "lbfgs", "epochs_done": 1}
         run["seconds"] |= {
-            **dict.fromkeys(OF_STEPS),
+            **dict.fromkeys(STEP_TIMES),
             "train": run["epochs"][0]["train_seconds"],
         }
 
@@ -341,7 +341,7 @@ def as_program(
     train = sum(epoch["train_seconds"] for epoch in run["epochs"])
     run["training"]["epochs_done"] = len(run["epochs"])
     run["seconds"] |= {
-        **dict.fromkeys((*OF_STEPS[:-1], "loading", "evaluation", "save")),
+        **dict.fromkeys((*STEP_TIMES[:-1], "loading", "evaluation", "save")),
         "startup": 1.0 if known_by == "hook" else None, "train": train,
     }  # fmt: skip
     del run["seconds"]["averaging"]
@@ -428,7 +428,7 @@ def regression(root: Path) -> FakeExperiment:
     """Return two configurations of a workload that brings a score of its own, on no classes."""
     experiment = FakeExperiment(root, leaky=True)
     experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 4.0)
-    errors = (error for of_configuration in ERRORS.values() for error in of_configuration)
+    errors = (error for group in ERRORS.values() for error in group)
     for path, error in zip(experiment.runs, errors, strict=True):
         scores = {"rows": len(LABELS), "scores": {"rmse": error}}
         changed([path], workload="regression", evaluation=scores)
@@ -446,7 +446,7 @@ def with_epoch_scores(root: Path) -> FakeExperiment:
     """Return two configurations whose workload gives a score after each epoch."""
     experiment = FakeExperiment(root).add_dataset()
     experiment.add("single", "1x1", 5.0, 2).add("horovod-mpi", "1x2", 4.0, 2)
-    runs = [values for of_configuration in EPOCH_SCORES.values() for values in of_configuration]
+    runs = [values for group in EPOCH_SCORES.values() for values in group]
     for path, values in zip(experiment.runs, runs, strict=True):
         epochs = zip(read_json(path)["epochs"], values, strict=True)
         scored = [epoch | {"scores": {"bleu": value}} for epoch, value in epochs]
@@ -481,7 +481,7 @@ def fair(root: Path, one: float, threads: float, two: float, repeats: int = 7) -
 
 
 #: Of `twice`: the time of each second run of the reference, divided by that of the first.
-OF_ITSELF = (0.98, 1.01, 1.0, 1.03, 0.99, 1.02, 1.0)
+DUPLICATE_RATIOS = (0.98, 1.01, 1.0, 1.03, 0.99, 1.02, 1.0)
 
 
 def twice(root: Path, slower: float = 0.0) -> tuple[FakeExperiment, list[Path]]:
@@ -493,9 +493,9 @@ def twice(root: Path, slower: float = 0.0) -> tuple[FakeExperiment, list[Path]]:
     names = ("single", "horovod-mpi", "horovod-gloo")
     for name, seconds in zip(names, (5.0, 3.0, 4.9), strict=True):
         layout = "1x1" if name == "single" else "1x2"
-        experiment.add(name, layout, seconds, len(OF_ITSELF), rows=64)
+        experiment.add(name, layout, seconds, len(DUPLICATE_RATIOS), rows=64)
     again = []
-    for repeat, ratio in enumerate(OF_ITSELF, start=1):
+    for repeat, ratio in enumerate(DUPLICATE_RATIOS, start=1):
         cells = [next(p for p in experiment.runs if p.match(f"{name}/*/*/*/rep{repeat}/*"))
                  for name in names]  # fmt: skip
         seconds = [5.0 + 0.01 * (repeat % 3), 3.0 + 0.02 * (repeat % 4), 4.9]

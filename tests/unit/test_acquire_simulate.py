@@ -66,7 +66,7 @@ def test_files_hold_records_named_by_class_with_their_lineage(tmp_path):
     assert accessions == [f"SIM_DENGUE_{n:06d}" for n in range(1, 31)]
     rows = pd.read_csv(folder / "lineages.tsv", sep="\t").groupby("class")
     assert rows.get_group("DENGUE")["accession"].tolist() == accessions
-    lineages = {name: set(of_class["lineage"]) for name, of_class in rows}
+    lineages = {name: set(group["lineage"]) for name, group in rows}
     assert lineages == {"DENGUE": {"DENGUE.1", "DENGUE.2"}, "MERS": {"MERS.1", "MERS.2"}}
 
 

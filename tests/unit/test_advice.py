@@ -161,8 +161,8 @@ def test_over_a_slow_link_it_is_advised_against_and_what_would_pay_is_named():
 
 
 def test_the_later_start_of_several_ranks_counts_for_a_deadline():
-    of_two = {"library": "mpi", "network": "local", "layout": "1x2", "seconds": [60.0]}
-    slow = parse(content(link=FAST) | {"starts": [of_two]})
+    two_ranks = {"library": "mpi", "network": "local", "layout": "1x2", "seconds": [60.0]}
+    slow = parse(content(link=FAST) | {"starts": [two_ranks]})
     high = option(advice()[1], "1x2")["job_seconds"]["high"]
     deadline = {"goal": DEADLINE, "limits": Limits(seconds=high + 30)}
     assert option(advice(**deadline)[1], "1x2")["excluded"] is None
@@ -372,9 +372,11 @@ def test_the_lines_of_the_job_script_ask_for_what_is_needed_and_the_margins(meas
     assert needed <= int(number) * 2 ** (10 * ("KMGT".index(unit) + 1)) < needed + 2**20
     wanted = 1.25 * best["job_seconds"]["high"]
     assert wanted <= 60 * int(asked["time"]) < wanted + 60
-    of_time, of_memory = [each for each in answer["job_script"] if not each.startswith("#SBATCH")]
-    assert of_time.startswith("# --") and "25% more" in of_time
-    assert ("20% more" if measured else "no run has checked") in of_memory
+    time_line, memory_line = [
+        each for each in answer["job_script"] if not each.startswith("#SBATCH")
+    ]
+    assert time_line.startswith("# --") and "25% more" in time_line
+    assert ("20% more" if measured else "no run has checked") in memory_line
 
 
 def ratio(layout: str, estimate: float, low: float, high: float, verdict: str, **others) -> dict:

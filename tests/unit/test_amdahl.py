@@ -94,12 +94,12 @@ def test_what_a_record_lacks_is_missing_and_not_0(experiment):
     found = table(experiment)
     assert found.loc["1x2", ["undivided_seconds", "undivided_fraction"]].isna().all()
     assert found.loc["1x2", "serial_fraction"] > 0
-    of_four = found.loc["1x4"]
-    assert of_four[["speedup", "serial_fraction", "undivided_fraction"]].isna().all()
-    assert (of_four["matches"], of_four["kind"]) == (0, "unavailable")
-    assert "a part of a run has no time" in of_four["reason"]
-    assert of_four["train_speedup"] == pytest.approx(3.0)
-    assert of_four["fitted_layouts"] == 1
+    four_ranks = found.loc["1x4"]
+    assert four_ranks[["speedup", "serial_fraction", "undivided_fraction"]].isna().all()
+    assert (four_ranks["matches"], four_ranks["kind"]) == (0, "unavailable")
+    assert "a part of a run has no time" in four_ranks["reason"]
+    assert four_ranks["train_speedup"] == pytest.approx(3.0)
+    assert four_ranks["fitted_layouts"] == 1
 
 
 def scaled(tmp_path: Path, law: Callable[[int], float], ranks=(1, 2, 4)) -> FakeExperiment:
@@ -108,8 +108,8 @@ def scaled(tmp_path: Path, law: Callable[[int], float], ranks=(1, 2, 4)) -> Fake
     for n in ranks:
         found.add("single" if n == 1 else "horovod-mpi", f"1x{n}", 12 * law(n), rows=128)
     for cores in (2, 4):
-        of_threads = 12 * laws.ratio(cores, 0.3)
-        found.add("single", "1x1", of_threads, variant=f"cores{cores}", rows=128, cores=cores)
+        expected_seconds = 12 * laws.ratio(cores, 0.3)
+        found.add("single", "1x1", expected_seconds, variant=f"cores{cores}", rows=128, cores=cores)
     rewritten(found.runs, lambda run: run["ranks"].update(oversubscribed=False))
     return found
 

@@ -140,10 +140,10 @@ def test_three_sessions_have_a_verdict_over_sessions_beside_that_of_the_call(tmp
     frames = tabled(experiment)
     tables.write(frames, tmp_path / "tables")
     (row,) = frames["speedup"].itertuples()
-    of_call = ratio_interval(FASTER)
-    assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(of_call)
+    this_call = ratio_interval(FASTER)
+    assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(this_call)
     assert (row.matches, row.sessions, row.sessions_judged, row.sessions_matches) == (7, 1, 3, 21)
-    expected = sessions_interval([of_call.estimate, *EARLIER.values()])
+    expected = sessions_interval([this_call.estimate, *EARLIER.values()])
     over = (row.sessions_ratio, row.sessions_ratio_low, row.sessions_ratio_high)
     assert over == pytest.approx(expected) and row.sessions_verdict == "faster"
     first, second, *_ = told(frames, "answer")

@@ -44,12 +44,12 @@ def test_every_instant_counts_once_for_the_first_part_that_covers_it(parts, wind
             and set(having) & {*attribution.EXCHANGE}
         )
     assert covered(parts, begins, ends) == pytest.approx(expected)
-    of_parts = dict.fromkeys([*parts, UNEXPLAINED], 0)
+    part_seconds = dict.fromkeys([*parts, UNEXPLAINED], 0)
     found = segments(parts, begins, ends)
     for name, start, end in found:
         assert end > start
-        of_parts[name] += end - start
-    assert of_parts == pytest.approx({name: expected[name] for name in of_parts})
+        part_seconds[name] += end - start
+    assert part_seconds == pytest.approx({name: expected[name] for name in part_seconds})
     edges = [(one[2], other[1]) for one, other in pairwise(found)]
     assert all(one == other for one, other in edges)
     assert all(one[0] != other[0] for one, other in pairwise(found))
@@ -99,32 +99,32 @@ def test_the_segments_of_a_step_follow_each_other_on_one_axis_for_all_ranks(two_
         assert starts[0] == pytest.approx(begins, abs=1e-6)
         assert ends[-1] == pytest.approx(begins + 0.109, abs=1e-6)
         assert (starts[1:] == ends[:-1]).all()
-    of_rank_0 = found[found["rank"] == 0]
-    assert of_rank_0["part"].tolist()[:4] == ["input", "dispatch", "compute", "skew"]
+    rank_0 = found[found["rank"] == 0]
+    assert rank_0["part"].tolist()[:4] == ["input", "dispatch", "compute", "skew"]
     fractions = found.assign(seconds=1000 * (found["end_seconds"] - found["start_seconds"]))
-    of_rank_0 = fractions[fractions["rank"] == 0].groupby("part")["seconds"].sum()
-    assert of_rank_0["skew"] == pytest.approx(21, abs=1e-3), "it waits a millisecond longer"
-    assert of_rank_0["compute"] == pytest.approx(two_ranks.loc[0]["compute"].mean(), abs=1e-3)
+    rank_0 = fractions[fractions["rank"] == 0].groupby("part")["seconds"].sum()
+    assert rank_0["skew"] == pytest.approx(21, abs=1e-3), "it waits a millisecond longer"
+    assert rank_0["compute"] == pytest.approx(two_ranks.loc[0]["compute"].mean(), abs=1e-3)
 
 
 def test_ranks_with_clocks_of_their_own_share_no_axis(tmp_path):
-    def of_other_machines(paths: list[Path]) -> None:
+    def on_other_machines(paths: list[Path]) -> None:
         for path in paths:
             run = read_json(path)
             write_json(path, run | {"ranks": run["ranks"] | {"one_clock": False}})
 
-    table = tabled(tmp_path, of_other_machines)["step"]
+    table = tabled(tmp_path, on_other_machines)["step"]
     assert (table["kind"] == "unavailable").all() and len(table) == 3
     assert table["reason"].str.contains("clocks differ").sum() == 2
 
 
 @pytest.fixture(scope="module")
-def of_clocks(tmp_path_factory):
+def clock_tables(tmp_path_factory):
     return tabled(tmp_path_factory.mktemp("clocked"))
 
 
-def test_the_table_of_a_step_tells_what_is_estimated(of_clocks):
-    table = of_clocks["step"]
+def test_the_table_of_a_step_tells_what_is_estimated(clock_tables):
+    table = clock_tables["step"]
     known = table.dropna(subset=["part"])
     two = known[known["strategy"] == "horovod-mpi"]
     kinds = two.groupby(["rank", "part"])["kind"].unique().map(list)
@@ -135,10 +135,10 @@ def test_the_table_of_a_step_tells_what_is_estimated(of_clocks):
 
 
 def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estimated(
-    of_clocks, tmp_path
+    clock_tables, tmp_path
 ):
-    table = of_clocks["attribution"]
-    tables.write(of_clocks, tmp_path)
+    table = clock_tables["attribution"]
+    tables.write(clock_tables, tmp_path)
     assert tables.read(tmp_path)["attribution"]["part"].equals(table["part"])
     known = table.dropna(subset=["part"]).set_index(["strategy", "rank", "part"])
     assert len(known) == 3 * (len(PARTS) + 3)
@@ -148,16 +148,16 @@ def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estima
     assert known["median_seconds"]["single", 0, "transfer"] == 0
     assert known["source"]["single", 0, UNEXPLAINED] == "clocks of the rank"
     assert table[table["part"].isna()]["strategy"].tolist() == ["horovod-gloo"]
-    timed = of_clocks["runs"].query("strategy == 'single'")["step_median_seconds"].median()
+    timed = clock_tables["runs"].query("strategy == 'single'")["step_median_seconds"].median()
     assert known["slowdown"]["single", 0, WHOLE] == pytest.approx(0.109 / timed)
 
 
 def test_runs_of_another_session_are_not_compared(tmp_path):
-    def of_other_sessions(paths: list[Path]) -> None:
+    def in_other_sessions(paths: list[Path]) -> None:
         for path in paths[1:]:
             write_json(path, read_json(path) | {"session": "20200101T000000Z-1"})
 
-    frames = tabled(tmp_path, of_other_sessions)
+    frames = tabled(tmp_path, in_other_sessions)
     slowdown = frames["attribution"].groupby("strategy")["slowdown"]
     assert slowdown.count().to_dict() == {"single": 11, "horovod-mpi": 0, "horovod-gloo": 0}
     text = summary(frames, "demo", "A title")

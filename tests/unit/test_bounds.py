@@ -247,8 +247,8 @@ def test_times_of_a_program_come_from_its_runs(tmp_path):
         "beside_count": 1,
     }
     for number in (10, 11):
-        of_sums = {"layout": "1x2", "evaluation": {"rows": None, "scores": told}}
-        add(files["sums"][0], number, of_sums)
+        two_ranks = {"layout": "1x2", "evaluation": {"rows": None, "scores": told}}
+        add(files["sums"][0], number, two_ranks)
         failed = {"layout": "1x4", "status": "failed", "reason": "No module named mpi4py"}
         add(files["sums"][1], number + 10, failed)
     found, machines = program_costs({"p": files})

@@ -99,8 +99,8 @@ def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, mon
     for name in ("ESCALA_TORCH", "ESCALA_MPI"):
         monkeypatch.setenv(name, sys.executable)
     base = load(file)
-    of_programs = programs.works(base)
-    if of_programs or any(library(STRATEGIES[run.strategy]) for run in predictable(base)):
+    program_works = programs.works(base)
+    if program_works or any(library(STRATEGIES[run.strategy]) for run in predictable(base)):
         found = Calibration(base)
         assert found.runs_needed(links=True)
         told = [*first_repeats(base), *programs.first_of_programs(base)]
@@ -192,14 +192,14 @@ def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
             "after_step_seconds": seconds,
             "computing_fractions": [rate / 100, 0.5],
         }
-        of_round = {
+        a_round = {
             "exchanging_seconds": [9.0, 2 * rate],
             "together_seconds": [rate, rate],
             "in_turns_seconds": [2.0, 2.0],
             "library_seconds": [7.0, rate / 100],
         }
         return {
-            "library": "mpi", "alone": True, "rounds": [of_round], "core": core, "times": [entry],
+            "library": "mpi", "alone": True, "rounds": [a_round], "core": core, "times": [entry],
         }  # fmt: skip
 
     found = summary([record([[3, 5], [2, 8]], 10.0), record([[4, 1], [2, 6]], 30.0)])
@@ -369,15 +369,14 @@ def test_contention_is_by_the_processes_of_a_node_over_all_networks(tmp_path):
     found = Calibration(experiment())
     content, _ = document(write_runs(tmp_path, found, links=True))
     parse(content)
-    for of_work in content["works"].values():
+    for work in content["works"].values():
         expected: dict[tuple, int] = {}
-        for each in of_work["exchanges"]:
+        for each in work["exchanges"]:
             kind = each["library"], Layout.parse(each["layout"]).processes
             expected[kind] = expected.get(kind, 0) + len(each["seconds"])
         assert {processes for _, processes in expected} == {1, 2}
         assert {
-            (each["library"], each["processes"]): len(each["ratios"])
-            for each in of_work["contention"]
+            (each["library"], each["processes"]): len(each["ratios"]) for each in work["contention"]
         } == expected
 
 
@@ -385,11 +384,13 @@ def test_steps_in_turns_are_those_after_the_first_of_their_blocks():
     """Two epochs have four blocks of six steps: exchange, same time, in turns, exchange."""
     seconds = [[5.0] * 13, [7.0, 3.0, 1.0, 1.0, 9.0, 2.0, 4.0, *[5.0] * 6]]
     columns = {"rows": 8, "input_seconds": 0.0}
-    of_epochs = [
-        pd.DataFrame({"step": range(1, 14), "step_seconds": of_epoch, "epoch": epoch, **columns})
-        for epoch, of_epoch in enumerate(seconds, 1)
+    epoch_tables = [
+        pd.DataFrame(
+            {"step": range(1, 14), "step_seconds": step_seconds, "epoch": epoch, **columns}
+        )
+        for epoch, step_seconds in enumerate(seconds, 1)
     ]
-    table = pd.concat(of_epochs, ignore_index=True)
+    table = pd.concat(epoch_tables, ignore_index=True)
     table.loc[13 + 6, "rows"] = 3
     # The first of them is left out, and the last has fewer rows.
     found = in_turns([table, table], 8, Blocks(6, 2))
@@ -475,8 +476,8 @@ def test_a_run_that_failed_is_named_or_left_out(tmp_path):
     failed = {"status": "failed", "reason": "no luck"}
     content, left_out = document(write_runs(tmp_path / "one", found, clocks=failed))
     assert "no luck" in left_out[0]
-    [of_work] = content["works"].values()
-    assert of_work["update_seconds"] is None and of_work["gradients"][0]["ready"] == 1
+    [work] = content["works"].values()
+    assert work["update_seconds"] is None and work["gradients"][0]["ready"] == 1
     for instrument in ("timing", "collectives"):
         with pytest.raises(InputError, match=r"no luck|none ended ok"):
             document(write_runs(tmp_path / instrument, found, **{instrument: failed}))

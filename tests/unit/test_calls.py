@@ -16,14 +16,14 @@ SIZES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=20)
 
 @given(SIZES, st.integers(1, 5))
 def test_calls_keep_the_order_of_steps_and_have_equal_steps(sizes, at_once):
-    steps = [[np.arange(rows) for rows in of_ranks] for of_ranks in sizes]
+    steps = [[np.arange(rows) for rows in rank_sizes] for rank_sizes in sizes]
     divided = list(calls(steps, at_once))
     assert [id(step) for call in divided for step in call] == [id(step) for step in steps]
     for call in divided:
         assert len(call) in (1, at_once)
-        of_ranks = {tuple(map(len, step)) for step in call}
-        assert len(of_ranks) == 1
-        assert len(call) == 1 or 0 not in of_ranks.pop()
+        rank_sizes = {tuple(map(len, step)) for step in call}
+        assert len(rank_sizes) == 1
+        assert len(call) == 1 or 0 not in rank_sizes.pop()
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 3))
@@ -45,9 +45,9 @@ def test_repeated_steps_see_the_weights_of_the_step_before(count):
     rows = np.arange(3 * count, dtype=np.float32)
     results = tf.function(repeated(step, count))(rows, np.float32(3))
     expected, sums, value = [], [], 1.0
-    for of_step in np.split(rows, count):
+    for step_rows in np.split(rows, count):
         expected.append(value)
-        sums.append(of_step.sum())
-        value = value * 2 + of_step.sum() / 3
+        sums.append(step_rows.sum())
+        value = value * 2 + step_rows.sum() / 3
     np.testing.assert_allclose([float(each) for each in results], [*expected, *sums])
     assert float(weight) == pytest.approx(value)

@@ -37,8 +37,8 @@ def specs(features=FEATURES, captions=CAPTIONS, length=LENGTH, below=V) -> tuple
 def build(settings=SETTINGS, scale=1.0, **sizes: int) -> tf.keras.Model:
     """Return a network with weights drawn at random, enlarged so that its probabilities differ."""
     tf.keras.utils.set_random_seed(1)
-    of_words = specs(**sizes)
-    network = work.build(of_words, of_words[1].shape, settings, {})
+    inputs = specs(**sizes)
+    network = work.build(inputs, inputs[1].shape, settings, {})
     network.set_weights([scale * weight for weight in network.get_weights()])
     return network
 
@@ -123,8 +123,10 @@ def test_steps_are_those_of_kerass_own_fit_to_a_row_for_each_prefix():
     optimizer, losses = work.optimizer(SETTINGS, 0.01, {}), []
     for _ in range(3):
         with tf.GradientTape() as tape:
-            of_rows = work.row_losses(targets, network([features, words], training=True), SETTINGS)
-            loss = tf.reduce_sum(of_rows)
+            row_losses = work.row_losses(
+                targets, network([features, words], training=True), SETTINGS
+            )
+            loss = tf.reduce_sum(row_losses)
         losses.append(float(loss))
         gradients = tape.gradient(loss, network.trainable_variables)
         optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
@@ -141,7 +143,7 @@ def test_the_optimizer_is_that_of_the_settings():
     assert isinstance(chosen, tf.keras.optimizers.RMSprop) and float(chosen.learning_rate) > 0.009
 
 
-def test_right_is_the_share_of_next_words():
+def test_right_is_the_fraction_of_next_words():
     targets = np.array([[[4, 5, END, 0], [6, END, 0, 0]], [[0] * 4, [0] * 4]], np.uint16)
     outputs = np.zeros((2, 2, 4, V), np.float32)
     outputs[0, 0, [0, 1, 2], [4, 7, END]] = 1
@@ -226,7 +228,7 @@ def learnt(tmp_path_factory) -> tuple[tf.keras.Model, Callable, Arrays]:
     return network, evaluating(network, work, losses, data, settings), data
 
 
-def of_epoch(evaluate, data, part=(0, 1), total=lambda values: values, module=scores) -> dict:
+def epoch_scores(evaluate, data, part=(0, 1), total=lambda values: values, module=scores) -> dict:
     def evaluated(inputs, targets):
         predictions, sums = evaluate(*inputs, targets)
         return predictions.numpy(), {name: float(value) for name, value in sums.items()}
@@ -239,12 +241,12 @@ def of_epoch(evaluate, data, part=(0, 1), total=lambda values: values, module=sc
 @pytest.mark.filterwarnings("ignore:\\nThe hypothesis contains 0 counts")
 def test_scores_of_an_epoch_are_those_of_the_corpus_however_its_rows_are_divided(learnt):
     network, evaluate, data = learnt
-    alone = of_epoch(evaluate, data)["scores"]
+    alone = epoch_scores(evaluate, data)["scores"]
     sums: list[np.ndarray] = []
     for rank in range(9):
-        of_epoch(evaluate, data, (rank, 9), lambda values: sums.append(values) or values)
+        epoch_scores(evaluate, data, (rank, 9), lambda values: sums.append(values) or values)
     assert len(sums) == 9, "eight ranks with a row, and one without"
-    together = of_epoch(evaluate, data, (0, 9), lambda values: np.sum(sums, axis=0))["scores"]
+    together = epoch_scores(evaluate, data, (0, 9), lambda values: np.sum(sums, axis=0))["scores"]
     assert together == pytest.approx(alone) and alone["bleu_1"] > 0.9
 
     (features, words), targets = data.gather("test", slice(None))
@@ -285,7 +287,7 @@ def test_scores_that_are_no_numbers_of_rows_or_share_a_name_end_the_training(
     parts = {"counts": scores.counts, "scores_of": scores.scores_of} | module
     with pytest.raises(ValueError, match=reason):
         evaluate = evaluating(network, model, losses, data, SETTINGS)
-        of_epoch(evaluate, data, module=SimpleNamespace(**parts))
+        epoch_scores(evaluate, data, module=SimpleNamespace(**parts))
 
 
 def test_outputs_that_are_large_are_computed_for_fewer_rows_at_once():

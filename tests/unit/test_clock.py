@@ -99,8 +99,14 @@ def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step
     moments = [float(row["seconds"]) for row in rows]
     assert before - 1 <= min(moments) <= max(moments) <= before + 60
     for number in ("1", "2", "3"):
-        of_step = {row["moment"]: float(row["seconds"]) for row in rows if row["step"] == number}
-        assert of_step[STEP_BEGINS] <= of_step["updated"] <= of_step[RETURNED] + 1e-3
+        moment_seconds = {
+            row["moment"]: float(row["seconds"]) for row in rows if row["step"] == number
+        }
+        assert (
+            moment_seconds[STEP_BEGINS]
+            <= moment_seconds["updated"]
+            <= moment_seconds[RETURNED] + 1e-3
+        )
 
 
 def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clock, monkeypatch):

@@ -326,8 +326,8 @@ def test_a_larger_size_that_seems_faster_is_noise():
 
 def test_a_slow_link_takes_the_time_of_its_bytes_and_a_core_limits_a_fast_one():
     size, network = 2**23, PRESETS["1gbit"]
-    of_link = transfers("2x1", network).seconds(ALLREDUCE, size).seconds
-    assert of_link == pytest.approx(size * network.seconds_per_byte + 2 * LINK[0] + WAIT, rel=1e-6)
+    crossing = transfers("2x1", network).seconds(ALLREDUCE, size).seconds
+    assert crossing == pytest.approx(size * network.seconds_per_byte + 2 * LINK[0] + WAIT, rel=1e-6)
     native = transfers("2x1").seconds(ALLREDUCE, size).seconds
     infinite = transfers("2x1", Network("none", None, LINK[0], "")).seconds(ALLREDUCE, size)
     assert infinite.seconds == pytest.approx(native)
@@ -489,10 +489,10 @@ MESSAGES = st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 0.3)), min_size=
     MESSAGES, st.floats(0, 0.5), st.floats(0, 1), st.sampled_from([0.0, 0.2, 1.0]), st.booleans()
 )
 def test_the_exposed_part_is_that_of_processes_that_share_a_core(
-    listed, computing, of_core, fusion, spare
+    listed, computing, core_ratio, fusion, spare
 ):
     def transfer(operation: str, size: float) -> Transfer:
-        return Transfer(size, of_core * size, size * (1 + of_core))
+        return Transfer(size, core_ratio * size, size * (1 + core_ratio))
 
     found = exposed_seconds(computing, listed, transfer, spare, fusion_bytes=fusion)
     expected = stepped(computing, listed, transfer, fusion, spare)
@@ -503,11 +503,13 @@ def test_the_exposed_part_is_that_of_processes_that_share_a_core(
 @given(
     MESSAGES, st.floats(0, 0.5), st.floats(0, 1), st.floats(0.01, 0.4), st.sampled_from([0.0, 1.0])
 )
-def test_a_message_waits_for_the_next_look_of_the_loop(listed, computing, of_core, cycle, fusion):
+def test_a_message_waits_for_the_next_look_of_the_loop(
+    listed, computing, core_ratio, cycle, fusion
+):
     """The calibrated times hold the mean wait, half a cycle."""
 
     def transfer(operation: str, size: float) -> Transfer:
-        return Transfer(size + cycle / 2, of_core * size, size * (1 + of_core) + cycle / 2)
+        return Transfer(size + cycle / 2, core_ratio * size, size * (1 + core_ratio) + cycle / 2)
 
     found = exposed_seconds(computing, listed, transfer, cycle=cycle, fusion_bytes=fusion)
     expected = [
@@ -584,14 +586,14 @@ def test_processes_on_a_node_are_slower_as_they_were_together():
 
 def test_threads_of_the_library_take_a_fraction_of_the_cores_of_each_rank():
     changed = content()
-    [of_mpi, of_gloo] = changed["works"]["cnn"]["contention"]
-    of_mpi["library_fractions"] = [0.2, 0.2, 0.2]
+    [mpi_entry, gloo_entry] = changed["works"]["cnn"]["contention"]
+    mpi_entry["library_fractions"] = [0.2, 0.2, 0.2]
     assert slower(changed, Layout(1, 1)) == 1
     assert slower(changed, Layout(2, 1)) == pytest.approx(1 / 0.8)
     assert slower(changed, Layout(1, 2)) == pytest.approx(BOTH / 0.8)
     assert slower(changed, Layout(1, 2), GLOO) == pytest.approx(BOTH)
     # Threads that take more than a core leave a step some of it.
-    of_gloo["library_fractions"] = [1.5, 1.5]
+    gloo_entry["library_fractions"] = [1.5, 1.5]
     assert slower(changed, Layout(1, 2), GLOO) == pytest.approx(BOTH / (1 - 0.9))
 
 
@@ -599,8 +601,8 @@ def test_ranks_on_nodes_of_their_own_are_slower_as_they_were_measured():
     """Nodes of the lab share a machine."""
     changed = content()
     work = changed["works"]["cnn"]
-    [of_mpi, of_gloo] = work["contention"]
-    work["contention"] = [of_mpi, of_mpi | {"processes": 1, "ratios": [1.2] * 3}, of_gloo]
+    [mpi_entry, gloo_entry] = work["contention"]
+    work["contention"] = [mpi_entry, mpi_entry | {"processes": 1, "ratios": [1.2] * 3}, gloo_entry]
     for layout, factor in (("1x1", 1), ("1x2", BOTH), ("2x2", BOTH), ("2x1", 1.2), ("4x1", 1.2)):
         assert slower(changed, Layout.parse(layout)) == pytest.approx(factor)
     # Runs of this library were on one node only.
@@ -615,10 +617,10 @@ def test_ranks_on_nodes_of_their_own_are_slower_as_they_were_measured():
 def test_contention_is_that_of_the_library_and_the_median_of_its_rounds():
     changed, layout = content(), Layout(1, 2)
     work = changed["works"]["cnn"]
-    [of_mpi, of_gloo] = work["contention"]
+    [mpi_entry, gloo_entry] = work["contention"]
     # A round that something disturbed.
-    of_mpi["ratios"] = [BOTH] * 20 + [3.0]
-    of_gloo["ratios"] = [2.0] * 2
+    mpi_entry["ratios"] = [BOTH] * 20 + [3.0]
+    gloo_entry["ratios"] = [2.0] * 2
 
     def notes(library: str) -> tuple[str, ...]:
         return predict(
@@ -627,7 +629,7 @@ def test_contention_is_that_of_the_library_and_the_median_of_its_rounds():
 
     assert slower(changed, layout) == pytest.approx(BOTH) and not notes(MPI)
     assert slower(changed, layout, GLOO) == pytest.approx(2.0) and not notes(GLOO)
-    work["contention"] = [of_mpi]
+    work["contention"] = [mpi_entry]
     assert slower(changed, layout, GLOO) == pytest.approx(BOTH)
     assert "contention was not calibrated with gloo" in notes(GLOO)
     work["contention"] = []
@@ -794,11 +796,11 @@ def test_copies_through_shared_memory_take_the_time_of_their_bytes():
     """The other gradients are summed there: each rank reads those of both."""
     plan = replace(PLAN, layout=Layout(1, 2), exchange=Exchange(dense=costs.SHARED_MEMORY))
     found = predict(EXACT, plan, draws=2).terms
-    weights, of_others = 4000 * 128, 5 * 8 + 128 * 5
+    weights, other_weights = 4000 * 128, 5 * 8 + 128 * 5
     read, written = 32 * (4000 + 128) + 64 * (4000 / 2 + 128), 32 * (4000 + 128)
-    copying = 4 * (read + written + (2 + 2) * of_others) / 8e9
+    copying = 4 * (read + written + (2 + 2) * other_weights) / 8e9
     assert found["exchange"] == pytest.approx(copying)
-    fraction = (weights / 2 + of_others) / (weights + of_others)
+    fraction = (weights / 2 + other_weights) / (weights + other_weights)
     assert found["update"] == pytest.approx(fraction * BOTH * UPDATE)
     # One rank copies nothing, and several nodes have no memory in common.
     for layout in (Layout(1, 1), Layout(2, 1), Layout(2, 2)):
@@ -939,8 +941,8 @@ def test_few_repeats_are_widened_to_the_interval_of_student():
     random = np.random.default_rng(0)
     seconds = np.exp(random.normal(0, 0.01, (1, 6)))
     drawn = [resample.mean_of_drawn(seconds, random)[0, 0] for _ in range(4000)]
-    of_mean = np.log(seconds).std(ddof=1) / np.sqrt(6)
-    assert np.log(drawn).std() == pytest.approx(of_mean * 2.015 / 1.645, rel=0.05)
+    deviation = np.log(seconds).std(ddof=1) / np.sqrt(6)
+    assert np.log(drawn).std() == pytest.approx(deviation * 2.015 / 1.645, rel=0.05)
 
 
 # The file.

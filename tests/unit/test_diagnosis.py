@@ -371,7 +371,7 @@ def test_blocks_of_any_size_give_the_same_events(tmp_path, monkeypatch):
     assert found[0] == found[1] == found[2]
 
 
-def test_the_sentences_have_the_shares_of_the_step(tmp_path):
+def test_the_sentences_have_the_fractions_of_the_step(tmp_path):
     found = list(lines(diagnose(written(tmp_path, Horovod(EARLY_TO_LATE).run(6)))))
     assert found[0].startswith("5 steps after the first; a step takes 22")
     assert any("2.0 MiB" in line for line in found)

@@ -136,8 +136,10 @@ def test_energy_that_was_not_measured_is_unavailable_and_not_zero(experiment):
     assert len(found) == 3 and set(found["kind"]) == {"unavailable"}
     reason = "rep 1, 2: unavailable (this node has no energy counters)"
     assert set(found["reason"]) == {reason} and set(found["runs"]) == {0}
-    of_energy = [n for n in found if n.startswith(("joules", "edp", "energy", "watts", "grams"))]
-    assert found[of_energy].isna().all(axis=None)
+    energy_columns = [
+        n for n in found if n.startswith(("joules", "edp", "energy", "watts", "grams"))
+    ]
+    assert found[energy_columns].isna().all(axis=None)
     assert (found["core_hours_per_epoch"] > 0).all()
 
 

@@ -104,8 +104,8 @@ def test_photographs_are_shown_with_their_captions_and_the_bleu_of_each(tmp_path
     assert words.count(f"– {REFERENCES[0]}") == 8 and words.count("–") == 16
     references = [reference.split() for reference in REFERENCES[:2]]
     scores = [sentence_bleu(references, WRITTEN.split(), [1 / n] * n) for n in range(1, 5)]
-    of_each = "BLEU-1 to BLEU-4: " + ", ".join(f"{score:.2f}" for score in scores)
-    assert len({*scores}) > 1 and words.count(of_each) == 7
+    listed = "BLEU-1 to BLEU-4: " + ", ".join(f"{score:.2f}" for score in scores)
+    assert len({*scores}) > 1 and words.count(listed) == 7
     assert "BLEU-1 to BLEU-4: 0.00, 0.00, 0.00, 0.00" in words
     text = " ".join(words.split())
     assert "8 of 15 test pictures." in text

@@ -42,7 +42,7 @@ def test_the_fraction_is_that_of_the_kmers_seen(trained, strange, cut):
         assert np.isnan(fraction)
 
 
-def test_the_threshold_lets_the_stated_share_of_held_out_rows_be_flagged(tmp_path):
+def test_the_threshold_lets_the_stated_fraction_of_held_out_rows_be_flagged(tmp_path):
     random = np.random.default_rng(0)
     genome = random.integers(1, 5, 3000, dtype=np.uint8)
     held_out = []

@@ -163,7 +163,7 @@ def test_failed_runs_are_listed_and_not_measured(folder):
     with history.read(folder) as database:
         failures = frame(database, history.named_query("failures"))
         [(count,)] = history.query(database, "SELECT count(*) FROM measurements").rows
-    [failed] = failures[["failed", "of_runs", "last_reason"]].itertuples(index=False, name=None)
+    [failed] = failures[["failed", "runs", "last_reason"]].itertuples(index=False, name=None)
     assert failed == (1, 3, "rank 0 died")
     assert count == 2
 
@@ -279,8 +279,8 @@ def _documented() -> list[tuple[str, ...]]:
     """Return the arguments of each command that reads a history in its how-to."""
     page = ROOT / "docs" / "how-to" / "history.md"
     words = [each.words for each in documented.commands(page)]
-    of_history = [each[2:] for each in words if each[1:2] == ("scripts/history.py",)]
-    return [each for each in of_history if each[0] in ("query", "changes", "plot")]
+    calls = [each[2:] for each in words if each[1:2] == ("scripts/history.py",)]
+    return [each for each in calls if each[0] in ("query", "changes", "plot")]
 
 
 @pytest.mark.parametrize("arguments", _documented(), ids=" ".join)
@@ -362,7 +362,7 @@ def test_links_of_unlike_rates_are_series_of_their_own(folder):
     drawn_sessions(folder, [5.0] * 4, rates=(950.0, 100.0, 940.0, None))
     with history.read(folder) as database:
         found = series.series(database)
-    names = [[each.session for each in of_rate.sessions] for of_rate in found]
+    names = [[each.session for each in each_rate.sessions] for each_rate in found]
     assert names == [["s000", "s002", "s003"], ["s001"]]
 
 

@@ -52,9 +52,9 @@ def mnist(tmp_path, pictures) -> Path:
     """Return a folder of pictures, uint8 (n, height, width), with labels 0, 1, 2, 0, …."""
     folder = tmp_path / "mnist"
     folder.mkdir()
-    for side, (of_images, of_labels) in idx.FILES.items():
+    for side, (image_file, label_file) in idx.FILES.items():
         labels = (np.arange(len(pictures[side])) % 3).astype(np.uint8)
-        for name, array in ((of_images, pictures[side]), (of_labels, labels)):
+        for name, array in ((image_file, pictures[side]), (label_file, labels)):
             header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
             (folder / name).write_bytes(header + array.tobytes())
     return folder

@@ -22,8 +22,8 @@ def test_planned_epochs_hold_the_rows_of_all_steps(shard, fractions, steps):
     found = planned_epochs(plan, rank)
     assert len(found) == EPOCHS
     for number, epoch in enumerate(found, start=1):
-        of_steps = list(shards(plan, fractions).epoch_batches(number))[:steps]
-        taken = [int(row) for of_ranks in of_steps for rows in of_ranks for row in rows]
+        planned_steps = list(shards(plan, fractions).epoch_batches(number))[:steps]
+        taken = [int(row) for step in planned_steps for rows in step for row in rows]
         assert (epoch.rows, epoch.distinct) == (len(taken), len(set(taken)))
         assert epoch.moments == [sum(taken), sum(row**2 for row in taken)]
     if shard is True and steps > ROWS:

@@ -64,12 +64,12 @@ FIGURE = "CATEGORY = 'Time'\nCAPTION = 'More.'\n\ndef draw(tables):\n    return 
 
 
 #: The strategies of workloads that are trained by steps.
-OF_STEPS = [name for name, each in STRATEGIES.items() if "steps" in each.trains_by]
+BY_STEPS = [name for name, each in STRATEGIES.items() if "steps" in each.trains_by]
 
 
 def experiment(*strategies: str) -> dict:
-    names = (*OF_STEPS, *strategies)
-    several = {name for name in OF_STEPS if not STRATEGIES[name].layouts.one_rank}
+    names = (*BY_STEPS, *strategies)
+    several = {name for name in BY_STEPS if not STRATEGIES[name].layouts.one_rank}
     settings = experiment_of("known", SIMULATED) | {
         name: {"enabled": True} for name in ("clocks", "collectives", "resources", "timeline")
     }

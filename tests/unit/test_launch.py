@@ -83,8 +83,8 @@ def placed(strategy: str, layout: str, nodes: list[Node]) -> list[dict]:
 
 def start(strategy: str, launched: Launch, layout: str, command: list[str] = COMMAND):
     """Enter what starts a run's processes."""
-    of_all = placed(strategy, layout, launched.nodes)
-    return launch.command_line(launched, STRATEGIES[strategy], of_all, command)
+    on_nodes = placed(strategy, layout, launched.nodes)
+    return launch.command_line(launched, STRATEGIES[strategy], on_nodes, command)
 
 
 def test_one_node_is_started_by_itself_or_by_mpirun():

@@ -33,7 +33,7 @@ def expected(codes, tables, alphabet, k, stride, pool, upstream):
                 [number[stride * (pool * position + j + t)] for t in range(taps)]
                 for j in range(pool)
             ]
-            sums = np.array([sum(tables[t, n] for t, n in enumerate(of_sum)) for of_sum in read])
+            sums = np.array([sum(tables[t, n] for t, n in enumerate(addends)) for addends in read])
             values[row, position] = np.maximum(sums.max(axis=0), 0)
             for column, j in enumerate(sums.argmax(axis=0)):
                 if sums[j, column] > 0:

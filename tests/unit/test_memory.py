@@ -128,7 +128,7 @@ def test_layers_that_reuse_their_input_keep_nothing_and_models_in_models_count_o
         (64, 2, 2, True, [32, 32]),
     ],
 )
-def test_a_rank_computes_its_share_in_parts(batch, ranks, parts, by_speed, rows):
+def test_a_rank_computes_its_rows_in_parts(batch, ranks, parts, by_speed, rows):
     assert memory.rows_of_ranks(batch, ranks, parts, by_speed) == rows
     if not by_speed:
         fractions = shards.split_rows(batch, [1 / ranks] * ranks)

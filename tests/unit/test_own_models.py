@@ -244,7 +244,7 @@ def correct(targets, outputs):
 """
 
 
-def test_the_classes_of_several_places_need_a_share_and_scores(write):
+def test_the_classes_of_several_places_need_a_fraction_and_scores(write):
     folder = write(WRAPPED, "def correct_of_one(): ...\n", example=PLACES, scores="")
     code = folder / "model.py"
     code.write_text(code.read_text().replace(OFFERS, ""))

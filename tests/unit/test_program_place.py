@@ -50,18 +50,18 @@ def started(
     layout: str,
     process: int,
     threads: dict[str, int] | None = None,
-    **of_launcher: str,
+    **launcher_variables: str,
 ) -> dict[str, str]:
     """Return the variables of a program, started from a shell that holds those of another one."""
     for name, value in OF_ANOTHER.items():
         monkeypatch.setenv(name, value)
     knobs = KNOBS | ({"threads": threads} if threads else {})
-    reached = launch.environment(strategy, knobs, None, found) | of_launcher
-    with monkeypatch.context() as of_rank:
+    reached = launch.environment(strategy, knobs, None, found) | launcher_variables
+    with monkeypatch.context() as rank_variables:
         for name in [*os.environ]:
-            of_rank.delenv(name)
+            rank_variables.delenv(name)
         for name, value in reached.items():
-            of_rank.setenv(name, value)
+            rank_variables.setenv(name, value)
         parsed = Layout.parse(layout)
         every = places(parsed, STRATEGIES[strategy], knobs, NODES[: parsed.nodes])
         request = {"strategy": strategy, "knobs": knobs, "instrument": None}

@@ -33,17 +33,17 @@ def _keys(node: object) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "schema", "of_probes"),
+    ("page", "schema", "probe_keys"),
     [
         ("configuration.md", experiment, {"clocks", "resources", "timeline", "steps", "seconds"}),
         ("run.md", run, {"resources", "rss_bytes_max"}),
     ],
 )
-def test_every_described_key_is_on_the_page(page, schema, of_probes):
+def test_every_described_key_is_on_the_page(page, schema, probe_keys):
     text = pages()[page]
     keys = _keys(schema.composed(yaml.safe_load(schema.SCHEMA.read_text())))
     assert len(keys) > 30
-    assert of_probes <= keys
+    assert probe_keys <= keys
     assert [key for key in sorted(keys) if f"| `{key}` |" not in text] == []
 
 

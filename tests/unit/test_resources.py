@@ -284,9 +284,9 @@ def test_a_rank_that_ends_is_no_error_and_the_last_to_end_ends_the_sampler(run):
     first.kill()  # Not reaped: it stays as a zombie.
     assert eventually(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE)
     run.samples(2, rank=1)
-    of_first = (run.table()["rank"] == 0).sum()
+    rows = (run.table()["rank"] == 0).sum()
     run.samples(3, rank=1)
-    assert (run.table()["rank"] == 0).sum() == of_first
+    assert (run.table()["rank"] == 0).sum() == rows
     assert sampler.poll() is None
     second.kill()
     assert sampler.wait(PATIENCE_SECONDS) == 0

@@ -7,7 +7,7 @@ import functools
 
 import pytest
 import yaml
-from fixtures_runs import OF_STEPS, FakeExperiment
+from fixtures_runs import STEP_TIMES, FakeExperiment
 
 from escala.core.files import read_json
 from escala.record.schema import SCHEMA, validate_run
@@ -59,7 +59,7 @@ def test_losses_and_scores_after_an_epoch_may_be_recorded_or_absent(ok):
 def test_a_fit_is_valid_and_has_no_rate(ok):
     """It is one epoch of one step, and nothing is compiled or drawn."""
     ok["training"] |= {"kind": "fit", "learning_rate": None, "optimizer": "lbfgs"}
-    ok["seconds"] |= dict.fromkeys(OF_STEPS)
+    ok["seconds"] |= dict.fromkeys(STEP_TIMES)
     ok["seeds"] = {"weights": None, "shuffle": None}
     validate_run(ok)
     ok["training"]["learning_rate"] = 0.001
@@ -86,7 +86,7 @@ def test_a_timing_run_has_a_repeat_and_a_probe_run_may_have_one(ok):
 
 @pytest.mark.parametrize(
     "key",
-    ["seconds", "evaluation", "ranks.obtained", "training.optimizer", f"seconds.{OF_STEPS[0]}"],
+    ["seconds", "evaluation", "ranks.obtained", "training.optimizer", f"seconds.{STEP_TIMES[0]}"],
 )
 def test_an_ok_run_has_every_measurement(ok, key):
     *parents, last = key.split(".")

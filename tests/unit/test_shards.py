@@ -41,13 +41,13 @@ def test_the_moments_of_all_ranks_are_those_of_their_rows_beyond_64_bits():
     squares = sum(int(row) ** 2 for row in order)
     assert squares > 2**64
     assert row_moments(order) == [int(order.sum()), squares % 2**64]
-    of_ranks = [row_moments(part) for part in np.split(order, [4])]
-    assert sum(second for _, second in of_ranks) != squares % 2**64
-    assert total_moments(of_ranks) == row_moments(order)
+    parts = [row_moments(part) for part in np.split(order, [4])]
+    assert sum(second for _, second in parts) != squares % 2**64
+    assert total_moments(parts) == row_moments(order)
 
 
 @given(st.integers(0, 500), st.lists(st.floats(0.01, 1), min_size=1, max_size=8))
-def test_parts_are_within_one_row_of_what_the_shares_say(rows, weights):
+def test_parts_are_within_one_row_of_what_the_fractions_say(rows, weights):
     fractions = np.array(weights) / sum(weights)
     found = split_rows(rows, fractions)
     assert found.sum() == rows
@@ -60,9 +60,9 @@ def test_without_shards_every_rank_takes_every_row_in_an_order_of_its_own(rows, 
     steps = list(shards.epoch_batches(1))
     assert len(steps) == shards.steps(None) == math.ceil(rows / each)
     taken = [np.concatenate([step[rank] for step in steps]).tolist() for rank in range(ranks)]
-    assert all(sorted(of_rank) == list(range(rows)) for of_rank in taken)
+    assert all(sorted(rank_rows) == list(range(rows)) for rank_rows in taken)
     if rows > 20:
-        assert len({tuple(of_rank) for of_rank in taken}) == ranks
+        assert len({tuple(rank_rows) for rank_rows in taken}) == ranks
 
 
 @given(st.integers(1, 100), st.integers(3, 40), st.integers(2, 3), st.floats(0.1, 0.9))
@@ -84,10 +84,10 @@ def test_leading_ranks_take_the_first_rows_of_each_step(rows, batch, weights):
     assert found.steps(None) == divided.steps(None)
     order = epoch_order(rows, 3, 2).tolist()
     steps = list(found.epoch_batches(2))
-    for number, (of_rank, instead_of) in enumerate(
+    for number, (rank_rows, instead_of) in enumerate(
         zip(steps, divided.epoch_batches(2), strict=True)
     ):
-        for taken, own in zip(of_rank, instead_of, strict=True):
+        for taken, own in zip(rank_rows, instead_of, strict=True):
             start = number * batch
             assert taken.tolist() == order[start : start + len(own)]
 
@@ -96,7 +96,7 @@ def test_leading_ranks_take_the_first_rows_of_each_step(rows, batch, weights):
     st.lists(st.tuples(st.floats(0, 0.01), st.floats(1e-4, 1e-2)), min_size=1, max_size=6),
     st.integers(64, 512),
 )
-def test_shares_by_speed_let_all_ranks_end_together(ranks, batch):
+def test_fractions_by_speed_let_all_ranks_end_together(ranks, batch):
     """Against the definition: steps of a + b n seconds, and no rank works longer than another."""
     fixed, slope = np.array(ranks).T
     sizes = (8, 32)

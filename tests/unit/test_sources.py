@@ -191,8 +191,8 @@ def test_what_a_script_loads_is_among_what_it_reaches(script):
     loaded = {name for name in done.stdout.split() if name.startswith(("escala", "scripts."))}
     reached = sources(f"scripts.{script}")
     # The store alone loads the variables of the environment, and their values are in its keys.
-    of_store = module.UNCOUNTED | {"escala.core.variables"}
-    assert loaded - of_store <= set(reached.files)
+    uncounted = module.UNCOUNTED | {"escala.core.variables"}
+    assert loaded - uncounted <= set(reached.files)
     packages = metadata.packages_distributions()
     assert "numpy" in reached.packages
     assert all(name in packages for name in reached.packages), "nothing is taken for a package"

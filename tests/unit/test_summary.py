@@ -77,7 +77,9 @@ def test_machines_of_superseded_runs_are_not_named(tmp_path):
     assert "Example CPU" in " ".join(found) and "Old CPU" not in " ".join(found)
 
 
-def _of_fair(folder: Path, *seconds: float, repeats: int = 7, **training) -> dict[str, list[str]]:
+def _fair_summary(
+    folder: Path, *seconds: float, repeats: int = 7, **training
+) -> dict[str, list[str]]:
     """Return the findings of an experiment with two references, and these settings of two."""
     experiment = fair(folder, *seconds, repeats)
     if training:
@@ -108,7 +110,7 @@ def _of_fair(folder: Path, *seconds: float, repeats: int = 7, **training) -> dic
 def test_an_answer_and_the_advice_take_an_interval_that_excludes_one(
     tmp_path, seconds, verdict, threads, advice
 ):
-    found = _of_fair(tmp_path, *seconds)
+    found = _fair_summary(tmp_path, *seconds)
     answer, against_threads, _ = found["answer"]
     assert answer.startswith(verdict) and threads in against_threads
     assert advice in found["next"][0]
@@ -130,7 +132,7 @@ def test_what_cannot_be_distinguished_tells_what_could_have_been_seen(tmp_path):
 @pytest.mark.parametrize(("repeats", "verdict"), [(5, "No verdict from five matches"), (6, "Yes")])
 def test_a_verdict_takes_as_many_matches_as_an_interval(tmp_path, repeats, verdict):
     """The range of five values covers their median with a probability of 94 %."""
-    found, few = _of_fair(tmp_path, 5.6, 4.6, 3.0, repeats=repeats), repeats < 6
+    found, few = _fair_summary(tmp_path, 5.6, 4.6, 3.0, repeats=repeats), repeats < 6
     answer, against_threads, *_ = found["answer"]
     assert answer.startswith(f"{verdict}: two processes") and ("(range " in answer) == few
     assert against_threads.startswith("No verdict") == few
@@ -183,7 +185,7 @@ def test_a_comparison_over_seeds_takes_as_many_repeats_as_a_verdict(tmp_path, re
 
 
 def test_with_unequal_batches_the_answer_is_the_time_to_the_target(tmp_path):
-    answer, epoch, *_ = _of_fair(tmp_path, 5.6, 4.6, 3.9, global_batch=128)["answer"]
+    answer, epoch, *_ = _fair_summary(tmp_path, 5.6, 4.6, 3.9, global_batch=128)["answer"]
     assert re.match(r"[NY][a-z ]+: two processes .* of the time .* to accuracy 0\.95 in ", answer)
     assert re.match(
         r"An epoch of .* takes 0\.69 of the time .* with 0\.5 times the updates\.", epoch
@@ -191,7 +193,7 @@ def test_with_unequal_batches_the_answer_is_the_time_to_the_target(tmp_path):
 
 
 def test_without_a_target_unequal_batches_have_no_verdict(tmp_path):
-    found = _of_fair(tmp_path, 5.6, 4.6, 3.9, global_batch=128, target_accuracy=None)
+    found = _fair_summary(tmp_path, 5.6, 4.6, 3.9, global_batch=128, target_accuracy=None)
     answer, epoch, *_ = found["answer"]
     assert answer.startswith("No verdict: two processes")
     assert answer.endswith("batches, and the experiment sets no `target_accuracy`.")
@@ -221,10 +223,10 @@ def test_the_cost_is_that_of_all_cores(tmp_path):
     ends = f"({2 * row['ratio_low']:.2f}–{2 * row['ratio_high']:.2f}, 7 matches)"
     assert expected in core_time and ends in core_time
     wall = frames["configurations"].set_index(["strategy", "variant"])["wall_seconds"]
-    of_two, of_one = (f"{n * wall[key] / 3600:.2g}" for n, key in (
+    two_ranks, one_rank = (f"{n * wall[key] / 3600:.2g}" for n, key in (
         (2, ("horovod-mpi", "tuned")), (1, ("single", "tuned")),
     ))  # fmt: skip
-    assert f" {of_two} core-hours," in hours and hours.endswith(f" {of_one}.")
+    assert f" {two_ranks} core-hours," in hours and hours.endswith(f" {one_rank}.")
 
 
 def test_efficiency_counts_cores(tmp_path):

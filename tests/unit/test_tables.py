@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from fixtures_runs import (
+    DUPLICATE_RATIOS,
     ERRORS,
-    OF_ITSELF,
     SESSION,
     FakeExperiment,
     changed,
@@ -243,14 +243,14 @@ def test_the_time_to_a_target_is_predicted_from_the_epochs_of_one_process(
     machine = run["ranks"]["machines"][0]
     write_json(file, {"machine": machine, "configurations": [row, one]})
     frames = tabled(experiment, predictions_file=file)
-    found, of_one = frames["predictions"].to_dict("records")
+    found, alone = frames["predictions"].to_dict("records")
     names = [f"predicted{end}_seconds_to_target" for end in ("", "_low", "_high")]
     values = [found[name] for name in ("epochs_to_target", *names)]
     assert [None if pd.isna(value) else value for value in values] == list(expected)
     seconds = found["measured_seconds_to_target"]
     assert pd.isna(seconds) if measured is None else seconds == pytest.approx(measured)
     # Its own runs predict nothing.
-    assert pd.isna(of_one["epochs_to_target"])
+    assert pd.isna(alone["epochs_to_target"])
 
 
 def test_predictions_are_compared_row_by_row(tmp_path):
@@ -383,10 +383,10 @@ def test_the_noise_floor_is_the_ratio_of_a_reference_to_itself(tmp_path):
     frames = _with_second_runs(tmp_path)
     (row,) = frames["noise"].itertuples()
     assert (row.strategy, row.matches, row.sessions, row.kind) == ("single", 7, 1, "measured")
-    expected = ratio_interval(OF_ITSELF)
+    expected = ratio_interval(DUPLICATE_RATIOS)
     assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(expected)
     assert row.floor == pytest.approx(expected.estimate - 1) and row.floor > 0
-    assert len(frames["runs"]) == 3 * len(OF_ITSELF)
+    assert len(frames["runs"]) == 3 * len(DUPLICATE_RATIOS)
 
 
 def test_an_effect_within_the_noise_floor_gets_no_verdict(tmp_path):
@@ -448,8 +448,8 @@ PILOT = {"half_width": "2 %", "repeats": 4, "at_most": 7}
 def _piloted(root, **matches):
     """The tables of an experiment of seven repeats, four of which are the pilot."""
     experiment, again = twice(root)
-    of_pilot = [path for path in experiment.runs if int(path.parent.name[3:]) <= PILOT["repeats"]]
-    plan = pilot.plan(tables.Evidence(of_pilot), PILOT | matches)
+    pilot_runs = [path for path in experiment.runs if int(path.parent.name[3:]) <= PILOT["repeats"]]
+    plan = pilot.plan(tables.Evidence(pilot_runs), PILOT | matches)
     write_json(root / "pilot.json", plan)
     frames = tabled(experiment, series_files=again, pilot_file=root / "pilot.json")
     tables.write(frames, root / "tables")
@@ -483,7 +483,7 @@ def test_after_a_pilot_ratios_have_the_interval_of_its_second_stage(tmp_path):
         expected = stein_interval(_ratios(frames, name), 4)
         assert (row["ratio"], row["ratio_low"], row["ratio_high"]) == pytest.approx(expected)
     (row,) = frames["noise"].itertuples()
-    expected = stein_interval(OF_ITSELF, 4)
+    expected = stein_interval(DUPLICATE_RATIOS, 4)
     assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(expected)
     assert row.floor == pytest.approx(abs(row.ratio - 1), rel=0.02)
 

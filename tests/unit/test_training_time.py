@@ -124,10 +124,10 @@ def test_each_variant_has_ideal_and_noise_floor_of_its_own_reference(tmp_path):
         experiment.add("single", "1x1", one, 7, variant=variant, rows=64)
         experiment.add("horovod-mpi", "1x2", two, 7, variant=variant, rows=64)
     measured = tabled(experiment)
-    of_references = measured["configurations"][lambda frame: frame["reference"] == 1]
-    measured["noise"] = of_references[list(CONFIGURATION)].assign(floor=[0.1, 0.2])
+    references = measured["configurations"][lambda frame: frame["reference"] == 1]
+    measured["noise"] = references[list(CONFIGURATION)].assign(floor=[0.1, 0.2])
     rows = _by_name(_shown(measured, tmp_path)[0])
-    for row, floor in zip(of_references.itertuples(), ("10.0 %", "20.0 %"), strict=True):
+    for row, floor in zip(references.itertuples(), ("10.0 %", "20.0 %"), strict=True):
         two = rows[f"horovod-mpi 1x2 {row.variant}"]
         assert two["ideal"] == f"{significant(row.train_seconds_per_epoch / 2)} s"
         assert two["noise floor of the main reference"] == floor

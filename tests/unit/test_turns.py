@@ -58,47 +58,47 @@ def test_all_ranks_meet_as_often_within_every_epoch(steps, length, ranks, epochs
     """So no rank waits for one that goes on to the exchange at the end of the epoch."""
     met = set()
     for rank in range(ranks):
-        calls, of_epochs = [], []
+        calls, counts = [], []
         turns = Turns(rank, ranks, Blocks.of(steps, length), partial(calls.append, 1), float)
         for epoch in range(1, epochs + 1):
             for step in range(1, steps + 1):
                 turns.wait(epoch, step)
-            of_epochs.append(len(calls))
-        met.add(tuple(of_epochs))
+            counts.append(len(calls))
+        met.add(tuple(counts))
     assert len(met) == 1
 
 
 def test_what_is_compared_leaves_the_first_step_of_a_block_out():
-    def of_round(*seconds: list[float]) -> dict:
+    def round_times(*seconds: list[float]) -> dict:
         return dict(zip(KINDS, seconds, strict=True))
 
     ranks = [
-        [of_round([9.0, 5.0, 5.0], [9.0, 2.0, 4.0], [8.0, 2.0, 2.0])],
-        [of_round([0.5, 7.0, 5.0], [9.0, 3.0, 3.0], [0.5, 2.0, 2.0])],
+        [round_times([9.0, 5.0, 5.0], [9.0, 2.0, 4.0], [8.0, 2.0, 2.0])],
+        [round_times([0.5, 7.0, 5.0], [9.0, 3.0, 3.0], [0.5, 2.0, 2.0])],
     ]
     assert slowdowns(ranks) == [12 / 8]
     assert exchanges(ranks) == [pytest.approx((22 - 12) / 4)]
     # Blocks of one step, of which the last run ended before the steps in turns.
-    rounds = [[of_round([2.5], [3.0], [2.0]), of_round([4.5], [3.0], [])]]
+    rounds = [[round_times([2.5], [3.0], [2.0]), round_times([4.5], [3.0], [])]]
     assert (slowdowns(rounds), exchanges(rounds)) == ([1.5], [-0.5])
     assert slowdowns([[], []]) == exchanges([[], []]) == library_fractions([[], []]) == []
 
 
-def test_the_share_of_a_library_is_that_of_steps_that_follow_each_other():
+def test_the_fraction_of_a_library_is_that_of_steps_that_follow_each_other():
     """Before the first step of a turn, the rank waits, and threads of the library run."""
     clock = iter([5.0, 5.25, 5.75])
     turns = Turns(0, 1, Blocks(3, 3), int, lambda: next(clock))
     for step in range(1, 12):
         turns.note(1, step, {1: 7.0, 11: 8.0}.get(step, (step - 2) // 3))
-    [of_round] = turns.rounds
-    assert of_round == {
+    [round_times] = turns.rounds
+    assert round_times == {
         EXCHANGING: [0] * 3,
         TOGETHER: [1] * 3,
         IN_TURNS: [2] * 3,
         LIBRARY: [5.0, 0.25, 0.5],
     }
-    other = of_round | {LIBRARY: [9.0, 0.0, 0.0]}
-    assert library_fractions([[of_round], [other]]) == [0.75 / 4 / 2]
+    other = round_times | {LIBRARY: [9.0, 0.0, 0.0]}
+    assert library_fractions([[round_times], [other]]) == [0.75 / 4 / 2]
     assert library_fractions([[{TOGETHER: [1.0], IN_TURNS: [1.0], LIBRARY: [7.0]}]]) == []
 
 
@@ -178,7 +178,7 @@ def ranks():
 
 
 def test_a_rank_computes_in_its_turn_only_while_the_others_wait(ranks):
-    steps = [(rank, *step) for rank, of_rank, _ in ranks for step in of_rank]
+    steps = [(rank, *step) for rank, rank_steps, _ in ranks for step in rank_steps]
     in_turns = [step for step in steps if step[1]]
     assert len(in_turns) == len(ranks) * ROUNDS * LENGTH
     for one, other in combinations(steps, 2):
@@ -189,7 +189,7 @@ def test_a_rank_computes_in_its_turn_only_while_the_others_wait(ranks):
 
 
 def test_the_known_loss_of_real_processes_is_recovered(ranks):
-    of_ranks = [rounds for _, _, rounds in ranks]
-    assert len(slowdowns(of_ranks)) == len(exchanges(of_ranks)) == ROUNDS
-    assert np.median(slowdowns(of_ranks)) == pytest.approx(SLOWER, rel=0.1)
-    assert np.median(exchanges(of_ranks)) == pytest.approx(EXCHANGE, rel=0.25)
+    rounds_of_ranks = [rounds for _, _, rounds in ranks]
+    assert len(slowdowns(rounds_of_ranks)) == len(exchanges(rounds_of_ranks)) == ROUNDS
+    assert np.median(slowdowns(rounds_of_ranks)) == pytest.approx(SLOWER, rel=0.1)
+    assert np.median(exchanges(rounds_of_ranks)) == pytest.approx(EXCHANGE, rel=0.25)

@@ -24,13 +24,17 @@ def gradients(scale: float) -> list[list[tf.Tensor | tf.IndexedSlices | Factors]
     random = np.random.default_rng(1)
     found = []
     for step in range(STEPS):
-        of_step = [tf.constant(scale * random.normal(size=s), tf.float32) for s in SHAPES[:-1]]
+        step_gradients = [
+            tf.constant(scale * random.normal(size=s), tf.float32) for s in SHAPES[:-1]
+        ]
         if step % 3 == 0:
             shape = tf.constant(SHAPES[0])
-            of_step[0] = tf.IndexedSlices(of_step[0][:4], tf.constant([5, 0, 5, 2]), shape)
+            step_gradients[0] = tf.IndexedSlices(
+                step_gradients[0][:4], tf.constant([5, 0, 5, 2]), shape
+            )
         x, d = random.normal(size=(8, 700)), scale * random.normal(size=(8, 100))
         factors = Factors(tf.constant(x, tf.float32), tf.constant(d, tf.float32))
-        found.append([*of_step, factors])
+        found.append([*step_gradients, factors])
     return found
 
 

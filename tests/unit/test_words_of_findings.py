@@ -120,9 +120,9 @@ def test_runs_with_clocks_that_were_not_slowed_alike_are_not_compared(frames):
 def _without_verdict(frames: dict[str, pd.DataFrame], **runs: object) -> None:
     """Change one run of two processes, while nothing can be told apart."""
     table, speedup = frames["runs"], frames["speedup"]
-    of_two = (table["strategy"] == "horovod-mpi") & (table["repeat"] == 1)
+    two_ranks = (table["strategy"] == "horovod-mpi") & (table["repeat"] == 1)
     for name, value in runs.items():
-        table.loc[of_two, name] = value
+        table.loc[two_ranks, name] = value
     main = speedup["reference"] == 1
     speedup.loc[main, ["verdict", "ratio_low", "ratio_high"]] = [NOT_DISTINGUISHABLE, 0.61, 1.4]
 

@@ -182,11 +182,11 @@ def test_weights_that_do_not_fit_are_refused_by_one_message(tmp_path, name, how)
     assert not mark.exists()
 
 
-def of_length(length: object) -> dict:
+def with_length(length: object) -> dict:
     return {"data": DATA | {"inputs": [CODES._asdict() | {"shape": [length]}]}}
 
 
-def of_classes(*names: object) -> dict:
+def with_classes(*names: object) -> dict:
     return {"data": DATA | {"classes": [*names]}}
 
 
@@ -195,15 +195,15 @@ def of_classes(*names: object) -> dict:
     [
         ({"workload": "os"}, "is no workload here"),
         ({"knobs": "layers"}, "knobs.*is missing, or no dict"),
-        (of_length(3), "does not hold the weights"),
-        (of_length(-5), "model.json: 'data.inputs': holds a shape"),
-        (of_length("60"), "model.json: 'data.inputs': holds a shape"),
+        (with_length(3), "does not hold the weights"),
+        (with_length(-5), "model.json: 'data.inputs': holds a shape"),
+        (with_length("60"), "model.json: 'data.inputs': holds a shape"),
         ({"data": DATA | {"targets": None}}, "'data.inputs': is missing, or does not describe"),
-        (of_classes("A", "B"), "does not hold the weights"),
-        (of_classes("A"), "'data.classes': holds fewer than two names"),
-        (of_classes("A", *CLASSES[:3], "A"), "'data.classes': holds a name twice"),
-        (of_classes("=HYPERLINK(1)", *CLASSES[1:]), "'data.classes': holds a name that no class"),
-        (of_classes(1, 2, 3, 4, 5), "'data.classes': holds a name that no class"),
+        (with_classes("A", "B"), "does not hold the weights"),
+        (with_classes("A"), "'data.classes': holds fewer than two names"),
+        (with_classes("A", *CLASSES[:3], "A"), "'data.classes': holds a name twice"),
+        (with_classes("=HYPERLINK(1)", *CLASSES[1:]), "'data.classes': holds a name that no class"),
+        (with_classes(1, 2, 3, 4, 5), "'data.classes': holds a name that no class"),
         ({"data": DATA | {"sha256": None}}, "'data.sha256': is missing, or no dict"),
         ({"format": 4}, "is not a description of format 3"),
     ],

@@ -35,12 +35,12 @@ FIRST = "first.npz"
 CROSS_ENTROPY = "sparse_categorical_crossentropy"
 
 
-def of_captions(words: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+def caption_loss(words: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Return the cross-entropy of each picture's next words, by Keras's loss of single words."""
-    of_words = tf.keras.losses.SparseCategoricalCrossentropy(
+    word_losses = tf.keras.losses.SparseCategoricalCrossentropy(
         from_logits=True, ignore_class=0, reduction="none"
     )
-    return tf.reduce_sum(of_words(words, logits), axis=[1, 2])
+    return tf.reduce_sum(word_losses(words, logits), axis=[1, 2])
 
 
 class Case(NamedTuple):
@@ -55,7 +55,7 @@ class Case(NamedTuple):
     rate : learning rate.
     knobs : of the workload and of the two ranks. `synchronised` normalises the rows of both ranks
         together, as Keras's layer normalises those of one process.
-    of_keras : knobs of the workload in Keras's `fit`.
+    keras_knobs : knobs of the workload in Keras's `fit`.
     """
 
     inputs: tuple[Spec, ...]
@@ -65,7 +65,7 @@ class Case(NamedTuple):
     optimizer: type[tf.keras.optimizers.Optimizer]
     rate: float
     knobs: Mapping[str, object] = NO_KNOBS
-    of_keras: Mapping[str, object] = NO_KNOBS
+    keras_knobs: Mapping[str, object] = NO_KNOBS
 
 
 OPTIMIZERS = tf.keras.optimizers
@@ -102,7 +102,7 @@ CASES = {
     "caption-lstm": Case(
         (Spec("features", (4096,), "float16"), Spec("words", (2, 6), "uint16", 12)), None,
         {"width": 32, "dropout": 0.0, "optimizer": "adam", "beam": 1},
-        of_captions, OPTIMIZERS.Adam, 0.01, {"dense_exchange": "factors"},
+        caption_loss, OPTIMIZERS.Adam, 0.01, {"dense_exchange": "factors"},
     ),
 }  # fmt: skip
 #: Functional models of one input and of two.
@@ -161,7 +161,7 @@ def train_by_keras(name: str, data: Path, folder: Path) -> None:
     case, arrays = CASES[name], reader(data)
     tf.keras.utils.set_random_seed(SEED)
     outputs = output_shape(arrays.description)
-    model = workload(name).build(arrays.inputs, outputs, case.settings, case.of_keras)
+    model = workload(name).build(arrays.inputs, outputs, case.settings, case.keras_knobs)
     model.compile(case.optimizer(case.rate), case.loss)
     folder.mkdir(parents=True)
     np.savez(folder / FIRST, *model.get_weights())
@@ -172,8 +172,8 @@ def train_by_keras(name: str, data: Path, folder: Path) -> None:
         fitted = model.fit(given(inputs), targets, batch_size=BATCH, shuffle=False, verbose=0)
         losses += fitted.history["loss"]
     inputs, targets = arrays.gather("test", slice(None))
-    of_test = model.evaluate(given(inputs), targets, verbose=0)
-    write_json(folder / "losses.json", {"epochs": losses, "test": of_test})
+    test_loss = model.evaluate(given(inputs), targets, verbose=0)
+    write_json(folder / "losses.json", {"epochs": losses, "test": test_loss})
     np.savez(folder / WEIGHTS, *model.get_weights())
 
 

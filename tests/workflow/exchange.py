@@ -215,8 +215,8 @@ def reference(
         for epoch in range(1, EPOCHS + 1)
         for (rows,) in shards.epoch_batches(epoch)
     ]
-    of_test = network.evaluate(*sides["test"], verbose=0)
-    return {"steps": losses, "test": of_test}, network.get_weights()
+    test_loss = network.evaluate(*sides["test"], verbose=0)
+    return {"steps": losses, "test": test_loss}, network.get_weights()
 
 
 def main(folder: Path) -> None:

@@ -29,13 +29,13 @@ def split(tmp_path: Path) -> Path:
     """Rows of half-precision signals (4, 3) and a word, with two numbers that depend on both."""
     folder, random = tmp_path / "split", np.random.default_rng(0)
     folder.mkdir()
-    weights, of_word = random.normal(size=(12, 2)), random.normal(size=(7, 2))
+    weights, word_weights = random.normal(size=(12, 2)), random.normal(size=(7, 2))
     for side, rows in ROWS.items():
         signal = random.normal(size=(rows, 4, 3)).astype(np.float16)
         word = random.integers(0, 7, rows, np.int32)
         np.save(folder / f"{side}.signal.npy", signal)
         np.save(folder / f"{side}.word.npy", word)
-        numbers = signal.reshape(rows, -1) @ weights + of_word[word]
+        numbers = signal.reshape(rows, -1) @ weights + word_weights[word]
         np.save(folder / f"{side}.numbers.npy", numbers.astype(np.float32))
 
     def array(name: str, shape: list[int], dtype: str) -> dict:

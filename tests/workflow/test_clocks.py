@@ -107,21 +107,23 @@ def test_one_process_exchanges_nothing(clocked):
 def test_an_exchange_shows_on_every_rank(clocked):
     parts = clocked["horovod-mpi"].parts(one_clock=True)
     for rank, kind in ((0, "measured"), (1, "estimated")):
-        of_rank = parts.loc[rank]
+        rank_parts = parts.loc[rank]
         assert (
-            of_rank.loc["transfer", "median_seconds"] + of_rank.loc["overlap", "median_seconds"] > 0
+            rank_parts.loc["transfer", "median_seconds"]
+            + rank_parts.loc["overlap", "median_seconds"]
+            > 0
         )
-        assert (of_rank.loc[[*attribution.EXCHANGE, "negotiation"], "kind"] == kind).all()
-        assert (of_rank.loc[["skew", "compute"], "kind"] == "measured").all()
+        assert (rank_parts.loc[[*attribution.EXCHANGE, "negotiation"], "kind"] == kind).all()
+        assert (rank_parts.loc[["skew", "compute"], "kind"] == "measured").all()
 
 
 def test_a_slow_rank_shows_as_skew_on_the_others(clocked):
     """Rank 1 computes eight times as long: rank 0 waits for it, but for updates made meanwhile."""
     run = clocked["horovod-mpi"]
     late = run.last_ready[1] - run.last_ready[0]
-    behind, of_rank = late[late > 0], run.steps.loc[0]
+    behind, rank_parts = late[late > 0], run.steps.loc[0]
     assert len(behind) > STEPS / 2
-    skew, updates = (of_rank.loc[behind.index, part] for part in ("skew", "optimiser"))
+    skew, updates = (rank_parts.loc[behind.index, part] for part in ("skew", "optimiser"))
     rounding = 1e-6
     assert (skew <= behind + rounding).all()
     assert (skew >= behind - updates - rounding).all()

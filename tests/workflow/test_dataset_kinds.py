@@ -84,6 +84,6 @@ def test_a_dataset_of_a_new_kind_is_prepared_trained_on_and_shown(project, warm)
     assert classes[["records", "length_median"]].isna().all(axis=None)
     assert pd.read_csv(tables / "leakage.csv").empty
     assert "audited for leakage" in (project / FIGURES[0]).read_text()
-    of_genomes = snakemake(project, warm, "results/plane/data/plane/codes.npy")
-    assert of_genomes.returncode != 0
-    assert "the kind blobs has no such file" in of_genomes.stderr
+    genome_file = snakemake(project, warm, "results/plane/data/plane/codes.npy")
+    assert genome_file.returncode != 0
+    assert "the kind blobs has no such file" in genome_file.stderr

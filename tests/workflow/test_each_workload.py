@@ -88,7 +88,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """
 
     @cache
-    def of_group(swept: bool) -> Path:
+    def group_folder(swept: bool) -> Path:
         folder = tmp_path_factory.mktemp("workloads")
         names = [name for name in CASES if (name in SWEPT) == swept]
         for name in names:
@@ -96,7 +96,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         started(each_workload.__file__, folder, *names)
         return folder
 
-    return lambda name: of_group(name in SWEPT)
+    return lambda name: group_folder(name in SWEPT)
 
 
 def tolerance_of(name: str) -> float:
@@ -135,8 +135,8 @@ def assert_as_keras(trained: Path, name: str, folder: Path, ranks: int, asked: s
     assert asked is None or asked in first["dense_exchange"].values()
     losses = [epoch["loss"] for epoch in first["epochs"]]
     np.testing.assert_allclose(losses, expected["epochs"], rtol=tolerance)
-    of_test = first["epochs"][-1]["validation_loss"]
-    np.testing.assert_allclose(of_test, expected["test"], rtol=tolerance)
+    test_loss = first["epochs"][-1]["validation_loss"]
+    np.testing.assert_allclose(test_loss, expected["test"], rtol=tolerance)
     files = by_keras / FIRST, by_keras / WEIGHTS, folder / RANKS / WEIGHTS
     for before, after, found in zip(*map(weights_of, files), strict=True):
         apart, moved = (np.linalg.norm(each - after) for each in (found, before))
@@ -148,10 +148,10 @@ def test_steps_of_a_functional_model_are_split_into_parts(trained, name):
     """Its clocks have a moment of each variable, in every step of both ranks."""
     run = trained(name) / TOGETHER / name / "run.json"
     clocks, _ = attribution.moments(run, one_clock=False)
-    of_tensors = clocks[clocks["tensor"] != ""]
+    tensor_rows = clocks[clocks["tensor"] != ""]
     with np.load(trained(name) / KERAS / name / FIRST) as weights:
-        assert of_tensors["tensor"].nunique() == len(weights.files)
-    by_step = of_tensors.groupby(["rank", "epoch", "step", "moment", "tensor"]).size()
+        assert tensor_rows["tensor"].nunique() == len(weights.files)
+    by_step = tensor_rows.groupby(["rank", "epoch", "step", "moment", "tensor"]).size()
     done = 2 * EPOCHS * each_workload.STEPS
     assert (by_step == 1).all() and len(by_step) == done * 3 * len(weights.files)
     parts = attribution.per_step(clocks, None)

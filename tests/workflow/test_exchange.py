@@ -48,8 +48,8 @@ def test_ranks_train_as_keras_does_and_keep_the_invariants_of_a_run(trained, cas
     losses = steps.loss_per_step(table)["loss"]
     np.testing.assert_allclose(losses, expected["steps"], **tolerance)
     for rank in ranks:
-        of_test = rank["epochs"][-1]["validation_loss"]
-        np.testing.assert_allclose(of_test, expected["test"], **tolerance)
+        test_loss = rank["epochs"][-1]["validation_loss"]
+        np.testing.assert_allclose(test_loss, expected["test"], **tolerance)
     found, expected = (np.load(f / "model.npz") for f in (trained / case / "ranks", keras))
     assert found.files == expected.files
     for name in expected.files:
@@ -91,9 +91,9 @@ def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(train
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):
     ranks, _, plan = measured(trained, "leading")
     planned = planned_epochs(plan, ranks[0])
-    for epoch, of_plan in zip(ranks[0]["epochs"], planned, strict=True):
-        assert epoch["rows"] == of_plan.rows == exchange.ROWS
-        assert of_plan.distinct == exchange.ROWS // 2
+    for epoch, expected_rows in zip(ranks[0]["epochs"], planned, strict=True):
+        assert epoch["rows"] == expected_rows.rows == exchange.ROWS
+        assert expected_rows.distinct == exchange.ROWS // 2
     assert [rank["evaluated"] for rank in ranks] == [[0, exchange.ROWS], [0, 0]]
 
 

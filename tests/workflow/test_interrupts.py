@@ -75,7 +75,7 @@ def folder(
     return folder
 
 
-def of_folder(folder: Path) -> list[str]:
+def processes_in(folder: Path) -> list[str]:
     """Return the commands of the processes that work in `folder`."""
     found = []
     for process in psutil.process_iter():
@@ -122,7 +122,7 @@ def test_an_interrupted_run_has_not_failed(folder, tmp_path, number, send):
     send(process.pid, number)
     assert process.wait(PATIENCE_SECONDS) != 0
     assert not (folder / RUN / "run.json").exists()
-    assert not of_folder(folder)
+    assert not processes_in(folder)
     if number != signal.SIGHUP:
         said = os.fdopen(reading).read()
         assert "escala: interrupted" in said
@@ -140,7 +140,7 @@ def test_a_run_on_a_cluster_that_is_interrupted_has_not_failed(folder, tmp_path)
     process = start(folder, tmp_path / "ranks", "--profile", str(tmp_path), programs=programs)
     process.terminate()
     assert process.wait(PATIENCE_SECONDS) != 0
-    assert eventually(lambda: not of_folder(folder), PATIENCE_SECONDS)
+    assert eventually(lambda: not processes_in(folder), PATIENCE_SECONDS)
     assert not (folder / RUN / "run.json").exists()
 
 
@@ -148,5 +148,5 @@ def test_nothing_goes_on_where_snakemake_is_killed(folder, tmp_path):
     process = start(folder, tmp_path / "ranks")
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    assert eventually(lambda: not of_folder(folder), PATIENCE_SECONDS)
+    assert eventually(lambda: not processes_in(folder), PATIENCE_SECONDS)
     assert not (folder / RUN / "run.json").exists()

@@ -107,9 +107,9 @@ def test_only_logs_and_tables_are_left_of_the_ranks(probed):
         name: {file.name for file in (folder / "ranks").iterdir()}
         for name, folder in probed.items()
     }
-    of_any = {"rank0.log", "launcher.log", "plan.json", "rank0.steps.csv"}
-    assert left["memory"] == of_any
-    assert left["resources"] == of_any | {"node0.resources.csv", "resources.log"}
+    every_run = {"rank0.log", "launcher.log", "plan.json", "rank0.steps.csv"}
+    assert left["memory"] == every_run
+    assert left["resources"] == every_run | {"node0.resources.csv", "resources.log"}
 
 
 @pytest.fixture

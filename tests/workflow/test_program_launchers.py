@@ -171,11 +171,11 @@ def test_a_launcher_of_its_own_is_started_once_with_all_cores(runs):
 
 
 def test_the_ranks_of_a_launcher_are_what_the_probe_samples(runs):
-    [of_node] = runs["own-launcher"]["resources"]
-    assert of_node["samples"] >= 3
+    [node] = runs["own-launcher"]["resources"]
+    assert node["samples"] >= 3
     # The launcher and its ranks, with what they hold, and not the process that started them.
-    assert 60 << 20 < of_node["rss_bytes_max"] < 200 << 20
-    assert of_node["cpu_percent_mean"] < 100
+    assert 60 << 20 < node["rss_bytes_max"] < 200 << 20
+    assert node["cpu_percent_mean"] < 100
 
 
 DDP = """

@@ -57,8 +57,8 @@ Expected = tuple[list[float], list[np.ndarray]]
 def each(strategies: list[str], swept: list[str] = SWEPT) -> pytest.MarkDecorator:
     """Run a test for each strategy, for some of them only in a sweep."""
     marks = {name: [pytest.mark.sweep] if name in swept else [] for name in strategies}
-    of_each = [pytest.param(name, marks=marks[name]) for name in strategies]
-    return pytest.mark.parametrize("strategy", of_each)
+    cases = [pytest.param(name, marks=marks[name]) for name in strategies]
+    return pytest.mark.parametrize("strategy", cases)
 
 
 @pytest.fixture(scope="module")
@@ -143,16 +143,16 @@ def two_ranks(data: Arrays, fractions: list[float]) -> Expected:
     losses_of_steps = []
     for epoch in range(1, EPOCHS + 1):
         order, taken = epoch_order(data.rows("train"), 0, epoch), np.zeros(2)
-        for of_rank in batches(order, BATCH, fractions):
+        for rows_of_ranks in batches(order, BATCH, fractions):
             summed, loss = [0.0] * len(models[0].trainable_variables), 0.0
-            for number, rows in enumerate(of_rank):
+            for number, rows in enumerate(rows_of_ranks):
                 if not len(rows):
                     continue
                 (codes,), targets = data.gather("train", rows)
                 with tf.GradientTape() as tape:
                     outputs = models[number](codes, training=True)
                     losses = normalised.row_losses(targets, outputs, {})
-                    part = tf.reduce_sum(losses) / sum(map(len, of_rank))
+                    part = tf.reduce_sum(losses) / sum(map(len, rows_of_ranks))
                 gradients = tape.gradient(part, models[number].trainable_variables)
                 summed = [a + b for a, b in zip(summed, gradients, strict=True)]
                 taken[number] += len(rows)

@@ -92,8 +92,10 @@ def test_a_step_is_the_mean_of_its_rows_or_of_its_ranks(weighting):
     from escala.training.shards import divisors
 
     per_row = [np.array([1.0, 2.0, 3.0]), np.array([10.0]), np.array([])]
-    of_rank = divisors(per_row, weighting)
-    total = sum(rows.sum() / divisor for rows, divisor in zip(per_row, of_rank, strict=True))
+    divisor_of_rank = divisors(per_row, weighting)
+    total = sum(
+        rows.sum() / divisor for rows, divisor in zip(per_row, divisor_of_rank, strict=True)
+    )
     # A rank without rows has no loss, and still counts as a rank.
     means = {"rows": np.concatenate(per_row).mean(), "ranks": (2.0 + 10.0 + 0.0) / 3}
     assert total == pytest.approx(means[weighting])

@@ -89,12 +89,12 @@ ENDING = """
 import os, signal
 from escala.training import by_fit
 
-of_any = by_fit.fit
+original = by_fit.fit
 
 def ended(request, *others):
     if request["workload"] == "majority":
         os.kill(os.getpid(), signal.SIGKILL)
-    return of_any(request, *others)
+    return original(request, *others)
 
 by_fit.fit = ended
 """

@@ -26,13 +26,13 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
     for number, timeline in enumerate(diagnosis.timelines, 1):
         if several:
             yield f"Timeline {number} of those with enough steps:"
-        yield from _of_timeline(timeline)
+        yield from _timeline_sentences(timeline)
     if not diagnosis.closed:
         yield "Horovod did not end the file: the run was killed, or is still running."
-    yield from _of_losses(diagnosis)
+    yield from _loss_sentences(diagnosis)
 
 
-def _of_timeline(timeline: Timeline) -> Iterator[str]:
+def _timeline_sentences(timeline: Timeline) -> Iterator[str]:
     steps = timeline.steps
     seconds = steps["step_seconds"]
     step = seconds.median()
@@ -40,21 +40,21 @@ def _of_timeline(timeline: Timeline) -> Iterator[str]:
         f"{counted(len(steps), 'step')} after the first; a step takes {milliseconds(step)} "
         f"({milliseconds(seconds.min())} to {milliseconds(seconds.max())})."
     )
-    yield _of_parts(steps, step)
-    yield _of_exposed(steps, step)
+    yield _parts_sentence(steps, step)
+    yield _exposed_sentence(steps, step)
     yield (
         "Negotiation, from the request of the first rank to that of the last one, takes another "
         f"{milliseconds(steps[NEGOTIATION].median())}; for "
         f"{milliseconds(steps[UNEXPLAINED].median())} Horovod does nothing."
     )
-    yield from _of_waits(timeline)
-    yield from _of_operations(timeline)
+    yield from _wait_sentences(timeline)
+    yield from _operation_sentences(timeline)
     for each in timeline.unfinished[:1]:
         more = len(timeline.unfinished) - 1
         yield f"At the end, {each.said()}{f', and {more} more' if more else ''}."
 
 
-def _of_parts(steps: pd.DataFrame, step: float) -> str:
+def _parts_sentence(steps: pd.DataFrame, step: float) -> str:
     inside = steps[[TRANSFER, COPIES, WAITING, UNSPLIT]]
     whole, parts = inside.sum(axis=1).median(), inside.median()
     said = [
@@ -71,7 +71,7 @@ def _of_parts(steps: pd.DataFrame, step: float) -> str:
     )
 
 
-def _of_exposed(steps: pd.DataFrame, step: float) -> str:
+def _exposed_sentence(steps: pd.DataFrame, step: float) -> str:
     low, high = steps["exposed_low"].median(), steps["exposed_high"].median()
     exposed = (
         f"Estimated: the step is {milliseconds(low)} to {milliseconds(high)} longer "
@@ -86,7 +86,7 @@ def _of_exposed(steps: pd.DataFrame, step: float) -> str:
     return f"{exposed}. Of this it waits {milliseconds(waited.median())} for slower ranks."
 
 
-def _of_waits(timeline: Timeline) -> Iterator[str]:
+def _wait_sentences(timeline: Timeline) -> Iterator[str]:
     waits = timeline.waits
     if timeline.ranks == {0}:
         yield (
@@ -108,7 +108,7 @@ def _of_waits(timeline: Timeline) -> Iterator[str]:
     )
 
 
-def _of_operations(timeline: Timeline) -> Iterator[str]:
+def _operation_sentences(timeline: Timeline) -> Iterator[str]:
     operations, per_step = timeline.operations, timeline.steps["operations"]
     tensors = operations["tensors"].sum() / len(operations)
     yield (
@@ -127,7 +127,7 @@ def _of_operations(timeline: Timeline) -> Iterator[str]:
     )
 
 
-def _of_losses(diagnosis: Diagnosis) -> Iterator[str]:
+def _loss_sentences(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what was left out of the file, and where."""
     if diagnosis.skipped:
         places = counted(len(diagnosis.skipped), "place")

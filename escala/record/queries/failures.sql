@@ -3,7 +3,7 @@
 SELECT
     dataset, workload, strategy, layout, variant, network, status,
     count(*) AS failed,
-    any_value(runs_of_it) AS of_runs,
+    any_value(runs_of_configuration) AS runs,
     count(DISTINCT session) AS sessions,
     max(started) AS last_started,
     split_part(arg_max(reason, started), chr(10), 1) AS last_reason
@@ -11,7 +11,7 @@ FROM (
     SELECT
         *,
         count(*) OVER (PARTITION BY dataset, workload, strategy, layout, variant, network)
-            AS runs_of_it
+            AS runs_of_configuration
     FROM runs
 )
 WHERE status <> 'ok'

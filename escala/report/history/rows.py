@@ -128,7 +128,7 @@ def rows(files: Iterable[Path]) -> Found:
 
 def _row(run: dict, digest: str) -> Row:
     """Return the row of a measurement in the history, still without its ratio."""
-    left_out = dict.fromkeys(history.OF_A_FOLDER)
+    left_out = dict.fromkeys(history.FOLDER_COLUMNS)
     return {
         **{key: value for key, value in row(run | left_out).items() if key not in left_out},
         **{key: run[key] for key in ("experiment", "series", "instrument", history.DOCUMENT)},

@@ -283,9 +283,9 @@ class RMSpropOfGradient : public RMSpropOperation {
             Tensor* squares) const override {
     const float* gradient = context->input(2).flat<float>().data();
     float* weights = variable->flat<float>().data();
-    float* of_squares = squares->flat<float>().data();
+    float* averages = squares->flat<float>().data();
     Divide(context, variable->NumElements(), 2, [=, this](int64_t start, int64_t end) {
-      apply_(scalars, end - start, gradient + start, weights + start, of_squares + start);
+      apply_(scalars, end - start, gradient + start, weights + start, averages + start);
     });
     return tensorflow::OkStatus();
   }

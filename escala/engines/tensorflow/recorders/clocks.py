@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from escala.engines.tensorflow.factors import Factors
 from escala.engines.tensorflow.ranks import tensor_names
-from escala.probes.clocks import COLUMNS, OF_TENSOR, OUTSIDE, STEP_BEGINS, Clocks
+from escala.probes.clocks import COLUMNS, OUTSIDE, STEP_BEGINS, TENSOR_MOMENTS, Clocks
 
 
 def recorder(
@@ -37,7 +37,7 @@ class Moments:
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
         self._path, self._inside = path, inside
         names = tensor_names(variables)
-        self._moments = [(STEP_BEGINS, ""), *((m, name) for m in OF_TENSOR for name in names)]
+        self._moments = [(STEP_BEGINS, ""), *((m, name) for m in TENSOR_MOMENTS for name in names)]
         self._rows: list[tuple] = []
         self._to_epoch = self._now_to_epoch = _to_epoch()
         if inside:

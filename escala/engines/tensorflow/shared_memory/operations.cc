@@ -187,9 +187,9 @@ class Layer : public Memory {
     TF_RETURN_IF_ERROR(WaitForAll(context, &Counters::begun, step));
     int64_t before = 0, total = 0;
     for (int other = 0; other < ranks(); ++other) {
-      const int64_t of_rank = counters(other).rows.load(std::memory_order_relaxed);
-      if (other < rank()) before += of_rank;
-      total += of_rank;
+      const int64_t theirs = counters(other).rows.load(std::memory_order_relaxed);
+      if (other < rank()) before += theirs;
+      total += theirs;
     }
     if (mine().rows.load(std::memory_order_relaxed) != rows) {
       return errors::InvalidArgument("the step began with other rows than the ", rows,
