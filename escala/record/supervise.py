@@ -60,10 +60,7 @@ def supervise(
     launched = launch.command_line(launch_choice, strategy, plan["places"], command, program)
     with launched as (arguments, extra_environment):
         if shutil.which(arguments[0]) is None:
-            remedy = "`uv sync --reinstall` installs the environment's programs again"
-            if program:
-                remedy = "let the program's environment, or PATH, have the mpirun of an Open MPI"
-            return Outcome("unavailable", f"{arguments[0]} is missing. Remedy: {remedy}")
+            return _unavailable(arguments[0], program)
         started = []
         try:
             variables = interpreters.variables(python, environment | extra_environment)
@@ -90,6 +87,13 @@ def supervise(
             launch.end_job_step(launch_choice)
             progress.show()
     return diagnose.failure(code, folder, kills) if code else Outcome("ok")
+
+
+def _unavailable(launcher: str, program: Program | None) -> Outcome:
+    remedy = "`uv sync --reinstall` installs the environment's programs again"
+    if program:
+        remedy = "let the program's environment, or PATH, have the mpirun of an Open MPI"
+    return Outcome("unavailable", f"{launcher} is missing. Remedy: {remedy}")
 
 
 class _Progress:
