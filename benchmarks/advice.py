@@ -27,9 +27,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.advice_scenarios import Scenario, scenario_plans, scenarios
 from escala import cli
 from escala.analysis.advice import text
-from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, GOALS, TIME, Limits
+from escala.analysis.advice.choice import GOALS, TIME
 from escala.analysis.advice.document import CALIBRATION, Question, document
 from escala.analysis.cost_model.calibration import LEVEL
 from escala.analysis.cost_model.reading import read
@@ -37,50 +38,15 @@ from escala.analysis.measurements import read_run
 from escala.analysis.statistics import LEVEL as MEASURED
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.core.errors import InputError
-from escala.core.files import read_json, read_yaml
+from escala.core.files import read_json
 from escala.core.readable import counted
-from escala.experiment import Experiment, load
-from escala.experiment.calibration import Calibration
-from escala.experiment.planned import plans, with_rows
-from escala.experiment.references import DEFAULT_REFERENCES, Configuration
+from escala.experiment import load
+from escala.experiment.references import Configuration
 from escala.runtime.layout import Layout
 
 RIGHT, AS_GOOD, WRONG, NOT_COMPARED = "right", "as good", "wrong", "not compared"
 #: Fewer matches have no interval of level 95 %, and so no verdict "as good".
 LEAST_PAIRS = 6
-#: Prefix of the variants of an experiment alongside those of the one that calibrates it.
-_OWN = "own-"
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A question whose right answer was measured.
-
-    Attributes
-    ----------
-    experiment, calibrated_by : files of experiments. Datasets of one name must have rows of the
-        same form in both.
-    variants : that may be selected. The first one gives the rows in a step, if it has one rank.
-    network : between nodes; None if the experiment has one network only.
-    cores_per_node : of the nodes of the experiment, if the calibrated one had others.
-    """
-
-    question: str
-    experiment: str
-    variants: tuple[str, ...]
-    goal: str = TIME
-    workload: str | None = None
-    network: str | None = None
-    cores_per_node: int | None = None
-    nodes: int | None = None
-    cores: int | None = None
-    minutes: float | None = None
-    calibrated_by: str | None = None
-
-    @property
-    def limits(self) -> Limits:
-        seconds = None if self.minutes is None else 60 * self.minutes
-        return Limits(self.nodes, self.cores, None, seconds)
 
 
 @dataclass(frozen=True)
@@ -147,27 +113,6 @@ def main() -> None:
     _print_table(_OPTIONS, (row for each in outcomes for row in _options(each)))
 
 
-def scenarios(file: Path) -> list[Scenario]:
-    """Return the scenarios of a YAML file.
-
-    Raises
-    ------
-    InputError : a scenario has an unknown key, or lacks one.
-    """
-    found = []
-    for number, entry in enumerate(read_yaml(file)["scenarios"], start=1):
-        try:
-            found.append(Scenario(**(entry | {"variants": tuple(entry["variants"])})))
-        except (TypeError, KeyError) as error:
-            known = ", ".join(Scenario.__dataclass_fields__)
-            raise InputError(
-                file, f"scenario {number}", str(error), f"use these keys: {known}"
-            ) from error
-        if found[-1].goal not in (TIME, CORE_HOURS, DEADLINE):
-            raise InputError(file, found[-1].goal, "is not measured here", "choose another goal")
-    return found
-
-
 def outcome(scenario: Scenario, results: Path, draws: int) -> Outcome:
     """Ask for advice, and compare it with what was measured.
 
@@ -176,7 +121,7 @@ def outcome(scenario: Scenario, results: Path, draws: int) -> Outcome:
     InputError : there is no calibration, no run, or the advice cannot be asked for.
     """
     base = load(scenario.experiment)
-    found = _plans(base, scenario, results)
+    found = scenario_plans(base, scenario, results)
     file = results / Path(scenario.calibrated_by or scenario.experiment).stem / CALIBRATION
     calibration = read(file)
     if scenario.cores_per_node:
@@ -192,79 +137,6 @@ def outcome(scenario: Scenario, results: Path, draws: int) -> Outcome:
     runs = _runs(results / base.name, found["configurations"], answer["rows"])
     amounts = measured(runs, scenario)
     return judged(scenario, answer, amounts)
-
-
-def _plans(base: Experiment, scenario: Scenario, results: Path) -> dict:
-    """Return the plans of a scenario, with the names that works have in its calibration."""
-    described = base
-    if scenario.calibrated_by:
-        described = _together(load(scenario.calibrated_by), base)
-    found = plans(Calibration(described))
-    for each in found["configurations"]:
-        # Those of the other experiment have no prefix, and names without one are not asked for.
-        own = each["variant"].startswith(_OWN) or described is base
-        each["variant"] = each["variant"].removeprefix(_OWN) if own else ""
-    order = scenario.variants
-    kept = [
-        each
-        for each in found["configurations"]
-        if _is_asked(each, scenario)
-        and each["dataset"] in base.settings["datasets"]
-        and each["workload"] in base.settings["workloads"]
-    ]
-    found["configurations"] = sorted(kept, key=lambda each: order.index(each["variant"]))
-    names = {each["dataset"] for each in found["configurations"]}
-    files = [
-        path
-        for name in names
-        for path in (results / base.name / "data" / name).glob("split*/dataset.json")
-    ]
-    if not files:
-        folder = results / base.name
-        raise InputError(folder, None, "has no runs", f"run {scenario.experiment} first")
-    return with_rows(found, files)
-
-
-def _is_asked(planned: Mapping, scenario: Scenario) -> bool:
-    across = Layout.parse(planned["layout"]).nodes > 1
-    return (
-        planned["variant"] in scenario.variants
-        and scenario.workload in (None, planned["workload"])
-        and not (across and scenario.network not in (None, planned["network"]))
-    )
-
-
-def _together(calibrated: Experiment, base: Experiment) -> Experiment:
-    """Return an experiment with the configurations of two.
-
-    What one process computes is called by the first variant that does so, which is one of the
-    calibrated experiment. The variants of the other one get the prefix `_OWN`.
-
-    Raises
-    ------
-    InputError : both have workloads or networks of one name that differ.
-    """
-    one, other = calibrated.settings, base.settings
-    for kind in ("workloads", "networks"):
-        for name in one[kind].keys() & other[kind].keys():
-            if one[kind][name] != other[kind][name]:
-                raise InputError(
-                    base.origin, name, f"that of {calibrated.name} differs", "rename one of them"
-                )
-    joined = {kind: {**one[kind], **other[kind]} for kind in ("datasets", "workloads", "networks")}
-    own = {f"{_OWN}{name}": each for name, each in other["variants"].items()}
-    theirs = [{"variants": list(one["variants"])} | entry for entry in one["configurations"]]
-    ours = [
-        entry | {"variants": [f"{_OWN}{name}" for name in entry.get("variants", other["variants"])]}
-        for entry in other["configurations"]
-    ]
-    settings = joined | {
-        "variants": {**one["variants"], **own},
-        "configurations": [*theirs, *ours],
-        "references": list(DEFAULT_REFERENCES),
-        "ladders": {},
-    }
-    return Experiment(other | settings, base.origin)
 
 
 def _runs(folder: Path, planned: Iterable[Mapping], rows: int | None) -> list[dict]:
@@ -313,11 +185,10 @@ def measured(runs: Iterable[Mapping], scenario: Scenario) -> list[Measured]:
 
 
 def _measured(names: Configuration, runs: Sequence[Mapping], scenario: Scenario) -> Measured:
-    layout = Layout.parse(names.layout)
-    cores = layout.ranks * runs[0]["knobs"]["cores_per_process"]
+    cores = Layout.parse(names.layout).ranks * runs[0]["knobs"]["cores_per_process"]
     amounts = {run["repeat"]: _amount(scenario.goal, run, cores) for run in runs}
     longest = max(run["wall_seconds"] for run in runs)
-    exceeded = list(_exceeded(scenario, layout, cores, longest))
+    exceeded = list(_exceeded(scenario, cores, longest))
     return Measured(names, amounts, "; ".join(exceeded) or None)
 
 
@@ -327,11 +198,9 @@ def _amount(goal: str, run: Mapping, cores: int) -> float:
     return run["wall_seconds"] * cores / 3600
 
 
-def _exceeded(scenario: Scenario, layout: Layout, cores: int, longest: float) -> Iterator[str]:
+def _exceeded(scenario: Scenario, cores: int, longest: float) -> Iterator[str]:
     """Yield the limits that a configuration exceeds."""
     limits = scenario.limits
-    if limits.nodes is not None and layout.nodes > limits.nodes:
-        yield counted(limits.nodes, "node")
     if limits.cores is not None and cores > limits.cores:
         yield counted(limits.cores, "core")
     if limits.seconds is not None and longest > limits.seconds:

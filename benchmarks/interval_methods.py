@@ -2,9 +2,8 @@
 
 A match is a run and the run of its reference in one repeat. The logarithm of the time of a run is
 normal noise, or that of a machine with two speeds (`two`); some runs are disturbed, and take 15 to
-90 % longer. A verdict is `faster` or `slower`
-as the table `speedup` gives it: the interval, printed with two decimals, excludes 1. At a ratio of
-1 every verdict is false.
+90 % longer. A verdict is `faster` or `slower` as the table `speedup` gives it: the interval,
+printed with two decimals, excludes 1. At a ratio of 1 every verdict is false.
 
 methods    order statistics, signed ranks (Hodges and Lehmann) and Student's interval of the
            logarithms: false verdicts, coverage, width and verdicts at true ratios below and above
@@ -30,8 +29,8 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,12 +38,7 @@ import numpy as np
 from scipy import stats
 
 from escala.analysis.measurements import read_run
-from escala.analysis.statistics import (
-    LEVEL,
-    VALUES_FOR_INTERVAL,
-    matches_needed,
-    signed_ranks,
-)
+from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, matches_needed, signed_ranks
 from escala.experiment.runs import DUPLICATE
 from escala.record.comparable import CONFIGURATION, matched
 from escala.report.history.rows import run_files
@@ -94,11 +88,7 @@ def student(logs: np.ndarray, level: float = LEVEL) -> Ends:
     return Ends(mean, mean - half, mean + half)
 
 
-METHODS: dict[str, Callable[..., Ends]] = {
-    "order": order_statistics,
-    "signed": by_signed_ranks,
-    "student": student,
-}
+METHODS = {"order": order_statistics, "signed": by_signed_ranks, "student": student}
 #: Methods whose ends are values or means of values: they cannot reach every level.
 EXACT = ("order", "signed")
 
@@ -120,6 +110,10 @@ def times(
     return random.normal(0, noise, shape) + longer * (random.random(shape) < disturbed)
 
 
+def shifted(found: Ends, ratio: float) -> Ends:
+    return Ends(*(each + np.log(ratio) for each in found))
+
+
 def faster(found: Ends) -> np.ndarray:
     """Return whether each interval, as it is printed, lies below 1."""
     return np.round(np.exp(found.high), DECIMALS) < 1
@@ -131,6 +125,11 @@ def slower(found: Ends) -> np.ndarray:
 
 def decided(found: Ends) -> np.ndarray:
     return faster(found) | slower(found)
+
+
+def faster_at(found: Ends) -> dict[str, float]:
+    """Return the fraction of verdicts `faster` at some true ratios, by the ratio."""
+    return {f"{ratio:g}": faster(shifted(found, ratio)).mean() for ratio in (0.9, 0.8, 0.65)}
 
 
 def methods(random: np.random.Generator, draws: int) -> Iterator[dict]:
@@ -157,7 +156,7 @@ def _power(equal: Ends, floor: np.ndarray, far: np.ndarray) -> dict[str, float]:
     """Return the fraction of verdicts at each true ratio, which shifts all three."""
     found = {}
     for ratio in RATIOS:
-        moved = Ends(*(each + np.log(ratio) for each in equal))
+        moved = shifted(equal, ratio)
         right = faster(moved) if ratio < 1 else slower(moved)
         found[f"{ratio:g}"] = right.mean()
         if ratio == 0.65:
@@ -179,7 +178,7 @@ def best(random: np.random.Generator, draws: int) -> Iterator[dict]:
         for name, method in METHODS.items():
             reached = name not in EXACT or matches >= matches_needed(at)
             alone, together = method(logs), method(logs, at)
-            one = Ends(*(each[:, 0] + np.log(0.65) for each in together))
+            one = shifted(Ends(*(each[:, 0] for each in together)), 0.65)
             yield {
                 "disturbed": disturbed, "matches": matches, "best of": compared, "method": name,
                 "needs": matches_needed(at) if name in EXACT else 2,
@@ -208,10 +207,7 @@ def sessions(random: np.random.Generator, draws: int) -> Iterator[dict]:
                 "faster": faster(found).mean(), "slower": slower(found).mean(),
                 "coverage": ((found.low <= 0) & (found.high >= 0)).mean(),
                 "width": float(np.expm1(np.median(found.high - found.low))),
-                **{
-                    f"{ratio:g}": faster(Ends(*(each + np.log(ratio) for each in found))).mean()
-                    for ratio in (0.9, 0.8, 0.65)
-                },
+                **faster_at(found),
             }  # fmt: skip
 
 
@@ -250,7 +246,7 @@ def timed(folders: Iterable[Path]) -> dict[str, list[dict]]:
             usable = is_timed(run) and run["training"]["kind"] == "steps"
             if usable and run["instrument"] is None and run["series"] in (None, DUPLICATE):
                 seconds = runs.row(run)["train_seconds_per_epoch"]
-                name = (*(run[key] for key in (*CONFIGURATION, "match", "repeat")), folder)
+                name = (*(run[key] for key in (*CONFIGURATION, "series", "repeat")), folder)
                 found[run["session"]].setdefault(name, run | {"seconds": seconds})
     return {session: list(of.values()) for session, of in sorted(found.items())}
 
@@ -263,15 +259,13 @@ def equal_ratios(found: Runs) -> Iterator[tuple[str, list[float]]]:
     groups: dict[tuple, list] = defaultdict(list)
     for run in found:
         groups[(*(run[key] for key in CONFIGURATION), run["series"])].append(run)
-    names = list(groups)
-    for place, one in enumerate(names):
-        for other in names[place + 1 :]:
-            mine, theirs = groups[other], groups[one]
-            if _equal(mine[0], theirs[0]):
-                matches = matched(mine, theirs)
-                both = zip(matches.runs, matches.references, strict=True)
-                name = " and ".join(" ".join(filter(None, each[2:])) for each in (one, other))
-                yield name, [run["seconds"] / reference["seconds"] for run, reference in both]
+    for one, other in combinations(groups, 2):
+        mine, theirs = groups[other], groups[one]
+        if _equal(mine[0], theirs[0]):
+            matches = matched(mine, theirs)
+            both = zip(matches.runs, matches.references, strict=True)
+            name = " and ".join(" ".join(filter(None, each[2:])) for each in (one, other))
+            yield name, [run["seconds"] / reference["seconds"] for run, reference in both]
 
 
 def _equal(one: Mapping, other: Mapping) -> bool:
@@ -289,14 +283,10 @@ def real(found: Mapping[str, Runs]) -> Iterator[dict]:
             logs = np.log([ratios])
             for method, of in METHODS.items():
                 ends = of(logs)
-                moved = {
-                    f"{ratio:g}": faster(Ends(*(each + np.log(ratio) for each in ends))).mean()
-                    for ratio in (0.9, 0.8, 0.65)
-                }
                 yield {
                     "session": session, "what": name, "matches": len(ratios), "method": method,
                     **{key: float(np.exp(each[0])) for key, each in ends._asdict().items()},
-                    "false": decided(ends).mean(), **moved,
+                    "false": decided(ends).mean(), **faster_at(ends),
                 }  # fmt: skip
 
 
@@ -316,15 +306,14 @@ def worst(rows: Sequence[Mapping]) -> Iterator[str]:
 def shown(rows: Sequence[Mapping]) -> Iterator[str]:
     """Yield the lines of a table; fractions are in per cent, counts and measures as they are."""
     plain = {"matches", "sessions", "best of", "needs", "estimate", "low", "high"}
+
+    def cell(key: str, value: float | str) -> str:
+        if isinstance(value, str):
+            return value
+        return f"{value:.3g}" if key in plain else f"{100 * value:.1f}"
+
     headings = list(rows[0])
-    cells = [
-        [
-            f"{row[key]:.3g}" if key in plain and not isinstance(row[key], str)
-            else row[key] if isinstance(row[key], str) else f"{100 * row[key]:.1f}"
-            for key in headings
-        ]
-        for row in rows
-    ]  # fmt: skip
+    cells = [[cell(key, row[key]) for key in headings] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     for line in [headings, *cells]:
         yield "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
@@ -334,12 +323,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "part",
-        nargs="?",
-        choices=["methods", "best", "sessions", "real"],
-        help="default: the first three",
-    )
+    parts = ["methods", "best", "sessions", "real"]
+    parser.add_argument("part", nargs="?", choices=parts, help="default: the first three")
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of `real`")
     parser.add_argument("--draws", type=int, default=3000, help="sessions (default: 3000)")
     parser.add_argument("--seed", type=int, default=0)

@@ -6,10 +6,11 @@ import json
 
 import advice as benchmark
 import pytest
-from advice import AS_GOOD, NOT_COMPARED, RIGHT, WRONG, Measured, Scenario
+from advice import AS_GOOD, NOT_COMPARED, RIGHT, WRONG, Measured
 from fixtures_runs import FakeExperiment
 from test_calibration import BY_STEPS, SETTINGS, write_runs
 
+from benchmarks.advice_scenarios import Scenario, scenarios, together
 from escala.analysis.cost_model.document import document
 from escala.core.errors import InputError
 from escala.core.files import write_json
@@ -136,14 +137,14 @@ def test_the_calibration_of_another_experiment_serves_where_a_process_computes_t
 
 
 def test_the_scenarios_of_the_project_are_of_its_experiments(tmp_path):
-    found = benchmark.scenarios(ROOT / "benchmarks" / "advice.yaml")
+    found = scenarios(ROOT / "benchmarks" / "advice.yaml")
     assert len({each.question for each in found}) == len(found) >= 5
     for each in found:
         base = load(ROOT / each.experiment)
         assert set(each.variants) <= base.settings["variants"].keys()
         if each.calibrated_by:
-            benchmark._together(load(ROOT / each.calibrated_by), base)
+            together(load(ROOT / each.calibrated_by), base)
     file = tmp_path / "wrong.yaml"
     file.write_text("scenarios:\n- {question: a, experiment: b, variants: [], gaol: time}\n")
     with pytest.raises(InputError, match="gaol"):
-        benchmark.scenarios(file)
+        scenarios(file)
