@@ -1,4 +1,4 @@
-"""What benchmarks share: seconds of work, turns, the spread of what was measured, made-up genomes.
+"""What benchmarks share: seconds of work, turns, and the spread of what was measured.
 
 It imports little: some benchmarks measure the memory of a process that imports it.
 """
@@ -6,16 +6,9 @@ It imports little: some benchmarks measure the memory of a process that imports 
 from __future__ import annotations
 
 import os
-import resource
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing import get_context
-from pathlib import Path
-
-#: Genomes of each class in the enlarged problem.
-RECORDS = {"COVID": 13300, "DENGUE": 10200, "EBOLA": 600, "MERS": 700, "SARS": 800}
 
 
 def seconds(work: Callable[..., object], *arguments: object) -> float:
@@ -23,23 +16,6 @@ def seconds(work: Callable[..., object], *arguments: object) -> float:
     start = time.perf_counter()
     work(*arguments)
     return time.perf_counter() - start
-
-
-def apart(work: Callable[[], object]) -> tuple[float, int]:
-    """Return the seconds and the peak memory, in bytes, of work done in a process of its own."""
-    context = get_context("fork")
-    here, there = context.Pipe()
-
-    def measured() -> None:
-        spent = seconds(work)
-        there.send((spent, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
-
-    process = context.Process(target=measured)
-    process.start()
-    process.join()
-    if process.exitcode:
-        raise SystemExit(f"a stage ended with exit code {process.exitcode}")
-    return here.recv()
 
 
 def turns(ways: Sequence, number: int) -> Sequence:
@@ -62,16 +38,6 @@ def interval(values: Sequence[float], digits: int = 2) -> str:
     return f"{estimate:.{digits}f}{between}"
 
 
-def say(what: str, spent: Sequence[float]) -> None:
-    print(f"{what}: {spread([1000 * each for each in spent])} ms", flush=True)
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence]) -> None:
-    print(f"\n| {' | '.join(header)} |\n|{' --- |' * len(header)}")
-    for row in rows:
-        print(f"| {' | '.join(map(str, row))} |")
-
-
 def on_cores(count: int = 1) -> None:
     """Keep this process and its threads on so many of its cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
@@ -82,18 +48,3 @@ def tensorflow_threads(count: int = 1, inter_op: int = 1) -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(count)
     tf.config.threading.set_inter_op_parallelism_threads(inter_op)
-
-
-def simulated(folder: Path, name: str, scale: float, difficulty: float) -> Path:
-    """Return a folder with `scale` times `RECORDS` genomes, written if they are not there yet."""
-    from escala.data.genomes.acquire import simulate
-
-    target = folder / f"{name}-{scale:g}-{difficulty:g}"
-    if not target.exists():
-        records = {each: round(scale * count) for each, count in RECORDS.items()}
-        source = {"seed": 1, "difficulty": difficulty, "records": records}
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(dir=folder))
-        simulate.fetch(source, list(RECORDS), unfinished)
-        unfinished.rename(target)
-    return target

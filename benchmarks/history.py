@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.common import say, seconds
+from benchmarks.common import seconds, spread
 from escala.core.files import sha256_file
 from escala.record import history
 from escala.report.history.rows import rows, run_files
@@ -48,7 +48,7 @@ def main() -> None:
             f"{arguments.sessions} sessions of {len(base)} measurements, {size / 1e6:.1f} MB",
             flush=True,
         )
-        say("write a session", written)
+        _say("write a session", written)
         _read(folder, arguments.repeats)
         _commands(folder, arguments.repeats)
 
@@ -105,7 +105,11 @@ def _commands(folder: Path, repeats: int) -> None:
 
 
 def _repeat(what: str, repeats: int, work: Callable[..., object], *arguments: object) -> None:
-    say(what, [seconds(work, *arguments) for _ in range(repeats)])
+    _say(what, [seconds(work, *arguments) for _ in range(repeats)])
+
+
+def _say(what: str, spent: list[float]) -> None:
+    print(f"{what}: {spread([1000 * each for each in spent])} ms", flush=True)
 
 
 if __name__ == "__main__":

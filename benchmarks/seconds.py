@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.common import print_table
 from escala import cli
 from escala.core.files import read_json
 
@@ -61,13 +60,13 @@ def main() -> int:
     code = subprocess.run(command, stdout=sys.stderr).returncode
     end = time.time()
     jobs = read_jobs(METADATA, start)
-    print_table(("where", "jobs", "seconds"), _by_rule(jobs, start, end))
+    _print_table(("where", "jobs", "seconds"), _by_rule(jobs, start, end))
     runs: dict[str, list[dict]] = defaultdict(list)
     for job in jobs:
         if job.rule in TRAINING:
             configuration, parts = parts_of_run(job)
             runs[configuration].append(parts)
-    print_table(("configuration", "jobs", *COLUMNS), map(_medians, runs.items()))
+    _print_table(("configuration", "jobs", *COLUMNS), map(_medians, runs.items()))
     return code
 
 
@@ -155,6 +154,13 @@ def _medians(named: tuple[str, list[dict]]) -> tuple:
     configuration, runs = named
     medians = (statistics.median(run[column] for run in runs) for column in COLUMNS)
     return configuration, len(runs), *(f"{median:.2f}" for median in medians)
+
+
+def _print_table(header: Iterable[str], rows: Iterable[tuple]) -> None:
+    header = list(header)
+    print(f"\n| {' | '.join(header)} |\n|{' --- |' * len(header)}")
+    for row in rows:
+        print(f"| {' | '.join(map(str, row))} |")
 
 
 if __name__ == "__main__":

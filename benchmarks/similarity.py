@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import tempfile
+from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +24,14 @@ import pandas as pd
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from benchmarks.common import RECORDS, apart, simulated, spread
+from benchmarks.common import seconds, spread
 from escala.data.encode import encode
-from escala.data.genomes.acquire import files
+from escala.data.genomes.acquire import files, simulate
 from escala.data.genomes.prepare import similarity
 from escala.data.genomes.prepare.fasta import encode_classes, read_records, records
 from escala.data.genomes.prepare.kmers import kmers
 
+RECORDS = {"COVID": 13300, "DENGUE": 10200, "EBOLA": 600, "MERS": 700, "SARS": 800}
 CLASSES = list(RECORDS)
 SCALES = [1000, 100, 20, 10]
 
@@ -79,10 +83,23 @@ def _sizes(numbers: np.ndarray) -> str:
     return ", ".join([*map(str, sizes[sizes > 1]), *([f"{single} x 1"] if single else [])])
 
 
+def simulated(folder: Path, scale: float, difficulty: float) -> Path:
+    """Return the folder with the genomes and `records.tsv`, written if they are not there yet."""
+    target = folder / f"similarity-{scale:g}-{difficulty:g}"
+    if not target.exists():
+        counts = {name: round(scale * count) for name, count in RECORDS.items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=folder))
+        simulate.fetch(
+            {"seed": 1, "difficulty": difficulty, "records": counts}, CLASSES, unfinished
+        )
+        encode_classes(unfinished, CLASSES, 1000, "none", unfinished, 1000)
+        unfinished.rename(target)
+    return target
+
+
 def cost(sequences: Path, threshold: float, repeats: int) -> None:
     """Measure the three stages on simulated genomes."""
-    if not (sequences / "records.tsv").exists():
-        encode_classes(sequences, CLASSES, 1000, "none", sequences, 1000)
     kept, sketches = read_records(sequences / "records.tsv"), sequences / "sketches.npz"
     print(f"{sequences.name}: {len(kept)} genomes, {kept['length'].sum() / 1e6:.0f} MB")
     stages = {
@@ -91,7 +108,7 @@ def cost(sequences: Path, threshold: float, repeats: int) -> None:
         "nearest": lambda: _nearest(sketches, len(kept)),
     }
     for stage, work in stages.items():
-        spent, peaks = zip(*(apart(work) for _ in range(repeats)), strict=True)
+        spent, peaks = zip(*(_apart(work) for _ in range(repeats)), strict=True)
         print(f"  {stage}: {spread(spent)} s, {max(peaks) / 1e6:.0f} MB at its peak", flush=True)
 
 
@@ -104,6 +121,23 @@ def _nearest(sketches: Path, count: int) -> None:
     order = np.random.default_rng(0).permutation(count)
     train, test = np.sort(order[: count * 7 // 10]), np.sort(order[count * 7 // 10 :])
     similarity.nearest(similarity.Sketches.load(sketches).matrix(), train, test)
+
+
+def _apart(work: Callable[[], object]) -> tuple[float, int]:
+    """Return the seconds and the peak memory, in bytes, of work done in a process of its own."""
+    context = get_context("fork")
+    here, there = context.Pipe()
+
+    def measured() -> None:
+        spent = seconds(work)
+        there.send((spent, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+
+    process = context.Process(target=measured)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit(f"a stage ended with exit code {process.exitcode}")
+    return here.recv()
 
 
 def main() -> None:
@@ -121,7 +155,7 @@ def main() -> None:
         parser.error("give --genomes, --folder or both")
     if arguments.folder:
         for difficulty in arguments.difficulty:
-            sequences = simulated(arguments.folder, "similarity", arguments.scale, difficulty)
+            sequences = simulated(arguments.folder, arguments.scale, difficulty)
             cost(sequences, arguments.threshold, arguments.repeats)
     if arguments.genomes:
         agreement(arguments.genomes, arguments.threshold)
