@@ -14,6 +14,7 @@ from escala.core.errors import InputError
 from escala.data.arrays import arrays, queries, settings
 from escala.data.base import Arrays
 from escala.experiment import Experiment
+from tests.programs import experiment_on
 
 pytestmark = pytest.mark.usefixtures("registries")
 ROWS = 40
@@ -35,17 +36,9 @@ def checked(given: dict) -> dict:
     """Return the settings of a dataset, as an experiment completes and checks them."""
     script, split = Path("script"), {"seeds": [4]} | given.get("split", {})
     script.mkdir(exist_ok=True)
-    experiment = {
-        "experiment": "e",
-        "title": "Arrays",
-        "repeats": 1,
-        "datasets": {"own": {"kind": "arrays"} | given | {"split": split}},
-        "workloads": {
-            "reads": {"command": "true {data.split}", "directory": "script", "data_kind": "arrays"}
-        },
-        "variants": {"plain": {}},
-        "configurations": [{"strategy": "processes", "layouts": ["1x1"]}],
-    }
+    own = {"kind": "arrays"} | given | {"split": split}
+    reads = {"command": "true {data.split}", "directory": "script", "data_kind": "arrays"}
+    experiment = experiment_on("e", {"reads": reads}, datasets={"own": own})
     return Experiment(experiment, "e.yaml").datasets["own"]
 
 
