@@ -52,14 +52,9 @@ class Spec(NamedTuple):
 class Arrays:
     """Reader of a split whose sides are `.npy` files, mapped into memory read-only.
 
-    An array that is missing or differs from its description is refused.
-
-    Attributes
-    ----------
-    description : the content of `dataset.json`.
-    inputs : the specs of the model's inputs, in their order.
-    targets : the spec of the array that the model predicts.
-    sides : the sides of the split, in the order of `SIDES`.
+    An array that is missing or differs from its description is refused. `description` is the
+    content of `dataset.json`; `inputs` and `targets` are the specs of the model's inputs and of
+    what it predicts, and `sides` those of the split, in the order of `SIDES`.
     """
 
     def __init__(self, folder: str | Path):

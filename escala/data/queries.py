@@ -13,13 +13,11 @@ from escala.core.errors import InputError
 class Query(NamedTuple):
     """One item to predict.
 
-    Attributes
-    ----------
-    columns : cells of the item in the table of predictions, by column; its name comes first. If the
-        file gives the true class, this is the column `class`, and the predictions are scored.
-    inputs : an array for each input of the model, of shape (pieces, …). The predictions of the
-        pieces are averaged, unless the workload offers `columns`.
-    evidence : data from which its familiarity is computed; None if the kind has no such measure.
+    `columns` are its cells in the table of predictions, by column; its name comes first. If the
+    file gives the true class, this is the column `class`, and the predictions are scored. `inputs`
+    has an array for each input of the model, of shape (pieces, …). The predictions of the pieces
+    are averaged, unless the workload offers `columns`. From `evidence` its familiarity is computed;
+    None if the kind has no such measure.
     """
 
     columns: Mapping[str, Any]

@@ -48,12 +48,8 @@ MAX_SUM_BYTES = 2**22
 class Product(NamedTuple):
     """The product that a dense layer computes in a step of all ranks.
 
-    Attributes
-    ----------
-    inputs, outputs : the shape of its kernel.
-    rows : of all ranks together, in a step.
-    number_bytes : bytes of one number.
-    data_bytes : of the model's inputs for one of these rows; None if they are not known.
+    Its kernel has the shape (inputs, outputs), and `rows` are of all ranks together. `data_bytes`
+    are those of the model's inputs for one row; None if they are not known.
     """
 
     inputs: int

@@ -21,14 +21,10 @@ _LATEST, _VARIABLES, _BEST = "latest.json", "variables.npz", "best.npz"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The checkpoint of one process of a run.
+    """The checkpoint of one process of a run, the number `process` of those that train.
 
-    Attributes
-    ----------
-    folder : folder of the run's checkpoint.
-    every : epochs between two checkpoints; None keeps none.
-    run : digest of everything that determines the run; checkpoints of other runs are refused.
-    process : number among the processes that train.
+    `every` so many epochs there is one; None keeps none. `run` is the digest of everything that
+    determines the run: checkpoints of other runs are refused.
     """
 
     folder: Path

@@ -28,13 +28,9 @@ _ENDS = re.compile(r"[\r\n]+")
 
 
 class Mark(NamedTuple):
-    """A moment that a program told of.
+    """A moment that a program told of: `time` by the monotonic clock, and numbers by name.
 
-    Attributes
-    ----------
-    event : `BEGIN`, before a step; `STEP` and `EPOCH`, at their ends; or `SCORE`.
-    time : of the monotonic clock, in seconds.
-    values : numbers by name.
+    The event is `BEGIN`, before a step; `STEP` and `EPOCH`, at their ends; or `SCORE`.
     """
 
     event: str

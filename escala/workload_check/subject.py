@@ -41,13 +41,9 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Subject:
-    """A workload with rows for it.
+    """A workload with rows for it: `split` is the folder of a few, and `scratch` one for runs.
 
-    Attributes
-    ----------
-    settings : of the experiment, with every default filled in.
-    split : folder of a split of a few rows.
-    scratch : folder for runs.
+    The `settings` are of the experiment, with every default filled in.
     """
 
     settings: dict

@@ -17,14 +17,10 @@ from escala.data.paths import expanded_path
 
 
 class Example(NamedTuple):
-    """A test picture with its captions.
+    """A test picture with its captions; its `name` is that of its file, or its scene.
 
-    Attributes
-    ----------
-    name : of the file of the picture, or of the scene.
-    written : the caption that a run wrote, empty if it has no word.
-    references : the captions that it is compared with, in their order.
-    bleu : `bleu_1` to `bleu_4` of this caption.
+    `written` is the caption that a run wrote, empty if it has no word; `references` are those that
+    it is compared with, in their order, and `bleu` has its `bleu_1` to `bleu_4`.
     """
 
     name: str

@@ -31,11 +31,8 @@ _Functional = tf.keras.Sequential.__base__
 class Factors(NamedTuple):
     """The gradient of a kernel of shape (in, out), as two factors.
 
-    Attributes
-    ----------
-    inputs : the layer's input, of shape (rows, in).
-    output_gradients : the gradient of the layer's output before the activation, of shape
-        (rows, out).
+    They are the layer's input, (rows, in), and the gradient of its output before the activation,
+    (rows, out).
     """
 
     inputs: tf.Tensor

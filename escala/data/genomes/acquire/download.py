@@ -35,11 +35,9 @@ Records = dict[str, tuple[str, str, bool]]
 class Download:
     """The records of a list that are not yet received.
 
-    Attributes
-    ----------
-    waiting : accessions to request, in this order, each with its number of refusals.
-    found : for each accession that is kept, the name of its record.
-    lacking : for each accession that cannot be had, the reason.
+    `waiting` has the accessions to request, in this order, each with its number of refusals;
+    `found` the name of the record of each accession that is kept, and `lacking` the reason why one
+    cannot be had.
     """
 
     def __init__(

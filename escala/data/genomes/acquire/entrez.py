@@ -38,19 +38,14 @@ def fetch(
 ) -> None:
     """Download the records of each class to `{class}.fasta`, in upper case.
 
-    The records are sorted by accession, or are in the order of the lock file. Their headers are
-    accessions with versions, because descriptions change. So the same list gives the same bytes.
+    The records are sorted by accession, or are in the order of the lock file: `locked` are the rows
+    of an earlier one, in place of lists and queries. Their headers are accessions with versions,
+    because descriptions change. So the same list gives the same bytes. The folder `partial` holds
+    verified records. It survives a failure, an interrupt and a kill, and the next call requests
+    only the other records.
 
-    Parameters
-    ----------
-    partial : folder for verified records. It survives a failure, an interrupt and a kill, and the
-        next call requests only the other records.
-    locked : the rows of an earlier lock file, in place of lists and queries.
-
-    Raises
-    ------
-    InputError : no record matches, a record does not exist (any more) or has changed, NCBI refuses,
-        or it gave no usable answer `eutils.MAX_TRIES` times in a row.
+    What is an `InputError`: no record matches, a record does not exist (any more) or has changed,
+    NCBI refuses, or it gave no usable answer `eutils.MAX_TRIES` times in a row.
     """
     email = source["email"]
     client = eutils.Client(expanded(email, "source.email") if email.startswith("$") else email)

@@ -42,10 +42,8 @@ COMMON, DENSE_BYTES = 1 / 16, 256 * 2**20
 class Sketches:
     """The k-mers kept of every genome of a dataset, in the order of `records.tsv`.
 
-    Attributes
-    ----------
-    hashes : uint64, the sketches one after the other, each in ascending order.
-    ends : int64, where in `hashes` the sketch of each genome ends.
+    `hashes`, uint64, has the sketches one after the other, each in ascending order, and `ends`,
+    int64, where the sketch of each genome ends.
     """
 
     hashes: np.ndarray

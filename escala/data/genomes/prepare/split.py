@@ -18,10 +18,8 @@ SLACK = 0.1
 class Split:
     """Two sides of a dataset, as row numbers in ascending order.
 
-    Attributes
-    ----------
-    single_group_classes : labels of the classes with one group or none; all their rows are in
-        `train`.
+    The rows of `single_group_classes`, labels of classes with one group or none, are all in
+    `train`.
     """
 
     train: np.ndarray
