@@ -165,15 +165,29 @@ def section(description: str, *, enabled: bool, **settings: dict) -> dict:
         determines no run, so a request does not contain it. A probe with the key
         `repeats` has as many runs of each configuration.
     """
-    included = {
-        "description": "Whether the whole matrix includes these runs.",
-        "type": "boolean",
-        "default": enabled,
-    }
+    included = value("boolean", "Whether the whole matrix includes these runs.", default=enabled)
+    properties = {"enabled": included, **settings}
+    keys = value("object", description, additionalProperties=False, properties=properties)
+    return keys | {"default": {}}
+
+
+def value(kind: str, description: str, unit: str | None = None, **more: object) -> dict:
+    """Return the JSON Schema of a value of a JSON type; `kind?` is one that may be null.
+
+    Parameters
+    ----------
+    more : further keywords, such as limits and a default.
+    """
+    known = kind.removesuffix("?")
+    schema = {"description": description, "type": known if known == kind else [known, "null"]}
+    return schema | ({"unit": unit} if unit else {}) | more
+
+
+def record(properties: dict) -> dict:
+    """Return the JSON Schema of an object that has exactly these properties."""
     return {
-        "description": description,
         "type": "object",
         "additionalProperties": False,
-        "properties": {"enabled": included, **settings},
-        "default": {},
+        "required": list(properties),
+        "properties": properties,
     }

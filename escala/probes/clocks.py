@@ -7,7 +7,7 @@ a moment is read when its tensor has been computed.
 
 from __future__ import annotations
 
-from escala.probes.base import Probe, section
+from escala.probes.base import Probe, section, value
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 
 #: The columns of `rank{r}.clocks.csv`; `tensor` is empty for a moment of the whole step.
@@ -26,12 +26,9 @@ class Clocks(Probe):
         "A separate run of every gradient-trained configuration, in which each rank notes the "
         "moments of its steps, and Horovod its timeline. It splits a step into its parts.",
         enabled=False,
-        steps={
-            "description": "Training steps that such a run makes, of one epoch.",
-            "type": "integer",
-            "minimum": 1,
-            "default": 60,
-        },
+        steps=value(
+            "integer", "Training steps that such a run makes, of one epoch.", minimum=1, default=60
+        ),
     )
     products = TIMELINE_FILES
     temporary = (RAW_TIMELINE,)

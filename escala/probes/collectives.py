@@ -25,7 +25,7 @@ from typing import ClassVar
 
 from escala.core.files import read_json
 from escala.probes._turns import exchanges, library_fractions, slowdowns
-from escala.probes.base import Probe, section
+from escala.probes.base import Probe, record, section, value
 from escala.strategies import Strategy
 
 #: Libraries that perform collectives.
@@ -58,22 +58,8 @@ def library(strategy: type[Strategy]) -> str | None:
 
 def _list(description: str, unit: str, of: str = "repeat", **limits: float) -> dict:
     """Return the JSON Schema of numbers, one for each repeat or round of blocks."""
-    return {
-        "description": f"{description}, one for each {of}.",
-        "type": "array",
-        "items": {"type": "number", **limits},
-        "unit": unit,
-    }
-
-
-def _object(description: str, properties: dict, kind: str | list[str] = "object") -> dict:
-    return {
-        "description": description,
-        "type": kind,
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": properties,
-    }
+    items = {"type": "number", **limits}
+    return value("array", f"{description}, one for each {of}.", unit, items=items)
 
 
 _CORE = {
@@ -84,12 +70,12 @@ _CORE = {
 }
 _TIMES = {
     "operation": {"description": "The operation.", "enum": list(OPERATIONS)},
-    "bytes": {
-        "description": "Size of the tensor; of the part of one rank in an allgather.",
-        "type": "integer",
-        "minimum": 1,
-        "unit": "bytes",
-    },
+    "bytes": value(
+        "integer",
+        "Size of the tensor; of the part of one rank in an allgather.",
+        "bytes",
+        minimum=1,
+    ),
     ALONE: _list("Mean time of a call, from within TensorFlow", "s", exclusiveMinimum=0),
     COMPUTING: _list("The same while each rank computes", "s", exclusiveMinimum=0),
     FRACTIONS: _list(
@@ -105,10 +91,7 @@ _TIMES = {
 _ROUND = "round of blocks"
 _RESULT = {
     "library": {"description": "The library.", "enum": list(LIBRARIES)},
-    "alone": {
-        "description": "Whether the ranks made steps that exchanged nothing.",
-        "type": "boolean",
-    },
+    "alone": value("boolean", "Whether the ranks made steps that exchanged nothing."),
     "contention": _list(
         "Time of a step while all ranks compute, divided by that of a step while the other ranks "
         "wait; empty where the ranks exchanged in all their steps, or made no whole round",
@@ -129,12 +112,13 @@ _RESULT = {
         _ROUND,
         minimum=0,
     ),
-    "core": _object("Rates of one core, while the other ranks measure theirs.", _CORE),
-    "times": {
-        "description": "Times of each operation and size.",
-        "type": "array",
-        "items": _object("An operation and size.", _TIMES),
-    },
+    "core": {"description": "Rates of one core, while the other ranks measure theirs."}
+    | record(_CORE),
+    "times": value(
+        "array",
+        "Times of each operation and size.",
+        items={"description": "An operation and size."} | record(_TIMES),
+    ),
 }
 
 
@@ -146,49 +130,43 @@ class Collectives(Probe):
         "A separate run of each configuration of several ranks, which times the collectives of its "
         "library, and steps with and without exchange. A calibration is made from such runs.",
         enabled=False,
-        sizes={
-            "description": "Sizes that are exchanged. Those that would take too long are left out.",
-            "type": "array",
-            "minItems": 2,
-            "uniqueItems": True,
-            "items": {"type": "integer", "minimum": 4, "maximum": 2**30},
-            "unit": "bytes",
-            "default": list(SIZES),
-        },
-        rounds={
-            "description": "Number of times that all sizes are timed, one after the other.",
-            "type": "integer",
-            "minimum": 2,
-            "maximum": 100,
-            "default": 5,
-        },
-        seconds={
-            "description": "Time for all sizes and rounds together. It decides the number of "
-            "calls of each.",
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "unit": "s",
-            "default": 30,
-        },
-        steps={
-            "description": "Training steps of such a run, of one epoch.",
-            "type": "integer",
-            "minimum": 1,
-            "default": 300,
-        },
-        block={
-            "description": "Steps of one kind that follow each other: with exchange, without it at "
-            "the same time, or without it in turns. An epoch is divided into blocks of about this "
-            "length.",
-            "type": "integer",
-            "minimum": 1,
-            "default": 10,
-        },
+        sizes=value(
+            "array",
+            "Sizes that are exchanged. Those that would take too long are left out.",
+            "bytes",
+            minItems=2,
+            uniqueItems=True,
+            items={"type": "integer", "minimum": 4, "maximum": 2**30},
+            default=list(SIZES),
+        ),
+        rounds=value(
+            "integer",
+            "Number of times that all sizes are timed, one after the other.",
+            minimum=2,
+            maximum=100,
+            default=5,
+        ),
+        seconds=value(
+            "number",
+            "Time for all sizes and rounds together. It decides the number of calls of each.",
+            "s",
+            exclusiveMinimum=0,
+            default=30,
+        ),
+        steps=value(
+            "integer", "Training steps of such a run, of one epoch.", minimum=1, default=300
+        ),
+        block=value(
+            "integer",
+            "Steps of one kind that follow each other: with exchange, without it at the same time, "
+            "or without it in turns. An epoch is divided into blocks of about this length.",
+            minimum=1,
+            default=10,
+        ),
     )
-    result: ClassVar[dict] = _object(
+    result: ClassVar[dict] = record(_RESULT) | value(
+        "object?",
         "Times of collectives inside the ranks; null unless that is what the run captured.",
-        _RESULT,
-        ["object", "null"],
     )
 
     records_steps = True

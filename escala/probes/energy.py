@@ -21,7 +21,7 @@ from escala.probes._counters import SYSFS, Counter, counters, interval
 from escala.probes._counters import read as read_counter
 from escala.probes._joules import summary
 from escala.probes._sampler import SAMPLE_SECONDS, announce, arguments, command, sample, tables
-from escala.probes.base import Probe, section
+from escala.probes.base import Probe, record, section, value
 
 COOL_DOWN_SECONDS = 60
 REPEATS = 3
@@ -33,56 +33,38 @@ REPEATS = 3
 COLUMNS = ("seconds", "device", "source", "joules", "range_joules", "used", "error")
 
 _DEVICE = {
-    "device": {
-        "description": "Device of the node; `node` has none of its accelerators.",
-        "type": "string",
-    },
-    "source": {"description": "The kind of its counter.", "type": "string"},
-    "joules": {
-        "description": "Energy from the first to the last training step.",
-        "unit": "J",
-        "type": "number",
-    },
-    "idle_watts": {
-        "description": "Power during the second half of the cool-down; null if not measured.",
-        "unit": "W",
-        "type": ["number", "null"],
-    },
-    "used": {
-        "description": "Whether it computed in any sample of the training steps; null if that is "
-        "not known.",
-        "type": ["boolean", "null"],
-    },
-    "samples": {
-        "description": "Samples during the training steps.",
-        "unit": "samples",
-        "type": "integer",
-        "minimum": 0,
-    },
+    "device": value("string", "Device of the node; `node` has none of its accelerators."),
+    "source": value("string", "The kind of its counter."),
+    "joules": value("number", "Energy from the first to the last training step.", "J"),
+    "idle_watts": value(
+        "number?", "Power during the second half of the cool-down; null if not measured.", "W"
+    ),
+    "used": value(
+        "boolean?",
+        "Whether it computed in any sample of the training steps; null if that is not known.",
+    ),
+    "samples": value("integer", "Samples during the training steps.", "samples", minimum=0),
 }
 _NODE = {
-    "node": {"description": "Number of the node.", "type": "integer", "minimum": 0},
-    "seconds": {
-        "description": "Time from the first to the last training step.",
-        "unit": "s",
-        "type": "number",
-        "exclusiveMinimum": 0,
-    },
-    "idle_reason": {
-        "description": "Why the power of the idle node was not measured.",
-        "type": ["string", "null"],
-    },
-    "devices": {
-        "description": "The devices whose energy adds up to that of the node.",
-        "type": "array",
-        "minItems": 1,
-        "items": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": list(_DEVICE),
-            "properties": _DEVICE,
-        },
-    },
+    "node": value("integer", "Number of the node.", minimum=0),
+    "seconds": value(
+        "number", "Time from the first to the last training step.", "s", exclusiveMinimum=0
+    ),
+    "idle_reason": value("string?", "Why the power of the idle node was not measured."),
+    "devices": value(
+        "array",
+        "The devices whose energy adds up to that of the node.",
+        minItems=1,
+        items=record(_DEVICE),
+    ),
+}
+_POWER = {
+    "node_watts": value(
+        "number", "Power of an idle node, all its devices together, in W.", minimum=0
+    ),
+    "core_watts": value(
+        "number", "Power that each core of a run adds while it trains, in W.", minimum=0
+    ),
 }
 
 
@@ -96,79 +78,59 @@ class Energy(Probe):
         "in which one process on each node reads its energy counters. Without complete "
         "counters these runs are unavailable.",
         enabled=False,
-        repeats={
-            "description": "Energy runs of each configuration. They are spread evenly among the "
-            "repeats of the timing runs, the first before and the last after all of them.",
-            "type": "integer",
-            "minimum": 1,
-            "maximum": 1000,
-            "default": REPEATS,
-            "determines_run": False,
-        },
-        seconds={
-            "description": "Seconds from one sample to the next; fewer where a counter could "
-            "otherwise wrap unseen.",
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "maximum": 60,
-            "default": SAMPLE_SECONDS,
-        },
-        cool_down_seconds={
-            "description": "Seconds for which the nodes of a run are idle before it. The idle "
-            "power is that of their second half; with 0 it is not measured.",
-            "type": "number",
-            "minimum": 0,
-            "maximum": 3600,
-            "default": COOL_DOWN_SECONDS,
-        },
-        sysfs={
-            "description": "Folder where sysfs is mounted on the nodes; in a container this may be "
-            "another, such as /host/sys.",
-            "type": "string",
-            "minLength": 1,
-            "default": str(SYSFS),
-        },
+        repeats=value(
+            "integer",
+            "Energy runs of each configuration. They are spread evenly among the repeats of the "
+            "timing runs, the first before and the last after all of them.",
+            minimum=1,
+            maximum=1000,
+            default=REPEATS,
+            determines_run=False,
+        ),
+        seconds=value(
+            "number",
+            "Seconds from one sample to the next; fewer where a counter could otherwise wrap "
+            "unseen.",
+            exclusiveMinimum=0,
+            maximum=60,
+            default=SAMPLE_SECONDS,
+        ),
+        cool_down_seconds=value(
+            "number",
+            "Seconds for which the nodes of a run are idle before it. The idle power is that of "
+            "their second half; with 0 it is not measured.",
+            minimum=0,
+            maximum=3600,
+            default=COOL_DOWN_SECONDS,
+        ),
+        sysfs=value(
+            "string",
+            "Folder where sysfs is mounted on the nodes; in a container this may be another, such "
+            "as /host/sys.",
+            minLength=1,
+            default=str(SYSFS),
+        ),
         power_model={
             "description": "Your own model of the power of a node. The energy of a configuration "
             "that was not measured is estimated by it from the timing runs; without it, it is "
             "unavailable.",
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["node_watts", "core_watts"],
-            "properties": {
-                "node_watts": {
-                    "description": "Power of an idle node, all its devices together, in W.",
-                    "type": "number",
-                    "minimum": 0,
-                },
-                "core_watts": {
-                    "description": "Power that each core of a run adds while it trains, in W.",
-                    "type": "number",
-                    "minimum": 0,
-                },
-            },
+            **record(_POWER),
             "determines_run": False,
         },
-        grams_co2_per_kwh={
-            "description": "Grams of CO₂ that are emitted for each kWh of your electricity. "
-            "Without it, the table has no emissions.",
-            "type": "number",
-            "minimum": 0,
-            "determines_run": False,
-        },
+        grams_co2_per_kwh=value(
+            "number",
+            "Grams of CO₂ that are emitted for each kWh of your electricity. Without it, the table "
+            "has no emissions.",
+            minimum=0,
+            determines_run=False,
+        ),
     )
-    result: ClassVar[dict] = {
-        "description": "Energy of the nodes during the training steps; null unless that is what "
-        "the run captured.",
-        "type": ["array", "null"],
-        "minItems": 1,
-        "items": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": list(_NODE),
-            "properties": _NODE,
-        },
-    }
+    result: ClassVar[dict] = value(
+        "array?",
+        "Energy of the nodes during the training steps; null unless that is what the run captured.",
+        minItems=1,
+        items=record(_NODE),
+    )
     temporary = ("rank*.pid",)
     tabulated = True
     compared = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,7 +26,7 @@ from escala.probes._sampler import (
     sample,
     tables,
 )
-from escala.probes.base import Probe, section
+from escala.probes.base import Probe, record, section, value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,28 +38,11 @@ if TYPE_CHECKING:
 #: are the counters of the interface, in the rank's own network namespace, for all processes that
 #: share it. `gpu_percent` is the sum over the GPUs on which the rank computes, by all processes.
 COLUMNS = (
-    "seconds",
-    "rank",
-    "cpu_percent",
-    "threads",
-    "threads_running",
-    "voluntary_switches",
-    "involuntary_switches",
-    "rss_bytes",
-    "sent_bytes",
-    "received_bytes",
-    "gpu_percent",
+    "seconds", "rank", "cpu_percent", "threads", "threads_running", "voluntary_switches",
+    "involuntary_switches", "rss_bytes", "sent_bytes", "received_bytes", "gpu_percent",
     "gpu_memory_bytes",
-)
-
-
-def _quantity(kind: str | list[str], description: str, unit: str | None = None) -> dict:
-    """Return the JSON Schema of a number; `kind?` is one that may not have been read."""
-    known = kind.removesuffix("?")
-    schema = {"description": description, "type": known if known == kind else [known, "null"]}
-    return schema | {"minimum": 0} | ({"unit": unit} if unit else {})
-
-
+)  # fmt: skip
+_quantity = partial(value, minimum=0)
 _INTERFACE = "the run's interface {}, for all processes that share it."
 _RESULT = {
     "rank": _quantity("integer", "Number of the process."),
@@ -95,25 +79,20 @@ class Resources(Probe):
         "A separate run of every program, and of one epoch of every gradient-trained "
         "configuration, in which a process outside the ranks samples what they use.",
         enabled=False,
-        seconds={
-            "description": "Seconds from one sample to the next.",
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "maximum": 3600,
-            "default": SAMPLE_SECONDS,
-        },
+        seconds=value(
+            "number",
+            "Seconds from one sample to the next.",
+            exclusiveMinimum=0,
+            maximum=3600,
+            default=SAMPLE_SECONDS,
+        ),
     )
-    result: ClassVar[dict] = {
-        "description": "What each process used during the training steps, sampled from outside; "
-        "null unless that is what the run captured.",
-        "type": ["array", "null"],
-        "items": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": list(_RESULT),
-            "properties": _RESULT,
-        },
-    }
+    result: ClassVar[dict] = value(
+        "array?",
+        "What each process used during the training steps, sampled from outside; null unless that "
+        "is what the run captured.",
+        items=record(_RESULT),
+    )
     temporary = ("rank*.pid",)
     tabulated = True
 

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from escala.core.files import atomic
-from escala.probes.base import Probe, section
+from escala.probes.base import Probe, section, value
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 
 if TYPE_CHECKING:  # An experiment is read in less time than an import of pandas.
     import pandas as pd
 
 MICROSECONDS = 1e-6
-CYCLE = "CYCLE_START"
 #: The use of a phase's time, by the start of its name; the first match counts.
 NEGOTIATION, WAITING, COPYING, COMMUNICATION = (
     "waiting for all ranks (negotiation)",
@@ -58,12 +57,7 @@ class Timeline(Probe):
     settings = section(
         "A separate run of every Horovod configuration that captures the Horovod timeline.",
         enabled=True,
-        steps={
-            "description": "Training steps to capture.",
-            "type": "integer",
-            "minimum": 1,
-            "default": 30,
-        },
+        steps=value("integer", "Training steps to capture.", minimum=1, default=30),
     )
     products = TIMELINE_FILES
     temporary = (RAW_TIMELINE,)
@@ -237,38 +231,9 @@ def _bytes(dtype: str, shape: str) -> int | None:
         return None
 
 
-def ready(events: list[dict]) -> pd.DataFrame:
-    """Return when each rank was ready to reduce a tensor: `tensor`, `rank`, `seconds`."""
-    import pandas as pd
-
-    names = tensors(events)
-    rows = [
-        (names.get(e["pid"], str(e["pid"])), int(e["name"]), e["ts"] * MICROSECONDS)
-        for e in events
-        if is_ready(e)
-    ]
-    return pd.DataFrame(rows, columns=["tensor", "rank", "seconds"])
-
-
 def is_ready(event: dict) -> bool:
     """Return whether an event is the moment when the rank that names it was ready."""
     return event["ph"] == "X" and event["name"].isdecimal()
-
-
-def operations(phases: pd.DataFrame) -> pd.Series:
-    """Return, for every operation on a tensor, the number of its fused operation.
-
-    Horovod performs one fused operation after the other, so operations that overlap are one.
-
-    Returns
-    -------
-    Integers, with the index of the rows of `phases` that are whole operations.
-    """
-    import numpy as np
-
-    whole = phases[(phases["depth"] == 0) & ~phases["phase"].str.startswith("NEGOTIATE_")]
-    reached = whole["end_seconds"].cummax().shift(fill_value=-np.inf)
-    return (whole["start_seconds"] >= reached).cumsum().rename("operation")
 
 
 def trace(events: list[dict]) -> list[dict]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from escala.core.errors import Unavailable
 from escala.core.variables import TRACED
-from escala.probes.base import Probe, section
+from escala.probes.base import Probe, section, value
 from escala.strategies.base import TRACE
 
 
@@ -22,12 +22,7 @@ class TorchTrace(Probe):
         "A separate run of every program that records some steps of its first process by PyTorch's "
         "profiler. It is unavailable for programs without PyTorch or without the hook.",
         enabled=False,
-        steps={
-            "description": "Training steps to record.",
-            "type": "integer",
-            "minimum": 1,
-            "default": 10,
-        },
+        steps=value("integer", "Training steps to record.", minimum=1, default=10),
     )
     products = (TRACE,)
 

@@ -8,12 +8,7 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.compared import rows_of
 from escala.report.findings.words import Tables, listed, with_labels
-from escala.report.tables.views import (
-    fitted_workloads,
-    names_of_rows,
-    only_whole_runs,
-    whole_runs,
-)
+from escala.report.tables.views import fitted_workloads, names_of_rows, only_whole_runs, whole_runs
 
 
 def explanation(tables: Tables) -> str:

@@ -20,11 +20,7 @@ def summary(tables: Tables, name: str, title: str, files: Collection[str] = ()) 
     files : figures and tables to link to, relative to the summary.
     """
     parts = [f"# {title}", *_findings(tables, name, files)]
-    parts += [
-        "## Configurations",
-        _table(tables),
-        explanation(tables),
-    ]
+    parts += ["## Configurations", _table(tables), explanation(tables)]
     links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
     if links:
         parts += ["## Figures and tables", "\n".join(links)]

@@ -289,10 +289,7 @@ def as_fit(run: dict, workload: str) -> None:
         rows = run["training"]["train_rows"]
         run["epochs"] = [run["epochs"][0] | {"steps": 1, "rows": rows, "validation_accuracy": None}]
         run["training"] |= {"optimizer": "lbfgs", "epochs_done": 1}
-        run["seconds"] |= {
-            **dict.fromkeys(STEP_TIMES),
-            "train": run["epochs"][0]["train_seconds"],
-        }
+        run["seconds"] |= {**dict.fromkeys(STEP_TIMES), "train": run["epochs"][0]["train_seconds"]}
 
 
 def as_program(

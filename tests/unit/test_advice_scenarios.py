@@ -115,10 +115,7 @@ def test_a_scenario_is_advised_without_its_runs_and_judged_by_them(results, two,
 
 def test_the_calibration_of_another_experiment_serves_where_a_process_computes_the_same(results):
     file, settings, folder = results
-    own = settings | {
-        "experiment": "other",
-        "variants": {"tuned": {"dense_exchange": "factors"}},
-    }
+    own = settings | {"experiment": "other", "variants": {"tuned": {"dense_exchange": "factors"}}}
     other = file.with_name("other.yaml")
     write_json(other, own)
     measure(folder, own, one=3.0, two=2.0)

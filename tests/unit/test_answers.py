@@ -165,11 +165,7 @@ def test_sessions_that_differ_leave_no_verdict_and_no_advice_to_change(tmp_path)
 
 @pytest.mark.parametrize(
     ("sessions", "changes"),
-    [
-        (1, {}),
-        (2, {"versions": {"tensorflow": "1.0"}}),
-        (2, {"source_sha256": "1" * 64}),
-    ],
+    [(1, {}), (2, {"versions": {"tensorflow": "1.0"}}), (2, {"source_sha256": "1" * 64})],
 )
 def test_two_sessions_or_others_that_are_not_comparable_have_none(tmp_path, sessions, changes):
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})

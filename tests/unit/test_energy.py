@@ -146,10 +146,7 @@ def another_package(node: Node) -> None:
             lambda node: node.tree.cray("energy", 500).write_text("7 W"),
             "node: pm_counters: .*pm_counters/energy is not in joules",
         ),
-        (
-            lambda _: setattr(sys.modules["pynvml"], "gpus", [Gpu()]),
-            "gpu0: nvml: Not Supported",
-        ),
+        (lambda _: setattr(sys.modules["pynvml"], "gpus", [Gpu()]), "gpu0: nvml: Not Supported"),
     ],
 )
 def test_a_device_whose_counter_cannot_be_read_is_named(node, change, reason):

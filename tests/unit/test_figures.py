@@ -27,14 +27,7 @@ from pages import tabled
 from escala.core.files import read_json, write_json
 from escala.probes.resources import Resources
 from escala.report import tables
-from escala.report.figures import (
-    DECLARED,
-    FIGURES,
-    SOME_FIGURES,
-    common,
-    figure,
-    looks,
-)
+from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES, common, figure, looks
 from escala.report.tables.views import MOST
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

@@ -65,21 +65,6 @@ def test_an_end_without_a_beginning_is_ignored():
     assert timeline.intervals([{"ph": "E", "ts": 5, "pid": 1}]).empty
 
 
-def test_ranks_are_ready_when_they_say_so():
-    moments = timeline.ready(timeline.repair(WHOLE))
-    kernel = moments[moments["tensor"] == KERNEL]
-    assert list(kernel["rank"]) == [0, 1, 0, 1]
-    np.testing.assert_allclose(kernel["seconds"], [0.010, 0.011, 0.020, 0.022])
-
-
-def test_fused_tensors_are_one_operation():
-    phases = timeline.intervals(timeline.repair(WHOLE))
-    operations = timeline.operations(phases)
-    assert sorted(operations.value_counts()) == [1, 2, 2]
-    reduced = phases[phases["phase"] == "MPI_ALLREDUCE"]
-    assert len(reduced) == 4
-
-
 def test_the_files_are_the_timeline_and_a_trace(tmp_path):
     raw = tmp_path / "raw"
     raw.write_text(timeline_text(2, closed=False)[:-40])
@@ -91,7 +76,7 @@ def test_the_files_are_the_timeline_and_a_trace(tmp_path):
     threads = {e["tid"]: e["args"]["name"] for e in trace if e["name"] == "thread_name"}
     assert threads == {0: "cycles", **timeline.tensors(events)}
     assert [e["args"]["name"] for e in trace if e["name"] == "process_name"] == ["rank 0"]
-    cycles = [e for e in trace if e["name"] == timeline.CYCLE]
+    cycles = [e for e in trace if e["name"] == "CYCLE_START"]
     assert [(e["ph"], e["tid"], e["ts"]) for e in cycles] == [("i", 0, 100), ("i", 0, 900)]
     complete = {(e["tid"], e["name"], e["ts"], e["dur"]) for e in trace if e["ph"] == "X"}
     phases = timeline.intervals(events)

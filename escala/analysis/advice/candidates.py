@@ -182,10 +182,7 @@ def _names(planned: Mapping) -> Configuration:
 
 
 def candidates(
-    calibration: Calibration,
-    planned: Sequence[Mapping],
-    training: Training,
-    draws: int = DRAWS,
+    calibration: Calibration, planned: Sequence[Mapping], training: Training, draws: int = DRAWS
 ) -> tuple[list[Candidate], dict[Configuration, str]]:
     """Predict configurations of one dataset and workload with the same rows in a step.
 

@@ -23,12 +23,7 @@ from escala.core.errors import InputError
 from escala.record.estimate import duration
 
 #: Goal -> the unit of its amount.
-GOALS = {
-    "time": "s",
-    "core-hours": "core-hours",
-    "energy": "J",
-    "deadline": "core-hours",
-}
+GOALS = {"time": "s", "core-hours": "core-hours", "energy": "J", "deadline": "core-hours"}
 TIME, CORE_HOURS, ENERGY, DEADLINE = GOALS
 
 

@@ -13,15 +13,7 @@ import numpy as np
 
 from escala.analysis.advice import changes, text
 from escala.analysis.advice.candidates import Candidate, Training, candidates
-from escala.analysis.advice.choice import (
-    ENERGY,
-    TIME,
-    Choice,
-    Limits,
-    Option,
-    Power,
-    choose,
-)
+from escala.analysis.advice.choice import ENERGY, TIME, Choice, Limits, Option, Power, choose
 from escala.analysis.advice.measured import memories, memory_of, speedups, with_measured
 from escala.analysis.cost_model.calibration import Calibration
 from escala.analysis.cost_model.predict import DRAWS, interval
@@ -34,14 +26,7 @@ from escala.experiment.references import NATIVE
 FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"
 _MAKE = f"make it: {call('run advice')}, with the --experiment FILE"
-_PLAN_KEYS = (
-    "experiment",
-    "configurations",
-    "workloads",
-    "rows",
-    "memory_gib",
-    "power_model",
-)
+_PLAN_KEYS = ("experiment", "configurations", "workloads", "rows", "memory_gib", "power_model")
 _JOULES_PER_WATT_HOUR = 3600
 
 
@@ -190,10 +175,7 @@ def _power(question: Question, plans: Mapping) -> Power | None:
 
 
 def _answer(
-    here: Sequence[Candidate],
-    training: Training,
-    question: Question,
-    power: Power | None,
+    here: Sequence[Candidate], training: Training, question: Question, power: Power | None
 ) -> dict:
     """Return an answer without its names and texts."""
     names = ("rows", "unavailable", "energy_source", "distribute", "repeats")

@@ -10,14 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from escala.analysis.advice import changes
 from escala.analysis.advice.candidates import BOUNDS
-from escala.analysis.advice.choice import (
-    CORE_HOURS,
-    DEADLINE,
-    ENERGY,
-    GOALS,
-    TIME,
-    span,
-)
+from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, GOALS, TIME, span
 from escala.analysis.cost_model.calibration import LEVEL
 from escala.analysis.statistics import LEVEL as MEASURED_LEVEL
 from escala.core.readable import counted, size
@@ -239,10 +232,7 @@ def _table(answer: Mapping, advice: Mapping) -> Iterator[str]:
     yield f"| configuration | {_AMOUNTS[goal]}, {GOALS[goal]} | ratio | rests on |"
     yield "| --- | --- | --- | --- |"
     for each in answer["options"]:
-        amount, ratio = (
-            _interval(each["amount"], "{:.3g}".format),
-            _interval(each["ratio"]),
-        )
+        amount, ratio = (_interval(each["amount"], "{:.3g}".format), _interval(each["ratio"]))
         note = f"; excluded: {each['excluded']}" if each["excluded"] else ""
         yield f"| {label(each)} | {amount} | {ratio} | {each['basis']}{note} |"
 

@@ -296,12 +296,7 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
     computing = max(parts * (whole - update), 0.0) * work.deviation
     fixed = min(max(parts * (without_rows - update), 0.0) * work.deviation, computing)
     slower = contention(
-        work.contention,
-        setup.library,
-        setup.layout,
-        setup.cores,
-        calibration.cores_per_node,
-        notes,
+        work.contention, setup.library, setup.layout, setup.cores, calibration.cores_per_node, notes
     )
     shape = min(steps, key=lambda each: abs(each.rows - part_rows)).shape
     slowest = computing * slower * expected_largest(shape, ranks)

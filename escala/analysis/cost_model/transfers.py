@@ -273,8 +273,7 @@ class Transfers:
     def _nearest(self, times: list[CollectiveTimes], ranks: int) -> CollectiveTimes:
         """Return the times of the layout that is predicted, or of the nearest number of ranks."""
         found = min(
-            times,
-            key=lambda each: (each.layout != self._layout, abs(each.layout.ranks - ranks)),
+            times, key=lambda each: (each.layout != self._layout, abs(each.layout.ranks - ranks))
         )
         if found.layout.ranks < ranks:
             self._note(f"collectives were calibrated with {found.layout.ranks} ranks, not {ranks}")

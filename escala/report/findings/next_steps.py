@@ -85,11 +85,7 @@ def _use(
 
 
 def _train_with(
-    row: Compared,
-    best: Compared,
-    alike: list[Compared],
-    seconds: Mapping[tuple, float],
-    unit: str,
+    row: Compared, best: Compared, alike: list[Compared], seconds: Mapping[tuple, float], unit: str
 ) -> str:
     """Name the configuration of the least time, and that of the fewest core-hours.
 

@@ -81,8 +81,7 @@ def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
         if new:
             added.files.append(history.write(folder, session, new))
         added = added._replace(
-            measurements=added.measurements + len(new),
-            known=added.known + len(measured) - len(new),
+            measurements=added.measurements + len(new), known=added.known + len(measured) - len(new)
         )
     return added
 

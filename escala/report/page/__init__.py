@@ -55,11 +55,7 @@ class Drawing(NamedTuple):
 
 
 def page(
-    tables: Tables,
-    name: str,
-    title: str,
-    figures: Mapping[str, str],
-    files: Collection[str] = (),
+    tables: Tables, name: str, title: str, figures: Mapping[str, str], files: Collection[str] = ()
 ) -> str:
     """Write the page.
 
