@@ -241,7 +241,7 @@ def timed(folders: Iterable[Path]) -> dict[str, list[dict]]:
     found: dict[str, dict[tuple, dict]] = defaultdict(dict)
     for folder in folders:
         for path in run_files(folder):
-            run = read_run(path) | {"comparable": True, "file": str(path)}
+            run = read_run(path) | {"comparable": True}
             run |= {"current": True, "incomparable_because": None}
             usable = is_timed(run) and run["training"]["kind"] == "steps"
             if usable and run["instrument"] is None and run["series"] in (None, DUPLICATE):

@@ -42,7 +42,7 @@ def _make(arguments: argparse.Namespace) -> None:
         }
         found = predictions.rows(read(arguments.calibration), arguments.configurations, train_rows)
         machine = read_json(arguments.calibration)["machine"]
-        write_json(arguments.predictions, predictions.as_json(list(found), machine))
+        write_json(arguments.predictions, {"machine": machine, "configurations": list(found)})
 
     cli.serve_or_make(
         "predictions",

@@ -11,13 +11,13 @@ from escala.record.schema import FORMAT, read_result, read_session
 
 
 def read_run(path: str | Path) -> dict:
-    """Return the content of a run.json.
+    """Return the content of a run.json, with its path as `file`.
 
     Raises
     ------
     InputError : the file is incomplete, or of another format.
     """
-    return read_result(Path(path))
+    return read_result(Path(path)) | {"file": str(path)}
 
 
 def measurements(run_files: Iterable[str | Path]) -> list[dict]:

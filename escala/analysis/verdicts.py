@@ -17,7 +17,6 @@ import scipy
 from escala.analysis.statistics import (
     LEVEL,
     RESAMPLES,
-    SESSIONS_FOR_INTERVAL,
     VALUES_FOR_INTERVAL,
     Interval,
 )
@@ -145,16 +144,6 @@ def simultaneous_level(compared: int, level: float = LEVEL) -> float:
     return 1 - (1 - level) / max(compared, 1)
 
 
-def over_sessions(ratio: Interval, sessions: int, decimals: int | None = None) -> str | None:
-    """Judge a ratio over sessions by its interval; None with fewer than `SESSIONS_FOR_INTERVAL`.
-
-    No noise floor is applied: the interval already covers how the machine differs between sessions.
-    """
-    if sessions < SESSIONS_FOR_INTERVAL:
-        return None
-    return verdict(ratio, sessions, decimals=decimals, needed=SESSIONS_FOR_INTERVAL).kind
-
-
 def verdict(
     ratio: Interval,
     matches: int,
@@ -179,7 +168,9 @@ def verdict(
     matches : number of matches behind it.
     floor : the result of `noise_floor` in the same session; None if it was not measured.
     decimals : with which the ends are printed. An end that is printed as 1 counts as 1.
-    needed : the fewest matches with which the interval reaches its level.
+    needed : the fewest matches with which the interval reaches its level. Sessions may take the
+        place of matches: then no noise floor is given, because their interval already covers how
+        the machine differs between them.
     """
     if matches < needed:
         return Verdict(NO_VERDICT, None)

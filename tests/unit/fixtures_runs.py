@@ -605,35 +605,34 @@ def horovod_events(steps: int = 3, begins: float = 1000.0) -> list[dict]:
     Tensor a goes alone, while rank 1 computes; b starts 2 ms after it is ready on both ranks, is
     copied for 1 ms, reduced for 18 ms and copied for 1 ms.
     """
-    events = [
-        {
-            "name": "process_name",
-            "ph": "M",
-            "pid": 0,
-            "args": {"start_time_since_epoch_in_micros": round(begins * 1e6)},
-        }
-    ]
-    for pid, name in ((1, "gradient/a/kernel"), (2, "gradient/b/kernel")):
-        events.append({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}})
     operations = {
-        1: [("MPI_ALLREDUCE", 55, 60)],
+        1: [("ALLREDUCE", 55, 60), ("MPI_ALLREDUCE", 55, 60)],
         2: [
+            ("ALLREDUCE", 75, 95),
             ("MEMCPY_IN_FUSION_BUFFER", 75, 76),
             ("MPI_ALLREDUCE", 76, 94),
             ("MEMCPY_OUT_FUSION_BUFFER", 94, 95),
         ],
     }
+
+    def event(ph: str, pid: int, milliseconds: int, **more: str) -> dict:
+        return {"ph": ph, "pid": pid, "ts": 1000 * milliseconds} | more
+
+    told = {
+        0: {"start_time_since_epoch_in_micros": round(begins * 1e6)},
+        1: {"name": "gradient/a/kernel"},
+        2: {"name": "gradient/b/kernel"},
+    }
+    events = [
+        {"name": "process_name", "ph": "M", "pid": n, "args": args} for n, args in told.items()
+    ]
     for step in range(1, steps + 1):
-        for pid, parts in operations.items():
-            spans = [("ALLREDUCE", parts[0][1], None), *parts, (None, None, parts[-1][2])]
-            for name, first, last in spans:
-                at = {"pid": pid}
-                if first is not None:
-                    events.append(
-                        at | {"ph": "B", "name": name, "ts": 1_000_000 * step + 1000 * first}
-                    )
-                if last is not None:
-                    events.append(at | {"ph": "E", "ts": 1_000_000 * step + 1000 * last})
+        for pid, (whole, *parts) in operations.items():
+            events.append(event("B", pid, 1000 * step + whole[1], name=whole[0]))
+            for name, first, last in parts:
+                events.append(event("B", pid, 1000 * step + first, name=name))
+                events.append(event("E", pid, 1000 * step + last))
+            events.append(event("E", pid, 1000 * step + whole[2]))
     return events
 
 

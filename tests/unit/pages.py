@@ -13,7 +13,6 @@ from escala.report.figures import common, figure
 from escala.report.page import page
 from tests.unit.fixtures_runs import FakeExperiment, three_configurations
 
-ROOT = Path(__file__).resolve().parents[2]
 #: Names and reasons that a page must show as they are, and never run.
 HOSTILE = {
     "demo-1000": '<img src=x onerror="document.title=1">',

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from fixtures_runs import FakeExperiment
+from pages import tabled
 from scipy.optimize import least_squares
 
 from escala.analysis import laws
 from escala.core.files import read_json, write_json
-from escala.report import tables
 from escala.report.findings import section_findings
 from escala.report.tables import amdahl
 
@@ -54,13 +54,8 @@ def experiment(tmp_path) -> FakeExperiment:
     return found
 
 
-def of(experiment: FakeExperiment) -> tuple:
-    return experiment.runs, experiment.dataset_files, experiment.class_files
-
-
 def table(experiment: FakeExperiment) -> pd.DataFrame:
-    frame = tables.tables(*of(experiment))
-    return frame["amdahl"].set_index("layout")
+    return tabled(experiment)["amdahl"].set_index("layout")
 
 
 def test_a_run_is_trained_validated_evaluated_and_saved(experiment):
@@ -123,7 +118,7 @@ def extrapolated(frames: dict[str, pd.DataFrame]) -> list[str]:
 def test_laws_are_fitted_over_ranks_and_over_threads(tmp_path):
     one = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
     experiment = scaled(tmp_path, lambda n: laws.ratio(n, 0.1, 0.03))
-    found = tables.tables(*of(experiment), references=(one,))["amdahl"]
+    found = tabled(experiment, references=(one,))["amdahl"]
     assert (found["law_points"] == 3).all()
     for over, contention, coherency in (("ranks", 0.1, 0.03), ("threads", 0.3, 0.0)):
         [row, same] = found[found["law_over"] == over].to_dict("records")
@@ -143,13 +138,12 @@ def test_two_numbers_of_ranks_have_amdahls_law_and_say_so(tmp_path):
     assert row["law_points"] == 2 and "three numbers" in row["law_reason"]
     assert row[["contention", "coherency", "fastest_times"]].isna().all()
     assert row["extrapolated_speedup_low"] < 1 / laws.ratio(4, 0.2)
-    frames = tables.tables(*of(experiment))
-    told = extrapolated(frames)
+    told = extrapolated(tabled(experiment))
     assert any("4 ranks" in text and "extrapolated by Amdahl's law" in text for text in told)
 
 
 def test_amdahls_law_says_nothing_of_ranks_that_take_longer_than_one(tmp_path):
-    frames = tables.tables(*of(scaled(tmp_path, lambda n: 1.5 if n > 1 else 1.0, (1, 2))))
+    frames = tabled(scaled(tmp_path, lambda n: 1.5 if n > 1 else 1.0, (1, 2)))
     assert (frames["amdahl"]["amdahl_fraction"].dropna() > 1).any()
     assert not extrapolated(frames)
 

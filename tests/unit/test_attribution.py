@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from fixtures_runs import clocked, clocks_of_rank, horovod_events
+from fixtures_runs import changed, clocked, clocks_of_rank, horovod_events
 from hypothesis import given
 from hypothesis import strategies as st
+from pages import tabled
 
 from escala.analysis import attribution
 from escala.analysis.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE, covered, segments
-from escala.core.files import read_json, write_json
+from escala.core.files import read_json
 from escala.probes import timeline
 from escala.report import tables
 from escala.report.summary import summary
@@ -62,15 +62,6 @@ def phases() -> pd.DataFrame:
     return found
 
 
-def tabled(folder: Path, change=lambda paths: None) -> dict[str, pd.DataFrame]:
-    """Return the tables of three runs with clocks, after a change of their files."""
-    experiment, runs = clocked(folder)
-    change(runs)
-    return tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
-    )
-
-
 @pytest.fixture
 def two_ranks() -> pd.DataFrame:
     clocks = [clocks_of_rank(rank).assign(rank=rank) for rank in (0, 1)]
@@ -108,19 +99,18 @@ def test_the_segments_of_a_step_follow_each_other_on_one_axis_for_all_ranks(two_
 
 
 def test_ranks_with_clocks_of_their_own_share_no_axis(tmp_path):
-    def on_other_machines(paths: list[Path]) -> None:
-        for path in paths:
-            run = read_json(path)
-            write_json(path, run | {"ranks": run["ranks"] | {"one_clock": False}})
-
-    table = tabled(tmp_path, on_other_machines)["step"]
+    experiment, runs = clocked(tmp_path)
+    for path in runs:
+        changed([path], ranks=read_json(path)["ranks"] | {"one_clock": False})
+    table = tabled(experiment, probe_files=runs)["step"]
     assert (table["kind"] == "unavailable").all() and len(table) == 3
     assert table["reason"].str.contains("clocks differ").sum() == 2
 
 
 @pytest.fixture(scope="module")
 def clock_tables(tmp_path_factory):
-    return tabled(tmp_path_factory.mktemp("clocked"))
+    experiment, runs = clocked(tmp_path_factory.mktemp("clocked"))
+    return tabled(experiment, probe_files=runs)
 
 
 def test_the_table_of_a_step_tells_what_is_estimated(clock_tables):
@@ -153,15 +143,14 @@ def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estima
 
 
 def test_runs_of_another_session_are_not_compared(tmp_path):
-    def in_other_sessions(paths: list[Path]) -> None:
-        for path in paths[1:]:
-            write_json(path, read_json(path) | {"session": "20200101T000000Z-1"})
-
-    frames = tabled(tmp_path, in_other_sessions)
+    experiment, runs = clocked(tmp_path)
+    changed(runs[1:], session="20200101T000000Z-1")
+    frames = tabled(experiment, probe_files=runs)
     slowdown = frames["attribution"].groupby("strategy")["slowdown"]
     assert slowdown.count().to_dict() == {"single": 11, "horovod-mpi": 0, "horovod-gloo": 0}
     text = summary(frames, "demo", "A title")
     assert "A step of `horovod-mpi 1x2` takes" in text and "than one of" not in text
+    assert "`horovod-mpi 1x2`, 5.0 ms of exchange go on alongside other parts." in text
 
 
 def test_an_offset_between_the_clocks_of_machines_changes_nothing(tmp_path):

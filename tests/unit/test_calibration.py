@@ -13,6 +13,7 @@ import pytest
 from fixtures_runs import FakeExperiment, changed, clocked, three_configurations
 from hypothesis import given
 from hypothesis import strategies as st
+from pages import tabled
 from sentences import check
 
 from escala.analysis.cost_model import predictions
@@ -33,7 +34,6 @@ from escala.experiment.works import calibrated_rows, variant_name
 from escala.probes._turns import KINDS, Blocks
 from escala.probes.collectives import MPI, OPERATIONS, SIZES, library, summary
 from escala.report import tables
-from escala.report.figures import common, figure
 from escala.report.findings import predictions as findings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -575,8 +575,8 @@ def reported(tmp_path):
     file = tmp_path / "predictions.json"
 
     def of(machine: dict) -> dict:
-        write_json(file, predictions.as_json(rows, machine))
-        return tables.tables(fake.runs, fake.dataset_files, fake.class_files, predictions_file=file)
+        write_json(file, {"machine": machine, "configurations": rows})
+        return tabled(fake, predictions_file=file)
 
     return of, run["ranks"]["machines"][0]
 
@@ -596,10 +596,6 @@ def test_predicted_times_stand_beside_measured_ones(reported, tmp_path):
     check(told)
     assert f"Of {found['runs'].sum()} runs" in told[0].text
     tables.write(frames, tmp_path / "tables")
-    with common.style():
-        drawn = figure("seconds_per_epoch").draw(tables.read(tmp_path / "tables"))
-    text = [each.get_text() for each in drawn.findobj() if hasattr(each, "get_text")]
-    assert any("Grey bands" in each.replace("\n", " ") for each in text)
 
 
 def test_terms_stand_beside_the_parts_that_clocks_measured(tmp_path):
@@ -609,10 +605,8 @@ def test_terms_stand_beside_the_parts_that_clocks_measured(tmp_path):
     row = {name: run[name] for name in NAMES} | {"ranks": 2, "basis": "predicted", "reason": None}
     row |= {f"{term}_seconds": seconds for term, seconds in terms.items()} | {"step_seconds": 0.12}
     file = tmp_path / "predictions.json"
-    write_json(file, predictions.as_json([row], run["ranks"]["machines"][0]))
-    frames = tables.tables(
-        fake.runs, fake.dataset_files, fake.class_files, probed, predictions_file=file
-    )
+    write_json(file, {"machine": run["ranks"]["machines"][0], "configurations": [row]})
+    frames = tabled(fake, probe_files=probed, predictions_file=file)
     found = frames["prediction_terms"].set_index("term")
     assert list(found.index) == ["computing", "skew", "exchange", "update", "step"]
     assert found.loc["computing", "predicted_seconds"] == pytest.approx(0.06)

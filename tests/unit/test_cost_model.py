@@ -520,17 +520,10 @@ def test_a_message_waits_for_the_next_look_of_the_loop(
     assert found == pytest.approx(np.mean(expected), abs=0.02 + cycle / 16)
 
 
-def test_what_a_call_takes_of_a_core_is_what_delays_computing():
-    """With two nodes, the times of the link and of a node's memory are added."""
+def test_a_call_takes_some_of_a_core_also_if_a_rank_seems_to_compute_faster_meanwhile():
     changed = content()
     for time in times_of(changed):
         time["computing_seconds"] = [2 * seconds for seconds in time["seconds"]]
-        time["computing_fractions"] = [0.75] * len(time["seconds"])
-    for layout in ("1x2", "2x1"):
-        found = transfers(layout, of=parse(changed)).seconds(ALLREDUCE, 2**20)
-        assert found.core_seconds == pytest.approx(0.25 * found.computing_seconds, rel=0.01)
-    for time in times_of(changed):
-        # By chance, a rank computes a little faster than usual.
         time["computing_fractions"] = [1.01] * len(time["seconds"])
     found = transfers("1x2", of=parse(changed)).seconds(ALLREDUCE, 2**20)
     assert 0 < found.core_seconds < 1e-5 < found.computing_seconds

@@ -356,7 +356,7 @@ def test_rungs_of_a_ladder_are_drawn_with_what_they_are_worth(tmp_path):
     _, files, rungs = laddered(tmp_path)
     frames = tables.tables([], [], [], series_files=files, rungs=rungs)
     words = _drawn("ladder", frames)
-    for expected in ("from slow to slower", "1.25 (", "all changes multiplied"):
+    for expected in ("from slow to slower", "0.40 (-3.60 s)", "all changes multiplied"):
         assert expected in words
     change = "every rank trains on its own part of the rows and not on all of them"
     long = frames | {"ladder": frames["ladder"].replace({"from slow to slower": change})}

@@ -11,7 +11,6 @@ from fixtures_runs import (
     REFERENCES,
     FakeExperiment,
     changed,
-    clocked,
     fair,
     regression,
     three_configurations,
@@ -313,20 +312,3 @@ def test_it_says_what_relatives_in_training_add_by_the_kind_of_split(tmp_path):
         r"no test rows, and hence no scores, of `SARS \(demo-cluster\)`\.",
     ):
         assert re.search(expected, found), expected
-
-
-def test_it_says_where_a_step_is_longer_than_that_of_one_process(tmp_path):
-    experiment, runs = clocked(tmp_path)
-    frames = tabled(experiment, probe_files=runs)
-    table = frames["attribution"]
-    parts = table.dropna(subset="part").query("rank == 0")
-    late = (parts["strategy"] != "single") & parts["part"].isin(["skew", "whole"])
-    table.loc[late.index[late], "median_seconds"] += 0.006
-    one, two = (
-        1000 * table[(table["strategy"] == name) & (table["rank"] == 0)]
-        .set_index("part")["median_seconds"] for name in ("single", "horovod-mpi")
-    )  # fmt: skip
-    found = " ".join(told(frames, "why"))
-    assert "takes 6.0 ms more than one of `single 1x1`: " in found
-    assert f"{two['skew'] - one['skew']:.1f} ms more waiting for the slowest rank." in found
-    assert f"`horovod-mpi 1x2`, {two['overlap']:.1f} ms of exchange go on alongside other" in found

@@ -101,7 +101,7 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
 
 
 def _read(file: str) -> dict:
-    run = read_run(file) | {"file": file}
+    run = read_run(file)
     if run["status"] != "ok":
         raise InputError(file, run["status"], run["reason"], _REMEDY)
     return run

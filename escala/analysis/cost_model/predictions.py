@@ -163,16 +163,6 @@ def epoch_seconds(
     return seconds
 
 
-def as_json(rows: Sequence[Mapping[str, Any]], machine: Mapping) -> dict:
-    """Return the content of a file of predictions.
-
-    Parameters
-    ----------
-    machine : the calibrated one, as `machine` of a calibration.
-    """
-    return {"machine": dict(machine), "configurations": [dict(row) for row in rows]}
-
-
 def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the seconds per epoch of each configuration, and what is assumed in their intervals."""
     yield from map(line, rows)

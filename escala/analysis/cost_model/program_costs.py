@@ -34,8 +34,8 @@ def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list
     """
     found, machines = {}, []
     for name, files in sources.items():
-        runs = [read_run(file) | {"file": file} for [*group] in files["steps"] for file in group]
-        sums = [[read_run(file) | {"file": file} for file in group] for group in files["sums"]]
+        runs = list(map(read_run, chain(*files["steps"])))
+        sums = [list(map(read_run, group)) for group in files["sums"]]
         machines += [
             run["ranks"]["machines"][0] for run in chain(runs, *sums) if run["status"] == "ok"
         ]

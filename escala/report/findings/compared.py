@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -84,7 +85,10 @@ class Headline(NamedTuple):
 
 @dataclass(frozen=True)
 class Compared:
-    """A row of the table `speedup`, with labels; numbers are NaN or NA where they are unknown."""
+    """A row of the table `speedup`, with labels; numbers are NaN or NA where they are unknown.
+
+    Its `row` has all columns, also those that `escala.analysis.decisive` judges by.
+    """
 
     dataset: str
     workload: str
@@ -125,18 +129,7 @@ class Compared:
     time_to_target_ratio_low: float
     time_to_target_ratio_high: float
     best_of: int
-    best_verdict: str
-    best_low: float
-    best_high: float
-    sessions_judged: int
-    sessions_matches: int
-    sessions_verdict: str
-    sessions_ratio: float
-    sessions_ratio_low: float
-    sessions_ratio_high: float
-    best_sessions_verdict: str
-    best_sessions_low: float
-    best_sessions_high: float
+    row: Mapping[str, Any] = field(repr=False, compare=False)
 
     @property
     def names(self) -> tuple:
@@ -165,7 +158,7 @@ class Compared:
         It is that over sessions, or with too few sessions that of the current runs.
         """
         found = self.in_call
-        judged = None if found.verdict == UNAVAILABLE else decisive.over_sessions(vars(self))
+        judged = None if found.verdict == UNAVAILABLE else decisive.over_sessions(self.row)
         if judged is None:
             return found
         verdict, ratio, sessions = judged
@@ -179,7 +172,7 @@ class Compared:
         found = self.on_its_own
         if found.verdict == UNAVAILABLE:
             return found
-        verdict, ratio = decisive.as_best(found.verdict, found.ratio, vars(self))
+        verdict, ratio = decisive.as_best(found.verdict, found.ratio, self.row)
         best_of = 1 if pd.isna(self.best_of) else int(self.best_of)
         return found._replace(verdict=verdict, ratio=ratio, best_of=best_of)
 
@@ -236,8 +229,9 @@ class Compared:
 
 def rows_of(frame: pd.DataFrame) -> list[Compared]:
     """Return the rows of `speedup` with labels."""
-    columns = [each.name for each in fields(Compared)]
-    return [Compared(*row) for row in frame[columns].itertuples(index=False, name=None)]
+    *columns, _ = (each.name for each in fields(Compared))
+    rows = (dict(zip(frame, row, strict=True)) for row in frame.itertuples(index=False, name=None))
+    return [Compared(*(row[name] for name in columns), row) for row in rows]
 
 
 def names_of_reference(row) -> tuple:

@@ -65,11 +65,6 @@ def differences(tables: Tables) -> Iterator[Differences]:
         yield Differences(TEST_ROWS, bounded, "rate", *evidence, rest)
 
 
-def over(varied: str, clause: str) -> str:
-    """Return a sentence that begins with what its intervals cover."""
-    return f"Over {varied}, {clause}."
-
-
 def over_repeats(tables: Tables) -> pd.DataFrame:
     """Return the differences of `mean_scores` that have enough matches, as `Differences.rows`."""
     means = tables["mean_scores"]

@@ -8,7 +8,7 @@ import pandas as pd
 
 from escala.core.readable import counted
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.differences import differences, over
+from escala.report.findings.differences import differences
 from escala.report.findings.words import (
     Finding,
     Tables,
@@ -110,7 +110,7 @@ def _score_differences(tables: Tables) -> Iterator[Finding]:
                 f"{quoted(row['reference_label'])} ({low} to {high})" + others * (len(excluded) > 1)
             )
         for clause in clauses:
-            yield Finding(over(found.varied, clause), found.table, found.figure)
+            yield Finding(f"Over {found.varied}, {clause}.", found.table, found.figure)
 
 
 def _workload_scores(tables: Tables) -> Iterator[str]:

@@ -90,8 +90,7 @@ class Evidence:
 
     def probe_runs(self, name: str) -> list[dict]:
         """Return the runs of a probe, each with the path of its run.json as `file`."""
-        runs = (read_run(path) | {"file": str(path)} for path in self.probe_files)
-        return [run for run in runs if run["instrument"] == name]
+        return [run for run in map(read_run, self.probe_files) if run["instrument"] == name]
 
     @cached_property
     def evaluated(self) -> list[Measurement]:

@@ -23,7 +23,7 @@ from escala.analysis.statistics import (
     ratio_interval,
     sessions_interval,
 )
-from escala.analysis.verdicts import Verdict, over_sessions, simultaneous_level, verdict
+from escala.analysis.verdicts import Verdict, simultaneous_level, verdict
 from escala.experiment.references import Configuration, compared_with, reference_number
 from escala.record.comparable import (
     CONFIGURATION,
@@ -229,19 +229,24 @@ def _over_sessions(judged: _Judged, compared: int) -> dict:
     number = len(estimates)
     if number < SESSIONS_FOR_INTERVAL:
         return {}
+
+    def judge(ratio: Interval) -> str:
+        needed = SESSIONS_FOR_INTERVAL
+        return verdict(ratio, number, decimals=DECIMALS, needed=needed).kind
+
     ratio = sessions_interval(estimates)
     found = {
         "sessions_judged": number,
         "sessions_matches": matches,
         **ratio.columns("sessions_ratio"),
-        "sessions_verdict": over_sessions(ratio, number, DECIMALS),
+        "sessions_verdict": judge(ratio),
     }
     if judged.comparison.number == 1 and compared:
         best = sessions_interval(estimates, simultaneous_level(compared))
         found |= {
             "best_sessions_low": best.low,
             "best_sessions_high": best.high,
-            "best_sessions_verdict": over_sessions(best, number, DECIMALS),
+            "best_sessions_verdict": judge(best),
         }
     return found
 
