@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from escala.analysis.decisive import Ratio
 from escala.analysis.statistics import Interval
-from escala.analysis.verdicts import FASTER, pays
+from escala.analysis.verdicts import FASTER, Ratio, pays
 from escala.experiment.references import Configuration
 
 

@@ -14,9 +14,9 @@ from escala.analysis.advice.candidates import ONLY_STEPS, Candidate, ProcessMemo
 from escala.analysis.advice.comparison import Comparison, Measured
 from escala.analysis.cost_model.calibration import LEVEL
 from escala.analysis.cost_model.predict import interval
-from escala.analysis.decisive import Ratio, as_best, over_sessions
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
+from escala.analysis.verdicts import Ratio, as_best, over_sessions
 from escala.core.files import read_json
 from escala.core.readable import counted
 from escala.experiment.references import Configuration

@@ -10,10 +10,15 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from escala.analysis import decisive
-from escala.analysis.decisive import Ratio
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
-from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE, simultaneous_level
+from escala.analysis.verdicts import (
+    NO_VERDICT,
+    NOT_DISTINGUISHABLE,
+    Ratio,
+    as_best,
+    over_sessions,
+    simultaneous_level,
+)
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import in_words, quoted
 from escala.report.tables.views import same_batch
@@ -87,7 +92,7 @@ class Headline(NamedTuple):
 class Compared:
     """A row of the table `speedup`, with labels; numbers are NaN or NA where they are unknown.
 
-    Its `row` has all columns, also those that `escala.analysis.decisive` judges by.
+    Its `row` has all columns, also those that `escala.analysis.verdicts` judges by.
     """
 
     dataset: str
@@ -158,7 +163,7 @@ class Compared:
         It is that over sessions, or with too few sessions that of the current runs.
         """
         found = self.in_call
-        judged = None if found.verdict == UNAVAILABLE else decisive.over_sessions(self.row)
+        judged = None if found.verdict == UNAVAILABLE else over_sessions(self.row)
         if judged is None:
             return found
         verdict, ratio, sessions = judged
@@ -172,7 +177,7 @@ class Compared:
         found = self.on_its_own
         if found.verdict == UNAVAILABLE:
             return found
-        verdict, ratio = decisive.as_best(found.verdict, found.ratio, self.row)
+        verdict, ratio = as_best(found.verdict, found.ratio, self.row)
         best_of = 1 if pd.isna(self.best_of) else int(self.best_of)
         return found._replace(verdict=verdict, ratio=ratio, best_of=best_of)
 

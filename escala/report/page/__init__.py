@@ -22,8 +22,7 @@ from escala.report.findings.gaps import failures
 from escala.report.findings.verdicts import answering, compared
 from escala.report.findings.words import Tables, listed, quoted
 from escala.report.overview import explanation, overview
-from escala.report.page.provenance import provenance
-from escala.report.page.runs import headings, rows
+from escala.report.page.runs import headings, provenance, rows
 from escala.report.page.svg import Drawings
 from escala.report.tables.views import all_programs
 from escala.strategies.base import TRACE

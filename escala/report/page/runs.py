@@ -1,4 +1,4 @@
-"""Tabulate every run for the page."""
+"""Tabulate every run for the page, and tell where its results come from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from escala.report.findings.words import Tables
+from escala.core.readable import counted
+from escala.report.findings.words import Tables, span
 from escala.report.tables.views import only_whole_runs
 
 
@@ -54,3 +55,25 @@ def _cell(value, digits: int | None) -> Cell:
     if digits is None:
         return Cell(str(value))
     return Cell(f"{value:.{digits}f}", float(value))
+
+
+def provenance(tables: Tables, name: str) -> Iterator[tuple[str, str]]:
+    """Yield names and values: experiment, runs, sessions, hosts, systems, splits and code."""
+    runs = tables["runs"]
+    yield "experiment", name
+    yield "measurements", counted(len(runs), "measurement")
+    yield "sessions", ", ".join(sorted(runs["session"].unique()))
+    yield "started", " to ".join(sorted({runs["started"].min(), runs["started"].max()}))
+    hosts = {host for names in runs["hosts"].dropna() for host in names.split(";") if host}
+    yield "hosts", ", ".join(sorted(hosts)) or "unavailable"
+    yield "kernel", ", ".join(sorted(runs["kernel"].dropna().unique()))
+    for dataset, group in runs.groupby("dataset", sort=False):
+        seeds = ", ".join(map(str, sorted(group["split_seed"].unique())))
+        tested = group["test_rows"].dropna()
+        rows = f", {span(tested)} test rows" if len(tested) else ""
+        source = group["provenance"].iloc[0]
+        yield f"dataset {dataset}", f"{source}, split seed {seeds}{rows}"
+    for workload, commands in runs.groupby("workload", sort=False)["command"]:
+        for command in commands.dropna().unique():
+            yield f"program {workload}", command
+    yield "digests of the code", ", ".join(sorted(runs["source_sha256"].dropna().unique()))
