@@ -41,11 +41,7 @@ class Interval(NamedTuple):
 
 
 def combined_interval(
-    samples: Sequence[Sequence[float]],
-    combine: Callable,
-    level: float = LEVEL,
-    seed: int = 0,
-    centre: Callable = np.median,
+    samples: Sequence[Sequence[float]], combine: Callable, centre: Callable = np.median
 ) -> Interval:
     """Return a combination of the centres of several samples, with its bootstrap interval.
 
@@ -76,9 +72,9 @@ def combined_interval(
         statistic,
         n_resamples=RESAMPLES,
         batch=_BATCH,
-        confidence_level=level,
+        confidence_level=LEVEL,
         method="percentile",
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     ).confidence_interval
     return Interval(estimate, float(found.low), float(found.high))
 

@@ -197,10 +197,7 @@ def verdict(
 
 
 def drift(
-    moments: Mapping[str, Sequence[float]],
-    seconds: Mapping[str, Sequence[float]],
-    level: float = LEVEL,
-    seed: int = 0,
+    moments: Mapping[str, Sequence[float]], seconds: Mapping[str, Sequence[float]]
 ) -> Drift | None:
     """Return how the times of a session changed, over all configurations together.
 
@@ -228,10 +225,10 @@ def drift(
     relative = np.concatenate([each - np.median(each) for each in logs])[order]
     if when[0] == when[-1]:
         return None
-    found = scipy.stats.theilslopes(relative, when, level)
+    found = scipy.stats.theilslopes(relative, when, LEVEL)
     slopes = np.array([found.slope, found.low_slope, found.high_slope])
     change = Interval(*map(float, np.expm1(slopes * (when[-1] - when[0]))))
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     ranks = scipy.stats.rankdata(relative)
     permuted = random.permuted(np.tile(ranks, (RESAMPLES, 1)), axis=1)
     found, drawn = (np.square(np.diff(each)).sum(axis=-1) for each in (ranks, permuted))

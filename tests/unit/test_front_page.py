@@ -10,9 +10,8 @@ import pytest
 from docutils.core import publish_parts
 from fixtures_runs import REFERENCES, fair
 from jinja2 import Environment
-from pages import HOSTILE, hostile
+from pages import HOSTILE, hostile, tabled
 
-from escala.report import tables
 from escala.report.findings import section_findings
 from escala.report.summary import summary
 
@@ -28,17 +27,10 @@ def _front_page(files: list[Path]) -> str:
     return publish_parts(text, writer="html", settings_overrides=settings)["html_body"]
 
 
-def _variants(folder: Path) -> dict:
-    """Return tables of two variants, so that labels name them."""
-    experiment = fair(folder, 5.6, 4.6, 3.9)
-    return tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, references=REFERENCES
-    )
-
-
 @pytest.mark.parametrize("change", [dict, hostile])
 def test_the_front_page_has_the_answer_of_the_summary(tmp_path, change):
-    frames = change(_variants(tmp_path))
+    # Labels name the variant, as there are two.
+    frames = change(tabled(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES))
     path = tmp_path / "summary.md"
     path.write_text(summary(frames, "demo", "A title", ["tables/speedup.csv"]))
     found = _front_page([tmp_path / "other.csv", path])
