@@ -81,14 +81,9 @@ def mark(
     Parameters
     ----------
     values : a positive number for each session, in the order of the sessions.
-    recurrence, before, least : instead of `RECURRENCE`, `BEFORE` and `LEAST`.
-
-    Raises
-    ------
-    ValueError : `recurrence` or `before` is no positive number.
+    recurrence, before, least : instead of `RECURRENCE`, `BEFORE` and `LEAST`; the first two are at
+        least 1.
     """
-    if recurrence < 1 or before < 1:
-        raise ValueError("a change has at least one session before and one after")
     changes: list[Change] = []
     start, first = 0, before
     while first + recurrence <= len(values):

@@ -210,12 +210,9 @@ def sessions_interval(ratios: Sequence[float], level: float = LEVEL) -> Interval
 
     Parameters
     ----------
-    ratios : the estimate of each session; fewer than `SESSIONS_FOR_INTERVAL` give no interval.
+    ratios : the estimate of each session, at least `SESSIONS_FOR_INTERVAL`.
     """
-    found = mean_interval(np.log(ratios), level)
-    if len(ratios) < SESSIONS_FOR_INTERVAL:
-        found = Interval(found.estimate, None, None)
-    return _exponential(found)
+    return _exponential(mean_interval(np.log(ratios), level))
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:

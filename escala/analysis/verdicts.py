@@ -86,15 +86,9 @@ def matches_needed(
     Parameters
     ----------
     pilot : ratios of the first matches, at least two.
-    half_width : of the interval; 0.05 allows 5 % of the ratio on either side.
+    half_width : of the interval, above 0; 0.05 allows 5 % of the ratio on either side.
     at_most : the largest number to return. If more were needed, the interval will be wider.
-
-    Raises
-    ------
-    ValueError : fewer than two ratios, or no positive width.
     """
-    if len(pilot) < 2 or half_width <= 0:
-        raise ValueError("a pilot has at least two matches, and an interval a positive half-width")
     needed = (_half_width(pilot, len(pilot), level) * np.sqrt(len(pilot))) / np.log1p(half_width)
     return min(max(len(pilot), int(np.ceil(needed**2))), max(at_most, len(pilot)))
 

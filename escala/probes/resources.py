@@ -112,8 +112,8 @@ class Resources(Probe):
 def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
     """Return when the training steps of each process began and ended, by its number.
 
-    A process that only serves others has the steps of one that trains on the same machine. It is
-    None if the run was resumed after its last epoch.
+    A process that only serves others has the steps of one that trains on the same machine, None if
+    there is none.
 
     Parameters
     ----------
@@ -121,11 +121,8 @@ def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
     """
     own = {}
     for number, process in enumerate(processes):
-        if "epochs" in process:
-            # Those since its last resumption.
-            epochs = process["epochs"][max(process.get("resumed_after", ()), default=0) :]
-            end = epochs and epochs[-1]["began"] + epochs[-1]["train_seconds"]
-            own[number] = (epochs[0]["began"], end) if epochs else None
+        if epochs := process.get("epochs"):
+            own[number] = epochs[0]["began"], epochs[-1]["began"] + epochs[-1]["train_seconds"]
     by_machine = {processes[number]["boot"]: moments for number, moments in own.items()}
     return {number: by_machine.get(each["boot"]) for number, each in enumerate(processes)} | own
 

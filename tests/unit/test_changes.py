@@ -58,12 +58,6 @@ def test_every_change_is_marked_and_the_way_back_is_one():
     assert [change.relative > 0 for change in found.changes] == [True, False]
 
 
-@pytest.mark.parametrize("wrong", [{"recurrence": 0}, {"before": 0}])
-def test_limits_that_mean_nothing_are_refused(wrong):
-    with pytest.raises(ValueError, match="at least one session"):
-        mark([1.0], **wrong)
-
-
 @given(VALUES)
 def test_later_sessions_add_marks_and_remove_none(values):
     everything = mark(values, **SMALL).changes

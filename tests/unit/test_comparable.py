@@ -26,7 +26,7 @@ def runs(tmp_path_factory) -> dict[str, dict]:
     """One run of one process, and one over two nodes."""
     experiment = FakeExperiment(tmp_path_factory.mktemp("runs")).add_dataset()
     experiment.add("single", "1x1", 5.0, repeats=1).add("horovod-mpi", "2x1", 4.0, repeats=1)
-    single, across = map(read_run, experiment.runs)
+    single, across = map(read_json, experiment.runs)
     across["ranks"] |= {"hosts": ["n1", "n2"], "machines": [MACHINE, MACHINE], "interface": "eth0"}
     across["network"] = "slow"
     across["link"] = {

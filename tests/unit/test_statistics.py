@@ -126,7 +126,6 @@ def test_sessions_are_the_unit_of_an_interval_over_sessions(level, quantile):
     assert np.log(sessions_interval(ratios, level)) == pytest.approx(
         [-0.5, -0.5 - half, -0.5 + half], rel=1e-4
     )
-    assert sessions_interval(ratios[:2]) == (pytest.approx(np.exp(-0.45)), None, None)
 
 
 def test_rates_are_pooled_over_splits():

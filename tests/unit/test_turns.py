@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -132,10 +132,10 @@ def test_threads_of_a_library_are_those_that_run_while_the_process_waits():
 ALONE, SLOWER, EXCHANGE = 0.016, 1.5, 0.008
 
 
-def compute(rank: int, ranks: int, barrier, active, results) -> None:
-    """Make steps that are slower while another process makes one, as a rank of a probe run does."""
+def compute(rank: int, barrier: threading.Barrier, active: list[int]) -> tuple[list, list]:
+    """Make steps that are slower while another rank makes one; return them and their rounds."""
     blocks = Blocks.of(STEPS, LENGTH)
-    turns = Turns(rank, ranks, blocks, lambda: barrier.wait(60), float)
+    turns = Turns(rank, len(active), blocks, lambda: barrier.wait(60), float)
     steps = []
     for epoch in range(1, EPOCHS + 1):
         barrier.wait(60)  # Ranks begin an epoch together.
@@ -155,30 +155,20 @@ def compute(rank: int, ranks: int, barrier, active, results) -> None:
             if kind != IN_TURNS:
                 barrier.wait(60)  # The exchange after a step.
             turns.wait(epoch, step)
-    results.put((rank, steps, turns.rounds))
+    return steps, turns.rounds
 
 
 @pytest.fixture(scope="module")
-def ranks():
-    """The steps and rounds of three real processes."""
-    context, number = multiprocessing.get_context("spawn"), 3
-    barrier, results = context.Barrier(number), context.Queue()
-    active = context.Array("i", number)
-    processes = [
-        context.Process(target=compute, args=(rank, number, barrier, active, results))
-        for rank in range(number)
-    ]
-    for process in processes:
-        process.start()
-    found = sorted(results.get(timeout=120) for _ in processes)
-    for process in processes:
-        process.join(timeout=60)
-        assert process.exitcode == 0
-    return found
+def ranks() -> list[tuple[list, list]]:
+    """The steps and rounds of three ranks that compute at the same time."""
+    number = 3
+    barrier, active = threading.Barrier(number), [0] * number
+    with ThreadPoolExecutor(number) as pool:
+        return list(pool.map(lambda rank: compute(rank, barrier, active), range(number)))
 
 
 def test_a_rank_computes_in_its_turn_only_while_the_others_wait(ranks):
-    steps = [(rank, *step) for rank, rank_steps, _ in ranks for step in rank_steps]
+    steps = [(rank, *step) for rank, (own, _) in enumerate(ranks) for step in own]
     in_turns = [step for step in steps if step[1]]
     assert len(in_turns) == len(ranks) * ROUNDS * LENGTH
     for one, other in combinations(steps, 2):
@@ -188,8 +178,8 @@ def test_a_rank_computes_in_its_turn_only_while_the_others_wait(ranks):
             assert ended <= other_began or other_ended <= began
 
 
-def test_the_known_loss_of_real_processes_is_recovered(ranks):
-    rounds_of_ranks = [rounds for _, _, rounds in ranks]
+def test_the_known_loss_of_ranks_is_recovered(ranks):
+    rounds_of_ranks = [rounds for _, rounds in ranks]
     assert len(slowdowns(rounds_of_ranks)) == len(exchanges(rounds_of_ranks)) == ROUNDS
     assert np.median(slowdowns(rounds_of_ranks)) == pytest.approx(SLOWER, rel=0.1)
     assert np.median(exchanges(rounds_of_ranks)) == pytest.approx(EXCHANGE, rel=0.25)

@@ -120,8 +120,8 @@ def choose(
 
     Raises
     ------
-    InputError : no candidate has one rank, the goal is unknown, or it needs a power or a deadline
-        that is not given.
+    InputError : no candidate has one rank, or the goal needs a power or a deadline that is not
+        given.
     """
     limits = limits or Limits()
     _require(goal, limits, power)
@@ -175,8 +175,6 @@ def _pays(goal: str, option: Option, baseline: Option) -> bool:
 
 
 def _require(goal: str, limits: Limits, power: Power | None) -> None:
-    if goal not in GOALS:
-        raise InputError("goal", goal, "is not known", f"choose one of {', '.join(GOALS)}")
     if goal == DEADLINE and limits.seconds is None:
         raise InputError(
             "goal", goal, "no deadline is given", "give the minutes within which the job must end"

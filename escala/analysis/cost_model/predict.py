@@ -100,24 +100,13 @@ class Prediction:
         return sum(self.terms.values())
 
     def run(self, train_seconds: np.ndarray, evaluated_rows: int) -> np.ndarray:
-        """Return the seconds of a whole run, of shape (draws,).
+        """Return the seconds of a whole run, of shape (draws,), if its overheads are known.
 
         Parameters
         ----------
         train_seconds : of all training steps, of shape (draws,).
         evaluated_rows : rows of all evaluations of the run together; the ranks divide them.
-
-        Raises
-        ------
-        InputError : the overheads of the work were not calibrated.
         """
-        if self.overheads is None:
-            raise InputError(
-                "overheads",
-                None,
-                "are needed to predict a run",
-                "calibrate them, or ask for epochs",
-            )
         per_row = self.overheads["evaluation_per_row"]
         evaluation = evaluated_rows / self.setup.layout.ranks * per_row
         return self.overheads["start"] + train_seconds + evaluation + self.overheads["end"]
