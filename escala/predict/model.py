@@ -181,8 +181,10 @@ def _form(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
 
 def _network(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
     """Return the functions from inputs to the outputs of a network, and to its predictions."""
-    # A model may be older than a knob of its workload.
-    knobs = WORKLOADS[described["workload"]].knob_defaults | described["knobs"]
+    # A model may be older than a knob or a setting of its workload.
+    declared = WORKLOADS[described["workload"]]
+    knobs = declared.knob_defaults | described["knobs"]
+    described = described | {"settings": declared.setting_defaults | described["settings"]}
     work = workload(described["workload"])
     # The engine that trained it; frameworks are imported only where they are needed.
     engine = import_module("escala.engines.tensorflow.functions")

@@ -170,6 +170,12 @@ class Workload:
         return {name: schema["default"] for name, schema in self.knobs.items()}
 
     @property
+    def setting_defaults(self) -> dict[str, Any]:
+        """The defaults of its settings; those that are required have none."""
+        declared = self.settings["properties"].items()
+        return {name: schema["default"] for name, schema in declared if "default" in schema}
+
+    @property
     def scores(self) -> str | None:
         """The dotted name of the module that scores its runs, if there is one."""
         if self.package is None:

@@ -15,6 +15,7 @@ from escala.core.errors import Unavailable
 from escala.data.base import Spec
 from escala.engines.tensorflow import dense_operations, exchanges, factors
 from escala.strategies import costs
+from escala.workloads import WORKLOADS
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
 from escala.workloads.virus_cnn import model as virus_cnn
@@ -27,7 +28,7 @@ def virus_model() -> tf.keras.Sequential:
 
 
 def mnist_model(**settings) -> tf.keras.Model:
-    settings = {"neurons": [512, 512], "dropout": 0.0} | settings
+    settings = WORKLOADS["mnist-mlp"].setting_defaults | {"dropout": 0.0} | settings
     return mnist_mlp.build((Spec("image", (8, 8, 1), "uint8"),), (3,), settings, {})
 
 

@@ -21,7 +21,7 @@ from escala.data.captions.words import END, START
 from escala.data.splits import Side, write_split
 from escala.engines.tensorflow.engine import set_threads
 from escala.training.shards import epoch_order
-from escala.workloads import workload
+from escala.workloads import WORKLOADS, workload
 from escala.workloads.models import WEIGHTS, given
 from tests.conftest import KNOBS
 from tests.workflow.real_ranks import NO_KNOBS, place, plan, ranks_by, trained
@@ -50,7 +50,8 @@ class Case(NamedTuple):
     ----------
     inputs : their form; whole numbers are drawn from 0 to below a limit.
     classes : their number, None for captions.
-    settings : of the workload, without dropout, of which every rank draws its own.
+    settings : those of the workload that are not the defaults, without dropout, of which every rank
+        draws its own.
     loss, optimizer : of Keras's `fit`.
     rate : learning rate.
     knobs : of the workload and of the two ranks. `synchronised` normalises the rows of both ranks
@@ -145,10 +146,14 @@ def drawn(case: Case, rows: int, random: np.random.Generator) -> Side:
     return Side(arrays, targets)
 
 
+def settings_of(name: str) -> dict:
+    return WORKLOADS[name].setting_defaults | CASES[name].settings
+
+
 def request(name: str, data: Path, strategy: str, instrument: str | None = None) -> dict:
     case = CASES[name]
     return plan(
-        data, name, strategy, case.knobs, {"epochs": EPOCHS, **case.settings},
+        data, name, strategy, case.knobs, {"epochs": EPOCHS, **settings_of(name)},
         rows=ROWS["train"], batch=BATCH, rate=case.rate, seed=SEED, instrument=instrument,
     )  # fmt: skip
 
@@ -161,7 +166,7 @@ def train_by_keras(name: str, data: Path, folder: Path) -> None:
     case, arrays = CASES[name], reader(data)
     tf.keras.utils.set_random_seed(SEED)
     outputs = output_shape(arrays.description)
-    model = workload(name).build(arrays.inputs, outputs, case.settings, case.keras_knobs)
+    model = workload(name).build(arrays.inputs, outputs, settings_of(name), case.keras_knobs)
     model.compile(case.optimizer(case.rate), case.loss)
     folder.mkdir(parents=True)
     np.savez(folder / FIRST, *model.get_weights())

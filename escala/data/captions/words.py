@@ -10,6 +10,9 @@ import numpy as np
 PADDING, START, END, UNKNOWN = range(4)
 #: Names of the numbers that are no words. Words hold only letters, so no word has such a name.
 SPECIAL = ("", "<start>", "<end>", "<unknown>")
+#: Numbers that a model never writes: padding and the start token are no words, and the unknown
+#: token stands for many words.
+NEVER_WRITTEN = (PADDING, START, UNKNOWN)
 DTYPE = np.uint16
 #: The only word of one letter that is kept.
 SHORT = "a"

@@ -12,9 +12,11 @@ from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.core.hardware import has_instructions
 from escala.data.base import output_shape
+from escala.engines import initial
 from escala.engines.base import Engine
 from escala.engines.tensorflow import building, functions, replicas
 from escala.engines.tensorflow import step as steps
+from escala.engines.tensorflow.beginning import begin
 from escala.engines.tensorflow.exchanges import exchanges, methods
 from escala.engines.tensorflow.footprint import footprint
 from escala.engines.tensorflow.graphs import function_of
@@ -62,6 +64,8 @@ class TensorFlow(Engine):
             self.model = building.build(
                 work, data.inputs, output_shape(data.description), settings, knobs
             )
+            if settings.get("initial_weights") == initial.SEEDED:
+                begin(self.model, plan["seed"])
             self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
             building.refuse_ignored(work, self.model, self.optimizer)
             replicas.require_whole_steps(self.model, plan["knobs"]["accumulation"])

@@ -18,12 +18,8 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
-from escala.data.captions.words import END, PADDING, START, UNKNOWN
-
-OPTIMIZERS = {"adam": tf.keras.optimizers.Adam, "rmsprop": tf.keras.optimizers.RMSprop}
-#: Numbers that are never written: padding and the start token are no words, and the unknown token
-#: stands for many words.
-NEVER_WRITTEN = (PADDING, START, UNKNOWN)
+from escala.data.captions.words import END, NEVER_WRITTEN, PADDING, START
+from escala.engines.tensorflow import optimizers
 
 
 def build(
@@ -64,7 +60,7 @@ def optimizer(
     settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> tf.keras.optimizers.Optimizer:
     """Return Adam or RMSprop."""
-    return OPTIMIZERS[settings["optimizer"]](learning_rate)
+    return optimizers.optimizer(settings["optimizer"], learning_rate, settings)
 
 
 def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:

@@ -11,16 +11,12 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.core.errors import InputError
 from escala.data.base import Spec
+from escala.engines.tensorflow import optimizers
+from escala.workloads.cifar_cnn import FILTERS, NEURONS, require_size
 from escala.workloads.pictures import picture_input, row_losses
 
 __all__ = ["build", "optimizer", "row_losses"]
-
-#: Filters of the two convolutions of each block, and neurons of the dense layer.
-FILTERS, NEURONS = (32, 64, 64), 512
-#: Height and width that the blocks need to leave one number.
-SMALLEST = 22
 
 
 def build(
@@ -28,9 +24,7 @@ def build(
 ) -> tf.keras.Model:
     """Build the network for pictures, (height, width, colours); too small ones are refused."""
     [pictures], [classes] = specs, outputs
-    if min(pictures.shape[:2]) < SMALLEST:
-        reason = f"is less than {SMALLEST} × {SMALLEST}, which three blocks of cifar-cnn take"
-        raise InputError("size", pictures.shape[:2], reason, "set the dataset's size")
+    require_size(pictures.shape)
     dropout = settings["dropout"]
     given, found = picture_input(pictures)
     for filters in FILTERS:
@@ -46,4 +40,4 @@ def optimizer(
     settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> tf.keras.optimizers.Optimizer:
     """Return RMSprop."""
-    return tf.keras.optimizers.RMSprop(learning_rate)
+    return optimizers.optimizer("rmsprop", learning_rate, settings)

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.core.errors import InputError
 from escala.data.base import Spec
+from escala.engines.tensorflow import optimizers
+from escala.workloads.tal1_cnn import require_width
 
 
 def build(
@@ -22,9 +23,7 @@ def build(
     """
     [sequence] = specs
     width, letters = settings["width"], sequence.shape[0]
-    if width > letters:
-        reason = f"is more than the {letters} letters of a sequence"
-        raise InputError("width", width, reason, "set a smaller one, or the dataset's length")
+    require_width(width, letters)
     given = layers.Input(sequence.shape, dtype=sequence.dtype)
     numbers = layers.Rescaling(1.0)(given)
     matches = layers.Conv1D(settings["filters"], width, activation="relu")(numbers)
@@ -37,7 +36,7 @@ def optimizer(
     settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> tf.keras.optimizers.Optimizer:
     """Return Adam."""
-    return tf.keras.optimizers.Adam(learning_rate)
+    return optimizers.optimizer("adam", learning_rate, settings)
 
 
 def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:

@@ -1,0 +1,324 @@
+"""How far TensorFlow and PyTorch agree on the same weights and the same rows of each workload.
+
+Prints, for each workload, the loss, the largest relative difference of a gradient, and that of the
+losses of an epoch. It needs the environment of PyTorch.
+
+    python benchmarks/engines_agree.py [--small]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from escala.data.base import Spec
+from escala.data.captions.words import END, START
+from escala.engines import interpreters
+
+FOLDER = Path(__file__).parents[1]
+TORCH_SIDE = Path(__file__).with_name("engines_agree_torch.py")
+STEPS, SEED = 10, 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with rows drawn at random.
+
+    Attributes
+    ----------
+    inputs : specs of the rows.
+    outputs : shape of the output for one row.
+    batch : rows of a step.
+    rate : learning rate.
+    parameters : how many the network has in all.
+    settings : those of the workload that are not the defaults. Dropout is always 0.
+    """
+
+    workload: str
+    inputs: tuple[Spec, ...]
+    outputs: tuple[int, ...]
+    batch: int
+    rate: float
+    parameters: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _captions(features: int, captions: int, length: int, words: int) -> tuple[Spec, Spec]:
+    return (
+        Spec("features", (features,), "float16"),
+        Spec("words", (captions, length), "uint16", words),
+    )
+
+
+#: The network by which Cruz Varona (2021) compared the two frameworks.
+FISH_MNIST = {
+    "neurons": [192],
+    "activation": "sigmoid",
+    "cost": "mean-square",
+    "optimizer": "sgd",
+}
+_DIGITS = (Spec("image", (28, 28, 1), "uint8", 256),)
+_FISH = (Spec("image", (148, 197, 1), "float16"),)
+_TABLE = (Spec("features", (30,), "float32"),)
+#: The networks of the source works in their sizes.
+WHOLE = {
+    "virus-cnn": Case(
+        "virus-cnn", (Spec("codes", (1000,), "uint8", 5),), (5,), 32, 1e-4, 2_067_181
+    ),
+    "tal1-cnn": Case("tal1-cnn", (Spec("sequence", (500, 4), "uint8", 2),), (2,), 64, 1e-3, 993),
+    "mnist-mlp": Case("mnist-mlp", _DIGITS, (10,), 128, 1e-3, 669_706),
+    "mnist-mlp (S4)": Case("mnist-mlp", _DIGITS, (10,), 50, 0.5, 152_650, FISH_MNIST),
+    "cifar-cnn": Case(
+        "cifar-cnn", (Spec("image", (32, 32, 3), "uint8", 256),), (10,), 64, 1e-3, 276_138
+    ),
+    "caption-lstm": Case(
+        "caption-lstm", _captions(4096, 5, 34, 1000), (5, 34), 8, 1e-3, 513 * 1000 + 1_639_936
+    ),
+    "resnet34": Case("resnet34", _FISH, (9,), 16, 0.05, 21_283_017 + 17_024),
+    "resnet34 (form: pytorch)": Case(
+        "resnet34", _FISH, (9,), 16, 0.05, 21_283_017 + 17_024, {"form": "pytorch"}
+    ),
+    "mlp": Case("mlp", _TABLE, (2,), 32, 0.1, 2_114),
+}
+_MASK = (Spec("image", (45, 48, 1), "float16"),)
+#: Small ones of the same layers.
+SMALL = {
+    "virus-cnn": Case("virus-cnn", (Spec("codes", (63,), "uint8", 5),), (5,), 16, 1e-3, 150_253),
+    "tal1-cnn": WHOLE["tal1-cnn"],
+    "mnist-mlp": Case(
+        "mnist-mlp", (Spec("image", (8, 8, 1), "uint8", 256),), (3,), 16, 1e-3, 1_363,
+        {"neurons": [16, 16]},
+    ),
+    "mnist-mlp (S4)": WHOLE["mnist-mlp (S4)"],
+    "mnist-mlp (optimizer_form: pytorch)": Case(
+        "mnist-mlp", (Spec("image", (8, 8, 1), "uint8", 256),), (3,), 16, 1e-3, 1_363,
+        {"neurons": [16, 16], "optimizer_form": "pytorch"},
+    ),
+    "tal1-cnn (optimizer_form: pytorch)": replace(
+        WHOLE["tal1-cnn"], settings={"optimizer_form": "pytorch"}
+    ),
+    "cifar-cnn": Case(
+        "cifar-cnn", (Spec("image", (25, 24, 3), "uint8", 256),), (3,), 8, 1e-3, 174_243
+    ),
+    "caption-lstm": Case(
+        "caption-lstm", _captions(16, 2, 6, 12), (2, 6), 8, 1e-2, 956, {"width": 8, "beam": 3}
+    ),
+    "caption-lstm (rmsprop)": Case(
+        "caption-lstm", _captions(16, 2, 6, 12), (2, 6), 8, 1e-2, 956,
+        {"width": 8, "optimizer": "rmsprop"},
+    ),
+    "resnet34": Case("resnet34", _MASK, (3,), 8, 0.05, 20_119, {"depth": 10, "width": 4}),
+    "resnet34 (form: pytorch)": Case(
+        "resnet34", _MASK, (3,), 8, 0.05, 20_119, {"depth": 10, "width": 4, "form": "pytorch"}
+    ),
+    "mlp": WHOLE["mlp"],
+    "mlp (half-mean-square)": Case(
+        "mlp", _TABLE, (2,), 32, 0.1, 2_114,
+        {"activation": "leaky-relu", "cost": "half-mean-square", "output": "softmax"},
+    ),
+}  # fmt: skip
+
+
+def settings_of(case: Case) -> dict[str, Any]:
+    """Return all settings of a case's workload."""
+    from escala.workloads import WORKLOADS
+
+    defaults = WORKLOADS[case.workload].setting_defaults
+    dropout = {"dropout": 0.0} if "dropout" in defaults else {}
+    return defaults | dropout | case.settings
+
+
+def knobs_of(case: Case) -> dict[str, Any]:
+    """Return the knobs of a case's workload."""
+    from escala.workloads import WORKLOADS
+
+    return WORKLOADS[case.workload].knob_defaults
+
+
+def drawn(case: Case) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return inputs and targets of `STEPS` batches."""
+    random, count = np.random.default_rng(SEED), STEPS * case.batch
+    if case.workload == "caption-lstm":
+        return _drawn_captions(case, random, count)
+    [spec] = case.inputs
+    shape = (count, *spec.shape)
+    if spec.name == "sequence":
+        inputs = np.eye(4, dtype=np.uint8)[random.integers(0, 4, shape[:-1])]
+    elif spec.below:
+        inputs = random.integers(0, spec.below, shape, dtype=spec.dtype)
+    elif spec.dtype == "float16":
+        inputs = random.random(shape).astype(np.float16)
+    else:
+        inputs = random.standard_normal(shape).astype(spec.dtype)
+    return [inputs], random.integers(0, case.outputs[0], count)
+
+
+def _drawn_captions(
+    case: Case, random: np.random.Generator, count: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return features and captions of 1 to length - 1 words, and the next words."""
+    features, words = case.inputs
+    given = np.zeros((count, *words.shape), words.dtype)
+    targets = np.zeros_like(given)
+    for place in np.ndindex(*given.shape[:2]):
+        spoken = random.integers(4, words.below, random.integers(1, words.shape[1]))
+        given[place][: len(spoken) + 1] = [START, *spoken]
+        targets[place][: len(spoken) + 1] = [*spoken, END]
+    pictures = random.standard_normal((count, *features.shape)).astype(np.float16)
+    return [pictures, given], targets
+
+
+def by_tensorflow(case: Case) -> dict[str, np.ndarray]:
+    """Return weights, rows, and what TensorFlow computes with them.
+
+    The names are `weight0…`, `input0…`, `targets`; of the first batch `loss` and `gradient0…` in
+    training, and each row's `losses`, `correct` and `predictions` in an evaluation; `curve`, the
+    loss of each step; and `end0…`, the weights after these steps.
+    """
+    import tensorflow as tf
+
+    from escala.engines.tensorflow import building
+    from escala.engines.tensorflow.beginning import begin
+    from escala.engines.tensorflow.functions import predicting
+    from escala.engines.tensorflow.step import most_probable_is_right
+    from escala.workloads import workload
+    from escala.workloads.models import given
+
+    work, settings, knobs = workload(case.workload), settings_of(case), knobs_of(case)
+    tf.keras.backend.clear_session()
+    model = building.build(work, case.inputs, case.outputs, settings, knobs)
+    begin(model, SEED)
+    weights = perturbed(model.get_weights())
+    model.set_weights(weights)
+    inputs, targets = drawn(case)
+    optimizer = work.optimizer(settings, case.rate, knobs)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def computed(inputs, targets):
+        with tf.GradientTape() as tape:
+            outputs = model(given(inputs), training=True)
+            loss = tf.reduce_mean(work.row_losses(targets, outputs, settings))
+        found = tape.gradient(loss, model.trainable_variables)
+        return loss, [tf.convert_to_tensor(each) for each in found]
+
+    @tf.function
+    def stepped(inputs, targets):
+        loss, gradients = computed(inputs, targets)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    @tf.function
+    def evaluated(inputs, targets):
+        outputs = model(given(inputs), training=False)
+        correct = getattr(work, "correct", most_probable_is_right)(targets, outputs)
+        losses = work.row_losses(targets, outputs, settings)
+        return losses, correct, predicting(work, model, settings)(inputs, outputs)
+
+    first = next(batches(case, inputs, targets))
+    losses, correct, predictions = evaluated(*first)
+    loss, gradients = computed(*first)
+    model.set_weights(weights)
+    curve = [float(stepped(*rows)) for rows in batches(case, inputs, targets)]
+    return {
+        **_numbered("weight", weights),
+        **_numbered("input", inputs),
+        "targets": targets,
+        "loss": loss.numpy(),
+        "losses": losses.numpy(),
+        "correct": correct.numpy(),
+        "predictions": predictions.numpy(),
+        **_numbered("gradient", [each.numpy() for each in gradients]),
+        "curve": np.array(curve),
+        **_numbered("end", model.get_weights()),
+    }
+
+
+def perturbed(weights: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """Return weights with other biases: they begin at 0, which would hide a mistake.
+
+    Statistics of a normalisation stay positive.
+    """
+    random = np.random.default_rng(SEED)
+    return [
+        each + random.uniform(0, 0.1, each.shape).astype(each.dtype) if each.ndim == 1 else each
+        for each in weights
+    ]
+
+
+def batches(case: Case, inputs: Sequence, targets: Any) -> Iterator[tuple[list, Any]]:
+    """Yield the inputs and the targets of each step."""
+    for start in range(0, STEPS * case.batch, case.batch):
+        rows = slice(start, start + case.batch)
+        yield [each[rows] for each in inputs], targets[rows]
+
+
+def _numbered(name: str, found: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{name}{number}": each for number, each in enumerate(found)}
+
+
+def by_torch(case: Case, found: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return what PyTorch computes with the same weights and rows, compared with TensorFlow's.
+
+    Parameters
+    ----------
+    found : of `by_tensorflow`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(Path(folder, "tensorflow.npz"), **found)
+        described = asdict(case) | {"settings": settings_of(case), "knobs": knobs_of(case)}
+        Path(folder, "case.json").write_text(json.dumps(described))
+        paths = os.pathsep.join([str(FOLDER), str(FOLDER / "benchmarks")])
+        done = subprocess.run(
+            [interpreters.python("torch"), str(TORCH_SIDE), folder],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return json.loads(done.stdout)
+
+
+def compared(case: Case) -> dict[str, Any]:
+    """Return the comparison of both engines for a case."""
+    return by_torch(case, by_tensorflow(case))
+
+
+def row(name: str, found: Mapping[str, Any]) -> str:
+    """Return a row of the table: of a curve the first and the last loss, and its difference."""
+    first, last = found["curve"]
+    return (
+        f"| `{name}` | {found['parameters']:,} | {found['loss']:.6f} | "
+        f"{found['loss_difference']:.0e} | {found['gradient_difference']:.0e} "
+        f"({found['gradient']}) | {first:.4f} → {last:.4f} | {found['curve_difference']:.0e} |"
+    ).replace(",", " ")
+
+
+HEADER = """\
+| workload | parameters | loss | its difference | largest of a gradient (where) | losses of 10 \
+steps | largest difference |
+| --- | --- | --- | --- | --- | --- | --- |"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--small", action="store_true", help="small networks of the same layers")
+    parser.add_argument("--only", nargs="*", help="names of rows")
+    arguments = parser.parse_args()
+    cases = SMALL if arguments.small else WHOLE
+    print(HEADER)
+    for name in arguments.only or cases:
+        print(row(name, compared(cases[name])), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The weights of a module as arrays in Keras's layout and order, by which they cross engines.
+
+The arrays of a layer are those of Keras's layer of this type: a dense kernel is (inputs, outputs),
+a kernel of a convolution (places…, inputs, filters). Layers come in the order in which a module
+registers them. A workload registers them in the order of its Keras model, so that the arrays are
+those of `Model.weights`. What no rule names, such as the parameters of a user's own layer, is taken
+as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from escala.core.errors import InputError
+from escala.engines import initial
+
+#: Axes of Keras's array in the tensor.
+Axes = tuple[int, ...]
+_CONVOLUTIONS: dict[type[nn.Module], Axes] = {
+    nn.Conv1d: (2, 1, 0),
+    nn.Conv2d: (2, 3, 1, 0),
+}
+
+
+class LSTM(nn.LSTM):
+    """Keras's LSTM: one layer with one trained bias, rows first. PyTorch's has two biases.
+
+    Both libraries order the gates: input, forget, cell, output.
+    """
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__(inputs, units, batch_first=True)
+        self.bias_hh_l0.requires_grad_(False).zero_()
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array of a model.
+
+    Attributes
+    ----------
+    name : path of the layer in the module, and the name that Keras gives to the array.
+    tensor : the parameter or buffer that holds it.
+    axes : the axes of the tensor in the order of the array.
+    law : of its initial value, None if the module has its own.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    axes: Axes
+    law: initial.Law | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return tuple(self.tensor.shape[axis] for axis in self.axes)
+
+    @property
+    def trained(self) -> bool:
+        """Whether steps train it. Statistics of a normalisation are not trained."""
+        return self.tensor.requires_grad
+
+    def taken(self, tensor: torch.Tensor) -> np.ndarray:
+        """Return a copy of a tensor of this form, such as the gradient, in the array's layout."""
+        tensor = tensor.detach().permute(self.axes).cpu()
+        # NumPy has no bfloat16.
+        tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+        return np.array(tensor.numpy(), order="C")
+
+    @torch.no_grad()
+    def set(self, value: np.ndarray) -> None:
+        """Set the tensor to the value of an array.
+
+        Raises
+        ------
+        ValueError : the value has another shape.
+        """
+        if value.shape != self.shape:
+            raise ValueError(f"{self.name} is {value.shape} in place of {self.shape}")
+        self.tensor.permute(self.axes).copy_(torch.from_numpy(np.array(value)))
+
+
+def arrays(model: nn.Module) -> list[Array]:
+    """Return the arrays of a model. One that several layers share is the first one's."""
+    found, seen = [], set()
+    for path, module in model.named_modules():
+        laws = getattr(module, "laws", {})
+        for name, tensor, axes in _arrays_of(module):
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                found.append(Array(f"{path}/{name}".lstrip("/"), tensor, axes, laws.get(name)))
+    return found
+
+
+def values(model: nn.Module) -> dict[str, np.ndarray]:
+    """Return copies of the arrays of a model by name."""
+    return {each.name: each.taken(each.tensor) for each in arrays(model)}
+
+
+def gradients(model: nn.Module) -> dict[str, np.ndarray]:
+    """Return copies of the gradients of the trained arrays by name, each in its layout."""
+    trained = [each for each in arrays(model) if each.tensor.grad is not None]
+    return {each.name: each.taken(each.tensor.grad) for each in trained}
+
+
+def set_values(model: nn.Module, given: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> None:
+    """Set the arrays of a model.
+
+    Parameters
+    ----------
+    given : in the order of `arrays`, whatever their names.
+
+    Raises
+    ------
+    ValueError : there are more or fewer arrays, or one has another shape.
+    """
+    given = [*given.values()] if isinstance(given, Mapping) else given
+    for array, value in zip(arrays(model), given, strict=True):
+        array.set(value)
+
+
+def begin(model: nn.Module, seed: int) -> None:
+    """Set the arrays of a model to those that a seed gives under every engine.
+
+    Raises
+    ------
+    InputError : an array has no law.
+    """
+    own = arrays(model)
+    drawn = initial.drawn(((each.law, each.shape) for each in own), seed)
+    for array, value in zip(own, drawn, strict=True):
+        if value is None:
+            raise InputError(
+                "initial_weights",
+                initial.SEEDED,
+                f"nothing states the law by which {array.name} begins",
+                "remove the setting, or make the layer by escala.engines.torch.layers",
+            )
+        array.set(value)
+
+
+def parameters(model: nn.Module) -> int:
+    """Return the number of numbers in all arrays, trained or not, as Keras counts them."""
+    return sum(each.tensor.numel() for each in arrays(model))
+
+
+def _arrays_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor, Axes]]:
+    """Yield name, tensor and axes of the arrays of a layer itself, without layers in it."""
+    if isinstance(module, nn.Linear):
+        named = [("kernel", module.weight, (1, 0)), ("bias", module.bias, (0,))]
+    elif isinstance(module, tuple(_CONVOLUTIONS)):
+        [axes] = (each for kind, each in _CONVOLUTIONS.items() if isinstance(module, kind))
+        named = [("kernel", module.weight, axes), ("bias", module.bias, (0,))]
+    elif isinstance(module, nn.Embedding):
+        named = [("embeddings", module.weight, (0, 1))]
+    elif isinstance(module, LSTM):
+        named = [
+            ("kernel", module.weight_ih_l0, (1, 0)),
+            ("recurrent_kernel", module.weight_hh_l0, (1, 0)),
+            ("bias", module.bias_ih_l0, (0,)),
+        ]
+    elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+        named = [
+            ("gamma", module.weight, (0,)),
+            ("beta", module.bias, (0,)),
+            ("moving_mean", module.running_mean, (0,)),
+            ("moving_variance", module.running_var, (0,)),
+        ]
+    else:
+        kept = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        hidden = module._non_persistent_buffers_set
+        named = [(n, t, tuple(range(t.dim()))) for n, t in kept if n not in hidden]
+    yield from ((name, tensor, axes) for name, tensor, axes in named if tensor is not None)

@@ -1,0 +1,111 @@
+"""ResNet of basic blocks in PyTorch, as in `model`; it gives the logarithms of probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from escala.data.base import Spec
+from escala.engines.torch import layers, optimizers
+from escala.engines.torch.normalisation import SynchronisedBatchNorm
+from escala.workloads.resnet34 import BLOCKS, EPSILON, MOMENTUM, PYTORCH
+
+NORMALISATIONS = {"local": nn.BatchNorm2d, "synchronised": SynchronisedBatchNorm}
+
+
+class ResNet(nn.Module):
+    """The network for pictures (rows, height, width, colours).
+
+    Parameters
+    ----------
+    blocks : how many each stage has.
+    form : `keras` or `pytorch`, of padding and initial weights.
+    kind : class of the layers that normalise.
+    """
+
+    def __init__(
+        self, pictures: Spec, classes: int, blocks: Sequence[int], width: int, form: str, kind: type
+    ):
+        super().__init__()
+        self.pixels = nn.Sequential(layers.Pixels(pictures), layers.ChannelsFirst())
+        self.stem = _convolution(pictures.shape[-1], width, 7, 2, form)
+        self.norm = layers.batch_normalisation(width, MOMENTUM, EPSILON, kind)
+        self.pool = nn.MaxPool2d(3, 2, 1) if form == PYTORCH else layers.MaxPool2d(3, 2)
+        self.blocks = nn.Sequential()
+        inputs = width
+        for stage, count in enumerate(blocks):
+            for number in range(count):
+                stride, filters = 2 if stage and not number else 1, width * 2**stage
+                self.blocks.append(Block(inputs, filters, stride, form, kind))
+                inputs = filters
+        self.dense = _dense(inputs, classes, form)
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        stem = self.norm(self.stem(self.pixels(pictures))).relu()
+        return self.dense(self.blocks(self.pool(stem)).mean((2, 3))).log_softmax(-1)
+
+
+class Block(nn.Module):
+    """The sum of two convolutions and their input, after ReLU.
+
+    Its layers are registered in the order of the Keras model, in which those of the shortcut stand
+    beside the second convolution.
+    """
+
+    def __init__(self, inputs: int, filters: int, stride: int, form: str, kind: type):
+        super().__init__()
+        same = stride == 1 and inputs == filters
+        self.first = _convolution(inputs, filters, 3, stride, form)
+        self.first_norm = layers.batch_normalisation(filters, MOMENTUM, EPSILON, kind)
+        self.second = _convolution(filters, filters, 3, 1, form)
+        self.shortcut = None if same else _convolution(inputs, filters, 1, stride, form)
+        self.second_norm = layers.batch_normalisation(filters, MOMENTUM, EPSILON, kind)
+        self.shortcut_norm = (
+            None if same else layers.batch_normalisation(filters, MOMENTUM, EPSILON, kind)
+        )
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        found = self.first_norm(self.first(given)).relu()
+        found = self.second_norm(self.second(found))
+        shortcut = self.shortcut_norm(self.shortcut(given)) if self.shortcut else given
+        return (found + shortcut).relu()
+
+
+def build(
+    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping
+) -> nn.Module:
+    """Build the network for one input, pictures of shape (height, width, colours)."""
+    [pictures], [classes] = specs, outputs
+    blocks, kind = BLOCKS[settings["depth"]], NORMALISATIONS[knobs["batch_norm"]]
+    return ResNet(pictures, classes, blocks, settings["width"], settings["form"], kind)
+
+
+def _convolution(inputs: int, filters: int, width: int, stride: int, form: str) -> nn.Conv2d:
+    """Return a convolution without bias."""
+    padding, distribution = "same", "truncated_normal"
+    if form == PYTORCH:
+        padding, distribution = width // 2, "normal"
+    law = layers.variance_scaling(2, "fan_out", distribution)
+    return layers.convolution_2d(inputs, filters, width, stride, padding, bias=False, kernel=law)
+
+
+def _dense(inputs: int, classes: int, form: str) -> nn.Linear:
+    if form != PYTORCH:
+        return layers.dense(inputs, classes)
+    law = layers.uniform(1 / math.sqrt(inputs))
+    return layers.dense(inputs, classes, law, law)
+
+
+def optimizer(
+    parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
+) -> torch.optim.Optimizer:
+    """Return stochastic gradient descent without momentum."""
+    return optimizers.optimizer("sgd", parameters, learning_rate, settings)
+
+
+def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
+    """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
+    return layers.class_losses(targets, outputs)

@@ -1,0 +1,75 @@
+"""The convolutional virus classifier in PyTorch, layer by layer as in `model`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from escala.core.errors import Unavailable
+from escala.data.base import Spec
+from escala.engines.torch import layers, optimizers
+
+CODES = 5
+#: The values of the knobs that are not TensorFlow's.
+OWN = {"convolution": "layers", "optimizer": "keras"}
+
+
+class VirusCNN(nn.Module):
+    """The network for codes (rows, letters), uint8 from 0 to 4; it gives log-probabilities."""
+
+    def __init__(self, length: int, classes: int):
+        super().__init__()
+        self.embedding = layers.embedding(CODES, 8)
+        self.convolutions = nn.Sequential(
+            layers.ChannelsFirst(),
+            layers.convolution_1d(8, 128, 2, channels_last=True),
+            nn.ReLU(),
+            layers.MaxPool1d(2),
+            layers.convolution_1d(128, 64, 2, channels_last=True),
+            nn.ReLU(),
+            layers.MaxPool1d(2),
+            layers.Flatten(),
+        )
+        places = ((length - 1) // 2 - 1) // 2
+        self.dense = nn.Sequential(
+            layers.dense(64 * places, 128),
+            nn.ReLU(),
+            layers.dense(128, 64),
+            nn.ReLU(),
+            layers.dense(64, classes),
+            nn.LogSoftmax(-1),
+        )
+
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
+        return self.dense(self.convolutions(self.embedding(codes.int())))
+
+
+def build(
+    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping[str, Any]
+) -> nn.Module:
+    """Build the network for the only input, the codes.
+
+    Raises
+    ------
+    Unavailable : a knob has a value that only TensorFlow's engine has.
+    """
+    for name, value in OWN.items():
+        if knobs[name] != value:
+            raise Unavailable(f"{name}: {knobs[name]} is TensorFlow's; use {name}: {value}")
+    [codes], [classes] = specs, outputs
+    return VirusCNN(*codes.shape, classes)
+
+
+def optimizer(
+    parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
+) -> torch.optim.Optimizer:
+    """Return RMSprop."""
+    return optimizers.optimizer("rmsprop", parameters, learning_rate, settings)
+
+
+def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
+    """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
+    return layers.class_losses(targets, outputs)
