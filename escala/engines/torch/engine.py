@@ -12,8 +12,9 @@ from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.core.hardware import has_instructions
 from escala.data.base import output_shape
+from escala.engines import initial
 from escala.engines.base import Engine
-from escala.engines.torch import building, functions, replicas
+from escala.engines.torch import arrays, building, functions, replicas
 from escala.engines.torch import step as steps
 from escala.engines.torch.footprint import footprint
 from escala.engines.torch.normalisation import synchronised
@@ -55,6 +56,8 @@ class Torch(Engine):
         self.model = building.build(
             work, data.inputs, output_shape(data.description), settings, knobs
         ).to(self._device)
+        if settings.get("initial_weights") == initial.SEEDED:
+            arrays.begin(self.model, plan["seed"])
         self._local = replicas.local_buffers(self.model)
         replicas.require_whole_steps(self.model, plan["knobs"]["accumulation"])
         form = building.output_form(work, self.model, data.inputs)
