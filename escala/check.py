@@ -19,6 +19,7 @@ from pathlib import Path
 
 from escala.core import other_memory, packages
 from escala.core.answer import Answer
+from escala.core.children import completed
 from escala.core.errors import InputError, Unavailable
 from escala.core.gpus import Driver
 from escala.core.hardware import available_cores
@@ -221,14 +222,7 @@ def _output(command: Iterable[str], added: dict[str, str] | None = None) -> str:
     """Return what a program prints; raise `Unavailable` where it fails or does not end in time."""
     words = list(command)
     try:
-        done = subprocess.run(
-            words,
-            env=os.environ | (added or {}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PROGRAM_SECONDS,
-        )
+        done = completed(words, env=os.environ | (added or {}), timeout=_PROGRAM_SECONDS)
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{Path(words[0]).name}: no end after {_PROGRAM_SECONDS:g} s") from None
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Processes of Python that tests start and wait for."""
+"""What tests start and wait for, and what they cannot do everywhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
+
+import pytest
 
 from tests.conftest import ROOT
 
@@ -25,3 +27,9 @@ def python(
     usual = {"cwd": ROOT, "env": os.environ | variables, "timeout": 300}
     usual |= {"capture_output": True, "text": True}
     return subprocess.run([sys.executable, *map(str, words)], **usual | options)
+
+
+def lacking(problem: str) -> None:
+    """Skip a test that takes root, or fail where ESCALA_REQUIRE names `full-disk`."""
+    required = "full-disk" in os.environ.get("ESCALA_REQUIRE", "").split(",")
+    (pytest.fail if required else pytest.skip)(f"{problem}; run as root, where one may mount")

@@ -12,12 +12,30 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Loaded here, because loading a library between fork and exec can deadlock a process with threads.
 _LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def completed(words: Iterable[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program without input to its end; what it printed is text, whatever its encoding.
+
+    Raises
+    ------
+    OSError, subprocess.TimeoutExpired : it cannot be started; it takes longer than `timeout`.
+    """
+    return subprocess.run(
+        [*words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        **options,
+    )
 
 
 def die_with_parent(parent: int | None = None) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from escala.cache import store
 from escala.core import packages
+from escala.core.children import completed
 from escala.core.environment import call
 from escala.core.errors import Unavailable
 from escala.core.variables import passed
@@ -142,15 +143,8 @@ def described(interpreter: str) -> str:
 def _printed(interpreter: str, code: str) -> str:
     """Return what a program prints under an interpreter, as ranks are started."""
     try:
-        done = subprocess.run(
-            [interpreter, "-P", "-c", code],
-            env=variables(interpreter, passed()),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-        )
+        words = [interpreter, "-P", "-c", code]
+        done = completed(words, env=variables(interpreter, passed()), timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{interpreter} cannot be used: {error}") from None
     if done.returncode:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from escala.core.children import completed
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.core.variables import CALLERS_PATH
@@ -240,7 +241,7 @@ def _executable(started: list[str]) -> str | None:
     """
     call, otherwise = [*started, "-c", _EXECUTABLE], started[0] if len(started) == 1 else None
     try:
-        done = subprocess.run(call, capture_output=True, text=True, timeout=_SECONDS)
+        done = completed(call, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return otherwise
     lines = done.stdout.splitlines()

@@ -145,12 +145,8 @@ def _ask_nodes(
     if mpi and "pmix" in _printed(["srun", "--mpi=list"]):
         calls.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
     for call in calls:
-        done = subprocess.run(
-            call,
-            env=_slurm_environment(job) | own_mpi(),
-            capture_output=True,
-            text=True,
-            timeout=_SURVEY_SECONDS,
+        done = children.completed(
+            call, env=_slurm_environment(job) | own_mpi(), timeout=_SURVEY_SECONDS
         )
         lines = [line for line in done.stdout.splitlines() if MARK in line]
         if done.returncode == 0 and len(lines) == layout.nodes:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from escala.core.children import completed
 from escala.core.errors import InputError
 
 #: SLURM's state of a job -> the run's status; any other is `failed`.
@@ -51,15 +52,7 @@ def call(words: Sequence[str], seconds: float, **added: str) -> subprocess.Compl
     ------
     OSError, subprocess.TimeoutExpired : it is not installed; it takes longer than `seconds`.
     """
-    return subprocess.run(
-        words,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=seconds,
-        env=environment() | added,
-    )
+    return completed(words, timeout=seconds, env=environment() | added)
 
 
 def printed(words: Sequence[str], seconds: float = _SECONDS) -> str:

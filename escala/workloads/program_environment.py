@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core import packages, variables
+from escala.core.children import completed
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.workloads.program import LINE_FAILED, PYTHON, Program
@@ -96,14 +97,10 @@ def versions(program: Program) -> dict[str, Any]:
 def _asked(program: Program, command: list[str]) -> subprocess.CompletedProcess:
     """Run another command in the place and the environment of a program; 127 if it cannot be."""
     try:
-        return subprocess.run(
+        return completed(
             replace(program, command=tuple(command)).arguments({}),
             cwd=program.directory,
             env=environment(program, variables.passed() | passed_on(program)),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
             timeout=_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -15,6 +15,7 @@ import yaml
 from escala.core.files import read_json
 from escala.record.run import measure
 from escala.workloads import WORKLOADS
+from tests.calls import lacking
 from tests.conftest import CLASSES, ROOT, shared_folder
 from tests.warm import begins, put
 from tests.workflow.forks import Forks
@@ -162,6 +163,18 @@ def measured(
 def begin_with(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Make every Python process begin with some code, which is kept in `folder`."""
     patch.setenv("PYTHONPATH", put(code, folder))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    (disk := tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode:
+        lacking(f"cannot mount a small disk ({done.stderr.strip()})")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def add_workload(name: str, folder: Path, patch: pytest.MonkeyPatch, code: str = "") -> None:

@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from escala.cache import store, upkeep
-from tests.calls import python
+from tests.calls import lacking, python
 
 PATIENCE_SECONDS = 120
 #: Different steps of those who use a store at the same time.
@@ -282,24 +281,6 @@ def test_two_may_use_a_store_at_once_while_a_third_prunes_it(tmp_path):
         assert user["wrong"] == [] and user["said"] == ""
         assert user["served"] and user["made"] > STEPS, "what was pruned was made again"
     assert result["damaged"] == []
-
-
-def lacking(problem: str) -> None:
-    """Skip a test that takes root, or fail where ESCALA_REQUIRE names `full-disk`."""
-    required = "full-disk" in os.environ.get("ESCALA_REQUIRE", "").split(",")
-    (pytest.fail if required else pytest.skip)(f"{problem}; run as root, where one may mount")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    (disk := tmp_path / "disk").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
-    done = subprocess.run(mount, capture_output=True, text=True)
-    if done.returncode:
-        lacking(f"cannot mount a small disk ({done.stderr.strip()})")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_on_a_full_disk_the_work_goes_on_without_the_store(

@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import json
 import logging
-import subprocess
 import sys
 from functools import cache
 from importlib import resources
@@ -21,6 +20,7 @@ from types import ModuleType
 
 import tensorflow as tf
 
+from escala.core.children import completed
 from escala.core.errors import Unavailable
 from escala.core.files import atomic
 
@@ -84,7 +84,7 @@ def library(source: Path, folder: Path, instead: str, compiler: str = COMPILER) 
 def _run(command: list[str], instead: str) -> None:
     """Run a compiler; `Unavailable` if it is missing, or ends with an error."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = completed(command)
     except FileNotFoundError:
         raise Unavailable(
             f"the compiler {command[0]} is not on the PATH; install it, or use `{instead}`"
