@@ -11,6 +11,7 @@ import pytest
 
 from escala.cache import sources as module
 from escala.cache.sources import code_digest, package_versions, sources
+from escala.engines.interpreters import SEPARATE
 from tests.calls import python
 
 PROJECT = {
@@ -193,7 +194,8 @@ def test_what_a_script_loads_is_among_what_it_reaches(script):
     # The store alone loads the variables of the environment, and their values are in its keys.
     uncounted = module.UNCOUNTED | {"escala.core.variables"}
     assert loaded - uncounted <= set(reached.files)
-    packages = metadata.packages_distributions()
+    # The packages of this environment, and the engines that have environments of their own.
+    packages = {*metadata.packages_distributions(), *SEPARATE}
     assert "numpy" in reached.packages
     assert all(name in packages for name in reached.packages), "nothing is taken for a package"
 
