@@ -98,7 +98,6 @@ def serve_or_measure(
     works = [key.work(each) for each in (request, *turn["matched_with"])]
     common = {
         "code": key.CODE,
-        "packages": key.PACKAGES,
         "inputs": {name: path for name, path in arrays.items() if path.exists()},
         "measurement": key.machine(),
     }

@@ -89,7 +89,8 @@ def sources(module: str, *, selected: Collection[str] = (), root: Path = ROOT) -
     module : dotted name, such as `scripts.encode`.
     selected : the plug-in modules that this step uses. They are reached with all files of their
         folders, and `REGISTRIES` are not. If a module names some of them in strings, the other
-        modules that it names in strings are not reached.
+        modules that it names in strings are not reached. If modules in the folder of a package are
+        selected besides the package, the others in it are reached only by imports.
     root : folder of the project.
 
     Raises
@@ -106,7 +107,7 @@ def sources(module: str, *, selected: Collection[str] = (), root: Path = ROOT) -
         if _file(root, name) is None and plugins.folder_of(name) is None:
             raise ModuleNotFoundError(f"no module {name} in {root}", name=name)
     for name in selected:
-        _add_package(root, name, waiting, files)
+        _add_package(root, name, waiting, files, selected)
     while waiting:
         name = waiting.pop()
         if name in seen:
@@ -115,7 +116,7 @@ def sources(module: str, *, selected: Collection[str] = (), root: Path = ROOT) -
         top = name.partition(".")[0]
         if plugins.folder_of(top) and top not in plugin_folders:
             plugin_folders.add(top)
-            _add_package(root, top, waiting, files)
+            _add_package(root, top, waiting, files, selected)
         path = _file(root, name)
         if name in uncounted or path is None:
             continue
@@ -125,7 +126,7 @@ def sources(module: str, *, selected: Collection[str] = (), root: Path = ROOT) -
         named = {found for text in parsed.strings for found in _named(root, text)}
         followed = named.intersection(selected) or named
         for one in followed:
-            _add_package(root, one, waiting, files)
+            _add_package(root, one, waiting, files, selected)
         for imported in (name, *parsed.imports, *followed):
             parts = imported.split(".")
             if parts[0] in PROJECT or plugins.folder_of(parts[0]):
@@ -283,12 +284,22 @@ def _named(root: Path, text: str) -> Iterator[str]:
         yield text
 
 
-def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str]) -> None:
+def _add_package(
+    root: Path,
+    name: str,
+    waiting: list[str],
+    files: dict[str, str],
+    selected: Collection[str],
+) -> None:
     """Add the modules of a package's folder to `waiting`, and its other files to `files`.
 
-    Hidden files and caches of bytecode are left out. A module that is not a package adds nothing.
+    Hidden files and caches of bytecode are left out; of a selected package whose modules are
+    selected too, so are its others. A module that is not a package adds nothing.
     """
     folder = Path(_base(root, name))
+    inside = {name}
+    if name in selected:
+        inside |= {each for each in selected if each.startswith(f"{name}.")}
     for path in sorted(filter(Path.is_file, folder.rglob("*"))):
         parts = path.relative_to(folder).parts
         if any(part.startswith(".") or part == "__pycache__" for part in parts):
@@ -296,7 +307,8 @@ def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str
         inner = parts[:-1] if path.name == "__init__.py" else (*parts[:-1], path.stem)
         module = ".".join((name, *inner))
         if path.suffix == ".py" and _file(root, module) == path:
-            waiting.append(module)
+            if len(inside) == 1 or module in inside:
+                waiting.append(module)
         else:
             # In declarations, a `description` is documentation; in other YAML files it may be data.
             suffix = path.suffix if parts[0] in plugins.DECLARATIONS.values() else ""

@@ -120,6 +120,7 @@ class Work(NamedTuple):
 
     parameters: Mapping
     selected: Collection[str]
+    packages: Collection[str] = ()
 
 
 def kept(
@@ -130,7 +131,6 @@ def kept(
     code: str,
     inputs: Mapping[str, Path],
     measurement: Mapping,
-    packages: Collection[str] = (),
 ) -> list[list[bytes]]:
     """Return one output of every measurement that the store holds, for each work, oldest first.
 
@@ -140,7 +140,7 @@ def kept(
     Parameters
     ----------
     output : name of an output that is a file.
-    step, code, inputs, measurement, packages : see `get_or_compute`.
+    step, code, inputs, measurement : see `get_or_compute`.
     """
     store, found = location(), [[] for _ in works]
     if store is None or not store.exists() or os.environ.get(AGAIN) == "1":
@@ -149,7 +149,7 @@ def kept(
     with _without(store), locked(store):
         for work, blobs in zip(works, found, strict=True):
             known = _determined(
-                step, code, contents, work.parameters, measurement, packages, work.selected
+                step, code, contents, work.parameters, measurement, work.packages, work.selected
             )
             for path in sorted(folder(store, digest(known)).glob("*.json")):
                 with suppress(Damaged, LookupError, TypeError, OSError):

@@ -13,6 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from escala.core.errors import Unavailable
 from escala.engines import interpreters
 from escala.engines.base import Engine
 from escala.engines.devices import show_device
@@ -21,7 +22,16 @@ from escala.strategies import STRATEGIES
 from escala.strategies.knobs import readable
 from escala.strategies.place import Place
 
-__all__ = ["Engine", "engine_name", "interpreter", "joined", "load", "modules"]
+__all__ = [
+    "Engine",
+    "engine_name",
+    "interpreter",
+    "joined",
+    "load",
+    "modules",
+    "variables",
+    "versions",
+]
 
 
 def interpreter(strategy: str, kind: str) -> str:
@@ -36,6 +46,27 @@ def interpreter(strategy: str, kind: str) -> str:
     Unavailable : the environment of the engine's framework is not installed.
     """
     return sys.executable if kind != "steps" else interpreters.python(engine_name(strategy))
+
+
+def variables(python: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of ranks that an interpreter runs; see `interpreters.variables`."""
+    return interpreters.variables(python, given)
+
+
+def versions(strategy: str) -> dict[str, str]:
+    """Return the versions of what decides a result in the environment of an engine of its own.
+
+    They are empty of an engine in Escala's environment, and each is `not installed` if the
+    environment is missing.
+    """
+    engine = engine_name(strategy)
+    if engine not in interpreters.SEPARATE:
+        return {}
+    try:
+        return interpreters.versions(engine)
+    except Unavailable:
+        names = ("python", *interpreters.SEPARATE[engine].distributions)
+        return dict.fromkeys(names, "not installed")
 
 
 def modules(strategy: str, probe: type[Probe] | None = None) -> list[str]:

@@ -33,6 +33,7 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         *(name for name, probe in PROBES.items() if probe.result), "weights_sha256",
     )  # fmt: skip
     paths = {name: path["sha256"] for name, path in description.get("paths", {}).items()}
+    framework = key.framework(request["workload"], request["strategy"])
     found = {
         "format": FORMAT,
         **{field.name: request[field.name] for field in fields(Run)},
@@ -47,7 +48,7 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
             "sha256": description["sha256"] | paths,
         },
         "machine": machine.describe(),
-        "versions": machine.versions(request.get("program")),
+        "versions": machine.versions(request.get("program"), framework),
         "source_sha256": key.code_sha256(
             request["workload"], request["strategy"], request["instrument"]
         ),

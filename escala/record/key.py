@@ -2,7 +2,8 @@
 
 That is the code that plans a run, starts its ranks, runs in them and scores them, with the
 workload, the strategy and the probe that the run chooses; the versions of the packages that this
-code imports (`escala.cache.store`); and the kind of machine. The code that prepares data, collects
+code imports (`escala.cache.store`), and of the framework's environment if it has one of its own;
+and the kind of machine. The code that prepares data, collects
 results and draws figures is not part of it.
 """
 
@@ -19,15 +20,17 @@ from escala.data import KINDS
 from escala.probes import PROBES
 from escala.strategies import STRATEGIES
 from escala.training.rank import BY_KIND
-from escala.workloads import WORKLOADS
+from escala.workloads import MODULES, WORKLOADS
 
 #: The module that a process of a run begins with.
 CODE = "escala.training.rank"
 #: Modules outside the ranks that affect a result: they plan, start and score a run.
 AROUND = ("escala.record.plan", "escala.record.supervise", "escala.record.evaluation")
+#: Serves processes that meet at Horovod's rendezvous.
+SERVER = "escala.runtime.rendezvous"
 #: The key of a request that only says where things are, and determines no result.
 WHERE = "start"
-#: Distributions that decide a result and are not imported.
+#: Distributions that decide a result of TensorFlow or of a program, and are not imported.
 PACKAGES = ("openmpi", "keras")
 #: Raise it when what is recorded of a run changes its meaning: all is measured again.
 RECORD = 1
@@ -46,13 +49,36 @@ def selected(workload: str, strategy: str, probe: str | None) -> list[str]:
         # Its own files are in the request.
         picked = [BY_KIND["command"]]
     else:
-        picked = [*([declared.package] if declared else []), *([kind.reader] if kind else [])]
+        picked = [*_parts(workload, strategy), *([kind.reader] if kind else [])]
         picked += [BY_KIND[declared.kind if declared else "steps"]]
     instrument = PROBES[probe] if probe else None
     if declared is None or declared.kind == "steps":
         picked += engines.modules(strategy, instrument)
     picked += [instrument.__module__] if instrument else []
+    picked += [SERVER] if STRATEGIES[strategy].meets_by == "rendezvous" else []
     return [*picked, STRATEGIES[strategy].__module__, *AROUND]
+
+
+def _parts(workload: str, strategy: str) -> list[str]:
+    """Return the package of a workload, and of one with modules for several engines the one used.
+
+    The others of these modules are then reached only where it imports them.
+    """
+    declared = WORKLOADS.get(workload)
+    if declared is None:
+        return []
+    trains = STRATEGIES[strategy].engine is not None
+    if not trains or declared.kind != "steps" or len(declared.engines) < 2:
+        return [declared.package]
+    used = MODULES[engines.engine_name(strategy)]
+    return [declared.package, f"{declared.package}.{used}", *filter(None, [declared.scores])]
+
+
+def framework(workload: str, strategy: str) -> dict[str, str]:
+    """Return the versions of the environment that trains a workload, empty of Escala's own."""
+    declared = WORKLOADS.get(workload)
+    trains = declared and declared.kind == "steps" and STRATEGIES[strategy].engine
+    return engines.versions(strategy) if trains else {}
 
 
 def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
@@ -70,7 +96,10 @@ def request_sha256(request: dict) -> str:
 def work(request: dict) -> store.Work:
     """Return what distinguishes the measurement of a request from others of its split."""
     names = request["workload"], request["strategy"], request["instrument"]
-    return store.Work(_determining(request) | {"record": RECORD}, selected(*names))
+    parameters = _determining(request) | {"record": RECORD}
+    if own := framework(request["workload"], request["strategy"]):
+        return store.Work(parameters | {"framework": own}, selected(*names))
+    return store.Work(parameters, selected(*names), PACKAGES)
 
 
 def _determining(request: dict) -> dict:

@@ -8,17 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from escala.core import hardware
 
-PACKAGES = (
-    "tensorflow-cpu",
-    "tensorflow",
-    "horovod",
-    "openmpi",
-    "numpy",
-    "scikit-learn",
-    "imbalanced-learn",
-    "biopython",
-    "snakemake",
-)
+#: Distributions of TensorFlow's ranks.
+RANKS = ("tensorflow-cpu", "tensorflow", "horovod", "openmpi", "numpy")
+#: Those that prepare data, start ranks and score them.
+AROUND = ("scikit-learn", "imbalanced-learn", "biopython", "snakemake")
 
 
 def describe() -> dict:
@@ -29,20 +22,26 @@ def describe() -> dict:
     }
 
 
-def versions(program: dict | None = None) -> dict[str, str]:
+def versions(
+    program: dict | None = None, framework: dict[str, str] | None = None
+) -> dict[str, str]:
     """Return the versions of Python and of the packages that decide a result.
 
     Parameters
     ----------
     program : the identity of a program (`escala.workloads.program`), whose own versions are taken.
+    framework : the versions of the environment of the ranks, if they have one of their own.
     """
     if program is not None:
         own = program["versions"]
         return ({"python": own["python"]} | own["packages"]) if own else {}
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    names = AROUND if framework else RANKS + AROUND
+    found = {"python": platform.python_version()} | {name: _version(name) for name in names}
+    return found | (framework or {})
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

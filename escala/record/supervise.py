@@ -9,8 +9,8 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
+from escala import engines
 from escala.core import children, interrupts
-from escala.engines import interpreter, interpreters
 from escala.probes import planned_probe
 from escala.record import diagnose
 from escala.record.outcome import Outcome
@@ -46,7 +46,7 @@ def supervise(
     missing, else the status of the rank that failed first.
     """
     strategy = STRATEGIES[request["strategy"]]
-    python = interpreter(request["strategy"], plan["kind"])
+    python = engines.interpreter(request["strategy"], plan["kind"])
     program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
     environment = launch.environment(request["strategy"], plan["knobs"], launch_choice, program)
     if plan["knobs"]["timeline"]:
@@ -63,7 +63,7 @@ def supervise(
             return _unavailable(arguments[0], program)
         started = []
         try:
-            variables = interpreters.variables(python, environment | extra_environment)
+            variables = engines.variables(python, environment | extra_environment)
             launcher = children.start(arguments, variables, folder / "launcher.log")
             started.append(launcher)
             if program is None:

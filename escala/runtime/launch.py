@@ -21,10 +21,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from escala.core import children, variables
-from escala.core.errors import InputError, Unavailable
+from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.runtime import mpi, slurm
 from escala.runtime.layout import Layout
@@ -210,7 +211,9 @@ def command_line(
         yield arguments, {}
         return
     first = launch.nodes[0]
-    with _rendezvous(launch.nodes, places, first.address) as port:
+    # By its name, so that only runs that need Horovod's server have it in their key.
+    rendezvous = import_module(".rendezvous", __package__)
+    with rendezvous.served(launch.nodes, places, first.address) as port:
         yield (
             arguments,
             {
@@ -307,35 +310,3 @@ def end_job_step(launch: Launch) -> None:
         number, _, name = line.strip().partition(" ")
         if name.strip() == _step_name(launch.job):
             _printed(["scancel", "--signal=KILL", number])
-
-
-@contextmanager
-def _rendezvous(nodes: Sequence[Node], places: Sequence[dict], address: str) -> Iterator[int]:
-    """Serve Horovod's rendezvous on one address; Horovod's own class listens on every address.
-
-    Raises
-    ------
-    Unavailable : Escala's own environment has no Horovod, as for programs alone.
-    """
-    try:
-        from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
-        from horovod.runner.util.threads import in_thread
-    except ModuleNotFoundError:
-        raise Unavailable(
-            "its processes find each other by Horovod's server, and Escala's own environment has "
-            "no Horovod. Remedy: horovod-mpi, or own-launcher with horovodrun in the command, or "
-            "Escala from its clone, by uv sync"
-        ) from None
-
-    per_node = places[0]["processes_per_node"]
-    hosts = parse_hosts(",".join(f"{node.host}:{per_node}" for node in nodes))
-    server = RendezvousHTTPServer((address, 0), RendezvousHandler, False)
-    server.init(get_host_assignments(hosts, len(places)))
-    thread = in_thread(target=server.serve_forever)
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

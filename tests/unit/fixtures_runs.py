@@ -18,7 +18,7 @@ from escala.experiment import Rung
 from escala.probes import timeline
 from escala.probes.resources import Resources
 from escala.record.evaluation import evaluate
-from escala.record.machine import PACKAGES
+from escala.record.machine import AROUND, RANKS
 from escala.record.schema import validate_run
 from tests.conftest import KNOBS
 
@@ -269,7 +269,7 @@ class FakeExperiment:
                 "sha256": dict.fromkeys(ARRAYS, f"{split:064x}"),
             },
             "machine": MACHINE | {"kernel": "6.1.0", "hostname": "example"},
-            "versions": dict.fromkeys(("python", *PACKAGES), "1.0"),
+            "versions": dict.fromkeys(("python", *RANKS, *AROUND), "1.0"),
             "source_sha256": "0" * 64, "link": None, "energy": None, "collectives": None,
             "resources": None,
             "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}},

@@ -13,6 +13,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from escala.cache.sources import code_digest
+from escala.engines import interpreters
 from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
@@ -58,6 +59,17 @@ from escala.probes.base import Probe, section
 class Late(Probe):
     scope = "run"
     settings = section("Late.", enabled=False)
+"""
+#: Print the code and the packages of a run under each of two engines.
+REACHED = """
+import json
+from escala.cache.sources import sources
+from escala.record import key
+
+reached = {name: sources(key.CODE, selected=key.selected("mlp", name, None)) for name in (
+    "single", "torch-single"
+)}
+print(json.dumps({name: [each.digest, sorted(each.packages)] for name, each in reached.items()}))
 """
 TABLE = "def rows(evidence):\n    return []\n"
 FIGURE = "CATEGORY = 'Time'\nCAPTION = 'More.'\n\ndef draw(tables):\n    return None\n"
@@ -186,6 +198,39 @@ def test_code_voids_the_runs_that_reach_it_and_no_others(project, before, file):
     with changed(project / "escala" / file):
         after = digests(project)
     assert {name for name in before if after[name] != before[name]} == VOIDED[file]
+
+
+def test_the_code_and_packages_of_an_engine_are_of_its_own_runs(project):
+    before = printed(project, REACHED)
+    frameworks = {"tensorflow", "horovod", "keras", "torch"}
+    used = {name: set(packages) & frameworks for name, (_, packages) in before.items()}
+    assert used == {"single": {"tensorflow"}, "torch-single": {"torch"}}
+    for file, voided in {
+        "workloads/mlp/model.py": {"single"},
+        "workloads/mlp/model_torch.py": {"torch-single"},
+        "workloads/mlp/workload.yaml": {"single", "torch-single"},
+        "engines/torch/single.py": {"torch-single"},
+        "engines/interpreters.py": set(),
+        "runtime/rendezvous.py": set(),
+    }.items():
+        with changed(project / "escala" / file):
+            after = printed(project, REACHED)
+        assert {name for name in before if after[name] != before[name]} == voided, file
+
+
+def test_the_versions_of_an_engine_decide_its_own_runs(monkeypatch, request_for):
+    def digests(versions: dict[str, str]) -> tuple:
+        monkeypatch.setattr(interpreters, "versions", lambda engine: versions)
+        requests = (request_for(name, "1x1") for name in ("single", "torch-single"))
+        return tuple(key.work(each) for each in requests)
+
+    tensorflow, before = digests({"python": "3.11", "torch": "2.13", "numpy": "2.4"})
+    unchanged, after = digests({"python": "3.11", "torch": "2.14", "numpy": "2.4"})
+    assert tensorflow == unchanged and "framework" not in tensorflow.parameters
+    assert before.parameters["framework"]["torch"] == "2.13" and before != after
+    assert set(tensorflow.packages) == {"keras", "openmpi"} and not before.packages
+    fit = request_for("single", "1x1", workload="majority")
+    assert "framework" not in key.work(fit).parameters
 
 
 def test_a_request_holds_the_knobs_that_its_run_reads():

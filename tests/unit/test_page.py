@@ -18,7 +18,7 @@ from sentences import told
 
 from escala.report.figures import FIGURES
 from escala.report.overview import overview
-from escala.report.page import FIGURE_SIZE, marked, page, question
+from escala.report.page import FIGURE_SIZE, page, question, templates
 from escala.report.page.svg import Drawings
 
 DRAWN = ("seconds_per_epoch", "speedup", "confusion_matrices")
@@ -191,7 +191,7 @@ def test_traces_of_runs_are_offered_for_perfetto(frames, parsed):
 @given(st.text())
 @example("`7 s` takes 28.1 ms of 2 s, 4 steps and 12 % of it")
 def test_text_is_shown_as_it_is_and_units_stay_with_their_numbers(text):
-    shown = str(marked(text))
+    shown = str(templates().get_template("text.html").module.marked(text))
     read = unescape(re.sub(r"</?code>", "", shown))
     assert read.replace("\xa0", " ") == text.replace("`", "").replace("\xa0", " ")
     assert not re.search(r"<(?!/?code>)", shown)

@@ -10,11 +10,11 @@ import base64
 import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup, escape
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from escala.report.figures import DECLARED
 from escala.report.findings import SECTIONS, Finding, section_findings
@@ -41,6 +41,7 @@ _SECTION_OF_CATEGORY = {
     "Time": "sure",
     "Resources": "why",
 }
+#: Units stay with their numbers.
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:ms|s)\b)")
 _FOLDER = Path(__file__).parent
 
@@ -49,8 +50,8 @@ class Drawing(NamedTuple):
     """A figure of the page, with its caption; `svg` is None if the page only links to it."""
 
     name: str
-    caption: Markup
-    svg: Markup | None
+    caption: str
+    svg: str | None
 
 
 def page(
@@ -74,11 +75,12 @@ def page(
     style, script = (_FOLDER / "page.css").read_text(), (_FOLDER / "page.js").read_text()
     style += drawings.rules
     columns, configurations = overview(tables)
-    return _template().render(
+    template = templates().get_template("page.html")
+    return template.render(
         title=title,
         question=question(tables),
-        style=Markup(style),
-        script=Markup(script),
+        style=style,
+        script=script,
         style_digest=_digest(style),
         script_digest=_digest(script),
         first=drawn.get(first),
@@ -106,13 +108,14 @@ def page(
     )
 
 
-def _template() -> Template:
+def templates() -> Environment:
+    """Return the templates of the page, which escape all text."""
     environment = Environment(
         loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["marked"] = marked
-    return environment.get_template("page.html")
+    environment.filters["spaced"] = partial(_BEFORE_UNIT.sub, "\xa0")
+    return environment
 
 
 def question(tables: Tables) -> str:
@@ -154,16 +157,6 @@ def brief(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> dict[str, F
     }
 
 
-def marked(text: str) -> Markup:
-    """Escape a text, mark what stands between backticks as code, and keep units with numbers."""
-    parts = text.split("`")
-    parts[::2] = (_BEFORE_UNIT.sub("\xa0", part) for part in parts[::2])
-    return Markup().join(
-        Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
-        for place, part in enumerate(parts)
-    )
-
-
 def _digest(text: str) -> str:
     """Return the digest by which a content security policy allows a script or a style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
@@ -187,7 +180,7 @@ def _drawn(
         svg = drawings.inline(figures[name], f"figure-{name}", f"{title.rstrip('.')}.", words)
         fits = size + len(svg) <= FIGURE_SIZE
         size += len(svg) * fits
-        yield name, Drawing(name, marked(caption), Markup(svg) if fits else None)
+        yield name, Drawing(name, caption, svg if fits else None)
 
 
 def _section_of(name: str, found: Mapping[str, Collection[Finding]]) -> str:

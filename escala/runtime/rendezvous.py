@@ -1,0 +1,41 @@
+"""Horovod's rendezvous, at which the processes of a run find each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from escala.core.errors import Unavailable
+from escala.runtime.placement import Node
+
+
+@contextmanager
+def served(nodes: Sequence[Node], places: Sequence[dict], address: str) -> Iterator[int]:
+    """Serve Horovod's rendezvous on one address; Horovod's own class listens on every address.
+
+    Raises
+    ------
+    Unavailable : Escala's own environment has no Horovod, as for programs alone.
+    """
+    try:
+        from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+        from horovod.runner.util.threads import in_thread
+    except ModuleNotFoundError:
+        raise Unavailable(
+            "its processes find each other by Horovod's server, and Escala's own environment has "
+            "no Horovod. Remedy: horovod-mpi, or own-launcher with horovodrun in the command, or "
+            "Escala from its clone, by uv sync"
+        ) from None
+
+    per_node = places[0]["processes_per_node"]
+    hosts = parse_hosts(",".join(f"{node.host}:{per_node}" for node in nodes))
+    server = RendezvousHTTPServer((address, 0), RendezvousHandler, False)
+    server.init(get_host_assignments(hosts, len(places)))
+    thread = in_thread(target=server.serve_forever)
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
