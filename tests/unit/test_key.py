@@ -200,7 +200,9 @@ def test_code_voids_the_runs_that_reach_it_and_no_others(project, before, file):
     assert {name for name in before if after[name] != before[name]} == VOIDED[file]
 
 
-def test_the_code_and_packages_of_an_engine_are_of_its_own_runs(project):
+def test_the_code_and_packages_of_an_engine_are_of_its_own_runs(tmp_path):
+    project = copy_project(tmp_path / "project")
+    (project / "escala/workloads/mlp/model_torch.py").write_text("import torch")
     before = printed(project, REACHED)
     frameworks = {"tensorflow", "horovod", "keras", "torch"}
     used = {name: set(packages) & frameworks for name, (_, packages) in before.items()}
