@@ -172,13 +172,14 @@ def before(project: Path) -> dict[str, str]:
 
 
 RUNS = {*STRATEGIES, *PROBES}
+OF_TORCH = {name for name, each in STRATEGIES.items() if (each.engine or "").startswith("torch.")}
 MPI = {"horovod-mpi", "hybrid", *PROBES}
 #: The runs that a change of a file voids.
 VOIDED = {
     "training/train.py": RUNS,
     "data/genomes/arrays.py": set(),
     "workloads/virus_cnn/workload.yaml": RUNS,
-    "engines/tensorflow/lookup/__init__.py": RUNS,
+    "engines/tensorflow/lookup/__init__.py": RUNS - OF_TORCH,
     "strategies/distribute.py": {"mirrored", "multiworker-mirrored"},
     "strategies/horovod_mpi.py": MPI,
     "strategies/knobs.py": set(),
