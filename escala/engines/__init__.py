@@ -53,13 +53,12 @@ def variables(python: str, given: Mapping[str, str]) -> dict[str, str]:
     return interpreters.variables(python, given)
 
 
-def versions(strategy: str) -> dict[str, str]:
+def versions(engine: str) -> dict[str, str]:
     """Return the versions of what decides a result in the environment of an engine of its own.
 
     They are empty of an engine in Escala's environment, and each is `not installed` if the
     environment is missing.
     """
-    engine = engine_name(strategy)
     if engine not in interpreters.SEPARATE:
         return {}
     try:
@@ -98,9 +97,10 @@ def load(engine: str, module: str) -> ModuleType:
     return import_module(f"escala.engines.{engine}.{module}")
 
 
-def engine_name(strategy: str) -> str:
-    """Return the name of the engine that trains by a strategy, such as `tensorflow`."""
-    return _named(strategy)[0]
+def engine_name(strategy: str) -> str | None:
+    """Return the engine that trains by a strategy, such as `tensorflow`; None for programs only."""
+    engine = STRATEGIES[strategy].engine
+    return engine and engine.partition(".")[0]
 
 
 def _named(strategy: str) -> list[str]:

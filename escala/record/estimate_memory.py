@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -13,22 +12,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from escala import engines
 from escala.cache import store
-from escala.core import children, user_code
+from escala.core import children
+from escala.core.errors import Unavailable
 from escala.core.files import read_json, write_json
 from escala.core.readable import counted, size
+from escala.engines import interpreters
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import takes_steps
+from escala.record import key
 from escala.record.estimate import Experiments, expected
 from escala.runtime.layout import Layout, global_batch
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, model_knobs, reads
 from escala.training.memory import Footprint, node_bytes, rows_of_ranks, shortage
-from escala.workloads import WORKLOADS
 
-#: Builds the models in another process: this one must not wait for TensorFlow.
-COMMAND = [sys.executable, "-m", "escala.record.estimate_memory"]
+#: Builds the models in processes of their engines: this one must not wait for a framework.
+COMMAND = ["-m", "escala.engines.footprints"]
 #: A model whose code takes longer has no estimate.
 LIMIT_SECONDS = 120.0
 #: Models are built without a GPU and without TensorFlow's messages.
@@ -82,6 +84,7 @@ def _model(run: Run, experiment: Experiment) -> dict[str, Any] | None:
         return None
     return {
         "workload": run.workload,
+        "engine": engines.engine_name(run.strategy),
         "inputs": [dict(entry) for entry in form.inputs],
         "outputs": form.outputs,
         "training": settings["training"],
@@ -89,24 +92,10 @@ def _model(run: Run, experiment: Experiment) -> dict[str, Any] | None:
     }
 
 
-def footprint_of(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Build a model and return its footprint, or its error under `error`. Imports TensorFlow."""
-    from escala.data.base import specs
-    from escala.engines.tensorflow.footprint import workload_footprint
-    from escala.workloads import workload
-
-    outputs, training, knobs = tuple(model["outputs"]), model["training"], model["knobs"]
-    try:
-        work = workload(model["workload"])
-        return asdict(workload_footprint(work, specs(model), outputs, training, knobs))
-    # The code of a user's workload may raise anything.
-    except (Exception, SystemExit) as error:
-        return {"error": f"{model['workload']}: {user_code.message(error)}"}
-
-
 def _footprint(model: str, project: Path) -> Footprint | str:
     """Return the footprint of a model, kept in the store, or the reason why it has none."""
     settings, built = json.loads(model), None
+    workload, engine = settings["workload"], settings["engine"]
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "footprint")
 
@@ -120,11 +109,11 @@ def _footprint(model: str, project: Path) -> Footprint | str:
 
         store.get_or_compute(
             "footprint",
-            code="escala.record.estimate_memory",
+            code="escala.engines.footprints",
             inputs={},
-            parameters=settings,
+            parameters=settings | {"framework": engines.versions(engine)},
             measurement={},
-            selected=[WORKLOADS[settings["workload"]].package],
+            selected=[*key.parts(workload, engine), f"escala.engines.{engine}.footprint"],
             outputs={"footprint": file},
             make=make,
         )
@@ -136,12 +125,18 @@ def _built(model: str, project: Path) -> Footprint | str:
 
     A user's code may end the process that builds it, or come to no end.
     """
-    about = f"{json.loads(model)['workload']}: no model could be built"
+    settings = json.loads(model)
+    about = f"{settings['workload']}: no model could be built"
+    try:
+        python = interpreters.python(settings["engine"])
+    except Unavailable as missing:
+        return f"{about}: {str(missing).rstrip('.')}"
     with tempfile.TemporaryDirectory() as scratch:
         asked, answer, log = (Path(scratch, name) for name in ("model", "answer", "log"))
         asked.write_text(model)
-        call = [*COMMAND, str(asked), str(answer)]
-        process = children.start(call, os.environ | _ENVIRONMENT, log, project)
+        call = [python, *COMMAND, str(asked), str(answer)]
+        variables = engines.variables(python, os.environ | _ENVIRONMENT)
+        process = children.start(call, variables, log, project)
         try:
             code = process.wait(LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -200,7 +195,3 @@ def _needed_on_node(run: Run, experiment: Experiment, footprint: Footprint) -> t
     rows = rows_of_ranks(batch, layout.ranks, knobs["accumulation"], by_speed)[: layout.processes]
     processes = processes_per_node(layout, strategy)
     return node_bytes(footprint, rows, processes, not strategy.waits()), max(rows)
-
-
-if __name__ == "__main__":
-    write_json(Path(sys.argv[2]), footprint_of(read_json(Path(sys.argv[1]))))

@@ -49,7 +49,7 @@ def selected(workload: str, strategy: str, probe: str | None) -> list[str]:
         # Its own files are in the request.
         picked = [BY_KIND["command"]]
     else:
-        picked = [*_parts(workload, strategy), *([kind.reader] if kind else [])]
+        picked = parts(workload, engines.engine_name(strategy)) + ([kind.reader] if kind else [])
         picked += [BY_KIND[declared.kind if declared else "steps"]]
     instrument = PROBES[probe] if probe else None
     if declared is None or declared.kind == "steps":
@@ -59,7 +59,7 @@ def selected(workload: str, strategy: str, probe: str | None) -> list[str]:
     return [*picked, STRATEGIES[strategy].__module__, *AROUND]
 
 
-def _parts(workload: str, strategy: str) -> list[str]:
+def parts(workload: str, engine: str | None) -> list[str]:
     """Return the package of a workload, and of one with modules for several engines the one used.
 
     The others of these modules are then reached only where it imports them.
@@ -67,18 +67,16 @@ def _parts(workload: str, strategy: str) -> list[str]:
     declared = WORKLOADS.get(workload)
     if declared is None:
         return []
-    trains = STRATEGIES[strategy].engine is not None
-    if not trains or declared.kind != "steps" or len(declared.engines) < 2:
+    if engine is None or declared.kind != "steps" or len(declared.engines) < 2:
         return [declared.package]
-    used = MODULES[engines.engine_name(strategy)]
-    return [declared.package, f"{declared.package}.{used}", *filter(None, [declared.scores])]
+    used = f"{declared.package}.{MODULES[engine]}"
+    return [declared.package, used, *filter(None, [declared.scores])]
 
 
 def framework(workload: str, strategy: str) -> dict[str, str]:
     """Return the versions of the environment that trains a workload, empty of Escala's own."""
-    declared = WORKLOADS.get(workload)
-    trains = declared and declared.kind == "steps" and STRATEGIES[strategy].engine
-    return engines.versions(strategy) if trains else {}
+    declared, engine = WORKLOADS.get(workload), engines.engine_name(strategy)
+    return engines.versions(engine) if declared and declared.kind == "steps" and engine else {}
 
 
 def code_sha256(workload: str, strategy: str, probe: str | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -316,10 +315,23 @@ def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(
     monkeypatch.setattr(estimate_memory, "COMMAND", [*estimate_memory.COMMAND, "--wrong"])
     found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
     assert "no model could be built: " in next(iter(found.unknown))
-    monkeypatch.setattr(estimate_memory, "COMMAND", [sys.executable, "-c", "print('Goodbye')"])
+    monkeypatch.setattr(estimate_memory, "COMMAND", ["-c", "print('Goodbye')"])
     found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
     [reason] = found.unknown
     assert reason.endswith(": its code ended the process with exit code 0: Goodbye")
+
+
+@pytest.mark.torch
+def test_a_model_of_pytorch_is_built_in_its_environment(monkeypatch):
+    monkeypatch.setenv("ESCALA_STORE", "off")
+    settings = demo() | {"repeats": 1}
+    settings["configurations"] = [{"strategy": "torch-single", "layouts": ["1x1"]}]
+    experiment = Experiment(settings, "e.yaml")
+    found = estimate_memory.memory(experiment.runs, lambda name: experiment, ROOT)
+    assert {each.variables for each in found.footprints.values()} == {4 * 2_067_181}
+    monkeypatch.setenv("ESCALA_TORCH", "/nowhere/python")
+    found = estimate_memory.memory(experiment.runs, lambda name: experiment, ROOT)
+    assert "virus-cnn: no model could be built: ESCALA_TORCH" in next(iter(found.unknown))
 
 
 def test_code_that_ends_or_never_ends_takes_no_other_estimate_along(

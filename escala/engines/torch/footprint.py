@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import ModuleType
 
 import torch
 from torch import nn
 
 from escala.data.base import Spec
 from escala.engines.base import Footprint
-from escala.engines.torch.building import dtype_of
+from escala.engines.torch.building import build, dtype_of
 from escala.workloads.models import given
 
 #: What is kept for so many rows is compared, to find what is kept for one. Normalisation refuses a
 #: single row.
 _ROWS = (2, 3)
+
+
+def workload_footprint(
+    work: ModuleType,
+    specs: Sequence[Spec],
+    outputs: tuple[int, ...],
+    settings: Mapping,
+    knobs: Mapping,
+) -> Footprint:
+    """Return the footprint of the model of a workload, which is built for it."""
+    rate = settings["learning_rate"]["value"]
+    optimizer_for = partial(work.optimizer, settings=settings, learning_rate=rate, knobs=knobs)
+    return footprint(build(work, specs, outputs, settings, knobs), optimizer_for, specs)
 
 
 def footprint(
