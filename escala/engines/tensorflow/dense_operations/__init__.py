@@ -27,4 +27,6 @@ def input_gradient(
     `instructions` are `avx512f`, `avx2` or `baseline`; `auto` is the first that the processor has.
     """
     made = compiled("input_gradient: tensorflow")
-    return made.escala_input_gradient(output_gradients, kernel, instructions=instructions)
+    found = made.escala_input_gradient(output_gradients, kernel, instructions=instructions)
+    found.set_shape((output_gradients.shape[0], kernel.shape[0]))
+    return found

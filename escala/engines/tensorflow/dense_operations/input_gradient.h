@@ -66,7 +66,6 @@ INLINE void ProductOfPanels(const float* kernel, int64_t n, const float* one, co
 }
 
 // Compute the columns of the result that belong to a tile of W, for the rows of two panels.
-//
 // `kernel` holds all rows of the tile, and `ahead` tells where the next tile begins, or 0.
 template <int kLanes>
 INLINE void Tile(const InputGradient& all, int64_t tile, const float* kernel, int64_t ahead,
@@ -96,7 +95,6 @@ INLINE void Tile(const InputGradient& all, int64_t tile, const float* kernel, in
 }
 
 // Compute the columns of the result that the tiles from `start` to `end` cover.
-//
 // The result's rows lie on as many pages. So some tiles are computed for the same few rows, one
 // after the other, while they are in cache.
 template <int kLanes>
@@ -123,16 +121,9 @@ INLINE void InputGradientTiles(const InputGradient& all, int64_t start, int64_t 
 VERSIONS(InputGradient, (const InputGradient& all, int64_t start, int64_t end),
          InputGradientTiles<kLanes>(all, start, end))
 
-class InputGradientOperation : public OpKernel {
+class InputGradientOperation : public Versioned<InputGradientVersions> {
  public:
-  explicit InputGradientOperation(OpKernelConstruction* context) : OpKernel(context) {
-    const std::vector<Version<Tiles>> versions = {
-        {"avx512f", {16, InputGradientAvx512}},
-        {"avx2", {8, InputGradientAvx2}},
-        {"baseline", {4, InputGradientBaseline}},
-    };
-    OP_REQUIRES_OK(context, Choose(context, versions, &tiles_));
-  }
+  using Versioned::Versioned;
 
   void Compute(OpKernelContext* context) override {
     const Tensor& gradients = context->input(0);
@@ -146,52 +137,28 @@ class InputGradientOperation : public OpKernel {
     Tensor* result;
     OP_REQUIRES_OK(context, context->allocate_output(0, {rows, m}, &result));
     if (rows == 0 || m == 0) return;
-    const int64_t side = tiles_.side, padded = RoundedUp(rows, 2 * side);
+    const int64_t side = version_->lanes, padded = RoundedUp(rows, 2 * side);
     Tensor panels;
     OP_REQUIRES_OK(context, context->allocate_temp(DT_FLOAT, {padded * n}, &panels));
-    Pack(gradients.flat<float>().data(), rows, n, padded, panels.flat<float>().data());
+    // Dᵀ is laid out as panels (panels, n, side), padded with zeros.
+    const float* from = gradients.flat<float>().data();
+    float* to = panels.flat<float>().data();
+    for (int64_t row = 0; row < padded; row += side) {
+      for (int64_t k = 0; k < n; ++k) {
+        for (int64_t i = row; i < row + side; ++i) *to++ = i < rows ? from[i * n + k] : 0.0f;
+      }
+    }
     const InputGradient all{kernel.flat<float>().data(), panels.flat<float>().data(), rows, m, n,
                             result->flat<float>().data()};
     // Clock cycles: a vector of products in each.
     Divide(context, RoundedUp(m, side) / side, padded * (n + 16),
-           [this, &all](int64_t start, int64_t end) { tiles_.compute(all, start, end); });
+           [this, &all](int64_t start, int64_t end) { version_->function(all, start, end); });
   }
-
- private:
-  // The lanes of a vector, which are the rows and the columns of a tile, and the code.
-  struct Tiles {
-    int side;
-    void (*compute)(const InputGradient&, int64_t, int64_t);
-  };
-
-  // Lay the transpose of a matrix (rows, n) out as panels (panels, n, side), padded with zeros.
-  void Pack(const float* from, int64_t rows, int64_t n, int64_t padded, float* panels) const {
-    for (int64_t row = 0; row < padded; row += tiles_.side) {
-      for (int64_t k = 0; k < n; ++k) {
-        for (int64_t i = row; i < row + tiles_.side; ++i) {
-          *panels++ = i < rows ? from[i * n + k] : 0.0f;
-        }
-      }
-    }
-  }
-
-  Tiles tiles_;
 };
 
 }  // namespace
 
-REGISTER_OP("EscalaInputGradient")
-    .Input("output_gradients: float")
-    .Input("kernel: float")
-    .Output("input_gradients: float")
-    .Attr(kInstructions)
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      tensorflow::shape_inference::ShapeHandle gradients, kernel;
-      TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &gradients));
-      TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 2, &kernel));
-      context->set_output(0, context->Matrix(context->Dim(gradients, 0), context->Dim(kernel, 0)));
-      return tensorflow::OkStatus();
-    });
-
-REGISTER_KERNEL_BUILDER(Name("EscalaInputGradient").Device(tensorflow::DEVICE_CPU),
-                        InputGradientOperation);
+OPERATION("EscalaInputGradient", InputGradientOperation)
+    .Input("output_gradients: float").Input("kernel: float")
+    .Output("input_gradients: float").Attr(kInstructions)
+    .SetShapeFn(tensorflow::shape_inference::UnknownShape);

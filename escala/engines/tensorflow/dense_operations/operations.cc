@@ -1,4 +1,3 @@
 // All operations, in one library.
-
 #include "input_gradient.h"
 #include "rmsprop.h"

@@ -13,19 +13,15 @@
 
 #pragma once
 
-#include <cmath>
-
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "vectors.h"
 
 namespace {
 
-using tensorflow::TensorShape;
 using tensorflow::Var;
 
 // Compute a tile: sums[r][c] = Σ_t left[r + t · term] · right[t · columns + c].
-//
 // The tile has kRows rows and kVectors vectors of columns. `terms` is the number of terms of each
 // sum. `ahead` is the distance in floats at which `left` is fetched into cache.
 template <int kLanes, int kVectors, int kRows>
@@ -56,9 +52,7 @@ INLINE void Product(const float* left, int64_t term, const float* right, int64_t
   }
 }
 
-struct RMSprop {
-  float learning_rate, rho, epsilon;
-};
+struct RMSprop { float learning_rate, rho, epsilon; };
 
 // Update `count` weights and their mean squares by their gradients, as Keras's RMSprop.
 INLINE void Apply(const RMSprop& scalars, int64_t count, const float* __restrict gradient,
@@ -81,7 +75,9 @@ struct Update {
   float *kernel, *squares;
 };
 
+// The rows of a tile, and its vectors of columns.
 constexpr int kUpdateRows = 6;
+constexpr int UpdateVectors(int lanes) { return lanes == 16 ? 4 : 2; }
 
 // Update the rows of the kernel that the tiles from `start` to `end` cover.
 template <int kLanes, int kVectors>
@@ -127,7 +123,7 @@ INLINE void UpdateTiles(const Update& all, int64_t start, int64_t end) {
 }
 
 VERSIONS(UpdateRows, (const Update& all, int64_t start, int64_t end),
-         UpdateTiles<kLanes, kLanes == 16 ? 4 : 2>(all, start, end))
+         UpdateTiles<kLanes, UpdateVectors(kLanes)>(all, start, end))
 
 // Lay the columns of a matrix (rows, n) out as panels (panels, rows, columns), padded with zeros.
 void Pack(const float* from, int64_t rows, int64_t n, int64_t columns, float* panels) {
@@ -141,7 +137,6 @@ void Pack(const float* from, int64_t rows, int64_t n, int64_t columns, float* pa
 }
 
 // Make the tensor of a variable, whose mutex is held, one that may be written in place.
-//
 // A value that was read from the variable, and is still in use, shares its memory.
 Status Own(OpKernelContext* context, Var* variable) {
   Tensor* tensor = variable->tensor();
@@ -156,9 +151,10 @@ Status Own(OpKernelContext* context, Var* variable) {
 
 // An update of a variable and its mean squares in place. They are the first two inputs, and the
 // learning rate is the last one.
-class RMSpropOperation : public OpKernel {
+template <const auto& kVersions>
+class RMSpropOperation : public Versioned<kVersions> {
  public:
-  explicit RMSpropOperation(OpKernelConstruction* context) : OpKernel(context) {
+  explicit RMSpropOperation(OpKernelConstruction* context) : Versioned<kVersions>(context) {
     OP_REQUIRES_OK(context, context->GetAttr("rho", &rho_));
     OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
   }
@@ -180,22 +176,18 @@ class RMSpropOperation : public OpKernel {
                   errors::FailedPrecondition("a variable has no value yet"));
       OP_REQUIRES(context, each->tensor()->dtype() == DT_FLOAT,
                   errors::InvalidArgument("a variable is not float32"));
+      OP_REQUIRES_OK(context, Own(context, each));
     }
     OP_REQUIRES(context, variable->tensor()->shape() == squares->tensor()->shape(),
                 errors::InvalidArgument("a variable and its mean squares have the shapes ",
                                         variable->tensor()->shape().DebugString(), " and ",
                                         squares->tensor()->shape().DebugString()));
-    OP_REQUIRES_OK(context, Check(context, variable->tensor()->shape()));
-    if (variable->tensor()->NumElements() == 0) return;
-    OP_REQUIRES_OK(context, Own(context, variable.get()));
-    OP_REQUIRES_OK(context, Own(context, squares.get()));
     OP_REQUIRES_OK(context, Do(context, {rate.scalar<float>()(), rho_, epsilon_},
                                variable->tensor(), squares->tensor()));
   }
 
  protected:
-  // Check the other inputs against the shape of the variable.
-  virtual Status Check(OpKernelContext* context, const TensorShape& shape) const = 0;
+  // Check the other inputs against the shape of the variable, and update it.
   virtual Status Do(OpKernelContext* context, const RMSprop& scalars, Tensor* variable,
                     Tensor* squares) const = 0;
 
@@ -204,35 +196,23 @@ class RMSpropOperation : public OpKernel {
 };
 
 // Update a kernel by the factors of its gradient.
-class RMSpropOfProduct : public RMSpropOperation {
- public:
-  explicit RMSpropOfProduct(OpKernelConstruction* context) : RMSpropOperation(context) {
-    const std::vector<Version<Tiles>> versions = {{"avx512f", {64, UpdateRowsAvx512}},
-                                                  {"avx2", {16, UpdateRowsAvx2}},
-                                                  {"baseline", {8, UpdateRowsBaseline}}};
-    OP_REQUIRES_OK(context, Choose(context, versions, &tiles_));
-  }
-
- protected:
-  Status Check(OpKernelContext* context, const TensorShape& shape) const override {
-    const TensorShape& inputs = context->input(2).shape();
-    const TensorShape& gradients = context->input(3).shape();
-    if (shape.dims() == 2 && inputs.dims() == 2 && gradients.dims() == 2 &&
-        inputs.dim_size(0) == gradients.dim_size(0) && inputs.dim_size(1) == shape.dim_size(0) &&
-        gradients.dim_size(1) == shape.dim_size(1)) {
-      return tensorflow::OkStatus();
-    }
-    return errors::InvalidArgument("inputs ", inputs.DebugString(), " and output gradients ",
-                                   gradients.DebugString(), " do not fit a kernel ",
-                                   shape.DebugString());
-  }
+class RMSpropOfProduct : public RMSpropOperation<UpdateRowsVersions> {
+  using RMSpropOperation::RMSpropOperation;
 
   Status Do(OpKernelContext* context, const RMSprop& scalars, Tensor* kernel,
             Tensor* squares) const override {
     const Tensor& inputs = context->input(2);
     const Tensor& gradients = context->input(3);
-    const int64_t m = kernel->dim_size(0), n = kernel->dim_size(1);
-    const int64_t rows = inputs.dim_size(0), columns = tiles_.columns;
+    const int64_t rows = inputs.dims() > 0 ? inputs.dim_size(0) : 0;
+    const int64_t m = kernel->dims() == 2 ? kernel->dim_size(0) : -1;
+    const int64_t n = kernel->dims() == 2 ? kernel->dim_size(1) : -1;
+    if (m < 0 || inputs.shape() != TensorShape({rows, m}) ||
+        gradients.shape() != TensorShape({rows, n})) {
+      return errors::InvalidArgument("inputs ", inputs.shape().DebugString(),
+                                     " and output gradients ", gradients.shape().DebugString(),
+                                     " do not fit a kernel ", kernel->shape().DebugString());
+    }
+    const int64_t columns = version_->lanes * UpdateVectors(version_->lanes);
     const int64_t padded = RoundedUp(n, columns);
     Tensor panels;
     TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, {rows * padded}, &panels));
@@ -243,18 +223,9 @@ class RMSpropOfProduct : public RMSpropOperation {
     // Clock cycles: a vector of products in each, and some for every weight.
     const int64_t cycles = kUpdateRows * padded * (rows + 16) / 16;
     Divide(context, RoundedUp(m, kUpdateRows) / kUpdateRows, cycles,
-           [this, &all](int64_t start, int64_t end) { tiles_.update(all, start, end); });
+           [this, &all](int64_t start, int64_t end) { version_->function(all, start, end); });
     return tensorflow::OkStatus();
   }
-
- private:
-  // The columns of a tile, and the code.
-  struct Tiles {
-    int columns;
-    void (*update)(const Update&, int64_t, int64_t);
-  };
-
-  Tiles tiles_;
 };
 
 VERSIONS(Apply,
@@ -263,62 +234,36 @@ VERSIONS(Apply,
          Apply(scalars, count, gradient, weights, squares))
 
 // Update a variable by its gradient.
-class RMSpropOfGradient : public RMSpropOperation {
- public:
-  explicit RMSpropOfGradient(OpKernelConstruction* context) : RMSpropOperation(context) {
-    const std::vector<Version<decltype(apply_)>> versions = {
-        {"avx512f", ApplyAvx512}, {"avx2", ApplyAvx2}, {"baseline", ApplyBaseline}};
-    OP_REQUIRES_OK(context, Choose(context, versions, &apply_));
-  }
-
- protected:
-  Status Check(OpKernelContext* context, const TensorShape& shape) const override {
-    const TensorShape& gradient = context->input(2).shape();
-    if (gradient == shape) return tensorflow::OkStatus();
-    return errors::InvalidArgument("a gradient ", gradient.DebugString(),
-                                   " is not one of a variable ", shape.DebugString());
-  }
+class RMSpropOfGradient : public RMSpropOperation<ApplyVersions> {
+  using RMSpropOperation::RMSpropOperation;
 
   Status Do(OpKernelContext* context, const RMSprop& scalars, Tensor* variable,
             Tensor* squares) const override {
+    const TensorShape& shape = context->input(2).shape();
+    if (shape != variable->shape()) {
+      return errors::InvalidArgument("a gradient ", shape.DebugString(),
+                                     " is not one of a variable ", variable->shape().DebugString());
+    }
     const float* gradient = context->input(2).flat<float>().data();
     float* weights = variable->flat<float>().data();
     float* averages = squares->flat<float>().data();
     Divide(context, variable->NumElements(), 2, [=, this](int64_t start, int64_t end) {
-      apply_(scalars, end - start, gradient + start, weights + start, averages + start);
+      version_->function(scalars, end - start, gradient + start, weights + start, averages + start);
     });
     return tensorflow::OkStatus();
   }
-
- private:
-  void (*apply_)(const RMSprop&, int64_t, const float*, float*, float*);
 };
 
 }  // namespace
 
-REGISTER_OP("EscalaRmspropOfProduct")
-    .Input("kernel: resource")
-    .Input("mean_square: resource")
-    .Input("inputs: float")
-    .Input("output_gradients: float")
-    .Input("learning_rate: float")
-    .Attr("rho: float")
-    .Attr("epsilon: float")
-    .Attr(kInstructions)
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+OPERATION("EscalaRmspropOfProduct", RMSpropOfProduct)
+    .Input("kernel: resource").Input("mean_square: resource")
+    .Input("inputs: float").Input("output_gradients: float").Input("learning_rate: float")
+    .Attr("rho: float").Attr("epsilon: float").Attr(kInstructions)
+    .SetIsStateful().SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
-REGISTER_OP("EscalaRmsprop")
-    .Input("variable: resource")
-    .Input("mean_square: resource")
-    .Input("gradient: float")
-    .Input("learning_rate: float")
-    .Attr("rho: float")
-    .Attr("epsilon: float")
-    .Attr(kInstructions)
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
-
-REGISTER_KERNEL_BUILDER(Name("EscalaRmspropOfProduct").Device(tensorflow::DEVICE_CPU),
-                        RMSpropOfProduct);
-REGISTER_KERNEL_BUILDER(Name("EscalaRmsprop").Device(tensorflow::DEVICE_CPU), RMSpropOfGradient);
+OPERATION("EscalaRmsprop", RMSpropOfGradient)
+    .Input("variable: resource").Input("mean_square: resource")
+    .Input("gradient: float").Input("learning_rate: float")
+    .Attr("rho: float").Attr("epsilon: float").Attr(kInstructions)
+    .SetIsStateful().SetShapeFn(tensorflow::shape_inference::NoOutputs);

@@ -11,14 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/util/work_sharder.h"
 
 #define INLINE inline __attribute__((always_inline))
-// Define a function in the version of each set of instructions, see `Version`. Its body
-// may depend on `kLanes`, the floats of a vector of these instructions.
+// Define the versions of a function, one for each set of instructions, and the array `NAMEVersions`
+// of them. The body may depend on `kLanes`, the floats of a vector of these instructions.
 #define VERSION(target, name, lanes, parameters, ...)  \
   target void name parameters {                        \
     [[maybe_unused]] constexpr int kLanes = lanes;     \
@@ -27,7 +27,13 @@
 #define VERSIONS(name, parameters, ...)                                                           \
   VERSION(__attribute__((target("avx512f,avx2,fma"))), name##Avx512, 16, parameters, __VA_ARGS__) \
   VERSION(__attribute__((target("avx2,fma"))), name##Avx2, 8, parameters, __VA_ARGS__)            \
-  VERSION(, name##Baseline, 4, parameters, __VA_ARGS__)
+  VERSION(, name##Baseline, 4, parameters, __VA_ARGS__)                                           \
+  constexpr Version<decltype(&name##Baseline)> name##Versions[] = {                               \
+      {"avx512f", 16, name##Avx512}, {"avx2", 8, name##Avx2}, {"baseline", 4, name##Baseline}};
+// Register an operation and its kernel on the processor. The declaration of the operation follows.
+#define OPERATION(name, ...)                                                       \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), __VA_ARGS__); \
+  REGISTER_OP(name)
 
 namespace {
 
@@ -37,6 +43,7 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Status;
 using tensorflow::Tensor;
+using tensorflow::TensorShape;
 namespace errors = tensorflow::errors;
 
 // A vector of floats that is loaded from and stored to any address of a float.
@@ -44,8 +51,7 @@ template <int kLanes>
 struct Floats {
   typedef float Vector __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
 };
-template <int kLanes>
-using Vector = typename Floats<kLanes>::Vector;
+template <int kLanes> using Vector = typename Floats<kLanes>::Vector;
 
 template <int kLanes>
 INLINE Vector<kLanes> Load(const float* from) {
@@ -57,39 +63,42 @@ INLINE void Store(Vector<kLanes> vector, float* to) {
   *reinterpret_cast<Vector<kLanes>*>(to) = vector;
 }
 
-// A function in the version of a set of instructions.
+// A function in the version of a set of instructions, whose vectors have some lanes.
 template <typename Function>
 struct Version {
   const char* instructions;
+  int lanes;
   Function function;
 };
 
-inline bool Available(const std::string& instructions) {
-  if (instructions == "avx512f") return __builtin_cpu_supports("avx512f");
-  if (instructions == "avx2")
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return instructions == "baseline";
+// Return whether the processor has the instructions for vectors of so many lanes.
+inline bool Available(int lanes) {
+  if (lanes == 16) return __builtin_cpu_supports("avx512f");
+  return lanes < 8 || (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
 }
 
-// Choose the version that an operation's attribute `instructions` names. For "auto" it is the first
-// one that the processor has.
-template <typename Function>
-Status Choose(OpKernelConstruction* context, const std::vector<Version<Function>>& versions,
-              Function* chosen) {
-  std::string name;
-  TF_RETURN_IF_ERROR(context->GetAttr("instructions", &name));
-  for (const auto& version : versions) {
-    if (name != "auto" && name != version.instructions) continue;
-    if (Available(version.instructions)) {
-      *chosen = version.function;
-      return tensorflow::OkStatus();
+// An operation with the version of a function that its attribute `instructions` names. For "auto"
+// it is the first one that the processor has. Those with more than `kWidest` lanes are left out.
+template <const auto& kVersions, int kWidest = 16>
+class Versioned : public OpKernel {
+ public:
+  explicit Versioned(OpKernelConstruction* context) : OpKernel(context) {
+    std::string name;
+    OP_REQUIRES_OK(context, context->GetAttr("instructions", &name));
+    for (const auto& version : kVersions) {
+      if (version.lanes > kWidest || (name != "auto" && name != version.instructions)) continue;
+      version_ = &version;
+      if (Available(version.lanes)) return;
+      OP_REQUIRES(context, name == "auto", errors::Unimplemented("this processor has no ", name));
     }
-    if (name != "auto") return errors::Unimplemented("this processor has no ", name);
+    context->CtxFailure(errors::InvalidArgument("unknown instructions: ", name));
   }
-  return errors::InvalidArgument("unknown instructions: ", name);
-}
 
-// The declaration of the attribute that `Choose` reads.
+ protected:
+  decltype(&*kVersions) version_;
+};
+
+// The declaration of the attribute that it reads.
 constexpr char kInstructions[] = "instructions: {'auto', 'avx512f', 'avx2', 'baseline'} = 'auto'";
 
 inline int64_t RoundedUp(int64_t number, int64_t unit) { return (number + unit - 1) / unit * unit; }

@@ -32,12 +32,19 @@ def look_up(
     compiled = operations("escala.engines.tensorflow.lookup", "convolution: lookup-table")
     options = {"stride": stride, "pool": pool, "instructions": instructions}
     kmers = compiled.escala_kmers(codes, alphabet=alphabet, k=k)
+    rows, length = codes.shape
+    pooled = -(-(length - k + 1) // stride)
+    shape = rows, max(pooled - tables.shape[0] + 1, 0) // pool, tables.shape[2]
 
     @tf.custom_gradient
     def values(tables: tf.Tensor):
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return compiled.escala_lookups_gradient(kmers, tables, upstream, **options)
+            found = compiled.escala_lookups_gradient(kmers, tables, upstream, **options)
+            found.set_shape(tables.shape)
+            return found
 
-        return compiled.escala_lookups(kmers, tables, **options), gradient
+        found = compiled.escala_lookups(kmers, tables, **options)
+        found.set_shape(shape)
+        return found, gradient
 
     return values(tables)

@@ -10,7 +10,7 @@
 // Its gradient goes to the first of the largest sums, if this is positive. The tables of one model
 // stay in the cache of a core.
 //
-// There is no version for vectors of 512 bits: GCC 12 compiles their comparisons lane by lane.
+// Vectors of 512 bits are not used: GCC 12 compiles their comparisons lane by lane.
 
 #include <cmath>
 
@@ -30,14 +30,12 @@ struct Lookups {
   }
 };
 
-// The vectors of a block of columns.
-constexpr int kVectors = 2;
-template <int kLanes>
-constexpr int kColumns = kVectors * kLanes;
+// The vectors of a block of columns, and the most lanes of a vector.
+constexpr int kVectors = 2, kWidest = 8;
+template <int kLanes> constexpr int kColumns = kVectors * kLanes;
 
 // Integers of as many lanes as a vector has.
-template <int kLanes>
-using Numbers = decltype(Vector<kLanes>() > Vector<kLanes>());
+template <int kLanes> using Numbers = decltype(Vector<kLanes>() > Vector<kLanes>());
 
 // The largest sum of the tables' rows in a pool, and which of the sums it is.
 template <int kLanes>
@@ -98,7 +96,6 @@ INLINE void ValuesOfRows(const Lookups& all, int64_t start, int64_t end, float* 
 }
 
 // Add the gradients of the tables' columns of the blocks from `start` to `end`.
-//
 // All rows are added by one thread, in their order, so the result does not depend on the number of
 // threads. `upstream` has the shape of the values, and `gradients` that of the padded tables.
 template <int kLanes>
@@ -143,37 +140,18 @@ VERSIONS(Gradients,
          (const Lookups& all, int64_t start, int64_t end, const float* upstream, float* gradients),
          GradientsOfBlocks<kLanes>(all, start, end, upstream, gradients))
 
-// Number the k-mers at every place of the codes, (rows, length), with the first letter as the
-// highest digit. Return false if a code is not in the alphabet.
-inline bool NumberKmers(const uint8_t* codes, int64_t rows, int64_t length, int32_t alphabet,
-                        int64_t k, int32_t* kmers) {
-  const int64_t places = length - k + 1;
-  for (int64_t row = 0; row < rows; ++row, codes += length, kmers += places) {
-    std::fill_n(kmers, places, 0);
-    for (int64_t i = 0; i < k; ++i) {
-      for (int64_t at = 0; at < places; ++at) kmers[at] = kmers[at] * alphabet + codes[at + i];
-    }
-  }
-  const int64_t letters = rows * length;
-  return letters == 0 || *std::max_element(codes - letters, codes) < alphabet;
-}
-
-// The number of positions for which all k-mers are among those at `places`.
-inline int64_t Positions(int64_t places, int64_t taps, int64_t stride, int64_t pool) {
-  const int64_t seen = (places + stride - 1) / stride;  // after the first pooling
-  return std::max<int64_t>(seen - taps + 1, 0) / pool;
-}
-
-class LookupsOperation : public OpKernel {
+template <const auto& kVersions>
+class LookupsOperation : public Versioned<kVersions, kWidest> {
  public:
-  explicit LookupsOperation(OpKernelConstruction* context) : OpKernel(context) {
+  explicit LookupsOperation(OpKernelConstruction* context)
+      : Versioned<kVersions, kWidest>(context) {
     OP_REQUIRES_OK(context, context->GetAttr("stride", &stride_));
     OP_REQUIRES_OK(context, context->GetAttr("pool", &pool_));
   }
 
  protected:
   // Describe the lookups of an operation whose first inputs are k-mers and tables.
-  Status Describe(OpKernelContext* context, int columns, Tensor* padded, Lookups* all) const {
+  Status Describe(OpKernelContext* context, Tensor* padded, Lookups* all) const {
     const Tensor& kmers = context->input(0);
     const Tensor& tables = context->input(1);
     if (kmers.dims() != 2 || tables.dims() != 3 || tables.dim_size(0) == 0) {
@@ -183,17 +161,11 @@ class LookupsOperation : public OpKernel {
     }
     const int64_t taps = tables.dim_size(0), table = tables.dim_size(1);
     const int64_t filters = tables.dim_size(2), places = kmers.dim_size(1);
-    *all = {kmers.flat<int32_t>().data(),
-            tables.flat<float>().data(),
-            kmers.dim_size(0),
-            places,
-            Positions(places, taps, stride_, pool_),
-            taps,
-            table,
-            filters,
-            RoundedUp(filters, columns),
-            stride_,
-            pool_};
+    const int64_t columns = RoundedUp(filters, kVectors * this->version_->lanes);
+    const int64_t seen = RoundedUp(places, stride_) / stride_;  // after the first pooling
+    const int64_t positions = std::max<int64_t>(seen - taps + 1, 0) / pool_;
+    *all = {kmers.flat<int32_t>().data(), tables.flat<float>().data(), kmers.dim_size(0), places,
+            positions, taps, table, filters, columns, stride_, pool_};
     int32_t least = 0, most = 0;
     for (int64_t i = 0; i < kmers.NumElements(); ++i) {
       least = std::min(least, all->kmers[i]), most = std::max(most, all->kmers[i]);
@@ -216,54 +188,39 @@ class LookupsOperation : public OpKernel {
   int64_t stride_, pool_;
 };
 
-class LookupsForward : public LookupsOperation {
+class LookupsForward : public LookupsOperation<ValuesVersions> {
  public:
-  explicit LookupsForward(OpKernelConstruction* context) : LookupsOperation(context) {
-    const std::vector<Version<Code>> versions = {{"avx2", {kColumns<8>, ValuesAvx2}},
-                                                 {"baseline", {kColumns<4>, ValuesBaseline}}};
-    OP_REQUIRES_OK(context, Choose(context, versions, &code_));
-  }
+  using LookupsOperation::LookupsOperation;
 
   void Compute(OpKernelContext* context) override {
     Lookups all;
     Tensor padded, *values;
-    OP_REQUIRES_OK(context, Describe(context, code_.columns, &padded, &all));
+    OP_REQUIRES_OK(context, Describe(context, &padded, &all));
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, {all.rows, all.positions, all.filters}, &values));
     float* to = values->flat<float>().data();
     const int64_t cycles = all.positions * all.pool * (all.taps + 1) * all.padded / 16;
-    Divide(context, all.rows, cycles,
-           [this, &all, to](int64_t start, int64_t end) { code_.values(all, start, end, to); });
+    Divide(context, all.rows, cycles, [this, &all, to](int64_t start, int64_t end) {
+      version_->function(all, start, end, to);
+    });
   }
-
- private:
-  struct Code {
-    int columns;
-    void (*values)(const Lookups&, int64_t, int64_t, float*);
-  };
-  Code code_;
 };
 
-class LookupsBackward : public LookupsOperation {
+class LookupsBackward : public LookupsOperation<GradientsVersions> {
  public:
-  explicit LookupsBackward(OpKernelConstruction* context) : LookupsOperation(context) {
-    const std::vector<Version<Code>> versions = {{"avx2", {kColumns<8>, GradientsAvx2}},
-                                                 {"baseline", {kColumns<4>, GradientsBaseline}}};
-    OP_REQUIRES_OK(context, Choose(context, versions, &code_));
-  }
+  using LookupsOperation::LookupsOperation;
 
   void Compute(OpKernelContext* context) override {
     Lookups all;
     Tensor padded, sums, *gradients;
-    OP_REQUIRES_OK(context, Describe(context, code_.columns, &padded, &all));
+    OP_REQUIRES_OK(context, Describe(context, &padded, &all));
     const Tensor& upstream = context->input(2);
-    const tensorflow::TensorShape shape({all.rows, all.positions, all.filters});
+    const TensorShape shape({all.rows, all.positions, all.filters});
     OP_REQUIRES(context, upstream.shape() == shape,
                 errors::InvalidArgument("the gradient ", upstream.shape().DebugString(),
                                         " is not one of values ", shape.DebugString()));
     OP_REQUIRES_OK(context, context->allocate_output(0, context->input(1).shape(), &gradients));
-    float* result = gradients->flat<float>().data();
-    float* to = result;
+    float *result = gradients->flat<float>().data(), *to = result;
     const int64_t rows = all.taps * all.table;
     if (all.padded != all.filters) {
       OP_REQUIRES_OK(context, context->allocate_temp(DT_FLOAT, {rows * all.padded}, &sums));
@@ -272,23 +229,18 @@ class LookupsBackward : public LookupsOperation {
     std::fill_n(to, rows * all.padded, 0.0f);
     const float* from = upstream.flat<float>().data();
     const int64_t cycles = all.rows * all.positions * all.pool * (3 * all.taps + 1) * kVectors;
-    Divide(context, all.padded / code_.columns, cycles,
+    Divide(context, all.padded / (kVectors * version_->lanes), cycles,
            [this, &all, from, to](int64_t start, int64_t end) {
-             code_.gradients(all, start, end, from, to);
+             version_->function(all, start, end, from, to);
            });
     for (int64_t row = 0; to != result && row < rows; ++row) {
       std::copy_n(to + row * all.padded, all.filters, result + row * all.filters);
     }
   }
-
- private:
-  struct Code {
-    int columns;
-    void (*gradients)(const Lookups&, int64_t, int64_t, const float*, float*);
-  };
-  Code code_;
 };
 
+// Number the k-mers at every place of the codes, (rows, length), with the first letter as the
+// highest digit.
 class KmersOperation : public OpKernel {
  public:
   explicit KmersOperation(OpKernelConstruction* context) : OpKernel(context) {
@@ -299,17 +251,26 @@ class KmersOperation : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    const Tensor& codes = context->input(0);
-    OP_REQUIRES(context, codes.dims() == 2 && codes.dim_size(1) >= k_,
-                errors::InvalidArgument("codes ", codes.shape().DebugString(),
-                                        " have no place for ", k_, " letters"));
-    const int64_t rows = codes.dim_size(0), length = codes.dim_size(1);
-    Tensor* kmers;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {rows, length - k_ + 1}, &kmers));
-    OP_REQUIRES(context,
-                NumberKmers(codes.flat<uint8_t>().data(), rows, length, alphabet_, k_,
-                            kmers->flat<int32_t>().data()),
+    const TensorShape& shape = context->input(0).shape();
+    OP_REQUIRES(context, shape.dims() == 2 && shape.dim_size(1) >= k_,
+                errors::InvalidArgument("codes ", shape.DebugString(), " have no place for ", k_,
+                                        " letters"));
+    const int64_t rows = shape.dim_size(0), length = shape.dim_size(1), places = length - k_ + 1;
+    const uint8_t* codes = context->input(0).flat<uint8_t>().data();
+    uint8_t most = 0;
+    for (int64_t i = 0; i < rows * length; ++i) most = std::max(most, codes[i]);
+    OP_REQUIRES(context, most < alphabet_,
                 errors::InvalidArgument("a code is not in an alphabet of ", alphabet_));
+    Tensor* numbers;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {rows, places}, &numbers));
+    int32_t* kmers = numbers->flat<int32_t>().data();
+    const int32_t alphabet = alphabet_;
+    for (int64_t row = 0; row < rows; ++row, codes += length, kmers += places) {
+      std::fill_n(kmers, places, 0);
+      for (int64_t i = 0; i < k_; ++i) {
+        for (int64_t at = 0; at < places; ++at) kmers[at] = kmers[at] * alphabet + codes[at + i];
+      }
+    }
   }
 
  private:
@@ -318,61 +279,18 @@ class KmersOperation : public OpKernel {
 
 }  // namespace
 
-REGISTER_OP("EscalaKmers")
-    .Input("codes: uint8")
-    .Output("kmers: int32")
-    .Attr("alphabet: int >= 1")
-    .Attr("k: int >= 1")
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      int64_t k;
-      tensorflow::shape_inference::ShapeHandle codes;
-      tensorflow::shape_inference::DimensionHandle places;
-      TF_RETURN_IF_ERROR(context->GetAttr("k", &k));
-      TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &codes));
-      TF_RETURN_IF_ERROR(context->Subtract(context->Dim(codes, 1), k - 1, &places));
-      context->set_output(0, context->Matrix(context->Dim(codes, 0), places));
-      return tensorflow::OkStatus();
-    });
+OPERATION("EscalaKmers", KmersOperation)
+    .Input("codes: uint8").Output("kmers: int32")
+    .Attr("alphabet: int >= 1").Attr("k: int >= 1")
+    .SetShapeFn(tensorflow::shape_inference::UnknownShape);
 
-REGISTER_OP("EscalaLookups")
-    .Input("kmers: int32")
-    .Input("tables: float")
-    .Output("values: float")
-    .Attr("stride: int >= 1")
-    .Attr("pool: int >= 1")
-    .Attr(kInstructions)
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      int64_t stride, pool;
-      tensorflow::shape_inference::ShapeHandle kmers, tables;
-      TF_RETURN_IF_ERROR(context->GetAttr("stride", &stride));
-      TF_RETURN_IF_ERROR(context->GetAttr("pool", &pool));
-      TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &kmers));
-      TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 3, &tables));
-      auto positions = context->UnknownDim();
-      const auto places = context->Dim(kmers, 1), taps = context->Dim(tables, 0);
-      if (context->ValueKnown(places) && context->ValueKnown(taps)) {
-        positions =
-            context->MakeDim(Positions(context->Value(places), context->Value(taps), stride, pool));
-      }
-      context->set_output(
-          0, context->MakeShape({context->Dim(kmers, 0), positions, context->Dim(tables, 2)}));
-      return tensorflow::OkStatus();
-    });
+OPERATION("EscalaLookups", LookupsForward)
+    .Input("kmers: int32").Input("tables: float").Output("values: float")
+    .Attr("stride: int >= 1").Attr("pool: int >= 1").Attr(kInstructions)
+    .SetShapeFn(tensorflow::shape_inference::UnknownShape);
 
-REGISTER_OP("EscalaLookupsGradient")
-    .Input("kmers: int32")
-    .Input("tables: float")
-    .Input("value_gradients: float")
+OPERATION("EscalaLookupsGradient", LookupsBackward)
+    .Input("kmers: int32").Input("tables: float").Input("value_gradients: float")
     .Output("table_gradients: float")
-    .Attr("stride: int >= 1")
-    .Attr("pool: int >= 1")
-    .Attr(kInstructions)
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(0, context->input(1));
-      return tensorflow::OkStatus();
-    });
-
-REGISTER_KERNEL_BUILDER(Name("EscalaKmers").Device(tensorflow::DEVICE_CPU), KmersOperation);
-REGISTER_KERNEL_BUILDER(Name("EscalaLookups").Device(tensorflow::DEVICE_CPU), LookupsForward);
-REGISTER_KERNEL_BUILDER(Name("EscalaLookupsGradient").Device(tensorflow::DEVICE_CPU),
-                        LookupsBackward);
+    .Attr("stride: int >= 1").Attr("pool: int >= 1").Attr(kInstructions)
+    .SetShapeFn(tensorflow::shape_inference::UnknownShape);

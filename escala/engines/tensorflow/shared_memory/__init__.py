@@ -164,7 +164,10 @@ class Sums:
 
     def summed(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the sums of the gradients of all variables of this object, in their order."""
-        return list(compiled().escala_sum_in_memory(self._memory, list(gradients)))
+        totals = list(compiled().escala_sum_in_memory(self._memory, list(gradients)))
+        for total, gradient in zip(totals, gradients, strict=True):
+            total.set_shape(gradient.shape)
+        return totals
 
 
 def _opened(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
