@@ -85,12 +85,12 @@ def step_seconds(knobs: dict, length: int, batch: int, steps: int) -> Callable[[
     codes, labels = rows(length, batch * steps)
     order = np.random.default_rng(1)
 
-    def of_rows(selected: np.ndarray) -> None:
+    def one_step(selected: np.ndarray) -> None:
         float(step(codes[selected], labels[selected], weights, divisor))
 
     def milliseconds() -> float:
         parts = np.split(order.permutation(len(codes)), steps)
-        return 1000 * statistics.median(seconds(of_rows, selected) for selected in parts)
+        return 1000 * statistics.median(seconds(one_step, selected) for selected in parts)
 
     return milliseconds
 

@@ -39,10 +39,10 @@ class State:
     def put_back(self, taken: tuple[list[torch.Tensor], dict]) -> None:
         """Set everything to what it was when it was `taken`."""
         self._form = [(number, key, value) for number, key, value in self._kept()]
-        tensors, of_optimizer = taken
+        tensors, optimizer_state = taken
         for tensor, value in zip(self.tensors, tensors, strict=True):
             tensor.copy_(value)
-        self.optimizer.load_state_dict(of_optimizer)
+        self.optimizer.load_state_dict(optimizer_state)
 
     def _kept(self) -> Iterator[tuple[int, str, Any]]:
         """Yield what the optimizer keeps: number of the parameter, name, and the value."""
@@ -74,10 +74,10 @@ class State:
     @torch.no_grad()
     def restore(self, values: Sequence[np.ndarray]) -> None:
         """Set the tensors to what `values` returned in a process of a run with as many ranks."""
-        of_model = len(self.tensors)
-        for tensor, value in zip(self.tensors, values[:of_model], strict=True):
+        count = len(self.tensors)
+        for tensor, value in zip(self.tensors, values[:count], strict=True):
             tensor.copy_(torch.from_numpy(value))
-        for (number, key, like), value in zip(self._form, values[of_model:], strict=True):
+        for (number, key, like), value in zip(self._form, values[count:], strict=True):
             self.optimizer.state[self._updated[number]][key] = _as(like, value)
 
 
