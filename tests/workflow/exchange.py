@@ -227,7 +227,7 @@ def main(folder: Path) -> None:
     started = {"mirrored": mirrored}
     started["horovod-mpi"] = ranks_by("horovod-mpi", KNOBS, None)
     (process,), ranks = started["horovod-mpi"].start()
-    train.workload, train.model_knobs = lambda name: WORKLOAD, lambda knobs, name: knobs
+    train.workload, train.model_knobs = lambda *_: WORKLOAD, lambda knobs, name: knobs
     train.scores_module = lambda name: None
     for name, (strategy, knobs, fractions) in (CASES | ROUNDED | ALONE).items():
         if BY.get(strategy, process) != process:

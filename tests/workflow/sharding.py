@@ -87,7 +87,7 @@ def main(folder: Path) -> None:
     process = process_of_environment()
     strategy = ranks_by(STRATEGY, KNOBS, place(process, RANKS, [process]))
     strategy.start()
-    train.workload, train.model_knobs = lambda name: WORKLOAD, lambda knobs, name: knobs
+    train.workload, train.model_knobs = lambda *_: WORKLOAD, lambda knobs, name: knobs
     train.scores_module = lambda name: None
     for case in CASES:
         run(folder, case, case, strategy, process, range(1, EPOCHS + 1))
