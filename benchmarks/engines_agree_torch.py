@@ -73,12 +73,12 @@ def main(folder: Path) -> None:
         inputs = [torch.from_numpy(each) for each in numbered(stored, "input")]
         targets = torch.from_numpy(stored["targets"])
         theirs = {name: stored[name] for name in ("loss", "losses", "correct", "predictions")}
-        of_theirs = numbered(stored, "gradient")
+        expected = numbered(stored, "gradient")
         curve, end = stored["curve"], numbered(stored, "end")
 
-    def computed(rows: list[torch.Tensor], of_rows: torch.Tensor) -> float:
+    def computed(rows: list[torch.Tensor], answers: torch.Tensor) -> float:
         optimizer.zero_grad()
-        found = work.row_losses(of_rows, model(given(rows)), case.settings).mean()
+        found = work.row_losses(answers, model(given(rows)), case.settings).mean()
         found.backward()
         return found.item()
 
@@ -90,7 +90,7 @@ def main(folder: Path) -> None:
     own = computed(*first)
     gradients = {
         name: difference(mine, other)
-        for (name, mine), other in zip(arrays.gradients(model).items(), of_theirs, strict=True)
+        for (name, mine), other in zip(arrays.gradients(model).items(), expected, strict=True)
     }
     worst = max(gradients, key=gradients.get)
     arrays.set_values(model, weights)

@@ -16,7 +16,7 @@ from tensorflow.keras import layers
 
 from escala.data.base import Spec
 from escala.engines.tensorflow import optimizers
-from escala.workloads import pictures as of_pictures
+from escala.workloads import pictures as picture_losses
 from escala.workloads.pictures import picture_input
 
 
@@ -45,6 +45,6 @@ def optimizer(
 def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
     """Return the cost of every row, float32 (rows,); targets are class numbers."""
     if settings["cost"] == "cross-entropy":
-        return of_pictures.row_losses(targets, outputs, settings)
+        return picture_losses.row_losses(targets, outputs, settings)
     wanted = tf.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype)
     return tf.reduce_mean(tf.square(wanted - outputs), axis=-1)
