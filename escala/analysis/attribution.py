@@ -178,8 +178,8 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
 def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
     """Return the segments of the step of median duration, on all ranks.
 
-    The duration is that from the first rank's begin to the last rank's end, so all ranks need one
-    clock.
+    Of an even number of steps it is the shorter of the two in the middle. The duration is that from
+    the first rank's begin to the last rank's end, so all ranks need one clock.
 
     Parameters
     ----------

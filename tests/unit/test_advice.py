@@ -21,7 +21,7 @@ from escala.analysis.advice import measured as evidence
 from escala.analysis.advice import text
 from escala.analysis.advice.candidates import ProcessMemory, Training, candidates
 from escala.analysis.advice.changes import BANDWIDTH, RATIO, rate_that_saves, rows_that_save
-from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose
+from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose, span
 from escala.analysis.advice.document import Question, advise, document
 from escala.analysis.cost_model.networks import Network
 from escala.analysis.cost_model.predict import predict
@@ -217,6 +217,10 @@ def test_energy_is_unavailable_unless_power_is_stated():
     two = option(answer, "1x2")
     assert two["amount"]["estimate"] == pytest.approx(202 * two["job_seconds"]["estimate"])
     assert "by the power_model of the experiment" in shown(found)
+
+
+def test_a_short_time_has_two_digits():
+    assert [span(each) for each in (0.123, 2.44, 75)] == ["0.12 s", "2.4 s", "1 min 15 s"]
 
 
 def test_limits_exclude_configurations():

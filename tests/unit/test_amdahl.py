@@ -155,6 +155,10 @@ def test_ranks_that_share_cores_are_no_points_of_a_law(tmp_path):
     four = [path for path in experiment.runs if "/1x4/" in str(path)]
     rewritten(four, lambda run: run["ranks"].update(oversubscribed=True))
     assert (table(experiment).loc[["1x2", "1x4"], "law_points"] == 2).all()
+    two = [path for path in experiment.runs if "/1x2/" in str(path)]
+    rewritten(two, lambda run: run["ranks"].update(oversubscribed=True))
+    row = table(experiment).loc["1x2"]
+    assert row["law_reason"] == "nothing with more ranks than the reference has a ratio"
 
 
 # The laws.

@@ -98,6 +98,12 @@ def test_the_segments_of_a_step_follow_each_other_on_one_axis_for_all_ranks(two_
     assert rank_0["compute"] == pytest.approx(two_ranks.loc[0]["compute"].mean(), abs=1e-3)
 
 
+def test_the_shorter_of_two_steps_in_the_middle_is_typical():
+    clocks = clocks_of_rank(0, steps=2).assign(rank=0)
+    clocks.loc[(clocks["step"] == 1) & (clocks["moment"] == "returned"), "seconds"] += 0.01
+    assert set(attribution.typical_step(clocks, None)["step"]) == {2}
+
+
 def test_ranks_with_clocks_of_their_own_share_no_axis(tmp_path):
     experiment, runs = clocked(tmp_path)
     for path in runs:

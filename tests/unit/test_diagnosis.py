@@ -229,7 +229,7 @@ def test_tensors_without_a_name_are_told_apart_by_their_number(tmp_path):
 
 def test_a_rank_that_is_missing_at_the_end_is_named(tmp_path):
     """As the file of a run that was killed while rank 0 waited for rank 1."""
-    run = Horovod(EARLY_TO_LATE, slower=(1.0, 1.5)).run(6)
+    run = Horovod(EARLY_TO_LATE, slower=(1.0, 3.0)).run(6)
     last = max(i for i, e in enumerate(run.events) if e["ph"] == "X" and e["name"] == "0")
     run.events = run.events[: last + 1]
     path = written(tmp_path, run, closed=False)
@@ -238,7 +238,8 @@ def test_a_rank_that_is_missing_at_the_end_is_named(tmp_path):
     [waiting] = [each for each in found.unfinished if each.tensor == "gradient/embedding"]
     assert (waiting.phase, waiting.ready) == ("NEGOTIATE_ALLREDUCE", (0,))
     text = "\n".join(lines(diagnose(path)))
-    assert "Horovod did not end the file" in text and "rank 0 was ready" in text
+    assert "Horovod did not end the file" in text
+    assert len(found.unfinished) == 2 and "rank 0 was ready, and 1 more." in text
 
 
 def test_an_operation_that_hangs_is_named_with_the_time_since_it_began(tmp_path):
@@ -249,9 +250,11 @@ def test_an_operation_that_hangs_is_named_with_the_time_since_it_began(tmp_path)
     later = {"ph": "i", "pid": 0, "name": "CYCLE_START", "ts": hangs["ts"] + 1e6}
     run.events = [*run.events[: last + 1], later]
     names = {event["pid"]: event["args"]["name"] for event in run.events if event["ph"] == "M"}
-    found = only(written(tmp_path, run, closed=False))
-    [hanging] = [each for each in found.unfinished if each.tensor == names[hangs["pid"]]]
+    path = written(tmp_path, run, closed=False)
+    [hanging] = only(path).unfinished
+    assert hanging.tensor == names[hangs["pid"]]
     assert hanging.phase == "MPI_ALLREDUCE" and hanging.seconds == pytest.approx(1.0)
+    assert f"At the end, {hanging.said()}." in lines(diagnose(path))
 
 
 @settings(deadline=None, max_examples=25)

@@ -49,6 +49,12 @@ def test_the_optimizer_is_left_as_it_was():
     assert optimizer._built
 
 
+def test_values_of_another_number_of_variables_are_not_restored():
+    state = State(wide_and_narrow(), tf.keras.optimizers.SGD(), [], Single({}, None))
+    with pytest.raises(ValueError, match="shorter"):
+        state.restore(state.values()[:-1])
+
+
 def received(exchange: str, product: costs.Product, ranks: int) -> list[float]:
     """Return the bytes that each rank receives, counted matrix by matrix."""
     inputs, outputs, rows, number_bytes, data_bytes = product

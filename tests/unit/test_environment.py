@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -79,10 +80,12 @@ def test_what_somebody_else_left_is_named(tmp_path, monkeypatch):
     environment.require_work_folder(tmp_path)
     (tmp_path / ".snakemake" / "locks").mkdir(parents=True)
     environment.require_work_folder(tmp_path)
-    os.chown(tmp_path / ".snakemake" / "locks", *([4242] * 2 if os.geteuid() == 0 else [-1, -1]))
+    root = os.geteuid() == 0
+    owner = "the user 4242" if root else pwd.getpwuid(os.getuid()).pw_name
+    os.chown(tmp_path / ".snakemake" / "locks", *([4242] * 2 if root else [-1, -1]))
     # Root may write everywhere, so that a mode would not do.
     monkeypatch.setattr(os, "access", lambda path, _: path.name != "locks")
-    with pytest.raises(InputError, match=r"locks': belongs to .*, and cannot be written to"):
+    with pytest.raises(InputError, match=rf"locks': belongs to {owner}, and cannot be written to"):
         environment.require_work_folder(tmp_path)
 
 

@@ -383,6 +383,8 @@ def together(strategy: str, **knobs: object) -> list[Callable[[dict], None]]:
         ([put(f"{SECOND}.layouts", ["1x4", "1x4"])], f"{SECOND}.layouts", "twice"),
         ([put("configurations.2", SMALL["configurations"][1])], "configurations", "listed twice"),
         ([put(f"{FIRST}.layouts", ["1x1", "1x2"])], f"{FIRST}.layouts.1", "one process"),
+        ([put(SECOND, {"strategy": "mirrored", "layouts": ["2x1"]})],
+         f"{SECOND}.layouts.0", "stays on one node"),
         ([put(f"{CNN}.target_accuracy", 0.9)], f"{CNN}.target_accuracy", "after each epoch"),
         ([put(f"{CNN}.early_stopping", {"patience": 1, "monitor": "validation"})],
          f"{CNN}.early_stopping.monitor", "is not computed"),

@@ -127,6 +127,19 @@ def test_one_node_is_not_measured_beside_an_allocation(asked):
     assert caught.value.where == "SLURM_JOB_ID"
 
 
+@pytest.mark.usefixtures("allocation")
+def test_the_network_is_the_one_by_which_slurm_knows_a_node(tmp_path):
+    programs = {
+        "scontrol": "echo NodeName=n1 Arch=x86_64 NodeAddr=127.0.0.1 NodeHostName=n1",
+        "srun": 'while [ "${1#-}" != "$1" ]; do shift; done\nSLURMD_NODENAME=n1 exec "$@"',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    found = launch.survey(Layout(1, 1), STRATEGIES["single"], None, "srun")
+    assert [(node.interface, node.address) for node in found.nodes] == [("lo", "127.0.0.1")]
+
+
 def test_an_interface_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(InputError, match=r"ib7.*name one of.*lo"):
         describe("ib7", 1)

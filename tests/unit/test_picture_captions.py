@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
+from string import ascii_lowercase
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from nltk.translate.bleu_score import corpus_bleu
 
 from escala.core.errors import InputError
-from escala.core.files import read_json, sha256_file
+from escala.core.files import read_json, sha256_file, write_json
 from escala.data import KINDS
 from escala.data.base import Arrays, Spec
 from escala.data.captions import arrays, settings, source
@@ -118,6 +121,22 @@ def test_the_description_counts_and_scores_the_captions_of_the_grammar(scenes_sp
     assert described["trained_scenes"] == fraction
     size = settings.size(complete({"source": {"type": "simulated"}}))
     assert described["inputs"][1]["below"] == size.inputs[1]["below"] < 80
+
+
+@pytest.mark.parametrize(("count", "refused"), [(252, False), (253, True)])
+def test_words_are_as_many_as_there_are_numbers(count, refused, tmp_path, monkeypatch):
+    """With numbers of one byte, four of which are no words."""
+    monkeypatch.setattr(arrays, "DTYPE", np.uint8)
+    few = {"pictures": {"train": 12, "validation": 10, "test": 10}}
+    source.acquire(SIMULATED | few, [], tmp_path)
+    described = read_json(tmp_path / "captions.json")
+    words = [*map("".join, itertools.product(ascii_lowercase, repeat=2))][:count]
+    for number, each in enumerate(described["train"]):
+        each["captions"] = [" ".join(words[number::12])] * 5
+    write_json(tmp_path / "captions.json", described)
+    told = pytest.raises(InputError, match="257 different words, and 256 can be numbered")
+    with told if refused else nullcontext():
+        arrays.prepare("d", SCENES, 4, {"source": tmp_path}, tmp_path)
 
 
 def test_a_seed_gives_the_same_scenes_and_another_seed_others(tmp_path):

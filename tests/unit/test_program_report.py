@@ -16,6 +16,7 @@ from escala.report import pilot, tables
 from escala.report.figures import FIGURES
 from escala.report.findings import SECTIONS, section_findings
 from escala.report.history.rows import add
+from escala.report.overview import overview
 from escala.report.page import page
 from escala.report.summary import summary
 
@@ -52,9 +53,10 @@ def reported(few_resamples, request, tmp_path_factory) -> tuple[dict, dict, str]
 
 def test_everything_is_made_of_what_a_program_tells(reported, tmp_path):
     """No number that is unknown is shown, and nothing is advised that does not apply."""
-    _, frames, text = reported
+    told, frames, text = reported
     figures = drawn(frames, tmp_path, FIGURES)
     written = page(frames, "demo", "Mine", figures)
+    assert ("s per run" in overview(frames)[0]) == (told == NOTHING)
     for each in (text, written, summary(frames, "demo", "Mine"), *figures.values()):
         assert "<NA>" not in each and "&lt;NA&gt;" not in each and "nan" not in each.split()
     assert "clocks" not in text and "predict" not in text

@@ -6,9 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
+from escala.core.errors import Unavailable
+from escala.probes.torch_trace import TorchTrace
+from escala.strategies.base import TRACE
 from escala.training.program_place import HOOK
 
 #: In place of PyTorch: a profiler whose trace is the steps that it saw.
@@ -58,3 +62,14 @@ def test_steps_after_the_first_are_recorded_in_the_first_process(
     found = json.loads(trace.read_text()) if trace.exists() else None
     assert found == recorded
     assert sorted(trace.parent.iterdir()) == [trace] * (recorded is not None)
+
+
+@pytest.mark.parametrize(("process", "left"), [(0, True), (0, False), (1, False)])
+def test_a_program_without_a_trace_is_told_by_its_first_process(process, left, tmp_path):
+    if left:
+        (tmp_path / TRACE).write_text("[]")
+    told = nullcontext()
+    if process == 0 and not left:
+        told = pytest.raises(Unavailable, match="left no trace")
+    with told, TorchTrace({"steps": 4}, tmp_path / "ranks").around(process, node=0):
+        pass

@@ -39,6 +39,7 @@ def _numbers(cell: str) -> list[float]:
 
 def test_the_table_of_configurations_has_the_columns_of_speedup(frames):
     headings, rows = overview(frames)
+    assert "training s per epoch" in headings
     speedup = frames["speedup"].query("strategy == 'horovod-mpi' and reference == 1").iloc[0]
     [row] = [row for row in rows if row[0].startswith("horovod-mpi")]
     for heading, column in (("ratio",) * 2, ("speed-up", "speedup"), ("efficiency",) * 2):

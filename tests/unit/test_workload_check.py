@@ -142,7 +142,9 @@ def test_rows_of_a_dataset_are_taken_or_those_of_an_example(own_workload, small_
         workload_check.subject(own_workload, tmp_path, None, None, {})
 
 
-def test_a_fit_is_checked(tmp_path, registries):
+@pytest.fixture
+def fitted_workload(tmp_path, registries) -> Path:
+    """Return a workload that is trained by a fit, with an example of two classes."""
     folder = shutil.copytree(ROOT / "escala" / "workloads" / "majority", tmp_path / "constant")
     example = {
         "inputs": [{"shape": [3], "dtype": "float32"}],
@@ -151,8 +153,28 @@ def test_a_fit_is_checked(tmp_path, registries):
     }
     with open(folder / "workload.yaml", "a") as file:
         file.write(f"example: {example}\n")
-    found = subject(folder)
-    assert all(check(found) for check in FIT_CHECKS.values())
+    return folder
+
+
+def test_a_fit_is_checked(fitted_workload):
+    found = subject(fitted_workload)
+    said = {name: check(found) for name, check in FIT_CHECKS.items()}
+    assert said["fit"] == "shares (2,), twice the same" and all(said.values())
+
+
+@pytest.mark.parametrize(
+    ("check", "old", "new", "reason"),
+    [
+        ("fit", '{"shares": outputs}', '{"shares": (3,)}', r"fit gives shares \(2,\), and shapes"),
+        ("fit", "counts / ", "np.random.random(2) / ", "two fits to the same rows"),
+        ("probabilities", "len(inputs[0])", "1", r"shape \(1, 2\), or rows whose sum"),
+        ("probabilities", "counts.sum()", "1", r"shape \(\d+, 2\), or rows whose sum"),
+    ],
+)
+def test_a_broken_promise_of_a_fit_is_refused(fitted_workload, check, old, new, reason):
+    changed(fitted_workload / "model.py", old, new)
+    with pytest.raises(Refused, match=reason):
+        FIT_CHECKS[check](subject(fitted_workload))
 
 
 def test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line(own_workload):
