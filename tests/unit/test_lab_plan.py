@@ -26,6 +26,14 @@ def test_cores_are_divided_among_nodes_or_dealt_in_turn():
     assert cluster.shared_cores(few) == [4]
 
 
+def test_a_node_is_found_by_its_name():
+    nodes = cluster.nodes_of(3, 1, [0])
+    up = state.Lab(nodes, "198.18.0.254")
+    assert [up.node(each.name) for each in nodes] == nodes
+    with pytest.raises(InputError, match="name one of n1, n2, n3"):
+        up.node("n4")
+
+
 @pytest.mark.parametrize(("count", "cores"), [(0, None), (1000, None), (2, 3), (2, 0)])
 def test_an_impossible_lab_is_refused(count, cores):
     with pytest.raises(InputError):
