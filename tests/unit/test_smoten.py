@@ -15,6 +15,7 @@ from imblearn.metrics.pairwise import ValueDifferenceMetric
 from imblearn.over_sampling import SMOTEN
 from sklearn.preprocessing import OrdinalEncoder
 
+from escala.core.errors import InputError
 from escala.data.genomes.prepare.smoten import new_rows
 
 MIB = 2**20
@@ -189,3 +190,10 @@ def test_blocks_bound_the_memory_and_change_nothing_but_their_size(block_bytes, 
     assert len(expected) == 1600 and made.digest() == hashlib.sha256(expected).digest()
     if block_bytes == 4 * MIB:
         assert block_bytes / 4 < peak < block_bytes + 100 * len(X) + 8 * 1000 * 5 * 5
+
+
+def test_tables_that_take_more_bytes_than_a_block_are_refused():
+    X, y = random_rows(1, [9, 9], 100, 4)
+    with pytest.raises(InputError, match="4 codes at 100 positions take 12800 bytes"):
+        next(new_rows(X, y, {1: 12}, 5, 5, block_bytes=12799))
+    assert next(new_rows(X, y, {1: 12}, 5, 5, block_bytes=12800))[0] == 1
