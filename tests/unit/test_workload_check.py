@@ -159,13 +159,13 @@ def fitted_workload(tmp_path, registries) -> Path:
 def test_a_fit_is_checked(fitted_workload):
     found = subject(fitted_workload)
     said = {name: check(found) for name, check in FIT_CHECKS.items()}
-    assert said["fit"] == "shares (2,), twice the same" and all(said.values())
+    assert said["fit"] == "fractions (2,), twice the same" and all(said.values())
 
 
 @pytest.mark.parametrize(
     ("check", "old", "new", "reason"),
     [
-        ("fit", '{"shares": outputs}', '{"shares": (3,)}', r"fit gives shares \(2,\), and shapes"),
+        ("fit", '": outputs}', '": (3,)}', r"fit gives fractions \(2,\), and shapes"),
         ("fit", "counts / ", "np.random.random(2) / ", "two fits to the same rows"),
         ("probabilities", "len(inputs[0])", "1", r"shape \(1, 2\), or rows whose sum"),
         ("probabilities", "counts.sum()", "1", r"shape \(\d+, 2\), or rows whose sum"),
