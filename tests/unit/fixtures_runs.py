@@ -226,7 +226,7 @@ class FakeExperiment:
         ok, train = status == "ok", sum(e["train_seconds"] for e in epochs)
         step = epoch_seconds / epochs[0]["steps"]
         return {
-            "format": 8, "status": status, "reason": reason, "experiment": self.name,
+            "format": 9, "status": status, "reason": reason, "experiment": self.name,
             "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
             "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
             "series": None, "instrument": None, "session": session,
