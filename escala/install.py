@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,7 +120,8 @@ def named_places(environment: Mapping[str, str]) -> tuple[str, list[str]]:
 
 def _uv(*arguments: str) -> int:
     """Call uv, whose progress and messages go to the terminal; return its exit code."""
-    command = [_program(), *arguments]
+    # What a project in the working directory asks of uv is for its own environment.
+    command = [_program(), arguments[0], "--project", os.sep, *arguments[1:]]
     without = {"VIRTUAL_ENV", "PYTHONPATH", _BACKEND}
     environment = {name: value for name, value in os.environ.items() if name not in without}
     started = children.start(command, environment, None)
@@ -140,10 +140,7 @@ def _program() -> str:
     )
     found = next((each for each in candidates if each and os.access(each, os.X_OK)), None)
     if found is None:
-        raise Unavailable(
-            "uv is not found. Remedy: python3 -m pip install uv, or name it: "
-            f"UV=/path/of/uv {shlex.join(['escala', *sys.argv[1:]])}"
-        )
+        raise Unavailable("uv is not found. Remedy: python3 -m pip install uv, or let UV name it")
     return found
 
 

@@ -101,7 +101,7 @@ def test_a_build_of_the_users_choice(clone, monkeypatch):
     assert calls(clone)[-1].endswith("--torch-backend cu128")
 
 
-@pytest.mark.parametrize("breaks", ["exit 1", "rm $5"])
+@pytest.mark.parametrize("breaks", ["exit 1", "rm $7"])
 def test_what_fails_leaves_nothing(clone, breaks):
     """uv fails, or what it installed cannot be used."""
     (clone / "does").write_text(breaks)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from escala.engines import interpreters
 from tests.conftest import ROOT
 
 PROGRAM = """
@@ -51,7 +52,9 @@ variants: {plain: {cores_per_process: 1}}
 configurations:
   - {strategy: processes, layouts: [1x1]}
   - {strategy: single, layouts: [1x1]}
+  - {strategy: torch-single, layouts: [1x1]}
 """
+RUN, TORCH = "results/mine/runs/{}/1x1/plain/native/rep1/run.json", "rows/mlp/torch-single"
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +139,8 @@ def _called(installed: Path, folder: Path, *arguments: str) -> subprocess.Comple
     own.mkdir(exist_ok=True)
     (own / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (own / "python").chmod(0o755)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL"))}
+    left_out = ("PYTHON", "VIRTUAL", "ESCALA_TORCH")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     return subprocess.run(
         [installed / "bin" / "escala", *arguments],
         cwd=folder,
@@ -166,11 +170,8 @@ def test_it_runs_in_a_folder_of_the_user_without_tensorflow(installed, folder):
     said = _called(installed, folder, "--help")
     assert said.returncode == 0 and said.stdout.startswith("usage: escala"), said.stderr
 
-    runs = {"program": "none/program/processes", "mlp": "rows/mlp/single"}
-    files = {
-        name: f"results/mine/runs/{path}/1x1/plain/native/rep1/run.json"
-        for name, path in runs.items()
-    }
+    runs = {"program": "none/program/processes", "mlp": "rows/mlp/single", "torch": TORCH}
+    files = {name: RUN.format(path) for name, path in runs.items()}
     done = _called(installed, folder, "run", *files.values(), "-e", "mine.yaml", "-c", "1")
     assert all((folder / path).is_file() for path in files.values()), done.stdout + done.stderr
     found = {name: json.loads((folder / path).read_text()) for name, path in files.items()}
@@ -182,8 +183,24 @@ def test_it_runs_in_a_folder_of_the_user_without_tensorflow(installed, folder):
     assert found["mlp"]["status"] == "unavailable", found["mlp"]["reason"]
     assert "tensorflow-cpu is not installed" in found["mlp"]["reason"]
     assert "uv sync" in found["mlp"]["reason"]
+    assert found["torch"]["status"] == "unavailable"
+    assert "PyTorch is not installed" in found["torch"]["reason"]
+    assert "Remedy: escala install torch" in found["torch"]["reason"]
     assert done.returncode != 0 and ": escala retry results/mine;" in done.stdout
 
     checked = _called(installed, folder, "check")
     [line] = [each for each in checked.stdout.splitlines() if each.startswith("TensorFlow")]
     assert " no " in line and "Remedy: programs of your own need none" in line
+
+
+@pytest.mark.torch
+def test_pytorch_trains_without_tensorflow(installed, folder):
+    """Its environment is alongside the store, where `escala install torch` makes it."""
+    own = Path(interpreters.python("torch")).parents[1]
+    (folder / ".escala").mkdir()
+    (folder / ".escala" / ".venv-torch").symlink_to(own)
+    file = RUN.format(TORCH)
+    _called(installed, folder, "run", file, "-e", "mine.yaml", "-c", "1")
+    result = json.loads((folder / file).read_text())
+    assert result["status"] == "ok", result["reason"]
+    assert result["versions"]["torch"] and "tensorflow-cpu" not in result["versions"]
