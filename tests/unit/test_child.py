@@ -5,6 +5,23 @@ from __future__ import annotations
 import pytest
 
 from escala.training import endings
+from tests.calls import python
+
+#: Starts a program with a terminal, and reads its output slowly. A read gives 4 KiB at most.
+SLOW = """
+import os, sys, time
+from types import SimpleNamespace
+from escala.training import child
+class Written:
+    data = b""
+    def add(self, data, when):
+        self.data += data
+        time.sleep(0.02)
+program, written = SimpleNamespace(terminal=True, directory=None), Written()
+says = "import os; os.write(1, b'x' * 50_000 + b'last'); os._exit(0)"
+child.run(program, [sys.executable, "-c", says], {**os.environ, "MARK": "1"}, "MARK", written)
+print(written.data[-4:].decode())
+"""
 
 
 @pytest.mark.parametrize(
@@ -43,3 +60,7 @@ def test_what_nobody_knows_is_not_guessed():
     early = "ImportError: no faster one" + "\n.." * 9
     assert endings.hint(1, early, asked=False) == ""
     assert "asks for input" in endings.hint(1, "ValueError: 7", asked=True)
+
+
+def test_what_a_program_wrote_before_its_end_is_read():
+    assert python("-c", SLOW).stdout == "last\n"

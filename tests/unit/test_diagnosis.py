@@ -190,8 +190,13 @@ def test_the_parts_of_a_step_are_those_of_its_operations(tmp_path):
 
 
 def test_an_operation_without_named_parts_counts_as_an_operation(tmp_path):
-    split = only(written(tmp_path, Horovod(EARLY_TO_LATE).run(6))).steps
-    unsplit = only(written(tmp_path, Horovod(EARLY_TO_LATE, parts=False).run(6))).steps
+    steps, said = [], []
+    for parts in (True, False):
+        path = written(tmp_path, Horovod(EARLY_TO_LATE, parts=parts).run(6))
+        steps.append(only(path).steps)
+        said.append("that the timeline does not split" in "\n".join(lines(diagnose(path))))
+    split, unsplit = steps
+    assert said == [False, True]
     np.testing.assert_allclose(unsplit[UNSPLIT], split[TRANSFER] + split[COPIES], rtol=1e-6)
     np.testing.assert_allclose(unsplit["unexplained"], split["unexplained"], rtol=1e-6)
 
@@ -325,7 +330,8 @@ def test_of_two_joined_timelines_both_are_diagnosed(tmp_path):
     first, second = (each.steps["step_seconds"].median() for each in found.timelines)
     assert second > first + 0.015
     assert [each.offset for each in found.arrays] == [len(texts[0])]
-    assert f"byte {len(texts[0])} " in "\n".join(lines(found))
+    line = texts[0].count("\n") + 1
+    assert f"Another timeline begins at byte {len(texts[0])} (line {line})." in lines(found)
 
 
 def test_an_array_that_goes_on_is_one_timeline(tmp_path):
