@@ -29,7 +29,11 @@ rule train:
         f"{CONFIGURATION_LOGS}/{{repeat}}.log",
     priority: TRAINING.priority
     conda:
-        "../envs/train.yaml"
+        lambda wildcards: (
+            "../envs/torch.yaml"
+            if engine_name(wildcards.strategy) == "torch"
+            else "../envs/train.yaml"
+        )
     threads: TRAINING.threads
     resources:
         nodes=TRAINING.nodes,

@@ -24,6 +24,7 @@ except InputError as error:
 from escala.cache.sources import code_digest
 from escala.core import interrupts
 from escala.core.files import read_json
+from escala.engines import engine_name
 from escala.probes import PROBES
 from escala.record import key
 from escala.runtime import slurm_executor

@@ -20,10 +20,18 @@ LOCK = {
     package["name"]: package.get("version")
     for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]
 }
+# What `escala install torch` installs, of which uv.lock has no PyTorch.
+TORCH = re.search(
+    r"^torch==(.*)$", (ROOT / "envs" / "torch-requirements.txt").read_text(), re.MULTILINE
+)[1]
+LOCK |= {"torch": TORCH}
 # Built in the environment after it is there: see envs/train.post-deploy.sh.
 COMPILED = {"horovod"}
 # Reports list strategies and probes as their registries do; only runs load what these work with.
-LOADED_BY_RANKS = {"report": {"tensorflow-cpu", "nvidia-ml-py"}}
+LOADED_BY_RANKS = {
+    "report": {"tensorflow-cpu", "nvidia-ml-py"},
+    "torch": {"tensorflow-cpu"},
+}
 
 # Modules that a script chooses by name.
 CHOSEN = {"scripts.figure": [f"escala.report.figures.{name}" for name in DECLARED]}
@@ -68,7 +76,7 @@ def test_what_is_built_afterwards_has_the_version_of_the_lock(script):
 def test_rules_name_environments_that_exist_and_all_are_named():
     named = set()
     for rules in (ROOT / "rules").glob("*.smk"):
-        for path in re.findall(r'conda:\s*"([^"]+)"', rules.read_text()):
+        for path in re.findall(r'"(\.\./envs/[^"]+)"', rules.read_text()):
             named.add((rules.parent / path).resolve())
             assert (rules.parent / path).is_file(), f"{rules.name}: {path}"
     assert named == set(ENVIRONMENTS)

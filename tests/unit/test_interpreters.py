@@ -31,6 +31,9 @@ def test_each_engine_has_its_interpreter(clone, monkeypatch):
     assert interpreters.python("tensorflow") == sys.executable
     with pytest.raises(Unavailable, match=r"not installed.*escala install torch"):
         interpreters.python("torch")
+    with monkeypatch.context() as patch:  # As in a conda environment of a rule.
+        patch.setattr(interpreters.metadata, "version", lambda name: {"torch": "2.13"}[name])
+        assert interpreters.python("torch") == sys.executable
     made = executable(clone / ".venv-torch" / "bin" / "python")
     assert interpreters.python("torch") == made
     named = executable(clone / "mine" / "python")
