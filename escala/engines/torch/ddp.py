@@ -9,6 +9,7 @@ from inspect import signature
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from escala.engines.torch.ranks import Ranks
@@ -40,9 +41,11 @@ class DDP(Ranks):
     def divides_by(self):
         return self.place.processes
 
-    def wrapped(self, model):
+    def wrapped(self, model, watch=None):
         # Buffers are not rank 0's: the engine averages them at the end of an epoch.
         self._model = DistributedDataParallel(model, **{_SYNCHRONISES: False})
+        if watch:
+            self._model.register_comm_hook(None, watch(default_hooks.allreduce_hook))
         return self._model
 
     def alone(self):

@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+from escala import engines
 from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.core.hardware import has_instructions
@@ -19,7 +20,9 @@ from escala.engines.torch import step as steps
 from escala.engines.torch.footprint import footprint
 from escala.engines.torch.normalisation import synchronised
 from escala.engines.torch.ranks import Ranks
+from escala.engines.torch.recorders import StepRecorder
 from escala.engines.torch.state import State, as_array
+from escala.probes import Probe
 from escala.workloads.models import rows_at_once
 
 #: Linux's name for the instructions that multiply numbers of the type bfloat16.
@@ -34,7 +37,7 @@ class Torch(Engine):
     group: Ranks
     # Nothing is compiled that could hold several steps.
     steps_per_call = 1
-    recorder = None
+    recorder: StepRecorder | None
 
     def start(self):
         set_threads(self.plan["knobs"]["threads"])
@@ -68,7 +71,9 @@ class Torch(Engine):
             learning_rate=plan["learning_rate"],
             knobs=knobs,
         )
-        called = self.group.wrapped(self.model)
+        self.recorder = self._recording(probe) if probe and probe.records_steps else None
+        watch = self.recorder and self.recorder.watched_exchange
+        called = self.group.wrapped(self.model, watch)
         self.optimizer = self._optimizer_for(
             [each for each in self.model.parameters() if each.requires_grad]
         )
@@ -78,13 +83,20 @@ class Torch(Engine):
         self._step = self._steps(called, row_losses, functions.scoring(work))
         self._evaluate = functions.evaluating(self.model, work, row_losses, settings, self._device)
 
+    def _recording(self, probe: Probe) -> StepRecorder:
+        module = engines.load("torch", f"recorders.{probe.name.replace('-', '_')}")
+        return module.recorder(probe, self.plan, self.group.place.process, self._device)
+
     def _steps(self, called, row_losses, correct) -> steps.Step:
         """Return the steps of this rank, and slow them down if the knob says so."""
         knobs = self.plan["knobs"]
         slowdown = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
         steps.slow_down(self.model, slowdown)
+        computed = steps.Computed(called, row_losses, correct)
+        if self.recorder:
+            computed = self.recorder.watched(computed, self.optimizer)
         return steps.Step(
-            steps.Computed(called, row_losses, correct),
+            computed,
             self.optimizer,
             self.group,
             self._local,

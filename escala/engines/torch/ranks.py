@@ -5,7 +5,7 @@ A module of a strategy has one subclass of `Ranks`, which it names `RANKS`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -24,10 +24,14 @@ class Ranks(Group):
 
     divides_by = 1
 
-    def wrapped(self, model: nn.Module) -> nn.Module:
+    def wrapped(self, model: nn.Module, watch: Callable | None = None) -> nn.Module:
         """Return what a step calls in place of the model, so that gradients are exchanged.
 
         It is called once, before the optimizer is built.
+
+        Parameters
+        ----------
+        watch : returns a communication hook with what a recorder adds; None in timing runs.
         """
         return model
 

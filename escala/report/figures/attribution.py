@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from escala.analysis.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
+from escala.analysis.attribution import OVERLAP, WHOLE
+from escala.analysis.parts import PASSES
 from escala.report.figures import common
 from escala.report.figures.looks import described
 from escala.report.figures.parts import COLOURS, MILLISECONDS, NAMES, measured, rows_of_ranks
@@ -15,9 +16,9 @@ CATEGORY = "Time"
 CAPTION = (
     "Parts of a training step, a bar for each rank of each configuration, in a run of its own, in "
     "which every rank notes the moments of its steps. Medians over steps: those of parts need not "
-    "add up to that of the whole. Transfer, copies and negotiation are seen by rank 0, and "
-    "estimated by it for the others. Overlapped is the part of transfer and copies that went on "
-    "while ranks computed. The numbers are in the table ``attribution``."
+    "add up to that of the whole. Horovod's transfer, copies and negotiation are seen by rank 0, "
+    "and estimated by it for the others. Overlapped is the part of transfer and copies that went "
+    "on while ranks computed. The numbers are in the table ``attribution``."
 )
 NEEDS = "clocks"
 WHAT = "Where the time of a training step goes"
@@ -36,8 +37,11 @@ def draw(tables: common.Tables) -> Figure:
     table = parts.pivot(index="bar", columns="part", values="median_seconds")
     seconds = MILLISECONDS * table.loc[parts["bar"].unique()]
     figure, axes = rows_of_ranks(seconds.index)
+    if known := {*PASSES} <= {*seconds}:
+        # They are drawn in place of their sum.
+        seconds["compute"] = seconds["compute"].where(seconds["forward"].isna())
     places, left = range(len(seconds)), pd.Series(0.0, index=seconds.index)
-    for part in (*PARTS, UNEXPLAINED):
+    for part in (each for each in NAMES if known or each not in PASSES):
         width = seconds[part].fillna(0.0)
         axes.barh(places, width, left=left, color=COLOURS[part], label=NAMES[part])
         left += width

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.analysis.attribution import PARTS, UNEXPLAINED
+from escala.analysis.attribution import UNEXPLAINED
+from escala.analysis.parts import PARTS, PASSES
 from escala.report.figures import common
 from escala.report.figures.looks import in_order
 from escala.report.figures.text import height_of, wrapped_names
@@ -16,7 +18,9 @@ from escala.report.tables.views import labelled
 
 NAMES = {
     "input": "input",
-    "dispatch": "into and out of\nthe compiled step",
+    "dispatch": "into and out of\nthe step",
+    "forward": "forward",
+    "backward": "backward",
     "compute": "forward and backward",
     "optimiser": "optimiser",
     "skew": "waiting for the\nslowest rank",
@@ -26,6 +30,8 @@ NAMES = {
     UNEXPLAINED: "unexplained",
 }
 COLOURS = common.palette(PARTS) | {UNEXPLAINED: (0.75, 0.75, 0.75)}
+# A lighter and a darker shade of their sum.
+COLOURS |= dict(zip(PASSES, sns.light_palette(COLOURS["compute"], 4)[1:3], strict=True))
 MILLISECONDS = 1000
 
 

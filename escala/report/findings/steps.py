@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from escala.analysis.attribution import OVERLAP, PARTS, WHOLE
+from escala.analysis.attribution import OVERLAP, WHOLE
+from escala.analysis.parts import PARTS
 from escala.report.findings.compared import Compared
 from escala.report.findings.verdicts import answering, shown
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
@@ -22,7 +23,7 @@ UNLIKE = 1.5
 
 _PART_NAMES = {
     "input": "on input",
-    "dispatch": "entering and leaving the compiled step",
+    "dispatch": "entering and leaving the step",
     "compute": "computing forward and backward",
     "optimiser": "in the optimiser",
     "skew": "waiting for the slowest rank",

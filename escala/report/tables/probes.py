@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from escala.analysis.attribution import SOURCES, TIMELINE, moments, run_attribution, typical_step
+from escala.analysis.attribution import moments, run_attribution, typical_step
 from escala.experiment.references import ONE_PROCESS, Configuration, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement, matched
 from escala.report.tables import base
@@ -85,10 +85,7 @@ def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         if segments.empty:
             yield row | {"reason": _NOT_INSIDE}
         for segment in segments.to_dict("records"):
-            # Only rank 0 writes Horovod's timeline.
-            from_timeline = TIMELINE in SOURCES[segment["part"]] and segment["rank"] != 0
-            estimated = from_timeline and not _is_alone(run)
-            yield row | segment | {"kind": "estimated" if estimated else "measured"}
+            yield row | segment
 
 
 def resources(evidence: Evidence, tables: Tables) -> Iterator[dict]:

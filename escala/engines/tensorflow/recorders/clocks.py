@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +10,12 @@ import tensorflow as tf
 
 from escala.engines.tensorflow.factors import Factors
 from escala.engines.tensorflow.ranks import tensor_names
-from escala.probes.clocks import COLUMNS, OUTSIDE, STEP_BEGINS, TENSOR_MOMENTS, Clocks
+from escala.probes import clocks
+from escala.probes.clocks import STEP_BEGINS, TENSOR_MOMENTS
 
 
 def recorder(
-    probe: Clocks,
+    probe: clocks.Clocks,
     plan: Mapping,
     process: int,
     variables: Sequence[tf.Variable],
@@ -27,19 +26,18 @@ def recorder(
     return Moments(probe.folder / f"rank{process}.clocks.csv", variables, inside)
 
 
-class Moments:
+class Moments(clocks.Moments):
     """Records when the parts of each step of one process begin and end.
 
-    The CSV file `path` gets the columns `COLUMNS`. `variables` are the trained ones, and `inside`
-    is whether moments inside the step can be read.
+    `variables` are the trained ones, and `inside` is whether moments inside the step can be read.
     """
 
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
-        self._path, self._inside = path, inside
+        super().__init__(path)
+        self._inside = inside
         names = tensor_names(variables)
         self._moments = [(STEP_BEGINS, ""), *((m, name) for m in TENSOR_MOMENTS for name in names)]
-        self._rows: list[tuple] = []
-        self._to_epoch = self._now_to_epoch = _to_epoch()
+        self._now_to_epoch = self._to_epoch
         if inside:
             self._stamps = tf.Variable(tf.zeros(len(self._moments), tf.float64), trainable=False)
 
@@ -59,33 +57,21 @@ class Moments:
 
         return noted
 
-    def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
-        """Record the moments of a finished step; the arguments are in `time.perf_counter`."""
-        outside = [moment + self._to_epoch for moment in (began, gathered, returned)]
-        moments = [*zip(OUTSIDE, [""] * len(OUTSIDE), outside, strict=True)]
+    def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
         if self._inside:
             stamps = self._steady(self._stamps.numpy(), gathered, returned).tolist()
-            moments += [(*name, at) for name, at in zip(self._moments, stamps, strict=True)]
-        self._rows += [(epoch, step, *moment) for moment in moments]
+            for (moment, tensor), at in zip(self._moments, stamps, strict=True):
+                yield moment, tensor, at
 
     def _steady(self, stamps: np.ndarray, gathered: float, returned: float) -> np.ndarray:
-        """Return times of day of a step, without the corrections of the clock since the first step.
+        """Convert times of day of a step to `time.perf_counter`.
 
         If the clock was corrected within the step, times that do not lie between its begin and its
         end were taken before the correction.
         """
-        before, self._now_to_epoch = self._now_to_epoch, _to_epoch()
+        before, self._now_to_epoch = self._now_to_epoch, clocks.to_epoch()
         now, then = stamps - self._now_to_epoch, stamps - before
-        return np.where((gathered <= now) & (now <= returned), now, then) + self._to_epoch
-
-    def write(self) -> None:
-        with open(self._path, "w", newline="") as handle:
-            csv.writer(handle).writerows([COLUMNS, *self._rows])
-
-
-def _to_epoch() -> float:
-    """Return the difference of the time of day and `time.perf_counter`, in seconds."""
-    return time.time() - time.perf_counter()
+        return np.where((gathered <= now) & (now <= returned), now, then)
 
 
 def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[list, list]:

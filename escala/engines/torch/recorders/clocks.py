@@ -1,0 +1,108 @@
+"""Record the moments of every step of a rank; `escala.probes.clocks` says which.
+
+A communication hook sees when the last gradient of each bucket is ready, and the future that it
+returns when the bucket is summed. DistributedDataParallel's own logging data hold one begin and one
+end for all buckets of a step together, and copying out of them is in between. So waiting for the
+slowest rank could not be told from the exchange by them, and they are not used.
+
+On a GPU a call only schedules work. There each moment waits for the work before it. Buckets are not
+watched, because that would keep them from overlapping, and the exchange counts as backward pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+
+from escala.engines.torch.step import Computed
+from escala.probes import clocks
+from escala.probes.clocks import (
+    BACKWARD_ENDS,
+    EXCHANGED,
+    FORWARD_ENDS,
+    GRADIENT_READY,
+    STEP_BEGINS,
+    UPDATE_BEGINS,
+    UPDATED,
+)
+
+#: What a step without buckets has in their place: all gradients.
+GRADIENTS = "gradients"
+
+
+def recorder(probe: clocks.Clocks, plan: Mapping, process: int, device: torch.device) -> Moments:
+    """Return the recorder of a process, see `escala.engines.torch.recorders`."""
+    path = probe.folder / f"rank{process}.clocks.csv"
+    return Moments(path, device.type == "cuda", plan["knobs"]["accumulation"] == 1)
+
+
+class Moments(clocks.Moments):
+    """Records when the parts of each step of one process begin and end.
+
+    `on_gpu` is whether it computes on a GPU, and `whole` whether a step has one forward pass.
+    """
+
+    def __init__(self, path, on_gpu: bool, whole: bool):
+        super().__init__(path)
+        self._on_gpu, self._whole = on_gpu, whole
+        self._at: dict[str, float] = {}
+        self._ready: dict[str, float] = {}
+        self._exchanged: dict[str, float] = {}
+
+    def watched(self, computed: Computed, optimizer: torch.optim.Optimizer) -> Computed:
+        def model(inputs):
+            if UPDATED in self._at or not self._at:
+                self._begin()
+            return computed.model(inputs)
+
+        def row_losses(targets, outputs):
+            losses = computed.row_losses(targets, outputs)
+            self._note(FORWARD_ENDS)
+            return losses
+
+        def correct(targets, outputs):
+            # A step calls it when the backward pass has returned.
+            self._note(BACKWARD_ENDS)
+            return computed.correct(targets, outputs)
+
+        optimizer.register_step_pre_hook(lambda *_: self._note(UPDATE_BEGINS))
+        optimizer.register_step_post_hook(lambda *_: self._note(UPDATED))
+        return Computed(model, row_losses, correct)
+
+    def watched_exchange(self, hook: Callable) -> Callable:
+        if self._on_gpu:
+            return hook
+
+        # PyTorch refuses the annotations of a hook that are texts.
+        def timed(state, bucket):
+            name = f"bucket {bucket.index()}"
+
+            def summed(future):
+                self._exchanged[name] = time.perf_counter()
+                return future.value()
+
+            self._ready[name] = time.perf_counter()
+            return hook(state, bucket).then(summed)
+
+        return timed
+
+    def _begin(self) -> None:
+        self._at, self._ready, self._exchanged = {}, {}, {}
+        self._note(STEP_BEGINS)
+
+    def _note(self, moment: str) -> None:
+        if self._on_gpu:
+            torch.cuda.synchronize()
+        self._at[moment] = time.perf_counter()
+
+    def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
+        for moment in (STEP_BEGINS, FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS):
+            if moment != FORWARD_ENDS or self._whole:
+                yield moment, "", self._at[moment]
+        backward = {GRADIENTS: self._at[BACKWARD_ENDS]}
+        for name, ready in (self._ready or backward).items():
+            yield GRADIENT_READY, name, ready
+            yield EXCHANGED, name, self._exchanged.get(name, ready)
+            yield UPDATED, name, self._at[UPDATED]
