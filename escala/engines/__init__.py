@@ -27,8 +27,8 @@ __all__ = [
     "engine_name",
     "interpreter",
     "joined",
-    "load",
     "modules",
+    "recording",
     "variables",
     "versions",
 ]
@@ -74,9 +74,15 @@ def modules(strategy: str, probe: type[Probe] | None = None) -> list[str]:
         return []
     name, joins = _named(strategy)
     found = [f"escala.engines.{name}.engine", f"escala.engines.{name}.{joins}"]
-    if probe and probe.records_steps and STRATEGIES[strategy].records_for(probe.name):
-        found.append(f"escala.engines.{name}.recorders.{probe.name.replace('-', '_')}")
-    return found
+    return [*found, *recorders(strategy, probe)]
+
+
+def recorders(strategy: str, probe: type[Probe] | Probe | None) -> list[str]:
+    """Return the name of the module by which an engine records steps for a probe, if it does."""
+    if not (probe and probe.records_steps and STRATEGIES[strategy].records_for(probe.name)):
+        return []
+    module = probe.name.replace("-", "_")
+    return [f"escala.engines.{engine_name(strategy)}.recorders.{module}"]
 
 
 def joined(plan: Mapping[str, Any], place: Place) -> Engine:
@@ -92,9 +98,9 @@ def joined(plan: Mapping[str, Any], place: Place) -> Engine:
     return engine.ENGINE(plan, joins.RANKS(readable(plan["knobs"], plan["strategy"]), place))
 
 
-def load(engine: str, module: str) -> ModuleType:
-    """Return a module of an engine by its name."""
-    return import_module(f"escala.engines.{engine}.{module}")
+def recording(strategy: str, probe: Probe | None) -> ModuleType | None:
+    """Return the module by which an engine records the steps of a run for its probe."""
+    return next(map(import_module, recorders(strategy, probe)), None)
 
 
 def engine_name(strategy: str) -> str | None:

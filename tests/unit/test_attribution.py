@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pages import tabled
 
 from escala.analysis import attribution
-from escala.analysis.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE, covered, segments
+from escala.analysis.attribution import OVERLAP, UNEXPLAINED, WHOLE, covered, segments
+from escala.analysis.parts import PARTS, PASSES
 from escala.core.files import read_json
 from escala.probes import timeline
 from escala.report import tables
@@ -102,6 +103,58 @@ def test_the_shorter_of_two_steps_in_the_middle_is_typical():
     clocks = clocks_of_rank(0, steps=2).assign(rank=0)
     clocks.loc[(clocks["step"] == 1) & (clocks["moment"] == "returned"), "seconds"] += 0.01
     assert set(attribution.typical_step(clocks, None)["step"]) == {2}
+
+
+def of_calls(rank: int) -> pd.DataFrame:
+    """Moments of a step of PyTorch, in ms: the second bucket is ready 20 ms later on rank 1."""
+    late = 20 * rank
+    moments = [
+        ("gather_begins", "", 0), ("gather_ends", "", 2), ("step_begins", "", 3),
+        ("forward_ends", "", 20),
+        ("gradient_ready", "bucket 0", 30), ("exchanged", "bucket 0", 45),
+        ("gradient_ready", "bucket 1", 40 + late), ("exchanged", "bucket 1", 70),
+        ("backward_ends", "", 72), ("update_begins", "", 73), ("returned", "", 80),
+        ("updated", "bucket 0", 79), ("updated", "bucket 1", 79),
+    ]  # fmt: skip
+    rows = [(1, 1, moment, tensor, 1000 + at / 1000) for moment, tensor, at in moments]
+    columns = ["epoch", "step", "moment", "tensor", "seconds"]
+    return pd.DataFrame(rows, columns=columns).assign(rank=rank)
+
+
+def test_a_step_of_several_calls_has_two_passes_and_buckets_that_each_rank_sees(tmp_path):
+    """Bucket 0 is summed while rank 0 still computes, and then waits for bucket 1: an overlap."""
+    (tmp_path / "ranks").mkdir()
+    for rank in (0, 1):
+        clocks = of_calls(rank).drop(columns="rank")
+        clocks.to_csv(tmp_path / f"ranks/rank{rank}.clocks.csv", index=False)
+    table = attribution.run_attribution(tmp_path / "run.json", alone=False, one_clock=True)
+    assert (table["kind"] == "measured").all()
+    expected = {
+        "input": 2, "dispatch": 3, "forward": 17, "backward": 20, "compute": 37, "optimiser": 6,
+        "skew": 20, "transfer": 10, "copies": 2, "negotiation": 0, OVERLAP: 15, UNEXPLAINED: 0,
+        WHOLE: 80,
+    }  # fmt: skip
+    slower = expected | {"backward": 40, "compute": 57, "skew": 0}
+    for rank, parts in enumerate((expected, slower)):
+        found = 1000 * table[table["rank"] == rank].set_index("part")["median_seconds"]
+        assert found.to_dict() == pytest.approx(parts, abs=1e-3)
+    step = attribution.typical_step(pd.concat([of_calls(0), of_calls(1)]), None)
+    assert (step["kind"] == "measured").all()
+    assert step[step["rank"] == 0]["part"].tolist() == [
+        "input", "dispatch", "forward", "backward", "skew", "transfer", "copies", "dispatch",
+        "optimiser", "dispatch",
+    ]  # fmt: skip
+    apart = attribution.run_attribution(tmp_path / "run.json", alone=False, one_clock=False)
+    kinds = apart.groupby("part")["kind"].first()
+    assert (kinds[["compute", *PASSES, "optimiser"]] == "measured").all()
+    assert (kinds[["skew", "transfer", "copies", OVERLAP, UNEXPLAINED]] == "unavailable").all()
+
+
+def test_without_a_whole_forward_pass_a_step_of_several_calls_is_computed_in_one_part():
+    clocks = of_calls(0)
+    parts = attribution.per_step(clocks[clocks["moment"] != "forward_ends"], None)
+    assert not {*PASSES} & {*parts}
+    assert 1000 * parts["compute"].item() == pytest.approx(37, abs=1e-3)
 
 
 def test_ranks_with_clocks_of_their_own_share_no_axis(tmp_path):

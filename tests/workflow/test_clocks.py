@@ -6,6 +6,7 @@ step holds whatever they take, or is claimed of the step that they disturbed lea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +19,8 @@ from tests.workflow.conftest import begin_with, measured
 STEPS = 24
 # Of the quietest step.
 MOST_UNEXPLAINED = 0.05
+# Of every step of PyTorch: between two calls nothing is left out but the reading of the clock.
+MOST_BETWEEN_CALLS = 0.03
 SLEEP_SECONDS = 0.03
 # What Python imports by itself at its start: every batch is handed out late; every process is told
 # of another kernel.
@@ -64,8 +67,8 @@ class Clocked:
 
 
 @pytest.fixture(scope="module")
-def clocked(small_split, request_for, tmp_path_factory) -> dict[str, Clocked]:
-    """One run under each strategy, with what was done to it."""
+def run_clocked(small_split, request_for, tmp_path_factory) -> Callable[..., Clocked]:
+    """Make a run under a strategy, whose processes begin with some code."""
 
     def run(strategy: str, layout: str, imported: str = "", **knobs: object) -> Clocked:
         folder = tmp_path_factory.mktemp(strategy)
@@ -78,14 +81,30 @@ def clocked(small_split, request_for, tmp_path_factory) -> dict[str, Clocked]:
             knobs=knobs,
         )
         with pytest.MonkeyPatch.context() as patch:
-            begin_with(imported, folder / "site", patch)
+            if imported:
+                begin_with(imported, folder / "site", patch)
             measured(request, small_split, folder)
         return Clocked(folder / "run.json", strategy == "single")
 
+    return run
+
+
+@pytest.fixture(scope="module")
+def clocked(run_clocked) -> dict[str, Clocked]:
+    """One run under each strategy of TensorFlow, with what was done to it."""
     return {
-        "single": run("single", "1x1", SLEEPING),
-        "horovod-mpi": run("horovod-mpi", "1x2", SEVERAL_KERNELS, slowdown=[1, 8]),
-        "mirrored": run("mirrored", "1x2"),
+        "single": run_clocked("single", "1x1", SLEEPING),
+        "horovod-mpi": run_clocked("horovod-mpi", "1x2", SEVERAL_KERNELS, slowdown=[1, 8]),
+        "mirrored": run_clocked("mirrored", "1x2"),
+    }
+
+
+@pytest.fixture(scope="module")
+def torch_clocked(run_clocked) -> dict[str, Clocked]:
+    """The same of PyTorch."""
+    return {
+        "torch-single": run_clocked("torch-single", "1x1"),
+        "ddp-gloo": run_clocked("ddp-gloo", "1x2", slowdown=[1, 4]),
     }
 
 
@@ -154,3 +173,37 @@ def test_moments_inside_a_step_are_unavailable_where_no_process_can_read_them(cl
     measured = parts.index[parts["kind"] == "measured"]
     assert set(measured) == {"input", "whole"}
     assert parts.loc["compute", ["kind", "median_seconds"]].isna().tolist() == [False, True]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("strategy", ["torch-single", "ddp-gloo"])
+def test_the_parts_of_pytorch_are_the_whole_step_and_all_are_measured(torch_clocked, strategy):
+    run = torch_clocked[strategy]
+    steps = run.steps
+    assert (steps["unexplained"] <= MOST_BETWEEN_CALLS * steps["whole"]).all()
+    assert (steps.groupby("rank").size() == STEPS).all()
+    parts = steps[[*attribution.PARTS, "unexplained"]].sum(axis=1)
+    pd.testing.assert_series_equal(parts, steps["whole"], check_names=False, rtol=1e-6)
+    assert (steps[["input", "dispatch", "forward", "backward", "optimiser"]] > 0).all(axis=None)
+    assert (run.parts(run.one_clock)["kind"] == "measured").all()
+
+
+@pytest.mark.torch
+def test_one_process_of_pytorch_exchanges_nothing(torch_clocked):
+    parts = [*attribution.EXCHANGE, "negotiation", "skew", "overlap"]
+    assert (torch_clocked["torch-single"].steps[parts] == 0).all(axis=None)
+
+
+@pytest.mark.torch
+def test_each_rank_of_pytorch_sees_its_exchange_and_waits_for_the_slow_one(torch_clocked):
+    """Rank 1 takes four times as long, and rank 0 does nothing else meanwhile but wait."""
+    run = torch_clocked["ddp-gloo"]
+    assert (run.steps["transfer"] + run.steps["overlap"] > 0).all()
+    late = run.last_ready[1] - run.last_ready[0]
+    behind = late[late > 0]
+    assert len(behind) > STEPS / 2
+    skew = run.steps.loc[0].loc[behind.index, "skew"]
+    pd.testing.assert_series_equal(skew, behind, check_names=False, atol=1e-5)
+    medians = run.parts(run.one_clock)["median_seconds"]
+    assert medians[1, "skew"] < 0.1 * medians[0, "skew"]
+    assert medians[1, "backward"] > 2 * medians[0, "backward"]

@@ -112,6 +112,42 @@ def test_only_logs_and_tables_are_left_of_the_ranks(probed):
     assert left["resources"] == every_run | {"node0.resources.csv", "resources.log"}
 
 
+@pytest.mark.torch
+def test_probes_capture_ranks_of_pytorch_which_train_as_without_them(small_split, tmp_path):
+    tree = two_packages(tmp_path / "sys")
+    settings = EXPERIMENT | {
+        "configurations": [{"strategy": "ddp-gloo", "layouts": ["1x2"]}],
+        "references": [{"strategy": "ddp-gloo", "layout": "1x2"}],
+        "energy": EXPERIMENT["energy"] | {"sysfs": str(tree.root)},
+        "clocks": {"enabled": True},
+    }
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    with Growing(tree):
+        measure(tmp_path, ROOT, small_split, "resources", "energy", "clocks", "timeline")
+    runs = {file.parent.name: read_json(file) for file in tmp_path.rglob("run.json")}
+    assert {run["status"] for run in runs.values()} == {"ok"}
+    # The processes of `resources` and `energy` have no recorder, as those of timing runs.
+    assert len({run["weights_sha256"] for run in runs.values()}) == 1
+    assert [each["rank"] for each in runs["resources"]["resources"]] == [0, 1]
+    assert all(each["cpu_percent_mean"] > 0 for each in runs["resources"]["resources"])
+    [node] = runs["energy.rep1"]["energy"]
+    assert node["devices"][0]["joules"] / node["seconds"] == pytest.approx(100, rel=0.2)
+    [trace] = tmp_path.rglob("trace.json")
+    assert not list(trace.parent.glob("ranks/*.profile.json"))
+    spans = [each for each in read_json(trace)["traceEvents"] if each["ph"] == "X"]
+    for name in ("step", "forward", "backward", "Optimizer.step#RMSprop.step"):
+        by_rank = [[each for each in spans if (each["name"], each["pid"]) == (name, rank)]
+                   for rank in (0, 1)]  # fmt: skip
+        # Those of the warm-up come first.
+        assert len(by_rank[0]) == len(by_rank[1]) > runs["timeline"]["epochs"][0]["steps"]
+        # Both ranks make each step together, on one time axis.
+        for one, other in zip(*by_rank, strict=True):
+            assert name != "step" or max(one["ts"], other["ts"]) < min(
+                each["ts"] + each["dur"] for each in (one, other)
+            )
+    assert any(each["name"].startswith("gloo:all") for each in spans)
+
+
 @pytest.fixture
 def measure_energy(small_split, tmp_path):
     """Measure the energy of a run on a tree of counters; return its run.json and what it left."""

@@ -114,7 +114,7 @@ class TensorFlow(Engine):
 
         by_layer = methods(self.model, self._exchanges, ranks, knobs["input_gradient"])
         compute = computing(by_layer, ranks.summed)
-        self.recorder = self._recording(probe) if probe and probe.records_steps else None
+        self.recorder = self._recording(probe)
         # A probe looks at single steps.
         self.steps_per_call = 1 if probe else knobs["steps_per_call"]
         self._steps = {
@@ -126,9 +126,9 @@ class TensorFlow(Engine):
         by_itself = computing({}, steps.local_sum)
         self._step_alone = steps.train_step(state, ranks, data, by_itself, steps.no_exchange)
 
-    def _recording(self, probe: Probe) -> Recorder:
-        module = engines.load("tensorflow", f"recorders.{probe.name.replace('-', '_')}")
-        return module.recorder(
+    def _recording(self, probe: Probe | None) -> Recorder | None:
+        module = engines.recording(self.plan["strategy"], probe)
+        return module and module.recorder(
             probe,
             self.plan,
             self.group.place.process,

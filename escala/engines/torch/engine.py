@@ -71,7 +71,7 @@ class Torch(Engine):
             learning_rate=plan["learning_rate"],
             knobs=knobs,
         )
-        self.recorder = self._recording(probe) if probe and probe.records_steps else None
+        self.recorder = self._recording(probe)
         watch = self.recorder and self.recorder.watched_exchange
         called = self.group.wrapped(self.model, watch)
         self.optimizer = self._optimizer_for(
@@ -83,9 +83,9 @@ class Torch(Engine):
         self._step = self._steps(called, row_losses, functions.scoring(work))
         self._evaluate = functions.evaluating(self.model, work, row_losses, settings, self._device)
 
-    def _recording(self, probe: Probe) -> StepRecorder:
-        module = engines.load("torch", f"recorders.{probe.name.replace('-', '_')}")
-        return module.recorder(probe, self.plan, self.group.place.process, self._device)
+    def _recording(self, probe: Probe | None) -> StepRecorder | None:
+        module = engines.recording(self.plan["strategy"], probe)
+        return module and module.recorder(probe, self.plan, self.group.place.process, self._device)
 
     def _steps(self, called, row_losses, correct) -> steps.Step:
         """Return the steps of this rank, and slow them down if the knob says so."""

@@ -16,13 +16,18 @@ from escala.probes import Recorder
 
 
 class StepRecorder(Recorder, Protocol):
-    """Records the steps of one process, made of what they call."""
+    """Records the steps of one process.
+
+    Attributes
+    ----------
+    watched_exchange : returns a communication hook of DistributedDataParallel with what the
+        recorder adds; None if it adds nothing.
+    """
+
+    watched_exchange: Callable[[Callable], Callable] | None
 
     def watched(self, computed: Computed, optimizer: torch.optim.Optimizer) -> Computed:
         """Return what a step calls, with what the recorder adds; it may add hooks to `optimizer`.
 
         It is called once, when both are built.
         """
-
-    def watched_exchange(self, hook: Callable) -> Callable:
-        """Return a communication hook of DistributedDataParallel with what the recorder adds."""

@@ -47,6 +47,7 @@ class Moments(clocks.Moments):
     def __init__(self, path, on_gpu: bool, whole: bool):
         super().__init__(path)
         self._on_gpu, self._whole = on_gpu, whole
+        self.watched_exchange = None if on_gpu else self._timed
         self._at: dict[str, float] = {}
         self._ready: dict[str, float] = {}
         self._exchanged: dict[str, float] = {}
@@ -71,9 +72,8 @@ class Moments(clocks.Moments):
         optimizer.register_step_post_hook(lambda *_: self._note(UPDATED))
         return Computed(model, row_losses, correct)
 
-    def watched_exchange(self, hook: Callable) -> Callable:
-        if self._on_gpu:
-            return hook
+    def _timed(self, hook: Callable) -> Callable:
+        """Return a communication hook that also notes when each bucket is ready and summed."""
 
         # PyTorch refuses the annotations of a hook that are texts.
         def timed(state, bucket):
