@@ -35,7 +35,9 @@ TRACED = "ESCALA_TRACE"
 NEUTRAL = {
     r"HOME|USER|LOGNAME|SHELL|TERM|PATH": "programs and folders of the user",
     r"LANG|LANGUAGE|LC_\w+|TZ": "language and time zone",
-    r"TMPDIR|TMP|TEMP|XDG_CACHE_HOME|XDG_RUNTIME_DIR|KRB5CCNAME": "folders, and access to them",
+    r"TMPDIR|TMP|TEMP|XDG_CACHE_HOME|XDG_RUNTIME_DIR|TORCH_HOME|KRB5CCNAME": (
+        "folders, and access to them"
+    ),
     r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER": "GPUs, whose models and identifiers are recorded",
     r"SLURM_CONF|SLURM_CLUSTERS": "how `srun` finds its controller",
     r"ESCALA_(?!PROCESS$)\w+": "settings of this project",
@@ -53,6 +55,7 @@ DECIDING = {
         "TensorFlow"
     ),
     r"(TF2|TFRT|TFXLA|XLA|KERAS)_\w+": "TensorFlow, XLA and Keras",
+    r"(TORCH|PYTORCH|TORCHINDUCTOR|TORCHDYNAMO|TRITON|ATEN)_(?!HOME$)\w+": "PyTorch",
     r"(ONEDNN|DNNL)_\w+": "oneDNN's kernels",
     r"(KMP|MKL|OPENBLAS|GOTO|BLIS)_\w+": "threads and kernels of linear algebra",
     r"(NPY|NUMPY|SCIPY|SKLEARN|JOBLIB|LOKY)_\w+": "NumPy, SciPy and scikit-learn",

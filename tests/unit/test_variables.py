@@ -23,6 +23,8 @@ from escala.core import variables
         "NPY_DISABLE_CPU_FEATURES",
         "NVIDIA_TF32_OVERRIDE",
         "NCCL_ALGO",
+        "TORCH_DISTRIBUTED_DEBUG",
+        "PYTORCH_CUDA_ALLOC_CONF",
         "UCX_TLS",
         "FI_PROVIDER",
         "MALLOC_ARENA_MAX",
@@ -40,7 +42,16 @@ def test_what_can_change_a_result_reaches_the_ranks_and_is_recorded(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["HOME", "PATH", "LC_ALL", "TMPDIR", "CUDA_VISIBLE_DEVICES", "TF_CPP_MIN_LOG_LEVEL"]
+    "name",
+    [
+        "HOME",
+        "PATH",
+        "LC_ALL",
+        "TMPDIR",
+        "CUDA_VISIBLE_DEVICES",
+        "TF_CPP_MIN_LOG_LEVEL",
+        "TORCH_HOME",
+    ],
 )
 def test_what_changes_nothing_reaches_the_ranks_and_is_not_recorded(name):
     assert variables.passed({name: "x"}) == {name: "x"}
@@ -53,6 +64,7 @@ def test_no_other_variable_reaches_them_unless_the_user_names_it_and_no_secret_i
         "MY_TOKEN": "s",
         "OTHER": "x",
         "TF_TOKEN": "s",
+        "TORCHELASTIC_RUN_ID": "x",
         "CUDA_API_KEY": "s",
     }
     assert variables.passed(given) == {}
