@@ -17,7 +17,7 @@ from escala.probes import PROBES, with_probe_settings
 from escala.strategies.knobs import all_knobs, strategy_knobs
 
 #: Of a run.json. Files of others are refused.
-FORMAT = 8
+FORMAT = 9
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
 
 
