@@ -201,6 +201,15 @@ def test_an_operation_without_named_parts_counts_as_an_operation(tmp_path):
     np.testing.assert_allclose(unsplit["unexplained"], split["unexplained"], rtol=1e-6)
 
 
+def test_waiting_for_data_is_named_where_there_is_some(tmp_path):
+    run = Horovod(EARLY_TO_LATE).run(6)
+    assert "waiting for data" not in "\n".join(lines(diagnose(written(tmp_path, run))))
+    for event in run.events:
+        if event.get("name") == "MEMCPY_IN_FUSION_BUFFER":
+            event["name"] = "WAIT_FOR_DATA"
+    assert "0.3 ms waiting for data" in "\n".join(lines(diagnose(written(tmp_path, run))))
+
+
 def test_tensors_that_are_fused_are_one_operation(tmp_path):
     found = only(written(tmp_path, Horovod(dict.fromkeys(TENSORS, 1.0)).run(4)))
     assert (found.steps["operations"] == 1).all()
@@ -331,7 +340,12 @@ def test_of_two_joined_timelines_both_are_diagnosed(tmp_path):
     assert second > first + 0.015
     assert [each.offset for each in found.arrays] == [len(texts[0])]
     line = texts[0].count("\n") + 1
-    assert f"Another timeline begins at byte {len(texts[0])} (line {line})." in lines(found)
+    said = [*lines(found)]
+    assert f"Another timeline begins at byte {len(texts[0])} (line {line})." in said
+    assert not any("too few steps" in each for each in said)
+    brief = written(tmp_path, Horovod(EARLY_TO_LATE).run(1)).read_text()
+    path.write_text("".join([*texts, brief]))
+    assert "1 timeline of the file had too few steps." in lines(diagnose(path))
 
 
 def test_an_array_that_goes_on_is_one_timeline(tmp_path):
