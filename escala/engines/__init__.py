@@ -27,6 +27,7 @@ __all__ = [
     "engine_name",
     "interpreter",
     "joined",
+    "load",
     "modules",
     "recording",
     "variables",
@@ -96,6 +97,11 @@ def joined(plan: Mapping[str, Any], place: Place) -> Engine:
     os.environ.update(STRATEGIES[plan["strategy"]].process_variables(place, place.interface))
     engine, joins = map(import_module, modules(plan["strategy"]))
     return engine.ENGINE(plan, joins.RANKS(readable(plan["knobs"], plan["strategy"]), place))
+
+
+def load(engine: str, module: str) -> ModuleType:
+    """Return a module of an engine by its name."""
+    return import_module(f"escala.engines.{engine}.{module}")
 
 
 def recording(strategy: str, probe: Probe | None) -> ModuleType | None:
