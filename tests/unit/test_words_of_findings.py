@@ -46,6 +46,10 @@ def test_the_table_of_configurations_has_the_columns_of_speedup(frames):
         assert _numbers(row[headings.index(heading)]) == [
             round(speedup[f"{column}{end}"], 2) for end in ("", "_low", "_high")
         ]
+    [accuracy] = frames["configurations"].query("strategy == 'horovod-mpi'")["accuracy"]
+    assert _numbers(row[headings.index("accuracy")])[0] == round(accuracy, 3)
+    runs = frames["runs"].query("strategy == 'horovod-mpi'")
+    assert {row[headings.index("global batch")]} == {f"{each:g}" for each in runs["global_batch"]}
 
 
 @pytest.mark.parametrize(("error", "direction"), [(0.25, "above"), (-0.25, "below")])
