@@ -34,6 +34,8 @@ BY_KIND = {
 }
 #: Errors of Python and of frameworks that tell that memory does not suffice.
 OUT_OF_MEMORY = {"MemoryError", "ResourceExhaustedError", "OutOfMemoryError"}
+#: What PyTorch says, in an error without a name of its own, when a processor lacks memory.
+NO_MEMORY = "can't allocate memory"
 #: Folder alongside the plan for files that are not needed after the run.
 SCRATCH = "scratch"
 
@@ -114,7 +116,8 @@ def _failure(error: Exception, plan: dict) -> dict:
     if said := packages.lacking(error):
         return {"status": "unavailable", "reason": said}
     # By their names: the framework of an engine is imported only where it trains.
-    if {each.__name__ for each in type(error).__mro__} & OUT_OF_MEMORY:
+    names = {each.__name__ for each in type(error).__mro__}
+    if names & OUT_OF_MEMORY or NO_MEMORY in str(error):
         status = "out-of-memory"
     elif isinstance(error, Diverged):
         status = "diverged"

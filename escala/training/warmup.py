@@ -20,8 +20,12 @@ SPEED_STEPS = 9
 
 
 def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray) -> None:
-    """Trace, compile and connect by real steps, of a full batch and of a smaller last one."""
-    for size in (batch, max(1, batch // 2), batch):
+    """Trace, compile and connect by real steps, of a full batch and of the last one of an epoch.
+
+    If that is a full one too, half a batch is taken.
+    """
+    last = data.rows("train") % batch or max(1, batch // 2)
+    for size in (batch, last, batch):
         for step in batches(np.arange(size), size, fractions):
             for count in {1, engine.steps_per_call}:
                 for call in calls([step] * count, count):

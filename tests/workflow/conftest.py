@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from escala.core.files import read_json
+from escala.engines import interpreters
 from escala.record.run import measure
 from escala.workloads import WORKLOADS
 from tests.calls import lacking
@@ -163,6 +164,13 @@ def measured(
 def begin_with(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Make every Python process begin with some code, which is kept in `folder`."""
     patch.setenv("PYTHONPATH", put(code, folder))
+    variables = interpreters.variables
+    # An interpreter of another environment is given the project's folder alone.
+    patch.setattr(
+        interpreters,
+        "variables",
+        lambda python, given: variables(python, given) | {"PYTHONPATH": given["PYTHONPATH"]},
+    )
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from escala.core.files import read_json
 from escala.data.base import Arrays
 from escala.record import steps
 from escala.record.run import measure
+from escala.strategies import STRATEGIES
 from escala.training.shards import batches, epoch_order
 from tests.conftest import CLASSES
 from tests.workflow.conftest import add_workload
@@ -29,10 +30,13 @@ NAME, EPOCHS, BATCH, RATE = "normalised", 4, 32, 0.05
 ROWS, TEST_ROWS, STEPS_PER_EPOCH = 161, 69, 6
 # Sums of float32 numbers in another order; SGD does not amplify that.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-6}
-ONE_RANK = ["single", "wrapped-single"]
-EVEN = ["horovod-gloo", "mirrored", "multiworker-mirrored", "horovod-mpi"]
+ONE_RANK = ["single", "wrapped-single", "torch-single", "ddp-single"]
+EVEN = ["horovod-gloo", "mirrored", "multiworker-mirrored", "horovod-mpi", "ddp-gloo"]
+UNEVEN = ["hybrid", "ddp-hybrid"]
+#: Of PyTorch, whose model begins with the weights of Keras's.
+TORCH = [name for name, each in STRATEGIES.items() if (each.engine or "").startswith("torch.")]
 #: Run only in a sweep: Horovod's ranks are those of `horovod-gloo`, and MPI's in `test_exchange`.
-SWEPT = ["wrapped-single", "horovod-mpi"]
+SWEPT = ["wrapped-single", "horovod-mpi", "ddp-single", "ddp-hybrid"]
 BEST_IS_FIRST = {"monitor": "training", "patience": 9, "min_delta": 100.0, "restore_best": True}
 # Code that every process begins with: rank 0 is killed after epoch 3, which no checkpoint holds.
 ENDING = """
@@ -57,18 +61,29 @@ Expected = tuple[list[float], list[np.ndarray]]
 def each(strategies: list[str], swept: list[str] = SWEPT) -> pytest.MarkDecorator:
     """Run a test for each strategy, for some of them only in a sweep."""
     marks = {name: [pytest.mark.sweep] if name in swept else [] for name in strategies}
+    for name in filter(TORCH.__contains__, strategies):
+        marks[name].append(pytest.mark.torch)
     cases = [pytest.param(name, marks=marks[name]) for name in strategies]
     return pytest.mark.parametrize("strategy", cases)
 
 
 @pytest.fixture(scope="module")
-def run(small_split, request_for) -> Callable[..., tuple[dict, Path]]:
+def begin(small_split, generators, tmp_path_factory) -> str:
+    """A file with the initial weights of the Keras model."""
+    file = tmp_path_factory.mktemp("begin") / "weights.npz"
+    np.savez(file, *network(Arrays(small_split)).get_weights())
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def run(small_split, request_for, begin) -> Callable[..., tuple[dict, Path]]:
     """Return a function that trains the network in a folder, and returns the result."""
 
     def train(strategy: str, folder: Path, code: str = "", **training) -> dict:
         layout = "1x1" if strategy in ONE_RANK else "1x2"
         rate = {"value": RATE, "reference_batch": BATCH, "rule": "constant"}
         settings = {"epochs": EPOCHS, "learning_rate": rate, "dropout": 0.0, "save_model": True}
+        settings |= {"begin": begin} if strategy in TORCH else {}
         request = request_for(strategy, layout, workload=NAME, **settings | training)
         with pytest.MonkeyPatch.context() as patch:
             add_workload(NAME, folder.parent / "site", patch, code)
@@ -85,7 +100,7 @@ def trained(run, tmp_path_factory) -> Callable[[str], Trained]:
     @cache
     def of(strategy: str) -> Trained:
         folder = tmp_path_factory.mktemp(strategy) / "run"
-        knobs = {"fractions": [3, 1]} if strategy == "hybrid" else {}
+        knobs = {"fractions": [3, 1]} if strategy in UNEVEN else {}
         masks = str(folder.parent / "masks")
         result = run(strategy, folder, validate=True, masks=masks, knobs=knobs)
         # Ranks that hold different weights fail their run.
@@ -175,13 +190,13 @@ def expected(small_split, generators) -> Callable[..., Expected]:
     return cache(lambda *fractions: two_ranks(Arrays(small_split), list(fractions)))
 
 
-@each([*EVEN, "hybrid"])
+@each([*EVEN, *UNEVEN])
 def test_two_ranks_compute_the_losses_and_the_weights_of_their_definition(
     trained, expected, strategy
 ):
     """Moving statistics are averaged by the rows of each rank."""
     result, table, folder = trained(strategy)
-    assert result["ranks"]["fractions"] == ([0.75, 0.25] if strategy == "hybrid" else [0.5, 0.5])
+    assert result["ranks"]["fractions"] == ([0.75, 0.25] if strategy in UNEVEN else [0.5, 0.5])
     losses, weights = expected(*result["ranks"]["fractions"])
     assert result["seconds"]["averaging"] > 0
     found = steps.loss_per_step(table)["loss"]
@@ -199,7 +214,7 @@ def test_ranks_draw_other_numbers_in_every_step_of_every_epoch(trained, strategy
     assert len(set(whole)) == len(whole) >= 2 * EPOCHS * (STEPS_PER_EPOCH - 1)
 
 
-@each([*ONE_RANK, *EVEN, "hybrid"])
+@each([*ONE_RANK, *EVEN, *UNEVEN])
 def test_a_run_takes_every_row_once_per_epoch_and_says_what_it_obtained(trained, strategy):
     result, table, _ = trained(strategy)
     ranks = 1 if strategy in ONE_RANK else 2
@@ -225,7 +240,7 @@ def test_a_run_takes_every_row_once_per_epoch_and_says_what_it_obtained(trained,
     assert result["training"]["validated_on"] == "test"
     rows = table.pivot_table(index=["epoch", "step"], columns="rank", values="rows")
     assert (rows.groupby("epoch").sum().sum(axis=1) == ROWS).all()
-    if strategy in ("horovod-mpi", "horovod-gloo", "multiworker-mirrored"):
+    if strategy in EVEN and strategy != "mirrored":
         assert rows.loc[(1, STEPS_PER_EPOCH)].tolist() == [1, 0]
 
 

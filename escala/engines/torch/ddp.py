@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from inspect import signature
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from escala.core.errors import Unavailable
 from escala.engines.torch.ranks import Ranks
 
 #: How long a rank waits for the others to start, and for each exchange: PyTorch's own time.
 TIMEOUT = timedelta(minutes=30)
+#: The value of the knob `buffers` with which all ranks have those of the first one.
+RANK0 = "rank0"
 #: The argument that lets each forward pass begin with the buffers of rank 0. Its name has changed.
 _SYNCHRONISES = "broadcast_buffers"
 if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:
@@ -42,14 +47,44 @@ class DDP(Ranks):
         return self.place.processes
 
     def wrapped(self, model, watch=None):
-        # Buffers are not rank 0's: the engine averages them at the end of an epoch.
-        self._model = DistributedDataParallel(model, **{_SYNCHRONISES: False})
+        knobs = self.knobs
+        if knobs["communication_hook"] == "bf16" and "nccl" not in self.backend:
+            raise Unavailable(
+                "communication_hook: bf16 needs ddp-nccl, because Gloo sums no bfloat16. Remedy: "
+                "communication_hook: fp16"
+            )
+        self._model = DistributedDataParallel(
+            model,
+            bucket_cap_mb=knobs["bucket_cap_mb"],
+            gradient_as_bucket_view=knobs["gradient_as_bucket_view"],
+            static_graph=knobs["static_graph"],
+            # Otherwise the engine averages them at the end of an epoch.
+            **{_SYNCHRONISES: knobs["buffers"] == RANK0},
+        )
+        self._state, hook = compressing(knobs["communication_hook"])
         if watch:
-            self._model.register_comm_hook(None, watch(default_hooks.allreduce_hook))
+            hook = watch(hook or default_hooks.allreduce_hook)
+        if hook:
+            self._model.register_comm_hook(self._state, hook)
         return self._model
 
     def alone(self):
         return self._model.no_sync()
+
+    def summed(self, values):
+        return _Sum.apply(values)
+
+    def agree(self, buffers, rows):
+        if self.knobs["buffers"] == RANK0:
+            self.broadcast(buffers)
+        else:
+            super().agree(buffers, rows)
+
+    def forget(self):
+        if self._state:
+            fresh, _ = compressing(self.knobs["communication_hook"])
+            for name in fresh.__slots__:
+                setattr(self._state, name, getattr(fresh, name))
 
     def broadcast(self, tensors):
         for tensor in tensors:
@@ -63,6 +98,39 @@ class DDP(Ranks):
 
     def stop(self):
         dist.destroy_process_group()
+
+
+class _Sum(torch.autograd.Function):
+    """The sum of a tensor over all ranks, whose gradient is the sum of the ranks' gradients."""
+
+    @staticmethod
+    def forward(context, values):
+        return _total(values)
+
+    @staticmethod
+    def backward(context, gradients):
+        return _total(gradients)
+
+
+def _total(values: torch.Tensor) -> torch.Tensor:
+    total = values.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total)
+    return total
+
+
+def compressing(hook: str) -> tuple[Any, Callable | None]:
+    """Return the state and the function of a hook that sums buckets, None for PyTorch's own sum.
+
+    Parameters
+    ----------
+    hook : a value of the knob `communication_hook`.
+    """
+    if hook == "powersgd":
+        # From the first step on that its warm start allows.
+        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
+        return state, powerSGD_hook.powerSGD_hook
+    hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+    return None, hooks.get(hook)
 
 
 def meeting(address: str, process: int, processes: int) -> dist.Store:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
+from torch import nn
 
 from escala import engines
 from escala.core.errors import Unavailable
@@ -21,14 +22,12 @@ from escala.engines.torch.footprint import footprint
 from escala.engines.torch.normalisation import synchronised
 from escala.engines.torch.ranks import Ranks
 from escala.engines.torch.recorders import StepRecorder
-from escala.engines.torch.state import State, as_array
+from escala.engines.torch.state import State
 from escala.probes import Probe
 from escala.workloads.models import rows_at_once
 
 #: Linux's name for the instructions that multiply numbers of the type bfloat16.
 BFLOAT16 = "avx512_bf16"
-#: What PyTorch says when memory does not suffice on a processor.
-NO_MEMORY = "can't allocate memory"
 
 
 class Torch(Engine):
@@ -62,7 +61,6 @@ class Torch(Engine):
         if settings.get("initial_weights") == initial.SEEDED:
             arrays.begin(self.model, plan["seed"])
         self._local = replicas.local_buffers(self.model)
-        replicas.require_whole_steps(self.model, plan["knobs"]["accumulation"])
         form = building.output_form(work, self.model, data.inputs)
         self.rows_at_once = rows_at_once(form)
         self._optimizer_for = partial(
@@ -73,7 +71,7 @@ class Torch(Engine):
         )
         self.recorder = self._recording(probe)
         watch = self.recorder and self.recorder.watched_exchange
-        called = self.group.wrapped(self.model, watch)
+        called = self.group.wrapped(self._compiled(), watch)
         self.optimizer = self._optimizer_for(
             [each for each in self.model.parameters() if each.requires_grad]
         )
@@ -87,9 +85,17 @@ class Torch(Engine):
         module = engines.recording(self.plan["strategy"], probe)
         return module and module.recorder(probe, self.plan, self.group.place.process, self._device)
 
+    def _compiled(self) -> nn.Module:
+        """Return what computes in steps: the model, compiled if the knob says so."""
+        replicas.require(self.model, self.plan)
+        return torch.compile(self.model) if self.plan["knobs"]["torch_compile"] else self.model
+
     def _steps(self, called, row_losses, correct) -> steps.Step:
         """Return the steps of this rank, and slow them down if the knob says so."""
         knobs = self.plan["knobs"]
+        around = None
+        if knobs["autocast"] != "none":
+            around = partial(torch.autocast, self._device.type, getattr(torch, knobs["autocast"]))
         slowdown = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
         steps.slow_down(self.model, slowdown)
         computed = steps.Computed(called, row_losses, correct)
@@ -102,6 +108,7 @@ class Torch(Engine):
             self._local,
             self._device,
             knobs["accumulation"],
+            around=around,
             normalises=bool(synchronised(self.model)),
         )
 
@@ -113,12 +120,7 @@ class Torch(Engine):
 
     def step(self, arguments, count=1):
         [only] = arguments
-        try:
-            loss, right = self._step.together(only)
-        except RuntimeError as error:
-            if NO_MEMORY in str(error):
-                raise MemoryError(str(error)) from error
-            raise
+        loss, right = self._step.together(only)
         return (loss,), (right,)
 
     def step_alone(self, arguments):
@@ -134,19 +136,19 @@ class Torch(Engine):
     def seed(self, *numbers):
         replicas.seed_random_layers(*numbers)
 
+    @torch.no_grad()
     def end_epoch(self, rows):
-        replicas.average(self._local, rows, self.group)
+        if self._local:
+            self.group.agree(self._local, sum(rows))
 
     def evaluate(self, inputs, targets):
         return self._evaluate(*inputs, targets)
 
     def weights(self):
-        return [[as_array(each) for each in self._state.tensors]]
+        return [[*arrays.values(self.model).values()]]
 
-    @torch.no_grad()
     def set_weights(self, weights):
-        for tensor, value in zip(self._state.tensors, weights, strict=True):
-            tensor.copy_(torch.from_numpy(value))
+        arrays.set_values(self.model, weights)
 
     def values(self):
         return self._state.values()
@@ -159,9 +161,8 @@ class Torch(Engine):
         self.group.broadcast(self._state.tensors)
 
     def about(self):
-        [weights] = self.weights()
         return {
-            "parameters": sum(each.size for each in weights),
+            "parameters": arrays.parameters(self.model),
             "optimizer": type(self.optimizer).__name__,
             "dense_exchange": {},
         }

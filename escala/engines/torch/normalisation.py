@@ -75,7 +75,8 @@ class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
         variance = (squares / rows - mean.square()).clamp(min=0).float()
         mean, rows = mean.float(), rows.float()
         with torch.no_grad():
-            spread = variance * (rows / (rows - 1).clamp(min=1))
+            # As Keras, whose layer for pictures divides by one row less.
+            spread = variance * (rows / (rows - 1).clamp(min=1)) if values.dim() > 2 else variance
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(spread, self.momentum)
         form = [1, -1] + [1] * (values.dim() - 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -48,6 +49,21 @@ class Ranks(Group):
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
         """Give every rank the values that rank 0 holds."""
+
+    def agree(self, buffers: Sequence[torch.Tensor], rows: int) -> None:
+        """Make the buffers of all ranks equal: their mean, weighted by the rows of each rank.
+
+        A rank without rows has not updated its buffers and has weight 0. Every process calls this.
+
+        Parameters
+        ----------
+        rows : number of rows in the epoch, of this rank.
+        """
+        flat = torch.cat([buffer.double().reshape(-1) for buffer in buffers]).cpu().numpy()
+        *sums, weight = self.total(rows * np.append(flat, 1.0))
+        means = torch.from_numpy(np.array(sums) / weight)
+        for buffer, mean in zip(buffers, means.split([b.numel() for b in buffers]), strict=True):
+            buffer.copy_(mean.view(buffer.shape))
 
     def forget(self) -> None:
         """Forget what the exchange itself remembers of earlier steps."""

@@ -2,14 +2,15 @@
 
 Parameters and variables of the optimizer are *replicated*: equal on all ranks after any step.
 Buffers, such as the running statistics of batch normalisation, are *local* to a rank during an
-epoch, because each rank updates them with its own rows. At the end of every epoch `average` makes
-them equal again. Layers that normalise over the rows of all ranks (`normalisation`) keep theirs
-equal after any step.
+epoch, because each rank updates them with its own rows. At the end of every epoch the ranks make
+them equal again (`Ranks.agree`). Layers that normalise over the rows of all ranks (`normalisation`)
+keep theirs equal after any step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from torch import nn
 
 from escala.core.errors import Unavailable
 from escala.engines.torch.normalisation import synchronised
-from escala.engines.torch.ranks import Ranks
 
 
 def local_buffers(model: nn.Module) -> list[torch.Tensor]:
@@ -29,42 +29,24 @@ def local_buffers(model: nn.Module) -> list[torch.Tensor]:
     return [b for b in model.buffers() if b.is_floating_point() and id(b) not in shared]
 
 
-def require_whole_steps(model: nn.Module, parts: int) -> None:
-    """Refuse a model that normalises over all ranks if each computes its rows in several parts.
-
-    A rank with fewer rows than parts would exchange less often than the others.
-
-    Parameters
-    ----------
-    parts : the knob `accumulation`.
+def require(model: nn.Module, plan: Mapping[str, Any]) -> None:
+    """Refuse knobs that do not go together, or with a model.
 
     Raises
     ------
-    Unavailable : the model has such layers, and there are several parts.
+    Unavailable : with what to change.
     """
-    if parts > 1 and synchronised(model):
-        raise Unavailable(
-            f"the model normalises over all ranks, which needs accumulation: 1, not {parts}"
-        )
-
-
-@torch.no_grad()
-def average(buffers: Sequence[torch.Tensor], rows: Sequence[int], ranks: Ranks) -> None:
-    """Set buffers of all ranks to their mean, weighted by the rows of each rank.
-
-    A rank without rows has not updated its buffers and has weight 0. Every process calls this.
-
-    Parameters
-    ----------
-    rows : number of rows in the epoch, of each rank that this process drives.
-    """
-    if not buffers:
-        return
-    flat = torch.cat([buffer.double().reshape(-1) for buffer in buffers]).cpu().numpy()
-    *sums, weight = ranks.total(sum(rows) * np.append(flat, 1.0))
-    means = torch.from_numpy(np.array(sums) / weight)
-    for buffer, mean in zip(buffers, means.split([b.numel() for b in buffers]), strict=True):
-        buffer.copy_(mean.view(buffer.shape))
+    knobs = plan["knobs"]
+    if (parts := knobs["accumulation"]) > 1:
+        # A rank with fewer rows than parts would exchange less often than the others.
+        if synchronised(model):
+            raise Unavailable(
+                f"the model normalises over all ranks, which needs accumulation: 1, not {parts}"
+            )
+        if knobs["static_graph"]:
+            raise Unavailable(f"static_graph: true needs accumulation: 1, not {parts}")
+    if knobs["communication_hook"] == "powersgd" and plan["training"]["checkpoint_epochs"]:
+        raise Unavailable("communication_hook: powersgd needs checkpoint_epochs: null")
 
 
 def seed_random_layers(*seed: int) -> None:
