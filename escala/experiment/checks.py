@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from escala.core.readable import counted
-from escala.experiment.expand import configurations, ladder_runs, timing_runs
-from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration, resolve
+from escala.experiment.expand import ladder_runs, timing_runs
+from escala.experiment.references import NATIVE, Configuration, resolve
 from escala.experiment.runs import Run, configuration_of, is_compared, takes_steps, where_listed
+from escala.experiment.trainers import engines, every_workload_runs, untrained
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -30,7 +31,7 @@ def faults(settings: Settings) -> Iterator[Fault]:
     ----------
     settings : those that the schema allows, with every default.
     """
-    for check in (_kinds, _names, _ladders):
+    for check in (_kinds, _names, engines, _ladders):
         yield from check(settings)
     runs = [*timing_runs(settings), *ladder_runs(settings)]
     yield from _listed_twice(runs)
@@ -39,7 +40,7 @@ def faults(settings: Settings) -> Iterator[Fault]:
         yield from check(settings)
     for check_runs in (_launcher, _slowdown, _synchronous, _slow_ranks, _fractions):
         yield from check_runs(settings, runs)
-    for check in (_every_workload_runs, _programs, _stopping):
+    for check in (every_workload_runs, _programs, _stopping):
         yield from check(settings)
     yield from _batches(settings, runs)
 
@@ -120,6 +121,7 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
         for position, rung in enumerate(rungs):
             key, network = f"ladders.{name}.{position}", rung["network"]
             yield from _unknown_names(settings, key, rung)
+            yield from untrained(f"{key}.strategy", rung["strategy"], settings)
             yield from _layout(f"{key}.layout", rung["strategy"], rung["layout"])
             multi_node = Layout.parse(rung["layout"]).nodes > 1
             if multi_node and settings["networks"][network]["steps"]:
@@ -253,37 +255,6 @@ def _fractions(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
             continue
         remedy = f"give a fraction for each rank of {run.layout}, or leave this knob out"
         yield f"variants.{run.variant}.fractions", fractions, reason, remedy
-
-
-def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
-    """Refuse a workload without a run, and a strategy that trains none of the workloads."""
-    kinds = {WORKLOADS[name].kind for name in settings["workloads"]}
-    for position, entry in enumerate(settings["configurations"]):
-        if not kinds & STRATEGIES[entry["strategy"]].trains_by and kinds != {"fit"}:
-            reason = "starts programs only, workloads with trained_by: command"
-            if "command" in kinds:
-                reason = "lives inside TensorFlow, and cannot start a program that is run as it is"
-            remedy = f"use one of {', '.join(_strategies_for(kinds))}"
-            yield f"configurations.{position}.strategy", entry["strategy"], reason, remedy
-    for name in settings["workloads"]:
-        if configurations(settings, name):
-            continue
-        if WORKLOADS[name].kind != "fit":
-            reason = "no strategy of the configurations can train it"
-            usable = _strategies_for({WORKLOADS[name].kind})
-            remedy = f"add one of {', '.join(usable)} to configurations"
-        else:
-            strategy, layout = ONE_PROCESS
-            reason = (
-                "is fitted in one process, and the experiment does not list the strategy "
-                f"{strategy} with the layout {layout}"
-            )
-            remedy = f"add {{strategy: {strategy}, layouts: [{layout}]}} to configurations"
-        yield f"workloads.{name}", name, reason, remedy
-
-
-def _strategies_for(kinds: set[str]) -> list[str]:
-    return [name for name, each in STRATEGIES.items() if kinds & each.trains_by]
 
 
 def _programs(settings: Settings) -> Iterator[Fault]:

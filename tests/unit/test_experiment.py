@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import itertools
 import json
@@ -32,6 +33,7 @@ from escala.experiment.unused import unread_knobs
 from escala.probes import PROBES
 from escala.record.matches import Identity, Matches
 from escala.strategies.knobs import read_by_run
+from escala.workloads import WORKLOADS
 
 FILES = [ROOT / "config.yaml", *files_by_name().values()]
 SCHEMA = composed(yaml.safe_load(SCHEMA_FILE.read_text()))
@@ -410,6 +412,28 @@ def together(strategy: str, **knobs: object) -> list[Callable[[dict], None]]:
 def test_settings_that_do_not_fit_together(changes, where, reason):
     error = refusal(small(*changes))
     assert error.where == f"e.yaml: {where}" and reason in error.reason
+
+
+@pytest.mark.parametrize(
+    ("files", "strategy", "reason"),
+    [
+        (["model.py"], "ddp-gloo", "virus-cnn has no model_torch.py"),
+        (["model_torch.py"], "horovod-mpi", "virus-cnn has no model.py"),
+        (["model.py", "model_torch.py"], "ddp-gloo", None),
+    ],
+)
+def test_a_strategy_needs_a_model_of_its_engine(tmp_path, monkeypatch, files, strategy, reason):
+    for file in files:
+        (tmp_path / file).touch()
+    own = dataclasses.replace(WORKLOADS["virus-cnn"], folder=tmp_path)
+    monkeypatch.setitem(WORKLOADS, "virus-cnn", own)
+    configurations = [{"strategy": strategy, "layouts": ["1x2"]}]
+    reference = put("references", [{"strategy": strategy, "layout": "1x2"}])
+    settings = small(put("configurations", configurations), reference)
+    if reason:
+        assert reason in refusal(settings).reason
+    else:
+        assert Experiment(settings, "e.yaml").runs
 
 
 def test_settings_that_look_odd_and_fit_together():
