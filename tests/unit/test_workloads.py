@@ -19,9 +19,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from test_kmers import canonical
 
-from escala.core.errors import InputError
+from escala.core import packages
+from escala.core.errors import InputError, Unavailable
 from escala.core.files import sha256_file, write_json
 from escala.data.base import Spec
+from escala.predict import model
 from escala.predict.model import load
 from escala.training.data import digest
 from escala.workloads import WORKLOADS, workload
@@ -212,6 +214,18 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, content, reason):
     kept(tmp_path, "virus-cnn")
     changed(tmp_path, **content)
     with pytest.raises(InputError, match=reason):
+        load(tmp_path)
+
+
+def test_a_network_is_not_damaged_where_tensorflow_is_not_installed(tmp_path, monkeypatch):
+    kept(tmp_path, "virus-cnn")
+
+    def refused(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name="tensorflow")
+
+    monkeypatch.setattr(model, "import_module", refused)
+    monkeypatch.setattr(packages, "installed", lambda top: None)
+    with pytest.raises(Unavailable, match="tensorflow-cpu is not installed"):
         load(tmp_path)
 
 
