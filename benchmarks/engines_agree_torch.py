@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from engines_agree import SEED, Case, batches, perturbed
+from engines_agree import PRECISIONS, SEED, Case, batches, perturbed
 from torch import nn
 
 from escala.data.base import Spec
@@ -58,23 +58,21 @@ def most_probable_is_right(targets: torch.Tensor, outputs: torch.Tensor) -> torc
     return (outputs.argmax(-1) == targets).float()
 
 
-def main(folder: Path) -> None:
-    described = json.loads((folder / "case.json").read_text())
-    knobs = described.pop("knobs")
-    specs = tuple(Spec(n, tuple(s), *rest) for n, s, *rest in described.pop("inputs"))
-    case = Case(**described | {"inputs": specs, "outputs": tuple(described["outputs"])})
-    work = import_module(f"escala.workloads.{case.workload.replace('-', '_')}.model_torch")
-    torch.manual_seed(0)
-    model = work.build(specs, case.outputs, case.settings, knobs)
+def difference_by(work: ModuleType, case: Case, knobs: dict, file: Path) -> dict[str, Any]:
+    """Return how far what PyTorch computes differs from what TensorFlow has computed."""
+    torch.set_default_dtype(getattr(torch, file.stem))
+    model = work.build(case.inputs, case.outputs, case.settings, knobs)
     parameters = [each for each in model.parameters() if each.requires_grad]
     optimizer = work.optimizer(parameters, case.settings, case.rate, knobs)
-    with np.load(folder / "tensorflow.npz") as stored:
+    with np.load(file) as stored:
         weights = numbered(stored, "weight")
         inputs = [torch.from_numpy(each) for each in numbered(stored, "input")]
         targets = torch.from_numpy(stored["targets"])
-        theirs = {name: stored[name] for name in ("loss", "losses", "correct", "predictions")}
+        theirs = dict(stored)
         expected = numbered(stored, "gradient")
         curve, end = stored["curve"], numbered(stored, "end")
+    # Keras casts to the type of its layers.
+    inputs = [e.to(torch.get_default_dtype()) if e.dtype == torch.float32 else e for e in inputs]
 
     def computed(rows: list[torch.Tensor], answers: torch.Tensor) -> float:
         optimizer.zero_grad()
@@ -98,13 +96,13 @@ def main(folder: Path) -> None:
     for rows in batches(case, inputs, targets):
         losses.append(computed(*rows))
         optimizer.step()
-    found = {
+    return {
         "parameters": arrays.parameters(model),
         "initial_difference": max(map(difference, begun, weights)),
-        "loss": own,
         "loss_difference": abs(own / float(theirs["loss"]) - 1),
         "evaluation_difference": max(
-            difference(mine, theirs[name]) for name, mine in evaluated.items()
+            (difference(mine, theirs[name]) for name, mine in evaluated.items() if name in theirs),
+            default=None,
         ),
         "gradient": worst,
         "gradient_difference": gradients[worst],
@@ -112,7 +110,16 @@ def main(folder: Path) -> None:
         "curve_difference": float(np.abs(np.array(losses) / curve - 1).max()),
         "end_difference": max(map(difference, arrays.values(model).values(), end)),
     }
-    print(json.dumps(found))
+
+
+def main(folder: Path) -> None:
+    described = json.loads((folder / "case.json").read_text())
+    knobs = described.pop("knobs")
+    specs = tuple(Spec(n, tuple(s), *rest) for n, s, *rest in described.pop("inputs"))
+    case = Case(**described | {"inputs": specs, "outputs": tuple(described["outputs"])})
+    work = import_module(f"escala.workloads.{case.workload.replace('-', '_')}.model_torch")
+    files = (folder / f"{precision}.npz" for precision in PRECISIONS)
+    print(json.dumps({each.stem: difference_by(work, case, knobs, each) for each in files}))
 
 
 if __name__ == "__main__":

@@ -38,8 +38,11 @@ class TorchAdam(tf.keras.optimizers.Adam):
         step = tf.cast(self.iterations + 1, variable.dtype)
         moment.assign_add((gradient - moment) * (1 - self.beta_1))
         squares.assign_add((tf.square(gradient) - squares) * (1 - self.beta_2))
-        root = tf.sqrt(squares / (1 - tf.pow(self.beta_2, step))) + self.epsilon
-        variable.assign_sub(rate * moment / (1 - tf.pow(self.beta_1, step)) / root)
+        first, second = (
+            1 - tf.pow(tf.cast(beta, variable.dtype), step) for beta in (self.beta_1, self.beta_2)
+        )
+        root = tf.sqrt(squares / second) + self.epsilon
+        variable.assign_sub(rate * moment / first / root)
 
 
 #: By name and form, an optimizer of a learning rate.

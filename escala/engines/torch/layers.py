@@ -112,7 +112,7 @@ def begun(layer: nn.Module, **laws: Law) -> nn.Module:
 
 
 class Pixels(nn.Module):
-    """Pictures (rows, height, width, colours) as float32 from 0 to 1.
+    """Pictures (rows, height, width, colours) as numbers from 0 to 1 of PyTorch's default type.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class Pixels(nn.Module):
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
         """Return the pixels with the colours last."""
-        return pictures.to(torch.float32) * self.scale
+        return pictures.to(torch.get_default_dtype()) * self.scale
 
 
 class ChannelsFirst(nn.Module):

@@ -28,15 +28,16 @@ class CaptionLSTM(nn.Module):
         self.picture = layers.dense(features, width)
         self.merged = layers.dense(width, width)
         self.next_word = layers.dense(width, words)
-        self.dropout_of_features = nn.Dropout(dropout)
-        self.dropout_of_words = nn.Dropout(dropout)
+        self.drop_features = nn.Dropout(dropout)
+        self.drop_words = nn.Dropout(dropout)
 
     def forward(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         features, words = inputs
-        scenes = self.scenes(self.dropout_of_features(features.float()))
+        numbers = features.to(torch.get_default_dtype())
+        scenes = self.scenes(self.drop_features(numbers))
         captions = words.shape[1]
         numbers = words.long().flatten(0, 1)
-        states, _ = self.lstm(self.dropout_of_words(self.embedding(numbers)))
+        states, _ = self.lstm(self.drop_words(self.embedding(numbers)))
         is_word = numbers > PADDING
         caption, _ = is_word.nonzero(as_tuple=True)
         logits = self.logits(states[is_word] + scenes[caption // captions])
@@ -104,7 +105,7 @@ def generate(model: CaptionLSTM, inputs: Sequence[torch.Tensor], settings: Mappi
     """
     features, words = inputs
     rows, length, beam = len(features), words.shape[-1], settings["beam"]
-    scenes = model.scenes(features.float()).repeat_interleave(beam, 0)
+    scenes = model.scenes(features.to(torch.get_default_dtype())).repeat_interleave(beam, 0)
     sizes = model.next_word.out_features
     forbidden = scenes.new_zeros(sizes)
     forbidden[list(NEVER_WRITTEN)] = float("-inf")

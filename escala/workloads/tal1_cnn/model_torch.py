@@ -28,7 +28,8 @@ class TAL1CNN(nn.Module):
         self.dense = layers.dense(filters, 1)
 
     def forward(self, sequences: torch.Tensor) -> torch.Tensor:
-        matches = self.convolution(sequences.float().movedim(-1, 1)).relu()
+        letters = sequences.to(torch.get_default_dtype()).movedim(-1, 1)
+        matches = self.convolution(letters).relu()
         motif = self.dense(matches.amax(-1)).sigmoid()
         return torch.cat([1 - motif, motif], 1)
 
