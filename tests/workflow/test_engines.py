@@ -1,0 +1,34 @@
+"""Runs of both engines that begin with the same weights, and read the same rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from escala.data.base import Arrays
+from escala.predict.model import load
+from escala.record import steps
+from tests.workflow.conftest import measured
+
+#: RMSprop divides by the size of a gradient: where that is near 0, rounding decides.
+TOLERANCE = 1e-3
+
+
+@pytest.mark.torch
+def test_one_process_of_each_engine_makes_the_same_steps(small_split, request_for, tmp_path):
+    losses, models, predictions = [], [], []
+    for strategy in ("single", "torch-single"):
+        folder = tmp_path / strategy
+        request = request_for(strategy, "1x1", initial_weights="seeded", save_model=True)
+        measured(request, small_split, folder)
+        losses.append(steps.loss_per_step(steps.read(folder / "ranks", 1))["loss"])
+        models.append(load(folder))
+        predictions.append(np.load(folder / "predictions.npy"))
+    np.testing.assert_allclose(*losses, rtol=TOLERANCE)
+    # The first step begins with the same weights and has the same rows.
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-6)
+    (codes,), _ = Arrays(small_split).gather("test", slice(None))
+    by_tensorflow, by_torch = (each.probabilities(codes) for each in models)
+    np.testing.assert_allclose(by_tensorflow, by_torch, atol=TOLERANCE)
+    # A model that PyTorch has trained is read by TensorFlow.
+    assert (by_torch.argmax(1) == predictions[1]).mean() > 0.98
