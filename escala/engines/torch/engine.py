@@ -119,8 +119,7 @@ class Torch(Engine):
             return footprint(self.model, self._optimizer_for, self._specs)
 
     def step(self, arguments, count=1):
-        [only] = arguments
-        loss, right = self._step.together(only)
+        loss, right = self._step.together(self.group.one(arguments))
         return (loss,), (right,)
 
     def step_alone(self, arguments):

@@ -1,0 +1,12 @@
+"""PyTorch's `DataParallel`: one process a node, which divides each batch among the node's GPUs."""
+
+from __future__ import annotations
+
+from escala.strategies.base import Layouts
+from escala.strategies.pytorch import PyTorch
+
+
+class DataParallel(PyTorch):
+    position = 25
+    engine = "torch.data_parallel"
+    layouts = Layouts(one_node=True, process_per_node=True)
