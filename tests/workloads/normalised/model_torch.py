@@ -21,6 +21,7 @@ class Local(nn.BatchNorm1d):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(rows)
+        rows = rows.float()
         variance, mean = torch.var_mean(rows, 0, correction=0)
         with torch.no_grad():
             self.running_mean.lerp_(mean, self.momentum)
