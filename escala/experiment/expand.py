@@ -11,6 +11,7 @@ from escala.experiment.references import (
     DEFAULT_REFERENCES,
     NATIVE,
     ONE_PROCESS,
+    TORCH_PROCESS,
     Configuration,
     Reference,
 )
@@ -59,7 +60,7 @@ def references(settings: Settings) -> list[Reference]:
     """Return the references of an experiment, the main one first.
 
     Programs that are never run as `single` are compared with their own strategies on one process,
-    if the experiment lists no references.
+    if the experiment lists no references. So are those of PyTorch with `torch-single`.
     """
     if listed := settings.get("references"):
         return listed
@@ -69,6 +70,8 @@ def references(settings: Settings) -> list[Reference]:
         for entry in settings["configurations"]
         if ONE_PROCESS[1] in entry["layouts"]
     }
+    if ONE_PROCESS[0] not in alone and TORCH_PROCESS[0] in alone:
+        return [dict(zip(("strategy", "layout"), TORCH_PROCESS, strict=True))]
     if not programs or not alone or ONE_PROCESS[0] in alone:
         return list(DEFAULT_REFERENCES)
     return [{"strategy": name, "layout": ONE_PROCESS[1]} for name in sorted(alone)]

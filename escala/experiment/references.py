@@ -33,6 +33,8 @@ class Configuration(NamedTuple):
 
 #: Strategy and layout of a run in one process.
 ONE_PROCESS = ("single", "1x1")
+#: The same with PyTorch.
+TORCH_PROCESS = ("torch-single", "1x1")
 #: The references of an experiment that lists none: one process under the same variant.
 DEFAULT_REFERENCES = ({"strategy": ONE_PROCESS[0], "layout": ONE_PROCESS[1]},)
 

@@ -25,6 +25,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.data.genomes import settings as genomes
 from escala.experiment import Experiment, Run, check_name, load, named
+from escala.experiment.expand import references
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
@@ -434,6 +435,13 @@ def test_a_strategy_needs_a_model_of_its_engine(tmp_path, monkeypatch, files, st
         assert reason in refusal(settings).reason
     else:
         assert Experiment(settings, "e.yaml").runs
+
+
+def test_ranks_of_pytorch_are_compared_with_one_process_of_pytorch():
+    alone = {"strategy": "torch-single", "layout": "1x1"}
+    configurations = [{"strategy": "torch-single", "layouts": ["1x1"]}]
+    configurations += [{"strategy": "ddp-gloo", "layouts": ["1x2"]}]
+    assert references(small(put("configurations", configurations))) == [alone]
 
 
 def test_settings_that_look_odd_and_fit_together():
