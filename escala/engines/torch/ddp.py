@@ -58,6 +58,7 @@ class DDP(Ranks):
             bucket_cap_mb=knobs["bucket_cap_mb"],
             gradient_as_bucket_view=knobs["gradient_as_bucket_view"],
             static_graph=knobs["static_graph"],
+            find_unused_parameters=knobs["find_unused_parameters"],
             # Otherwise the engine averages them at the end of an epoch.
             **{_SYNCHRONISES: knobs["buffers"] == RANK0},
         )

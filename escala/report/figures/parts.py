@@ -31,7 +31,8 @@ NAMES = {
 }
 COLOURS = common.palette(PARTS) | {UNEXPLAINED: (0.75, 0.75, 0.75)}
 # A lighter and a darker shade of their sum.
-COLOURS |= dict(zip(PASSES, sns.light_palette(COLOURS["compute"], 4)[1:3], strict=True))
+_SHADES = sns.light_palette(COLOURS["compute"], 3)[1], sns.dark_palette(COLOURS["compute"], 4)[2]
+COLOURS |= dict(zip(PASSES, _SHADES, strict=True))
 MILLISECONDS = 1000
 
 

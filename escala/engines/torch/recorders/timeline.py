@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch.profiler import record_function
 
+from escala.engines.torch.profiler import Profiler
 from escala.engines.torch.step import Computed
 from escala.probes.timeline import PROFILE, Timeline
 
@@ -30,7 +31,7 @@ class Profile:
     def __init__(self, path: Path):
         self._path, self._step, self._backward = path, ExitStack(), ExitStack()
         self._stepping = False
-        self._profiler = torch.profiler.profile()
+        self._profiler = Profiler()
         self._profiler.start()
 
     def watched(self, computed: Computed, optimizer: torch.optim.Optimizer) -> Computed:
@@ -61,5 +62,4 @@ class Profile:
         """Add nothing: the spans of a step are in the trace."""
 
     def write(self) -> None:
-        self._profiler.stop()
-        self._profiler.export_chrome_trace(str(self._path))
+        self._profiler.stop(self._path)
