@@ -534,6 +534,16 @@ def test_the_files_of_an_experiment_are_all_different_and_complete():
     assert all(f.endswith("/timeline/run.json") and "/single/" not in f for f in timelines)
 
 
+def test_a_timeline_is_captured_of_horovod_with_several_ranks_and_of_pytorch():
+    settings = matrix()
+    settings["configurations"] += [
+        {"strategy": name, "layouts": [layout]}
+        for name, layout in (("mirrored", "1x2"), ("torch-single", "1x1"), ("ddp-gloo", "1x2"))
+    ]
+    found = {run.strategy for run in Experiment(settings, "e.yaml").probed("timeline")}
+    assert found == {"horovod-mpi", "horovod-gloo", "torch-single", "ddp-gloo"}
+
+
 def test_steps_are_split_where_ranks_step_together_if_that_is_asked_for():
     settings = with_fits(matrix())
     settings["configurations"].append({"strategy": "parameter-server", "layouts": ["1x2"]})
