@@ -105,7 +105,7 @@ def measure(case: str, name: str) -> None:
         labels = random.integers(0, classes, rows)
         step([(given, labels, np.ones(rows, np.float32), np.float32(rows * ranks))])
     needed = footprint(model, optimizer)
-    bound = memory.node_bytes(needed, [rows], 1)
+    bound = memory.node_bytes(needed, [rows], 1, "tensorflow")
     found = largest.end()
     parts = (needed.variables, needed.optimizer, needed.gradient, rows * needed.row)
     print(

@@ -194,4 +194,5 @@ def _needed_on_node(run: Run, experiment: Experiment, footprint: Footprint) -> t
     batch = round(min(whole, train_rows or whole))
     rows = rows_of_ranks(batch, layout.ranks, knobs["accumulation"], by_speed)[: layout.processes]
     processes = processes_per_node(layout, strategy)
-    return node_bytes(footprint, rows, processes, not strategy.waits()), max(rows)
+    engine = engines.engine_name(run.strategy)
+    return node_bytes(footprint, rows, processes, engine, not strategy.waits()), max(rows)

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from escala.core import readable
+from escala.engines import engine_name
 from escala.engines.base import Engine, Footprint
 
-#: Bytes of a process that has imported TensorFlow and holds no model yet: its own memory, without
-#: the pages of libraries, which processes share. docs/decisions/030-fits.md has the measurement.
-PROCESS_BYTES = 200 * 2**20
+#: By engine, bytes of a process that has imported its framework and holds no model yet: its own
+#: memory, without the pages of libraries, which processes share. docs/decisions/030-fits.md has the
+#: measurements.
+PROCESS_BYTES = {"tensorflow": 200 * 2**20, "torch": 140 * 2**20}
 #: What to do about a run that takes too much memory.
 REMEDIES = (
     "a smaller batch, a larger `accumulation`, fewer processes on a node, or in SLURM a larger "
@@ -20,7 +22,7 @@ REMEDIES = (
 
 
 def node_bytes(
-    footprint: Footprint, rows: Sequence[int], processes: int, one_copy: bool = False
+    footprint: Footprint, rows: Sequence[int], processes: int, engine: str, one_copy: bool = False
 ) -> int:
     """Return the least memory that the replicas of one node take.
 
@@ -33,7 +35,7 @@ def node_bytes(
     """
     copies, others = (1, 2) if one_copy else (len(rows), 0)
     return (
-        (processes + others) * PROCESS_BYTES
+        (processes + others) * PROCESS_BYTES[engine]
         + footprint.shared
         + copies * (footprint.variables + footprint.optimizer)
         + len(rows) * footprint.gradient
@@ -65,7 +67,8 @@ def require(plan: Mapping[str, Any], engine: Engine, by_speed: bool) -> None:
     rows = rows_of_ranks(batch, plan["ranks"], plan["knobs"]["accumulation"], by_speed)
     replicas = place.processes_per_node * len(place.ranks)
     rows = rows[place.node * replicas :][:replicas]
-    needed = node_bytes(footprint, rows, place.processes_per_node, not engine.waits)
+    name = engine_name(plan["strategy"])
+    needed = node_bytes(footprint, rows, place.processes_per_node, name, not engine.waits)
     if needed > place.memory:
         raise MemoryError(shortage(needed, place.memory, max(rows)))
 

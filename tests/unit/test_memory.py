@@ -44,12 +44,13 @@ def test_a_footprint_holds_the_variables_of_model_and_optimizer_and_what_a_row_k
     # and of its input.
     assert found.row == KEPT[0] + 2 * KEPT[1] + 2 * KEPT[2]
     one = 2 * sum(weights) + 8 + max(weights) + 7 * found.row
-    assert memory.node_bytes(found, [7], 1) == memory.PROCESS_BYTES + one
+    process = memory.PROCESS_BYTES["tensorflow"]
+    assert memory.node_bytes(found, [7], 1, "tensorflow") == process + one
     two = 2 * one - found.row
-    assert memory.node_bytes(found, [7, 6], 1) == memory.PROCESS_BYTES + two
+    assert memory.node_bytes(found, [7, 6], 1, "tensorflow") == process + two
     # A parameter server holds the only copy, and two more processes run alongside two workers.
-    shared = 4 * memory.PROCESS_BYTES + two - 2 * sum(weights) - 8
-    assert memory.node_bytes(found, [7, 6], 2, one_copy=True) == shared
+    shared = 4 * process + two - 2 * sum(weights) - 8
+    assert memory.node_bytes(found, [7, 6], 2, "tensorflow", one_copy=True) == shared
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_real_rank_takes_more_than_the_bound_and_less_than_twice_as_much():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     largest, bound = map(int, re.search(r"largest +(\d+) +bound +(\d+) MiB", done.stdout).groups())
-    assert memory.PROCESS_BYTES / 2**20 < bound < largest < 2 * bound
+    assert memory.PROCESS_BYTES["tensorflow"] / 2**20 < bound < largest < 2 * bound
 
 
 def test_a_run_that_cannot_fit_does_not_begin_and_says_what_it_needs(

@@ -32,3 +32,19 @@ def test_one_process_of_each_engine_makes_the_same_steps(small_split, request_fo
     np.testing.assert_allclose(by_tensorflow, by_torch, atol=TOLERANCE)
     # A model that PyTorch has trained is read by TensorFlow.
     assert (by_torch.argmax(1) == predictions[1]).mean() > 0.98
+
+
+@pytest.mark.torch
+def test_ranks_that_compute_in_parts_make_the_steps_of_one_process(
+    small_split, request_for, tmp_path
+):
+    runs, losses = [], []
+    for strategy, layout, parts in (("torch-single", "1x1", 1), ("ddp-gloo", "1x2", 3)):
+        folder = tmp_path / strategy
+        knobs, ranks = {"accumulation": parts}, int(layout[-1])
+        request = request_for(strategy, layout, initial_weights="seeded", knobs=knobs)
+        runs.append(measured(request, small_split, folder))
+        losses.append(steps.loss_per_step(steps.read(folder / "ranks", ranks))["loss"])
+    np.testing.assert_allclose(*losses, rtol=TOLERANCE)
+    one, other = (run["epochs"][0]["accuracy"] for run in runs)
+    assert one == pytest.approx(other)

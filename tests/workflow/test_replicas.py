@@ -321,23 +321,41 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(run, tmp_path,
 @each(EVEN, swept=["multiworker-mirrored", "horovod-mpi"])
 def test_a_run_that_was_ended_goes_on_as_if_it_had_not_been(run, tmp_path, strategy):
     """It draws the same numbers, and restores the best weights from a later checkpoint."""
-    settings = {"checkpoint_epochs": 2, "dropout": 0.4, "early_stopping": BEST_IS_FIRST}
-    unbroken = run(strategy, tmp_path / "whole", **settings)
-    assert unbroken["status"] == "ok", unbroken["reason"]
-    broken = run(strategy, tmp_path / "resumed", ENDING, **settings)
-    assert broken["status"] == "failed"
-    assert "rank 0 was ended by signal 9" in broken["reason"]
-    assert "repeated, it goes on after epoch 2" in broken["reason"]
-    resumed = run(strategy, tmp_path / "resumed", **settings)
-    assert resumed["training"]["resumed_after"] == [2]
-    assert [epoch["epoch"] for epoch in resumed["epochs"]] == [1, 2, 3, 4]
-    assert not (tmp_path / "resumed" / "checkpoint").exists()
-    ranks = len(unbroken["ranks"]["cores"])
-    found, expected = (
-        steps.loss_per_step(steps.read(tmp_path / name / "ranks", ranks))["loss"].tolist()
-        for name in ("resumed", "whole")
-    )
-    assert found == expected
+    resumed, unbroken = resumed_and_whole(run, tmp_path, strategy, early_stopping=BEST_IS_FIRST)
     # The weights of the first epoch, by far the best, were kept in the checkpoint.
     assert resumed["training"]["best_epoch"] == unbroken["training"]["best_epoch"] == 1
     assert resumed["weights_sha256"] == unbroken["weights_sha256"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("strategy", "optimizer", "form"),
+    [("torch-single", "rmsprop", "keras"), ("ddp-gloo", "adam", "pytorch")],
+)
+def test_what_an_optimizer_of_pytorch_keeps_is_resumed(run, tmp_path, strategy, optimizer, form):
+    resumed, unbroken = resumed_and_whole(
+        run, tmp_path, strategy, optimizer=optimizer, optimizer_form=form
+    )
+    assert resumed["weights_sha256"] == unbroken["weights_sha256"]
+
+
+def resumed_and_whole(run, folder: Path, strategy: str, **settings) -> tuple[dict, dict]:
+    """Return a run that was ended and went on, and one that was not; their losses are equal."""
+    settings |= {"checkpoint_epochs": 2, "dropout": 0.4}
+    unbroken = run(strategy, folder / "whole", **settings)
+    assert unbroken["status"] == "ok", unbroken["reason"]
+    broken = run(strategy, folder / "resumed", ENDING, **settings)
+    assert broken["status"] == "failed"
+    assert "rank 0 was ended by signal 9" in broken["reason"]
+    assert "repeated, it goes on after epoch 2" in broken["reason"]
+    resumed = run(strategy, folder / "resumed", **settings)
+    assert resumed["training"]["resumed_after"] == [2]
+    assert [epoch["epoch"] for epoch in resumed["epochs"]] == [1, 2, 3, 4]
+    assert not (folder / "resumed" / "checkpoint").exists()
+    ranks = len(unbroken["ranks"]["cores"])
+    found, expected = (
+        steps.loss_per_step(steps.read(folder / name / "ranks", ranks))["loss"].tolist()
+        for name in ("resumed", "whole")
+    )
+    assert found == expected
+    return resumed, unbroken

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from escala.engines.torch import arrays
+from escala.engines.torch import arrays, optimizers
 from escala.engines.torch.normalisation import SynchronisedBatchNorm
 
 
@@ -72,7 +72,8 @@ def build(specs, outputs, settings, knobs) -> nn.Module:
 
 
 def optimizer(parameters, settings, learning_rate, knobs) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, learning_rate)
+    name = settings.get("optimizer", "sgd")
+    return optimizers.optimizer(name, parameters, learning_rate, settings)
 
 
 def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
