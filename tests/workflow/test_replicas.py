@@ -227,6 +227,22 @@ def test_knobs_of_pytorch_train_the_same_model(run, expected, tmp_path, knobs, t
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"communication_hook": "bf16"},
+        # Its threads would wait for each other.
+        {"communication_hook": "powersgd", "bucket_cap_mb": 1e-4},
+    ],
+    ids=lambda each: each["communication_hook"],
+)
+def test_a_hook_that_gloo_cannot_serve_is_unavailable(run, tmp_path, knobs):
+    result = run("ddp-gloo", tmp_path / "run", knobs=knobs)
+    assert result["status"] == "unavailable"
+    assert "Remedy: " in result["reason"]
+
+
+@pytest.mark.torch
 def test_ranks_of_pytorch_that_normalise_together_follow_one_process(run, trained, tmp_path):
     result = run("ddp-gloo", tmp_path / "run", knobs={"batch_norm": "synchronised"})
     assert result["status"] == "ok", result["reason"]

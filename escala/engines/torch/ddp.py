@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import timedelta
 from inspect import signature
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -21,6 +23,7 @@ from escala.engines.torch.ranks import Ranks
 TIMEOUT = timedelta(minutes=30)
 #: The value of the knob `buffers` with which all ranks have those of the first one.
 RANK0 = "rank0"
+MIB = 2**20
 #: The argument that lets each forward pass begin with the buffers of rank 0. Its name has changed.
 _SYNCHRONISES = "broadcast_buffers"
 if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:
@@ -48,11 +51,8 @@ class DDP(Ranks):
 
     def wrapped(self, model, watch=None):
         knobs = self.knobs
-        if knobs["communication_hook"] == "bf16" and "nccl" not in self.backend:
-            raise Unavailable(
-                "communication_hook: bf16 needs ddp-nccl, because Gloo sums no bfloat16. Remedy: "
-                "communication_hook: fp16"
-            )
+        if "nccl" not in self.backend:
+            require_for_gloo(knobs, model)
         self._model = DistributedDataParallel(
             model,
             bucket_cap_mb=knobs["bucket_cap_mb"],
@@ -117,6 +117,31 @@ def _total(values: torch.Tensor) -> torch.Tensor:
     total = values.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total)
     return total
+
+
+def require_for_gloo(knobs: Mapping[str, Any], model: nn.Module) -> None:
+    """Refuse hooks that do not work over Gloo.
+
+    PowerSGD's hook waits for its own sums in the threads that make them. Gloo has two threads a
+    process, so with several buckets they wait for ever (seen with PyTorch 2.13).
+
+    Raises
+    ------
+    Unavailable : with what to change.
+    """
+    hook = knobs["communication_hook"]
+    if hook == "bf16":
+        raise Unavailable(
+            "communication_hook: bf16 needs ddp-nccl, because Gloo sums no bfloat16. Remedy: "
+            "communication_hook: fp16"
+        )
+    trained = sum(each.nbytes for each in model.parameters() if each.requires_grad)
+    if hook == "powersgd" and trained > (knobs["bucket_cap_mb"] or 1) * MIB:
+        raise Unavailable(
+            "communication_hook: powersgd over Gloo needs all gradients in one bucket, because "
+            "several would wait for each other for ever. Remedy: bucket_cap_mb: "
+            f"{math.ceil(trained / MIB)}, or ddp-nccl"
+        )
 
 
 def compressing(hook: str) -> tuple[Any, Callable | None]:
