@@ -28,8 +28,16 @@ from escala.probes._turns import exchanges, library_fractions, slowdowns
 from escala.probes.base import Probe, record, section, value
 from escala.strategies import Strategy
 
-#: Libraries that perform collectives.
-MPI, GLOO, TENSORFLOW = LIBRARIES = ("mpi", "gloo", "tensorflow")
+#: Libraries that perform collectives. Gloo is called by Horovod, or by PyTorch.
+MPI, GLOO, TENSORFLOW, TORCH_GLOO, NCCL = LIBRARIES = (
+    "mpi",
+    "gloo",
+    "tensorflow",
+    "torch-gloo",
+    "nccl",
+)
+#: Those of PyTorch by the module that joins its ranks.
+_BY_MODULE = {"torch.ddp": TORCH_GLOO, "torch.ddp_nccl": NCCL}
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
 #: How a call is timed: by itself, while the rank computes, and after a step.
 ALONE, COMPUTING, AFTER = WAYS = "seconds", "computing_seconds", "after_step_seconds"
@@ -51,6 +59,8 @@ def library(strategy: type[Strategy]) -> str | None:
         return None
     if strategy.layouts.one_rank or not strategy.waits() or strategy.layouts.process_per_node:
         return None
+    if strategy.engine.startswith("torch."):
+        return _BY_MODULE.get(strategy.engine)
     if strategy.meets_by == "mpi":
         return MPI
     return GLOO if strategy.meets_by == "rendezvous" else TENSORFLOW
@@ -76,11 +86,11 @@ _TIMES = {
         "bytes",
         minimum=1,
     ),
-    ALONE: _list("Mean time of a call, from within TensorFlow", "s", exclusiveMinimum=0),
+    ALONE: _list("Mean time of a call, from within the framework", "s", exclusiveMinimum=0),
     COMPUTING: _list("The same while each rank computes", "s", exclusiveMinimum=0),
     FRACTIONS: _list(
         "Speed at which a rank computes during these calls, divided by its speed without them, and "
-        "without what calls of TensorFlow that do nothing take of the core",
+        "without what calls of the framework that do nothing take of the core",
         "1",
         minimum=0,
     ),

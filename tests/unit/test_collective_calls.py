@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from escala.engines.tensorflow.recorders import collectives, cores
 from escala.engines.tensorflow.recorders.collectives import Call, Timed
+from escala.probes import _cores as cores
+from escala.probes import _timed
 from escala.probes._turns import Blocks
+from escala.probes.collectives import OPERATIONS
 
 SLEEP = 0.02
 
@@ -64,15 +66,19 @@ def test_a_call_that_takes_long_once_leaves_no_larger_size_out(monkeypatch):
     def seconds(call):
         return 0.01 if next(calls) % 2 else 1.0
 
-    def alone(operation, name, values):
-        return values
+    class Empty:
+        def seconds(self):
+            return 0.01
 
+    library = _timed.Library(
+        "mpi", OPERATIONS, lambda *_: Empty(), Empty(), lambda each: each, None
+    )
     monkeypatch.setattr(cores, "seconds_of", seconds)
     sizes = [1024, 2048, 4096]
-    timed = collectives.Timings(alone, sizes, 2, 6.0)
+    timed = _timed.Timings(library, sizes, 2, 6.0)
     assert [each["bytes"] for each in timed._entries] == sizes * 2
     monkeypatch.setattr(cores, "seconds_of", lambda call: 1.0)
-    timed = collectives.Timings(alone, sizes, 2, 6.0)
+    timed = _timed.Timings(library, sizes, 2, 6.0)
     assert [each["bytes"] for each in timed._entries] == [1024, 1024]
 
 
@@ -144,7 +150,7 @@ def test_steps_exchange_in_the_blocks_that_say_so_and_only_there(sparse, indepen
     """An exchange of two ranks with equal gradients doubles them, and makes sparse ones dense."""
     variable = tf.Variable(tf.zeros((3, 1)))
     timed, counted = Timed.__new__(Timed), Counted()
-    timed._record = {"alone": independent}
+    timed.alone = independent
     timed._blocks, timed._timed, timed._turns = Blocks(2, 3), counted, counted
 
     def compute():

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-import tensorflow as tf
 
 #: Numbers that are copied to measure the memory.
 _COPIED = 2**24
@@ -20,6 +19,10 @@ _COMPUTED = 256
 #: Time in which calls are made before their rate is measured. In the first ones, the system gives
 #: the memory of the result page by page.
 _WARM_SECONDS = 0.3
+
+
+#: Returns a call that multiplies two factors of common rows: (rows, in) and (rows, out), float32.
+Product = Callable[[np.ndarray, np.ndarray], Callable[[], object]]
 
 
 class Timed(Protocol):
@@ -71,24 +74,20 @@ class Computing:
         return found, lost / count
 
 
-def rates(repeats: int, threads: int) -> dict[str, list[float]]:
+def rates(repeats: int, threads: int, product: Product) -> dict[str, list[float]]:
     """Return how fast a core copies memory and multiplies two factors, one for each repeat.
 
-    `threads` are those of a product in this process.
+    Parameters
+    ----------
+    threads : those of a product in this process.
+    product : of the framework.
     """
     source, target = np.ones(_COPIED, np.float32), np.zeros(_COPIED, np.float32)
-    inputs, outputs = tf.ones((_ROWS, _INPUTS)), tf.ones((_ROWS, _OUTPUTS))
-
-    def copy() -> None:
-        np.copyto(target, source)
-
-    def multiply() -> None:
-        tf.matmul(inputs, outputs, transpose_a=True)
-
+    factors = (np.ones((_ROWS, numbers), np.float32) for numbers in (_INPUTS, _OUTPUTS))
     operations = 2 * _ROWS * _INPUTS * _OUTPUTS / threads
     return {
-        "bytes_per_second": _rates(copy, source.nbytes, repeats),
-        "operations_per_second": _rates(multiply, operations, repeats),
+        "bytes_per_second": _rates(lambda: np.copyto(target, source), source.nbytes, repeats),
+        "operations_per_second": _rates(product(*factors), operations, repeats),
     }
 
 
