@@ -4,7 +4,7 @@
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json   and alongside it the arrays
 # OUTPUTS:
 #   results/{experiment}-calibration/runs/…/run.json     timing and probe runs, as of any experiment
-#   results/{experiment}-calibration/gradients/{dataset}/{workload}/{variant}.json
+#   results/{experiment}-calibration/gradients/{dataset}/{workload}/{strategy}/{variant}.json
 #   results/{experiment}/calibration.json                times of the machine and its networks
 #   results/{experiment}/predictions.json                seconds per epoch of each configuration
 #   results/{experiment}/plans.json                      configurations and epochs, for advice
@@ -54,9 +54,9 @@ rule gradients:
     input:
         first_split,
     output:
-        "results/{experiment}/gradients/{dataset}/{workload}/{variant}.json",
+        "results/{experiment}/gradients/{dataset}/{workload}/{strategy}/{variant}.json",
     log:
-        "results/{experiment}/logs/gradients/{dataset}/{workload}/{variant}.log",
+        "results/{experiment}/logs/gradients/{dataset}/{workload}/{strategy}/{variant}.log",
     conda:
         "../envs/train.yaml"
     # It measures the time of some layers.
@@ -64,7 +64,7 @@ rule gradients:
     resources:
         slurm_extra="--exclusive",
     params:
-        code=lambda wildcards: code("scripts.gradients", *model_code(wildcards)),
+        code=lambda wildcards: code("escala.engines.gradients", *model_code(wildcards)),
         training=lambda wildcards: json.dumps(model_settings(wildcards)["training"]),
         knobs=lambda wildcards: json.dumps(model_settings(wildcards)["knobs"]),
         split=subpath(input[0], parent=True),
@@ -74,6 +74,7 @@ rule gradients:
         """
         python -m scripts.gradients \
             --workload {wildcards.workload} \
+            --strategy {wildcards.strategy} \
             --training @/dev/fd/3 \
             --knobs @/dev/fd/4 \
             --split {params.split:q} \

@@ -6,14 +6,14 @@ Where ranks may compute the input of a dense layer again, this is timed, on the 
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
 from pathlib import Path
 
-from escala import cli
+from escala import cli, engines
 from escala.core.files import write_json
-from escala.core.hardware import available_cores
 from escala.data import KINDS, base
 from escala.record import key
-from escala.strategies.knobs import complete, threads_of
 from escala.workloads import WORKLOADS
 
 
@@ -21,33 +21,38 @@ def main() -> None:
     given = cli.options(
         __doc__,
         workload=str,
+        strategy=str,
         training=cli.json_or_file,
         knobs=cli.json_or_file,
         split=Path,
         output=Path,
     )
-    declared = WORKLOADS[given.workload]
+    declared, engine = WORKLOADS[given.workload], engines.engine_name(given.strategy)
     settings = {"workload": given.workload, "training": given.training, "knobs": given.knobs}
+    settings |= {"engine": engine}
 
     def make() -> None:
-        knobs = complete(given.knobs, given.workload)
-        os.sched_setaffinity(0, available_cores()[: knobs["cores_per_process"]])
+        python = engines.interpreter(given.strategy, declared.kind)
+        with tempfile.TemporaryDirectory() as scratch:
+            asked = Path(scratch, "model")
+            write_json(asked, settings | {"split": str(given.split)}, durable=False)
+            command = [python, "-m", "escala.engines.gradients", str(asked), str(given.output)]
+            done = subprocess.run(command, env=engines.variables(python, os.environ))
+        if done.returncode:
+            # It has told why.
+            raise SystemExit(1)
 
-        from escala.engines.tensorflow.engine import set_products, set_threads
-        from escala.engines.tensorflow.gradients import described
-
-        set_threads(threads_of(knobs))
-        set_products(knobs["products"])
-        found = described(given.workload, given.split, given.training, given.knobs)
-        write_json(given.output, found)
-
-    reader = KINDS[declared.data_kind].reader
     cli.serve_or_make(
         "gradients",
-        code="scripts.gradients",
-        selected=[declared.package, reader, "escala.engines.tensorflow.gradients"],
+        code="escala.engines.gradients",
+        selected=[
+            *key.parts(given.workload, engine),
+            KINDS[declared.data_kind].reader,
+            f"escala.engines.{engine}.engine",
+            f"escala.engines.{engine}.gradients",
+        ],
         inputs={"dataset.json": given.split / base.DESCRIPTION},
-        parameters=settings,
+        parameters=settings | {"framework": engines.versions(engine)},
         measurement=key.machine(),
         outputs={given.output.name: given.output},
         make=make,

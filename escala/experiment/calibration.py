@@ -6,12 +6,13 @@ experiment.
 
 | run | gives |
 |---|---|
-| `single` `1x1` with three numbers of rows, `REPEATS` times in turns | times of steps |
-| clocks of `single` `1x1` | when each gradient is known, and the time of the update |
+| one process with three numbers of rows, `REPEATS` times in turns | times of steps |
+| clocks of one process | when each gradient is known, and the time of the update |
 | collectives on `1x2` | collectives and steps with exchange, rates of a core, contention |
 | collectives on `2x1` of each network | collectives and steps with exchange between nodes |
 
-Those of programs are in `escala.experiment.program_calibration`.
+One process is `single` `1x1`, or the same of another engine (`references.one_process`). Runs of
+programs are in `escala.experiment.program_calibration`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from escala.experiment.predictable import (
     predictable,
     rows_of_part,
 )
-from escala.experiment.references import NATIVE, ONE_PROCESS
+from escala.experiment.references import NATIVE, ONE_PROCESS, one_process
 from escala.experiment.runs import Run
 from escala.experiment.works import Work, calibrated_rows, shared_settings, variant_name
 from escala.probes import PROBES
@@ -92,26 +93,34 @@ class Calibration(Experiment):
         return settings | {"training": training, "max_steps": math.ceil(steps / epochs)}
 
     @cached_property
-    def works(self) -> dict[tuple[str, str, str], Work]:
-        """The work of each dataset, workload and variant that the cost model predicts."""
+    def works(self) -> dict[tuple[str, str, str, str], Work]:
+        """The work of each dataset, workload, strategy of one process and variant."""
         rows: dict[tuple, set[int]] = {}
         first: dict[tuple, str] = {}
-        key_by_names: dict[tuple[str, str, str], tuple] = {}
+        key_by_names: dict[tuple[str, str, str, str], tuple] = {}
         for run in predictable(self.base):
-            key = (run.dataset, run.workload, repr(knobs_of_one_process(self.base, run)))
-            key_by_names[run.dataset, run.workload, run.variant] = key
+            names = self._names_of_work(run)
+            key = (*names[:3], repr(knobs_of_one_process(self.base, run)))
+            key_by_names[names] = key
             first.setdefault(key, run.variant)
             rows.setdefault(key, set()).add(rows_of_part(self.base, run))
         most = {key: size_of(self.base.datasets[key[0]]).train_rows for key in rows}
         return {
             names: Work(
-                *names[:2],
-                None,
+                *names[:3],
                 first[key],
                 calibrated_rows(rows[key], None if most[key] is None else _SURE * most[key]),
             )
             for names, key in key_by_names.items()
         }
+
+    @staticmethod
+    def _names_of_work(run: Run) -> tuple[str, str, str, str]:
+        return run.dataset, run.workload, one_process(run.strategy)[0], run.variant
+
+    def work_of(self, run: Run) -> Work:
+        """Return the work of a configuration that the cost model predicts."""
+        return self.works[self._names_of_work(run)]
 
     @property
     def different_works(self) -> list[Work]:
@@ -133,7 +142,10 @@ class Calibration(Experiment):
             self._refuse("none of them has several ranks that the cost model predicts")
         variants = self._variants([*works, *program_works])
         configurations = [
-            *([_configuration(*ONE_PROCESS, *sorted(variants))] if works else []),
+            *(
+                _configuration(name, ONE_PROCESS[1], *sorted(self._variants(found)))
+                for name, found in self._works_by_strategy().items()
+            ),
             *(self._rank_settings(strategy) for strategy in dict.fromkeys(shared)),
             *map(self._program_settings, program_works),
         ]
@@ -165,8 +177,8 @@ class Calibration(Experiment):
             "configurations",
             sorted({run.strategy for run in self.base.runs}),
             reason,
-            "add one of horovod-mpi, horovod-gloo or multiworker-mirrored with several ranks and "
-            "a workload that is trained by steps, or a program that names {rows}",
+            "add one of horovod-mpi, horovod-gloo, multiworker-mirrored or ddp-gloo with several "
+            "ranks and a workload that is trained by steps, or a program that names {rows}",
         )
 
     def _variants(self, works: Iterable[Work]) -> dict[str, dict]:
@@ -198,9 +210,17 @@ class Calibration(Experiment):
         """Return the configurations of a strategy in which collectives may be timed."""
         runs = [run for run in predictable(self.base) if run.strategy == strategy]
         several = any(Layout.parse(run.layout).nodes > 1 for run in runs)
-        variants = sorted({work.middle_variant for work in self.different_works})
+        works = self._works_by_strategy()[one_process(strategy)[0]]
+        variants = sorted({work.middle_variant for work in works})
         found = _configuration(strategy, ONE_NODE, *variants)
         return found | {"layouts": [ONE_NODE, *[TWO_NODES] * several]}
+
+    def _works_by_strategy(self) -> dict[str, list[Work]]:
+        """Return the works that steps train by the strategy of their one process."""
+        found: dict[str, list[Work]] = {}
+        for work in self.different_works:
+            found.setdefault(work.strategy, []).append(work)
+        return found
 
     def _program_settings(self, work: Work) -> dict:
         """Return the configurations of one process, and of the layouts on which sums are timed."""
@@ -225,7 +245,7 @@ class Calibration(Experiment):
         }
 
     def clocks_of(self, work: Work) -> Run:
-        names = (self.name, work.dataset, work.workload, *ONE_PROCESS)
+        names = (self.name, *work[:3], ONE_PROCESS[1])
         return Run(*names, work.middle_variant, NATIVE, None, "clocks")
 
     def collectives(self, links: bool) -> list[Run]:
@@ -238,7 +258,7 @@ class Calibration(Experiment):
         found = {}
         for run in predictable(self.base):
             layout = Layout.parse(run.layout)
-            variant = self.works[run.dataset, run.workload, run.variant].middle_variant
+            variant = self.work_of(run).middle_variant
             names = (self.name, run.dataset, run.workload, run.strategy)
             if layout.ranks > 1 and (layout.processes > 1 or not links):
                 found[Run(*names, ONE_NODE, variant, NATIVE, None, "collectives")] = None
@@ -264,7 +284,7 @@ class Calibration(Experiment):
 
     def gradients_file(self, work: Work) -> str:
         """Return the file that describes the gradients of a work."""
-        names = "/".join((work.dataset, work.workload, work.middle_variant))
+        names = "/".join((*work[:3], work.middle_variant))
         return f"results/{self.name}/gradients/{names}.json"
 
     def sources(self, links: bool) -> dict:

@@ -18,7 +18,12 @@ from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, read_by_run
 
 #: Knobs that change the time of a collective.
-_OF_COLLECTIVES = ("yield_when_idle", "eager_limit_mib", "communication")
+_OF_COLLECTIVES = (
+    "yield_when_idle",
+    "eager_limit_mib",
+    "communication",
+    "gradient_as_bucket_view",
+)
 _NAMES = ("dataset", "workload", "strategy", "layout", "variant", "network")
 
 
@@ -44,7 +49,7 @@ def _step_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
     base = calibration.base
     settings = base.settings_of(run)
     knobs, rate = complete(settings["knobs"], run.workload), settings["link"]["rate"]
-    work = calibration.works[run.dataset, run.workload, run.variant]
+    work = calibration.work_of(run)
     first = read_by_run(variant_knobs(base, work.variant), run.strategy, run.workload)
     first = complete(first, run.workload)
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from escala.experiment.matrix import Experiment
-from escala.experiment.references import ONE_PROCESS
+from escala.experiment.references import one_process
 from escala.experiment.runs import Run, takes_steps
 from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
@@ -13,7 +13,14 @@ from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, read_by_run, reads
 
 #: Knobs that the cost model applies itself, and that slow ranks on purpose.
-APPLIED = ("accumulation", "compression", "dense_exchange", "sparse_as_dense")
+APPLIED = (
+    "accumulation",
+    "bucket_cap_mb",
+    "communication_hook",
+    "compression",
+    "dense_exchange",
+    "sparse_as_dense",
+)
 ON_PURPOSE = ("slowdown", "busy_neighbours", "fractions", "shard", "timeline")
 #: Keys of a variant that are no knobs.
 _TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
@@ -33,8 +40,10 @@ def unsupported(experiment: Experiment, run: Run) -> str | None:
     """Return why the cost model does not predict a run, or None."""
     strategy = STRATEGIES[run.strategy]
     variant = experiment.settings["variants"][run.variant]
-    if run.strategy != ONE_PROCESS[0] and library(strategy) is None:
+    if run.strategy != one_process(run.strategy)[0] and library(strategy) is None:
         return f"the model does not know how {run.strategy} exchanges gradients"
+    if variant["communication_hook"] == "powersgd" and reads(run.strategy, "communication_hook"):
+        return "the model does not know what powersgd computes"
     if reads(run.strategy, "fractions"):
         return f"{run.strategy} divides the rows by the speed of the ranks"
     if variant["shard"] is not True:
@@ -55,7 +64,8 @@ def knobs_of_one_process(experiment: Experiment, run: Run) -> dict:
     """Return the knobs that determine what one process computes in a step."""
     known = all_knobs()
     usual = {name: known[name].default for name in (*APPLIED, *ON_PURPOSE)}
-    return read_by_run(variant_knobs(experiment, run.variant) | usual, ONE_PROCESS[0], run.workload)
+    knobs = variant_knobs(experiment, run.variant) | usual
+    return read_by_run(knobs, one_process(run.strategy)[0], run.workload)
 
 
 def variant_knobs(experiment: Experiment, variant: str) -> dict:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
 
 #: The network name in every configuration of one node. Such a configuration uses no network. An
 #: experiment may define a network of this name for its configurations of several nodes.
@@ -39,6 +40,12 @@ TORCH_PROCESS = ("torch-single", "1x1")
 DEFAULT_REFERENCES = ({"strategy": ONE_PROCESS[0], "layout": ONE_PROCESS[1]},)
 
 Reference = Mapping[str, str]
+
+
+def one_process(strategy: str) -> tuple[str, str]:
+    """Return strategy and layout of a run in one process of the engine of a strategy."""
+    engine = STRATEGIES[strategy].engine or ""
+    return TORCH_PROCESS if engine.startswith("torch.") else ONE_PROCESS
 
 
 def resolve(reference: Reference, configuration: Configuration) -> Configuration:

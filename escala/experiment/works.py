@@ -20,26 +20,26 @@ _NAME_LETTERS = 64
 class Work(NamedTuple):
     """A computation of one process, timed with several numbers of rows.
 
-    Of a workload that is trained by steps, it is determined by the knobs that `single` reads. So
-    variants that differ only in the exchange of the ranks are one work.
+    Of a workload that is trained by steps, it is determined by the knobs that the strategy of one
+    process reads. So variants that differ only in the exchange of the ranks are one work.
 
     Attributes
     ----------
-    strategy : of a program; None of a workload that is trained by steps.
+    strategy : of its one process: that of the engine, or of a program its own.
     variant : the first of the experiment whose process computes it.
     rows : numbers of rows in a step of one process, in increasing order.
     """
 
     dataset: str
     workload: str
-    strategy: str | None
+    strategy: str
     variant: str
     rows: tuple[int, ...]
 
     @property
     def name(self) -> str:
         """The name in a calibration."""
-        return " ".join(filter(None, self[:4]))
+        return " ".join(each for each in self[:4] if each != ONE_PROCESS[0])
 
     @property
     def middle_variant(self) -> str:
@@ -53,8 +53,7 @@ class Work(NamedTuple):
         ----------
         name : of the calibration.
         """
-        strategy, layout = ONE_PROCESS
-        names = (name, self.dataset, self.workload, self.strategy or strategy, layout)
+        names = (name, *self[:3], ONE_PROCESS[1])
         return [
             Run(*names, variant_name(self.variant, rows), NATIVE, repeat)
             for repeat in range(1, repeats + 1)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from escala import engines
 from escala.data import KINDS
 from escala.experiment import Run
 from escala.experiment.calibration import SUFFIX, Calibration
 from escala.experiment.references import NATIVE, ONE_PROCESS
+from escala.record import key
+from escala.strategies import STRATEGIES
 from escala.workflow.study import Study, Wildcards, shown
 from escala.workloads import WORKLOADS
 
@@ -40,15 +43,20 @@ class Calibrations:
 
     def model_code(self, wildcards: Wildcards) -> tuple[str, ...]:
         """Return the modules that determine the gradients of a model."""
-        declared = WORKLOADS[wildcards.workload]
-        return declared.package, KINDS[declared.data_kind].reader, "escala.strategies.single"
+        declared, engine = WORKLOADS[wildcards.workload], engines.engine_name(wildcards.strategy)
+        return (
+            *key.parts(wildcards.workload, engine),
+            KINDS[declared.data_kind].reader,
+            STRATEGIES[wildcards.strategy].__module__,
+            f"escala.engines.{engine}.engine",
+            f"escala.engines.{engine}.gradients",
+        )
 
     def _run(self, wildcards: Wildcards) -> Run:
         """Return the first run of one process of a model."""
         with shown():
-            return self._study.experiment(wildcards).run(
-                wildcards.dataset, wildcards.workload, *ONE_PROCESS, wildcards.variant, NATIVE, 1
-            )
+            names = (wildcards.dataset, wildcards.workload, wildcards.strategy, ONE_PROCESS[1])
+            return self._study.experiment(wildcards).run(*names, wildcards.variant, NATIVE, 1)
 
     def model_settings(self, wildcards: Wildcards) -> dict:
         """Return the settings that a model is built with: those of a run of one process."""

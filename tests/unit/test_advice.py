@@ -48,6 +48,8 @@ STEPS = EPOCHS * ROWS["train"] // PLAN.rows
 SINGLE, PAIR = Configuration("single", "1x1", "tuned", "native"), "1x2"
 _EXCHANGE = {
     "accumulation": 1,
+    "bucket_cap_mb": None,
+    "communication_hook": "none",
     "compression": "none",
     "dense_exchange": "allreduce",
     "sparse_as_dense": True,

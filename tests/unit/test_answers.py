@@ -244,6 +244,40 @@ def test_failed_runs_are_to_be_repeated(tmp_path):
     assert "remove what prevented it, and run `uv run escala retry results/demo`" in first
 
 
+@pytest.mark.parametrize("strategy", ["torch-single", "ddp-gloo"])
+def test_engines_are_compared_by_the_matches_of_their_fastest(tmp_path, strategy):
+    """One process of TensorFlow is faster than two, and the reference of the configuration."""
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", ONE, 7, rows=64)
+    experiment.add("horovod-mpi", "1x2", 1.5 * ONE, 7, rows=64)
+    layout = "1x1" if strategy == "torch-single" else "1x2"
+    experiment.add(strategy, layout, 0.5 * ONE, 7, rows=64)
+    _, *texts = told(tabled(experiment), "answer")
+    [found] = [text for text in texts if "TensorFlow" in text]
+    start = f"PyTorch (`{strategy} {layout}`) takes 0.50 of the time of TensorFlow (`single 1x1`) ("
+    assert found.startswith(start) and found.endswith(", best of 2).")
+
+
+def test_engines_whose_fastest_have_no_matches_get_no_verdict(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    for strategy, layout, seconds in (
+        ("single", "1x1", 5.0), ("horovod-mpi", "1x2", 4.0), ("ddp-gloo", "1x2", 2.0),
+    ):  # fmt: skip
+        experiment.add(strategy, layout, seconds, 7, rows=64)
+    # Another batch is another computation.
+    experiment.add("ddp-gloo", "1x2", 0.1, 7, rows=128, variant="large")
+    texts = told(tabled(experiment), "answer")
+    [found] = [text for text in texts if "PyTorch" in text]
+    assert found.startswith("PyTorch (`ddp-gloo 1x2 tuned`) takes 0.5")
+    assert "TensorFlow (`horovod-mpi 1x2 tuned`)" in found and "no verdict" in found
+
+
+def test_one_engine_is_not_compared(tmp_path):
+    assert "TensorFlow" not in " ".join(
+        told(tabled(_measured(tmp_path, {"mirrored": EQUAL})), "answer")
+    )
+
+
 def test_more_repeats_do_not_replace_those_that_failed(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 5.0, 7, rows=64)

@@ -132,7 +132,7 @@ def test_what_calibrates_is_no_run_of_the_experiment():
 def test_variants_of_one_computation_are_one_work_and_one_rank_alone_is_refused():
     found = Calibration(experiment())
     assert {work.variant for work in found.different_works} == {"tuned", "fast"}
-    names = ("small", "virus-cnn")
+    names = ("small", "virus-cnn", "single")
     assert found.works[*names, "halved"] == found.works[*names, "tuned"]
     assert found.works[*names, "tuned"].rows == calibrated_rows({64, 32, 16})
     with pytest.raises(InputError, match="several ranks"):
@@ -163,6 +163,9 @@ def test_collectives_are_timed_for_each_library_and_network():
         ({"shard": False}, "horovod-mpi", "do not divide"),
         ({"slowdown": [2]}, "horovod-mpi", "on purpose"),
         ({"dense_exchange": "factors"}, "horovod-mpi", None),
+        ({}, "ddp-gloo", None),
+        ({"communication_hook": "powersgd"}, "ddp-gloo", "powersgd"),
+        ({}, "ddp-single", "does not know how ddp-single"),
     ],
 )
 def test_what_the_model_does_not_know_is_not_predicted(variant, strategy, reason):
@@ -222,6 +225,8 @@ WAIT, GRADIENT = 1e-3, (2000, 100)
 RECOMPUTED = [{"rows": 16, "seconds": 1e-3}, {"rows": 128, "seconds": 2.12e-3}]
 #: Seconds that a step loses after its exchange.
 BEYOND = 0.3e-3
+#: How many times longer a step of PyTorch takes.
+TORCH = 1.5
 
 
 def seconds_of_step(rows: int, processes: int = 1) -> float:
@@ -238,7 +243,7 @@ def write_runs(
 ) -> dict:
     """Write the files of the runs that calibrate, as a machine of known times leaves them.
 
-    Steps with clocks are slower by a factor.
+    Steps with clocks are slower by a factor, and those of PyTorch by another.
     """
     fake = FakeExperiment(root / "fake").add_dataset().add("single", "1x1", 5.0, repeats=1)
     example = read_json(fake.runs[0])
@@ -248,7 +253,7 @@ def write_runs(
         content = example | {name: getattr(run, name) for name in (*NAMES, "repeat", "instrument")}
         content["training"] = example["training"] | {"rows_per_rank": rows}
         if run.instrument == "collectives":
-            content["collectives"] = collectives()
+            content["collectives"] = collectives(library(STRATEGIES[run.strategy]))
         path = root / run.file
         write_json(path, content | changes.get(run.instrument or "timing", {}))
         for rank in range(layout.ranks):
@@ -256,6 +261,7 @@ def write_runs(
             factor = 1.0 if layout.ranks == 1 else 3.0
             if run.instrument == "clocks":
                 factor = slower_clocks
+            factor *= TORCH if run.strategy == "torch-single" else 1.0
             write_steps(path.parent / "ranks" / f"rank{rank}.steps.csv", rows, factor)
         if run.instrument == "clocks":
             clocks(rows).to_csv(path.parent / "ranks" / "rank0.clocks.csv", index=False)
@@ -266,7 +272,7 @@ def write_runs(
     return json.loads(json.dumps(sources).replace('"results/', f'"{root}/results/'))
 
 
-def collectives() -> dict:
+def collectives(name: str = MPI) -> dict:
     times = []
     for operation, size in product(OPERATIONS, SIZES):
         seconds = seconds_of_collective(operation, size)
@@ -288,7 +294,7 @@ def collectives() -> dict:
         "exchange_seconds": [exchange, -9.0, *[exchange] * 8],
         "library_fractions": [],
     }
-    return {"library": MPI, "alone": True, "core": core, "times": times} | rounds
+    return {"library": name, "alone": True, "core": core, "times": times} | rounds
 
 
 def write_steps(path: Path, rows: int, factor: float) -> None:
@@ -362,6 +368,46 @@ def test_a_document_of_a_known_machine_predicts_its_times(tmp_path):
     assert halved["exchange_seconds"] == pytest.approx(
         seconds_of_collective("allreduce", int(size / 2)) + casts + BEYOND, rel=1e-3
     )
+
+
+def test_each_engine_is_calibrated_by_one_process_and_several_of_its_own(tmp_path):
+    base = experiment(
+        workloads=BY_STEPS,
+        variants={"tuned": {}, "buckets": {"bucket_cap_mb": 0.1}},
+        configurations=[
+            {"strategy": "single", "layouts": ["1x1"], "variants": ["tuned"]},
+            {"strategy": "horovod-mpi", "layouts": ["1x2"], "variants": ["tuned"]},
+            {"strategy": "ddp-gloo", "layouts": ["1x2"]},
+        ],
+    )
+    found = Calibration(base)
+    # The size of buckets changes nothing of what one process computes.
+    assert {work.name for work in found.different_works} == {
+        "small virus-cnn tuned", "small virus-cnn torch-single tuned",
+    }  # fmt: skip
+    needed = found.runs_needed(links=False)
+    assert {(run.strategy, run.layout, run.instrument) for run in needed} == {
+        (strategy, layout, instrument)
+        for alone, several in (("single", "horovod-mpi"), ("torch-single", "ddp-gloo"))
+        for strategy, layout, instrument in (
+            (alone, "1x1", None), (alone, "1x1", "clocks"), (several, "1x2", "collectives"),
+        )
+    }  # fmt: skip
+    content, left_out = document(write_runs(tmp_path, found))
+    assert not left_out
+    calibration = parse(content | {"model_deviation": 0.0})
+    rows = predictions.rows(calibration, planned(found), {"small": 640})
+    by_names = {(row["strategy"], row["variant"]): row for row in rows}
+    horovod, ddp = by_names["horovod-mpi", "tuned"], by_names["ddp-gloo", "tuned"]
+    assert {row["basis"] for row in by_names.values()} == {"predicted"}
+    for term in ("fixed", "compute"):
+        # The clocks tell the same time of the update for both.
+        name, update = f"{term}_seconds", UPDATE if term == "fixed" else 0.0
+        assert ddp[name] + update == pytest.approx(TORCH * (horovod[name] + update))
+    # The only gradient is known last, and one bucket.
+    size = 4 * int(np.prod(GRADIENT))
+    exchanged = seconds_of_collective("allreduce", size) + BEYOND
+    assert ddp["exchange_seconds"] == pytest.approx(exchanged, rel=1e-3)
 
 
 def test_contention_is_by_the_processes_of_a_node_over_all_networks(tmp_path):

@@ -6,13 +6,19 @@ step holds whatever they take, or is claimed of the step that they disturbed lea
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from escala.analysis import attribution
+from escala.analysis.cost_model.recorded_steps import clocks_of, moments
 from escala.core.files import read_json
 from tests.workflow.conftest import begin_with, measured
 
@@ -192,6 +198,34 @@ def test_the_parts_of_pytorch_are_the_whole_step_and_all_are_measured(torch_cloc
 def test_one_process_of_pytorch_exchanges_nothing(torch_clocked):
     parts = [*attribution.EXCHANGE, "negotiation", "skew", "overlap"]
     assert (torch_clocked["torch-single"].steps[parts] == 0).all(axis=None)
+
+
+@pytest.mark.torch
+def test_one_process_of_pytorch_tells_when_each_gradient_is_known(
+    torch_clocked, small_split, request_for, tmp_path
+):
+    """Those of the last layer come first, as in the buckets of several ranks."""
+    request = request_for("torch-single", "1x1")
+    options = {
+        "workload": "virus-cnn",
+        "strategy": "torch-single",
+        "training": json.dumps(request["training"]),
+        "knobs": json.dumps(request["knobs"]),
+        "split": small_split,
+        "output": tmp_path / "gradients.json",
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    command = [sys.executable, "-m", "scripts.gradients", *words]
+    subprocess.run(command, env=os.environ | {"ESCALA_STORE": str(tmp_path / "store")}, check=True)
+    described = read_json(options["output"])
+    names = [each["name"] for each in described]
+    numbers = sum(int(np.prod(each["shape"])) for each in described)
+    run = read_json(torch_clocked["torch-single"].file)
+    assert numbers == run["training"]["parameters"]
+    ready, update = moments(clocks_of(torch_clocked["torch-single"].file))
+    assert ready.keys() == {*names, "gradients"}
+    assert 0 < ready[names[-1]] < ready[names[0]] <= ready["gradients"] == 1
+    assert min(update) > 0
 
 
 @pytest.mark.torch

@@ -130,7 +130,8 @@ def choose(
             "configurations",
             [str(each.configuration) for each in candidates],
             "no configuration of one rank is predicted, and the others are compared with it",
-            "add `{strategy: single, layouts: [1x1]}`, and calibrate again",
+            "add `{strategy: single, layouts: [1x1]}`, of PyTorch `torch-single`, and calibrate "
+            "again",
         )
     found = [
         (each, _amount(goal, each, power), "; ".join(_exceeded(each, limits)) or None)

@@ -15,6 +15,7 @@ from escala.analysis.cost_model.calibration import LEVEL
 from escala.analysis.statistics import LEVEL as MEASURED_LEVEL
 from escala.core.readable import counted, size
 from escala.experiment.references import NATIVE, Configuration
+from escala.strategies.knobs import reads
 
 #: Fractions that a job script adds to the upper end of the predicted time, and to the measured
 #: memory.
@@ -221,7 +222,8 @@ def _change(each: Mapping) -> str:
         if found:
             return f"Cores: {name} saves {saved} on nodes of {value:.0f} cores{note}."
         return f"Cores: more cores of a node do not let {name} save {saved}{note}."
-    how = "`compression: fp16`" if kind == changes.COMPRESSION else "`dense_exchange: factors`"
+    knob = "communication_hook" if reads(each["strategy"], "communication_hook") else "compression"
+    how = f"`{knob}: fp16`" if kind == changes.COMPRESSION else "`dense_exchange: factors`"
     does = f"saves {saved}" if each["saves"] else f"does not save {saved}"
     ratio = f"{each['ratio']:.2f} of the training time of one rank"
     return f"Compression: with {how}, {name} {does}: {ratio}{note}."

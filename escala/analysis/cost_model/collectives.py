@@ -14,6 +14,8 @@ Algorithms of the libraries:
   rank sends, so it is the ring.
 - `gloo`: the rings of `gloo/allreduce.cc` and `gloo/allgatherv.cc`. Allreduce sends in segments of
   at most 1 MiB, at least two for each rank.
+- `torch-gloo`: PyTorch calls the same ring of Gloo.
+- `nccl`: taken for a ring; it has no other way between a few GPUs that is known here.
 - `tensorflow`: the ring of `ring_reducer.cc` and `ring_gatherer.cc`.
 """
 
@@ -27,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.probes.collectives import ALLGATHER, ALLREDUCE, GLOO, MPI
+from escala.probes.collectives import ALLGATHER, ALLREDUCE, GLOO, MPI, TORCH_GLOO
 from escala.runtime.layout import Layout
 
 #: Largest number of ranks whose algorithms are listed here.
@@ -226,7 +228,7 @@ def _decisions(library: str, operation: str, ranks: int) -> tuple[tuple[int, Alg
         return next(found for most, found in _MPI[operation].items() if ranks <= most)
     if operation == ALLGATHER:
         return ((0, gather_ring),)
-    return ((0, segmented_ring if library == GLOO else ring),)
+    return ((0, segmented_ring if library in (GLOO, TORCH_GLOO) else ring),)
 
 
 def switch_points(library: str, operation: str, ranks: int) -> tuple[int, ...]:

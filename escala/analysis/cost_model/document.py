@@ -29,6 +29,7 @@ from escala.analysis.measurements import read_run
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.experiment.references import one_process
 from escala.probes.collectives import AFTER, ALONE, COMPUTING, FRACTIONS
 from escala.record.comparable import unlike_machines
 from escala.runtime.layout import Layout
@@ -123,16 +124,17 @@ def _runs(files: Mapping, collectives: Sequence[dict], left_out: list[str]) -> _
         if reason := unlike_machines(*machines):
             raise InputError(run["file"], run["session"], reason, "calibrate again")
     # The processes of these runs compute the same, with the same rows.
-    variants = {(run["dataset"], run["workload"], run["variant"]) for run in steps}
+    variants = {_computed(run) for run in steps}
     return _Runs(
         steps,
         _ok(files["clocks"], left_out),
-        [
-            run
-            for run in collectives
-            if (run["dataset"], run["workload"], run["variant"]) in variants
-        ],
+        [run for run in collectives if _computed(run) in variants],
     )
+
+
+def _computed(run: Mapping) -> tuple[str, ...]:
+    """Return what tells a run from those whose processes compute something else."""
+    return run["dataset"], run["workload"], run["variant"], one_process(run["strategy"])[0]
 
 
 def _cores(run: Mapping) -> int:

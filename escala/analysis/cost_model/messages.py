@@ -19,6 +19,9 @@ With `shared-memory`, each rank updates some rows of the kernel. It writes both 
 rows. Of the batch rows of all ranks, it reads the inputs of its kernel rows and all outputs. The
 other gradients are summed in this memory too, if they have few bytes. Computing does not overlap
 with these copies. On several nodes, allreduce is used instead.
+
+PyTorch's DistributedDataParallel sums dense gradients in buckets (`in_buckets`). What it takes to
+copy gradients into buckets and back is a part of what measured steps lose by their exchange.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ from escala.strategies import costs
 #: Keras's `Embedding` casts the numbers that it looks up to int32.
 _INDEX_BYTES = 4
 _FP16_BYTES = 2
+#: Bytes at which a bucket of PyTorch is full: the first one, and the others, if no knob says
+#: another number (`BucketCapacityConfig` in `torch/nn/parallel/distributed.py`, version 2.13).
+_BUCKETS = (2**20, 25 * 2**20)
 
 
 @dataclass(frozen=True)
@@ -42,12 +48,24 @@ class Exchange:
     Attributes
     ----------
     dense : how large dense layers are exchanged, one of `costs.EXCHANGES`.
+    fp16 : whether numbers are rounded to 16 bits for the exchange.
+    bucket_mib : MiB at which a bucket of PyTorch is full; None for its own two sizes.
     """
 
     dense: str = costs.ALLREDUCE
     fp16: bool = False
     sparse_as_dense: bool = True
     accumulation: int = 1
+    bucket_mib: float | None = None
+
+    @property
+    def buckets(self) -> tuple[float, ...]:
+        """Bytes of messages at which the first bucket is full, the next one, and so on.
+
+        The last number is that of all others. Numbers are rounded after they are in their bucket.
+        """
+        limits = _BUCKETS if self.bucket_mib is None else (self.bucket_mib * 2**20,)
+        return tuple(each / 2 for each in limits) if self.fp16 else limits
 
     def between(self, nodes: int) -> Exchange:
         """Return the settings on some nodes: on several, allreduce replaces shared memory."""
@@ -144,6 +162,29 @@ def exchanged(
             found.send(ALLREDUCE, gradient.numbers, gradient, exchange.fp16)
     found.messages.sort(key=lambda message: message.ready)
     found.updated = 1 - divided_numbers / sum(each.numbers for each in gradients) * (1 - 1 / ranks)
+    return found
+
+
+def in_buckets(messages: Sequence[Message], limits: Sequence[float]) -> list[Message]:
+    """Return the sums of PyTorch's buckets, which hold gradients in the order they are known.
+
+    A bucket is full when its bytes reach its limit, so its last gradient may go beyond
+    (`compute_bucket_assignment_by_size` in `torch/csrc/distributed/c10d/reducer.cpp`). Gradients
+    that are known at the same moment are in the reverse of the order in which the model has them.
+
+    Parameters
+    ----------
+    messages : in the order in which they are known.
+    limits : as `Exchange.buckets`.
+    """
+    found, size = [], 0.0
+    backwards = list(reversed(messages))
+    waiting = sorted(backwards, key=lambda message: message.ready)
+    for number, message in enumerate(waiting, start=1):
+        size += message.size
+        if size >= limits[min(len(found), len(limits) - 1)] or number == len(waiting):
+            found.append(Message(ALLREDUCE, size, message.ready))
+            size = 0.0
     return found
 
 

@@ -5,7 +5,9 @@ after the other, and polls again. Horovod polls once per cycle (`RunLoopOnce` in
 `horovod/common/operations.cc`, version 0.28), or later if sending takes longer than a cycle. A
 tensor that becomes known after a poll waits for the next poll. A step may begin at any moment of a
 cycle, so the result is the mean over such moments. Calibrated times of transfers include the mean
-wait of half a cycle. It is subtracted here, because the wait for the poll is computed.
+wait of half a cycle. It is subtracted here, because the wait for the poll is computed. PyTorch
+sends a bucket as soon as it is known, and fuses none: for it there is no cycle, and a fused message
+has no bytes.
 
 A transfer needs the core of its rank for a part of its time. Even if computing hides the whole
 transfer, this part makes the step longer. A transfer also takes longer while the rank computes on

@@ -39,13 +39,13 @@ from escala.analysis.cost_model.computing import (
     recomputing,
     steps_of_cores,
 )
-from escala.analysis.cost_model.messages import Exchange, exchanged
-from escala.analysis.cost_model.overlap import CYCLE_SECONDS, exposed_seconds
+from escala.analysis.cost_model.messages import Exchange, exchanged, in_buckets
+from escala.analysis.cost_model.overlap import CYCLE_SECONDS, FUSION_BYTES, exposed_seconds
 from escala.analysis.cost_model.resample import resampled, undisturbed
 from escala.analysis.cost_model.transfers import Transfers, known_network
 from escala.analysis.statistics import Interval
 from escala.core.errors import InputError
-from escala.probes.collectives import TENSORFLOW
+from escala.probes.collectives import GLOO, MPI, NCCL, TORCH_GLOO
 from escala.runtime.layout import Layout
 
 DRAWS = 400
@@ -292,12 +292,14 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
     found = exchanged(work.gradients, rows, ranks, exchange.between(setup.layout.nodes))
     network = known_network(calibration, setup.network) if setup.layout.nodes > 1 else None
     transfers = Transfers(calibration, setup.library, setup.layout, network)
+    in_pytorch = setup.library in (TORCH_GLOO, NCCL)
     exposed = exposed_seconds(
         slowest,
-        found.messages,
+        in_buckets(found.messages, exchange.buckets) if in_pytorch else found.messages,
         transfers.seconds,
         spare_core=setup.layout.processes * setup.cores < calibration.cores_per_node,
-        cycle=0.0 if setup.library == TENSORFLOW else CYCLE_SECONDS,
+        cycle=CYCLE_SECONDS if setup.library in (MPI, GLOO) else 0.0,
+        fusion_bytes=0.0 if in_pytorch else FUSION_BYTES,
     )
     notes += transfers.extrapolated
     again = work.deviation * sum(

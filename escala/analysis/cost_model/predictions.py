@@ -142,9 +142,10 @@ def setup_of(planned: Mapping, train_rows: int, rows: int | None = None) -> Setu
         planned["network"],
         Exchange(
             knobs["dense_exchange"],
-            fp16=knobs["compression"] == "fp16",
+            fp16=knobs["compression"] == "fp16" or knobs["communication_hook"] in ("fp16", "bf16"),
             sparse_as_dense=knobs["sparse_as_dense"],
             accumulation=knobs["accumulation"],
+            bucket_mib=knobs["bucket_cap_mb"],
         ),
     )
 

@@ -124,6 +124,13 @@ def set_values(model: nn.Module, given: Sequence[np.ndarray] | Mapping[str, np.n
         array.set(value)
 
 
+def trained(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield name and tensor of the trained arrays, of a compiled model with its names before."""
+    for each in arrays(getattr(model, "_orig_mod", model)):
+        if each.trained:
+            yield each.name, each.tensor
+
+
 def begin(model: nn.Module, seed: int) -> None:
     """Set the arrays of a model to those that a seed gives under every engine.
 

@@ -3,7 +3,8 @@
 A communication hook sees when the last gradient of each bucket is ready, and the future that it
 returns when the bucket is summed. DistributedDataParallel's own logging data hold one begin and one
 end for all buckets of a step together, and copying out of them is in between. So waiting for the
-slowest rank could not be told from the exchange by them, and they are not used.
+slowest rank could not be told from the exchange by them, and they are not used. A process without
+buckets notes when each gradient is known, from which the cost model tells when buckets are.
 
 On a GPU a call only schedules work. There each moment waits for the work before it. Buckets are not
 watched, because that would keep them from overlapping, and the exchange counts as backward pass.
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import torch
 
+from escala.engines.torch.arrays import trained
 from escala.engines.torch.step import Computed
 from escala.probes import clocks
 from escala.probes.clocks import (
@@ -48,7 +51,9 @@ class Moments(clocks.Moments):
         super().__init__(path)
         self._on_gpu, self._whole = on_gpu, whole
         self.watched_exchange = None if on_gpu else self._timed
+        self._in_buckets = False
         self._at: dict[str, float] = {}
+        self._known: dict[str, float] = {}
         self._ready: dict[str, float] = {}
         self._exchanged: dict[str, float] = {}
 
@@ -68,12 +73,19 @@ class Moments(clocks.Moments):
             self._note(BACKWARD_ENDS)
             return computed.correct(targets, outputs)
 
+        if not self._in_buckets and not self._on_gpu:
+            for name, tensor in trained(computed.model):
+                tensor.register_post_accumulate_grad_hook(partial(self._know, name))
         optimizer.register_step_pre_hook(lambda *_: self._note(UPDATE_BEGINS))
         optimizer.register_step_post_hook(lambda *_: self._note(UPDATED))
         return Computed(model, row_losses, correct)
 
+    def _know(self, name: str, _: torch.Tensor) -> None:
+        self._known[name] = time.perf_counter()
+
     def _timed(self, hook: Callable) -> Callable:
         """Return a communication hook that also notes when each bucket is ready and summed."""
+        self._in_buckets = True
 
         # PyTorch refuses the annotations of a hook that are texts.
         def timed(state, bucket):
@@ -101,7 +113,7 @@ class Moments(clocks.Moments):
         for moment in (STEP_BEGINS, FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS):
             if moment != FORWARD_ENDS or self._whole:
                 yield moment, "", self._at[moment]
-        backward = {GRADIENTS: self._at[BACKWARD_ENDS]}
+        backward = self._known | {GRADIENTS: self._at[BACKWARD_ENDS]}
         for name, ready in (self._ready or backward).items():
             yield GRADIENT_READY, name, ready
             yield EXCHANGED, name, self._exchanged.get(name, ready)
