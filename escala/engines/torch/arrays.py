@@ -4,7 +4,7 @@ The arrays of a layer are those of Keras's layer of this type: a dense kernel is
 a kernel of a convolution (places…, inputs, filters). Layers come in the order in which a module
 registers them. A workload registers them in the order of its Keras model, so that the arrays are
 those of `Model.weights`. What no rule names, such as the parameters of a user's own layer, is taken
-as it is.
+as it is, after the others of its layer.
 """
 
 from __future__ import annotations
@@ -158,28 +158,39 @@ def parameters(model: nn.Module) -> int:
 
 def _arrays_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor, Axes]]:
     """Yield name, tensor and axes of the arrays of a layer itself, without layers in it."""
+    kept = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    hidden = module._non_persistent_buffers_set
+    remaining = {id(tensor): (name, tensor) for name, tensor in kept if name not in hidden}
+    for name, tensor, axes in _by_rule(module):
+        # A parametrised layer computes its weight, and keeps other tensors.
+        if remaining.pop(id(tensor), None) and name:
+            yield name, tensor, axes
+    for name, tensor in remaining.values():
+        yield name, tensor, tuple(range(tensor.dim()))
+
+
+def _by_rule(module: nn.Module) -> list[tuple[str, torch.Tensor | None, Axes]]:
+    """Return what Keras has of a layer of this type; without a name what Keras has not."""
     if isinstance(module, nn.Linear):
-        named = [("kernel", module.weight, (1, 0)), ("bias", module.bias, (0,))]
-    elif isinstance(module, tuple(_CONVOLUTIONS)):
-        [axes] = (each for kind, each in _CONVOLUTIONS.items() if isinstance(module, kind))
-        named = [("kernel", module.weight, axes), ("bias", module.bias, (0,))]
-    elif isinstance(module, nn.Embedding):
-        named = [("embeddings", module.weight, (0, 1))]
-    elif isinstance(module, LSTM):
-        named = [
+        return [("kernel", module.weight, (1, 0)), ("bias", module.bias, (0,))]
+    for kind, axes in _CONVOLUTIONS.items():
+        if isinstance(module, kind):
+            return [("kernel", module.weight, axes), ("bias", module.bias, (0,))]
+    if isinstance(module, nn.Embedding):
+        return [("embeddings", module.weight, (0, 1))]
+    if isinstance(module, LSTM):
+        return [
             ("kernel", module.weight_ih_l0, (1, 0)),
             ("recurrent_kernel", module.weight_hh_l0, (1, 0)),
             ("bias", module.bias_ih_l0, (0,)),
+            ("", module.bias_hh_l0, (0,)),
         ]
-    elif isinstance(module, nn.modules.batchnorm._BatchNorm):
-        named = [
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return [
             ("gamma", module.weight, (0,)),
             ("beta", module.bias, (0,)),
             ("moving_mean", module.running_mean, (0,)),
             ("moving_variance", module.running_var, (0,)),
+            ("", module.num_batches_tracked, ()),
         ]
-    else:
-        kept = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-        hidden = module._non_persistent_buffers_set
-        named = [(n, t, tuple(range(t.dim()))) for n, t in kept if n not in hidden]
-    yield from ((name, tensor, axes) for name, tensor, axes in named if tensor is not None)
+    return []

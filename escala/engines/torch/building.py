@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -36,7 +37,7 @@ def build(
 
     Raises
     ------
-    InputError : `build` gives no `torch.nn.Module`.
+    InputError : `build` gives no `torch.nn.Module`, or one without a parameter to train.
     """
     model = work.build(specs, outputs, settings, knobs)
     if not isinstance(model, nn.Module):
@@ -46,6 +47,12 @@ def build(
             f"build gives {type(model).__name__}, no module of PyTorch {torch.__version__}",
             "return a torch.nn.Module",
         )
+    if not any(each.requires_grad for each in model.parameters()):
+        reason = "nothing of the model is trained"
+        remedy = (
+            "keep layers as attributes of the module, or in an nn.ModuleList in place of a list"
+        )
+        raise InputError(file_of(work), None, reason, remedy)
     return model
 
 
@@ -58,10 +65,8 @@ def output_form(work: ModuleType, model: nn.Module, specs: Sequence[Spec]) -> tu
     """
     device = next(model.parameters()).device
     rows = [torch.zeros((1, *spec.shape), dtype=dtype_of(spec), device=device) for spec in specs]
-    training = model.training
-    with torch.no_grad():
-        result = model.eval()(given(rows))
-    model.train(training)
+    with torch.no_grad(), evaluation(model):
+        result = model(given(rows))
     if not isinstance(result, torch.Tensor) or result.shape[:1] != (1,):
         raise InputError(
             file_of(work),
@@ -71,6 +76,21 @@ def output_form(work: ModuleType, model: nn.Module, specs: Sequence[Spec]) -> tu
             "one target array, and take them apart in row_losses",
         )
     return tuple(result.shape[1:])
+
+
+@contextmanager
+def evaluation(model: nn.Module) -> Iterator[None]:
+    """Let a model evaluate, and leave each of its layers in the mode that it had.
+
+    A layer that the workload has frozen by `eval()` stays so.
+    """
+    training = [layer for layer in model.modules() if layer.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for layer in training:
+            layer.training = True
 
 
 def dtype_of(spec: Spec) -> torch.dtype:
@@ -97,6 +117,11 @@ def _ignored(work: ModuleType, model: nn.Module, optimizer: Any) -> Iterator[tup
                 f"the model has its own {name}, which is never called: {_STEPS}",
                 f"remove {name}, and express it by forward and row_losses",
             )
+    if not model.training:
+        yield (
+            "the model is in the mode of evaluation, in which dropout and normalisation do nothing",
+            "return model.train(); a layer in it may stay in this mode",
+        )
     for name in UNREAD:
         if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
             yield (

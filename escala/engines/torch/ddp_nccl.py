@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from escala.core.environment import call
 from escala.core.errors import Unavailable
 from escala.engines.torch import ddp
 
@@ -15,7 +16,7 @@ class NCCL(ddp.DDP):
         if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
             raise Unavailable(
                 "NCCL sums what lies on GPUs, and PyTorch finds none. Remedy: ddp-gloo, or the "
-                "PyTorch with CUDA: uv run escala install torch"
+                f"PyTorch with CUDA: {call('install torch')}"
             )
         return super().start()
 

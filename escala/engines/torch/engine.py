@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from escala import engines
+from escala.core.environment import call
 from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.core.hardware import has_instructions
@@ -237,8 +238,8 @@ def gpus_in_use(device: str) -> list[str]:
     if not torch.cuda.is_available():
         if device == "gpu":
             raise Unavailable(
-                "device: gpu, and PyTorch finds no GPU; its log in `ranks/` states why. Install "
-                "the PyTorch with CUDA: uv run escala install torch"
+                "device: gpu, and PyTorch finds no GPU; its log in `ranks/` states why. Remedy: "
+                f"device: cpu, or the PyTorch with CUDA: {call('install torch')}"
             )
         return []
     if not (gpus := available_gpus()):

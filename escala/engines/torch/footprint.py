@@ -36,7 +36,6 @@ def footprint(
     model: nn.Module,
     optimizer_for: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
     specs: Sequence[Spec],
-    buckets: bool = False,
 ) -> Footprint:
     """Return the footprint of a model on the processor; its buffers may change.
 
@@ -44,22 +43,20 @@ def footprint(
     ----------
     optimizer_for : returns the optimizer of some parameters.
     specs : of the inputs.
-    buckets : whether gradients are copied before they are exchanged.
     """
     trained = sum(_bytes(each) for each in model.parameters() if each.requires_grad)
-    copies = _copies(optimizer_for)
     few, more = (_kept(model, specs, rows) for rows in _ROWS)
     return Footprint(
         sum(map(_bytes, (*model.parameters(), *model.buffers()))),
-        int(copies * trained),
+        _copies(optimizer_for) * trained,
         # All gradients are there when the optimizer begins.
-        trained * (2 if buckets else 1),
+        trained,
         max(0, more - few),
     )
 
 
-def _copies(optimizer_for: Callable) -> float:
-    """Return how many numbers an optimizer keeps for each of a parameter that is a matrix."""
+def _copies(optimizer_for: Callable) -> int:
+    """Return how many numbers an optimizer keeps for each one of a parameter, which is a matrix."""
     size = 64
     parameter = nn.Parameter(torch.zeros(size, size))
     optimizer = optimizer_for([parameter])

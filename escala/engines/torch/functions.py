@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from escala.engines.torch.building import evaluation
 from escala.workloads.models import given
 
 #: Names of the sums that every workload has.
@@ -78,16 +79,15 @@ def evaluating(
     def evaluate(*arrays: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
         # The arrays may be mapped files, which no model may change.
         *inputs, targets = (torch.from_numpy(np.array(each)).to(device) for each in arrays)
-        model.eval()
-        outputs = model(given(inputs))
+        with evaluation(model):
+            outputs = model(given(inputs))
+            found = predictions(inputs, outputs).cpu().numpy()
         scores = dict(
             zip(SUMMED, (row_losses(targets, outputs), correct(targets, outputs)), strict=True)
         )
         further = row_scores(targets, outputs)
         if taken := further.keys() & scores.keys():
             raise ValueError(f"`row_scores` gives the score {min(taken)}, which is a reserved name")
-        found = predictions(inputs, outputs).cpu().numpy()
-        model.train()
         return found, {name: float(each.sum()) for name, each in (scores | further).items()}
 
     return evaluate

@@ -22,6 +22,7 @@ from escala.engines.initial import (
     variance_scaling,
 )
 from escala.engines.torch import arrays
+from escala.engines.torch.normalisation import BatchNorm2d
 
 __all__ = ["ACTIVATIONS", "uniform", "variance_scaling"]
 ACTIVATIONS = {
@@ -87,7 +88,7 @@ def batch_normalisation(
     channels: int,
     momentum: float = 0.99,
     epsilon: float = 1e-3,
-    kind: type[nn.modules.batchnorm._BatchNorm] = nn.BatchNorm2d,
+    kind: type[nn.modules.batchnorm._BatchNorm] = BatchNorm2d,
 ) -> nn.modules.batchnorm._BatchNorm:
     """Return a batch normalisation.
 

@@ -45,6 +45,23 @@ def over_ranks(
         _STEP.weights = _STEP.summed = None
 
 
+class BatchNorm2d(nn.BatchNorm2d):
+    """PyTorch's layer, for which a channel may have a single value, as one row of one pixel has.
+
+    PyTorch refuses it. Here, as in Keras, the value is its own mean, and the variance is 0. The
+    last step of an epoch may have one row, and so has a rank without rows.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if not self.training or input.numel() > self.num_features:
+            return super().forward(input)
+        with torch.no_grad():
+            self.running_mean.lerp_(input.flatten().float(), self.momentum)
+            self.running_var.mul_(1 - self.momentum)
+        form = (1, -1, 1, 1)
+        return (input - input) * self.weight.view(form) + self.bias.view(form)
+
+
 class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Normalise each channel, the second axis, over the rows of a step on all ranks.
 

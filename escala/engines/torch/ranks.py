@@ -65,7 +65,9 @@ class Ranks(Group):
         rows : number of rows in the epoch, of this rank.
         """
         flat = torch.cat([buffer.double().reshape(-1) for buffer in buffers]).cpu().numpy()
-        *sums, weight = self.total(rows * np.append(flat, 1.0))
+        # A constant may be infinite, as in a mask, and 0 times it is no number.
+        weighted = rows * np.append(flat, 1.0) if rows else np.zeros(len(flat) + 1)
+        *sums, weight = self.total(weighted)
         means = torch.from_numpy(np.array(sums) / weight)
         for buffer, mean in zip(buffers, means.split([b.numel() for b in buffers]), strict=True):
             buffer.copy_(mean.view(buffer.shape))

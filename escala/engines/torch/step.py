@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -152,8 +151,3 @@ def slow_down(model: nn.Module, factor: float) -> None:
     model.register_forward_hook(sleep)
     for parameter in filter(lambda each: each.requires_grad, model.parameters()):
         parameter.register_hook(sleep)
-
-
-def tensors_of(arrays: Sequence[np.ndarray]) -> list[torch.Tensor]:
-    """Return arrays as tensors that share their memory."""
-    return [torch.from_numpy(array) for array in arrays]

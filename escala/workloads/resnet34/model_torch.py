@@ -10,10 +10,10 @@ from torch import nn
 
 from escala.data.base import Spec
 from escala.engines.torch import layers, optimizers
-from escala.engines.torch.normalisation import SynchronisedBatchNorm
+from escala.engines.torch.normalisation import BatchNorm2d, SynchronisedBatchNorm
 from escala.workloads.resnet34 import BLOCKS, EPSILON, MOMENTUM, PYTORCH
 
-NORMALISATIONS = {"local": nn.BatchNorm2d, "synchronised": SynchronisedBatchNorm}
+NORMALISATIONS = {"local": BatchNorm2d, "synchronised": SynchronisedBatchNorm}
 
 
 class ResNet(nn.Module):
