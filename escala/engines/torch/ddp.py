@@ -132,8 +132,8 @@ def require_for_gloo(knobs: Mapping[str, Any], model: nn.Module) -> None:
     hook = knobs["communication_hook"]
     if hook == "bf16":
         raise Unavailable(
-            "communication_hook: bf16 needs ddp-nccl, because Gloo sums no bfloat16. Remedy: "
-            "communication_hook: fp16"
+            "communication_hook: bf16 needs ddp-nccl, because PyTorch takes this hook with NCCL "
+            "only. Remedy: communication_hook: fp16"
         )
     trained = sum(each.nbytes for each in model.parameters() if each.requires_grad)
     if hook == "powersgd" and trained > (knobs["bucket_cap_mb"] or 1) * MIB:
