@@ -44,9 +44,13 @@ def interpreter(strategy: str, kind: str) -> str:
 
     Raises
     ------
-    Unavailable : the environment of the engine's framework is not installed.
+    Unavailable : the environment of the engine's framework is not installed, or is broken.
     """
-    return sys.executable if kind != "steps" else interpreters.python(engine_name(strategy))
+    if kind != "steps":
+        return sys.executable
+    if (engine := engine_name(strategy)) in interpreters.SEPARATE:
+        interpreters.versions(engine)
+    return interpreters.python(engine)
 
 
 def variables(python: str, given: Mapping[str, str]) -> dict[str, str]:

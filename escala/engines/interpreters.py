@@ -93,8 +93,7 @@ def python(engine: str) -> str:
         found = shutil.which(Path(named).expanduser())
         if found is None:
             raise Unavailable(
-                f"{separate.variable}: {named} is no program. Remedy: let it name an interpreter "
-                f"with {separate.title}, DIR/bin/python, or unset it"
+                f"{separate.variable}: {named} is no program. Remedy: {remedy(engine)}"
             )
         # A link decides which packages it finds, and is not followed.
         return str(Path(found).absolute())
@@ -115,9 +114,13 @@ def versions(engine: str) -> dict[str, str]:
 
     Raises
     ------
-    Unavailable : as `python`, or the interpreter does not answer.
+    Unavailable : as `python`, or the interpreter does not answer, or lacks one of them.
     """
-    return dict(_versions(python(engine), SEPARATE[engine].distributions))
+    interpreter = python(engine)
+    try:
+        return dict(_versions(interpreter, SEPARATE[engine].distributions))
+    except Unavailable as error:
+        raise Unavailable(f"{error}. Remedy: {remedy(engine)}") from None
 
 
 @cache
@@ -125,9 +128,9 @@ def _versions(interpreter: str, distributions: tuple[str, ...]) -> dict[str, str
     found = packages.read(_printed(interpreter, packages.ASK))
     if found is None:
         raise Unavailable(f"{interpreter} does not tell its packages")
-    return {"python": found["python"]} | {
-        name: found["packages"].get(name, "not installed") for name in distributions
-    }
+    if lacking := [name for name in distributions if name not in found["packages"]]:
+        raise Unavailable(f"{interpreter} has no {', '.join(lacking)}")
+    return {"python": found["python"]} | {name: found["packages"][name] for name in distributions}
 
 
 def described(interpreter: str) -> str:
@@ -150,12 +153,20 @@ def _printed(interpreter: str, code: str) -> str:
     if done.returncode:
         said = "".join(done.stderr.strip().splitlines()[-1:]) or f"it ended with {done.returncode}"
         raise Unavailable(f"{interpreter} cannot be used: {said}")
+    if not done.stdout.strip():
+        raise Unavailable(f"{interpreter} cannot be used: it is no Python, and prints nothing")
     return done.stdout
 
 
 def remedy(engine: str) -> str:
-    """Return what to do where an engine's environment is missing."""
-    return f"{call(f'install {engine}')}, or let {SEPARATE[engine].variable} name an interpreter"
+    """Return what to do where an engine's environment is missing or broken."""
+    separate = SEPARATE[engine]
+    if os.environ.get(separate.variable):
+        return (
+            f"let {separate.variable} name an interpreter with {separate.title}, DIR/bin/python, "
+            "or unset it"
+        )
+    return f"{call(f'install {engine}')}, or let {separate.variable} name an interpreter"
 
 
 def variables(interpreter: str, given: Mapping[str, str]) -> dict[str, str]:

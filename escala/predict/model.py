@@ -15,7 +15,7 @@ from escala.core import packages
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_json, sha256_file
 from escala.data.base import Spec, is_class_name, output_shape, specs
-from escala.workloads import WORKLOADS, scores_module, workload
+from escala.workloads import MODULES, TENSORFLOW, WORKLOADS, scores_module, workload
 from escala.workloads.models import DESCRIPTION, FORMAT, WEIGHTS, row_blocks, rows_at_once
 
 _KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
@@ -90,7 +90,12 @@ def load(folder: str | Path) -> Classifier:
     file = folder / WEIGHTS
     if not file.is_file() or sha256_file(file) != described["sha256"]:
         raise InputError(file, WEIGHTS, "is missing or damaged", _again(folder))
-    restore = {"steps": _network, "fit": _fit}[WORKLOADS[described["workload"]].kind]
+    declared = WORKLOADS[described["workload"]]
+    if declared.kind == "steps" and TENSORFLOW not in declared.engines:
+        reason = f"{described['workload']} has no {MODULES[TENSORFLOW]}.py, and only TensorFlow's "
+        reason += "network reads a kept model"
+        raise InputError(folder, None, reason, "write that file with the same layers in its order")
+    restore = {"steps": _network, "fit": _fit}[declared.kind]
     try:
         with np.load(file, allow_pickle=False) as stored:
             functions = restore(described, dict(stored))

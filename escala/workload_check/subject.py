@@ -21,7 +21,7 @@ from escala.record.run import measure
 from escala.strategies.knobs import model_knobs
 from escala.training.plan import Plan
 from escala.workload_check.rows import DATASET, SEED, copy_rows, draw_rows
-from escala.workloads import WORKLOADS, workload
+from escala.workloads import MODULES, TENSORFLOW, WORKLOADS, workload
 from escala.workloads.models import given
 
 #: What the workload is called here.
@@ -175,6 +175,13 @@ def subject(
     """
     folders.add(folders.WORKLOADS, NAME, str(folder), "workload")
     declared = WORKLOADS[NAME]
+    if declared.kind == "steps" and TENSORFLOW not in declared.engines:
+        raise InputError(
+            folder,
+            None,
+            f"has no {MODULES[TENSORFLOW]}.py, and a network of PyTorch alone is not checked here",
+            "try it by an experiment of one epoch under torch-single and ddp-gloo",
+        )
     if kind:
         folders.add(folders.KINDS, declared.data_kind, str(kind), "kind")
     steps = {"epochs": EPOCHS, "batch": {"rows": BATCH, "per": "global"}}

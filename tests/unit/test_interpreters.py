@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from escala import engines
 from escala.core.errors import Unavailable
 from escala.engines import interpreters
 
@@ -42,6 +43,23 @@ def test_each_engine_has_its_interpreter(clone, monkeypatch):
     monkeypatch.setenv("ESCALA_TORCH", str(clone / "nowhere" / "python"))
     with pytest.raises(Unavailable, match=r"ESCALA_TORCH: .* is no program"):
         interpreters.python("torch")
+
+
+def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(clone, monkeypatch):
+    python = clone / "python"
+    for prints, reason in (
+        ("", "it is no Python"),
+        ('escala {"python": "3", "packages": {}}', "no to"),
+    ):
+        python.write_text(f"#!/bin/sh\necho '{prints}'\n")
+        python.chmod(0o755)
+        interpreters._versions.cache_clear()
+        monkeypatch.setenv("ESCALA_TORCH", str(python))
+        with pytest.raises(Unavailable, match=f"{reason}.*Remedy: let ESCALA_TORCH name.*unset"):
+            engines.interpreter("torch-single", "steps")
+        assert set(engines.versions("torch").values()) == {"not installed"}
+        monkeypatch.delenv("ESCALA_TORCH")
+    assert engines.interpreter("single", "steps") == sys.executable
 
 
 def test_an_installation_has_it_alongside_the_store(clone, monkeypatch):
