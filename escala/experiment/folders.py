@@ -45,14 +45,14 @@ class Part:
     ----------
     key : of the experiment, where they are named.
     word : what one of them is, for messages.
-    files : what each folder holds at least, besides its declaration.
+    files : what each folder holds at least, besides its declaration: of each tuple one file.
     known : the registry.
     add : adds a folder to the registry.
     """
 
     key: str
     word: str
-    files: tuple[str, ...]
+    files: tuple[tuple[str, ...], ...]
     known: Mapping[str, Any]
     add: Callable[[str, Path], None]
 
@@ -61,8 +61,10 @@ class Part:
         return plugins.DECLARATIONS[self.key]
 
 
-KINDS = Part(plugins.KINDS, "kind", ("settings.py", "arrays.py"), data.KINDS, data.add)
-WORKLOADS = Part(plugins.WORKLOADS, "workload", ("model.py",), workloads.WORKLOADS, workloads.add)
+_ARRAYS = (("settings.py",), ("arrays.py",))
+_MODELS = (tuple(f"{module}.py" for module in workloads.MODULES.values()),)
+KINDS = Part(plugins.KINDS, "kind", _ARRAYS, data.KINDS, data.add)
+WORKLOADS = Part(plugins.WORKLOADS, "workload", _MODELS, workloads.WORKLOADS, workloads.add)
 
 
 def adopt(settings: Any, origin: str) -> None:
@@ -128,10 +130,10 @@ def add(part: Part, name: str, path: Any, where: str) -> None:
         remedy = f"give the folder that holds {part.declaration}"
         raise InputError(where, path, f"there is no folder {folder}", remedy)
     is_program = part is WORKLOADS and _is_program(folder)
-    for file in (part.declaration, *(() if is_program else part.files)):
-        if not (folder / file).is_file():
+    for files in ((part.declaration,), *(() if is_program else part.files)):
+        if not any((folder / file).is_file() for file in files):
             remedy = f"add it, as {GUIDES[part.key]} shows"
-            raise InputError(where, path, f"holds no {file}", remedy)
+            raise InputError(where, path, f"holds no {' or '.join(files)}", remedy)
     if name in part.known and part.known[name].folder.resolve() != folder:
         reason = f"is the name of the {part.word} in {part.known[name].folder} already"
         raise InputError(where, name, reason, "choose another name")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data import base, reader
 from escala.experiment import folders

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+from escala import workload_check
 from escala.cache.sources import package_versions, sources
 from escala.core import plugins
 from escala.core.errors import InputError
@@ -146,7 +147,7 @@ def test_a_folder_that_is_no_workload_is_refused_with_its_key(own_workload, tmp_
         ("$NO_SUCH_FOLDER/x", "new", "the environment variable NO_SUCH_FOLDER is not set"),
         (3, "new", "is no path"),
         (str(tmp_path / "empty"), "new", "holds no workload.yaml"),
-        (str(tmp_path / "half"), "new", "holds no model.py"),
+        (str(tmp_path / "half"), "new", "holds no model.py or model_torch.py"),
         (str(own_workload), "../new", "not allowed as a name"),
         (str(other), "mine", f"is the name of the workload in {own_workload} already"),
         (str(other), "majority", "is the name of the workload in"),
@@ -156,6 +157,16 @@ def test_a_folder_that_is_no_workload_is_refused_with_its_key(own_workload, tmp_
         assert message in str(refused.value)
     assert WORKLOADS["mine"].folder == own_workload
     experiment(str(own_workload / ".." / own_workload.name))
+
+
+def test_a_folder_may_hold_a_model_of_pytorch_alone(own_workload, tmp_path):
+    (own_workload / "model.py").rename(own_workload / "model_torch.py")
+    with pytest.raises(InputError, match=r"has no model\.py.*torch-single"):
+        experiment(str(own_workload))
+    assert WORKLOADS["mine"].engines == ["torch"]
+    (tmp_path / "scratch").mkdir()
+    [answer] = workload_check.answers(own_workload, tmp_path / "scratch")
+    assert not answer.able and "PyTorch alone is not checked" in answer.reason
 
 
 def test_a_run_is_known_by_the_content_of_its_folder_wherever_that_stands(own_workload):
