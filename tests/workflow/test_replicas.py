@@ -218,12 +218,15 @@ def test_two_ranks_compute_the_losses_and_the_weights_of_their_definition(
     ],
     ids=lambda each: "-".join(each),
 )
-def test_knobs_of_pytorch_train_the_same_model(run, expected, tmp_path, knobs, tolerance):
+def test_knobs_of_pytorch_train_the_same_model(run, trained, expected, tmp_path, knobs, tolerance):
     result = run("ddp-gloo", tmp_path / "run", knobs=knobs)
     assert result["status"] == "ok", result["reason"]
     losses, _ = expected(0.5, 0.5)
     found = steps.loss_per_step(steps.read(tmp_path / "run" / "ranks", 2))["loss"]
     np.testing.assert_allclose(found, losses, **tolerance)
+    if tolerance is not TOLERANCE:
+        _, table, _ = trained("ddp-gloo")
+        assert not np.array_equal(found, steps.loss_per_step(table)["loss"]), "the knob rounds"
 
 
 @pytest.mark.torch
