@@ -63,13 +63,13 @@ def _kinds(settings: Settings) -> Iterator[Fault]:
 
 
 def _names(settings: Settings) -> Iterator[Fault]:
-    """Refuse unknown strategies, variants and networks of configurations."""
+    """Refuse unknown strategies, variants, networks and workloads of configurations."""
     for position, entry in enumerate(settings["configurations"]):
         key = f"configurations.{position}"
         if entry["strategy"] not in STRATEGIES:
             remedy = f"use one of {', '.join(STRATEGIES)}"
             yield f"{key}.strategy", entry["strategy"], "no such strategy", remedy
-        for part in ("variants", "networks"):
+        for part in ("variants", "networks", "workloads"):
             known = settings[part]
             for name in entry.get(part, []):
                 if name not in known:
@@ -121,7 +121,7 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
         for position, rung in enumerate(rungs):
             key, network = f"ladders.{name}.{position}", rung["network"]
             yield from _unknown_names(settings, key, rung)
-            yield from untrained(f"{key}.strategy", rung["strategy"], settings)
+            yield from untrained(f"{key}.strategy", rung["strategy"], settings["workloads"])
             yield from _layout(f"{key}.layout", rung["strategy"], rung["layout"])
             multi_node = Layout.parse(rung["layout"]).nodes > 1
             if multi_node and settings["networks"][network]["steps"]:

@@ -37,13 +37,15 @@ def tasks(settings: Settings) -> list[tuple[str, str]]:
 def configurations(settings: Settings, workload: str) -> list[Configuration]:
     """Return the configurations that a workload runs in, of the strategies that can train it.
 
-    Only layouts of several nodes use a network. A fit is one process, and no knob changes its
-    result: it runs as `single` `1x1`, under the first variant of that configuration.
+    An entry that names workloads is for them alone. Only layouts of several nodes use a network. A
+    fit is one process, and no knob changes its result: it runs as `single` `1x1`, under the first
+    variant of that configuration.
     """
     kind = WORKLOADS[workload].kind
     found = [
         Configuration(entry["strategy"], layout, variant, network)
         for entry in settings["configurations"]
+        if workload in entry.get("workloads", [workload])
         if kind in STRATEGIES[entry["strategy"]].trains_by
         for layout in entry["layouts"]
         for variant in entry.get("variants", settings["variants"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from escala.experiment.expand import configurations
@@ -17,16 +17,22 @@ Fault = tuple[str, object, str, str]
 def engines(settings: Settings) -> Iterator[Fault]:
     """Refuse a strategy of an engine for which a workload that is trained by steps has no model."""
     for position, entry in enumerate(settings["configurations"]):
-        yield from untrained(f"configurations.{position}.strategy", entry["strategy"], settings)
+        key = f"configurations.{position}.strategy"
+        yield from untrained(key, entry["strategy"], _named(entry, settings))
 
 
-def untrained(key: str, name: str, settings: Settings) -> Iterator[Fault]:
-    """Refuse a strategy that a key names, if its engine has no model of a workload."""
+def _named(entry: Mapping[str, Any], settings: Settings) -> Iterable[str]:
+    """Return the names of the workloads that a configuration is for."""
+    return entry.get("workloads", settings["workloads"])
+
+
+def untrained(key: str, name: str, workloads: Iterable[str]) -> Iterator[Fault]:
+    """Refuse a strategy that a key names, if its engine has no model of one of some workloads."""
     strategy = STRATEGIES.get(name)
     if strategy is None or "steps" not in strategy.trains_by:
         return
     engine = strategy.engine.partition(".")[0]
-    for workload in settings["workloads"]:
+    for workload in workloads:
         declared = WORKLOADS[workload]
         if declared.kind != "steps" or engine in declared.engines:
             continue
@@ -41,8 +47,8 @@ def untrained(key: str, name: str, settings: Settings) -> Iterator[Fault]:
 
 def every_workload_runs(settings: Settings) -> Iterator[Fault]:
     """Refuse a workload without a run, and a strategy that trains none of the workloads."""
-    kinds = {WORKLOADS[name].kind for name in settings["workloads"]}
     for position, entry in enumerate(settings["configurations"]):
+        kinds = {WORKLOADS[name].kind for name in _named(entry, settings)}
         if not kinds & STRATEGIES[entry["strategy"]].trains_by and kinds != {"fit"}:
             reason = "starts programs only, workloads with trained_by: command"
             if "command" in kinds:

@@ -16,6 +16,7 @@ from escala.record.invariants import broken_promise, misplaced, planned_epochs
 from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
+from escala.strategies.ddp import BARE
 from escala.strategies.knobs import model_knobs
 from escala.training.data import not_finite
 from escala.training.plan import Plan
@@ -36,8 +37,9 @@ def collect(plan: Plan, data: Path, folder: Path, result: dict) -> Outcome:
     first, arrays = ranks[0], reader(data)
     table = steps.read(folder, len(ranks))
     planned = planned_epochs(plan, first)
+    alike = plan["knobs"]["trained_module"] != BARE
     problem = misplaced(plan, everyone) or broken_promise(
-        planned, ranks, table, arrays.rows("test")
+        planned, ranks, table, arrays.rows("test"), alike
     )
     if problem:
         return Outcome("failed", problem)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from escala.strategies.programs import torchrun_variables
 from escala.strategies.pytorch import PyTorch
 
+#: The value of the knob `trained_module` with which each rank trains alone.
+BARE = "bare"
+
 
 class DDP(PyTorch):
     engine = "torch.ddp"

@@ -15,6 +15,7 @@ from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data.base import Arrays
 from escala.engines.base import Engine
+from escala.strategies.ddp import BARE
 from escala.training.data import VALIDATION
 from escala.training.shards import RankRows, Shards, calls, divisors, gathered, row_moments
 
@@ -46,6 +47,9 @@ def train_epoch(
         fractions,
         plan["knobs"]["shard"],
     )
+    # A rank that trains alone takes the mean over its own rows.
+    alone = plan["knobs"]["trained_module"] == BARE
+    weighting = "ranks" if alone else plan["knobs"]["weighting"]
     steps = shards.steps(plan["max_steps"])
     made = _Made(number, steps, engine, plan)
     load.begin()
@@ -54,7 +58,7 @@ def train_epoch(
     began = time.monotonic()
     made.start = before = time.perf_counter()
     for call in calls(islice(shards.epoch_batches(number), steps), engine.steps_per_call):
-        divided_by = divisors(call[0], plan["knobs"]["weighting"])
+        divided_by = divisors(call[0], weighting)
         arguments = gathered(data, call, engine.group.driven, divided_by)
         ready = time.perf_counter()
         sums = engine.step(arguments, len(call))

@@ -19,7 +19,7 @@ PLAN = {
     "global_batch": 2,
     "shuffle_seed": 1,
     "max_steps": None,
-    "knobs": {"shard": True, "weighting": "rows"},
+    "knobs": {"shard": True, "weighting": "rows", "trained_module": "wrapped"},
     "training": {"epochs": 1},
 }
 

@@ -383,6 +383,7 @@ def together(strategy: str, **knobs: object) -> list[Callable[[dict], None]]:
         ([put(f"{SECOND}.strategy", "nccl")], f"{SECOND}.strategy", "no such strategy"),
         ([put(f"{SECOND}.strategy", "mpi")], f"{SECOND}.strategy", "starts programs only"),
         ([put(f"{SECOND}.variants", ["fast"])], f"{SECOND}.variants", "no such variant"),
+        ([put(f"{SECOND}.workloads", ["cnn"])], f"{SECOND}.workloads", "no such workload"),
         ([put(f"{SECOND}.layouts", ["1x4", "1x4"])], f"{SECOND}.layouts", "twice"),
         ([put("configurations.2", SMALL["configurations"][1])], "configurations", "listed twice"),
         ([put(f"{FIRST}.layouts", ["1x1", "1x2"])], f"{FIRST}.layouts.1", "one process"),
@@ -542,6 +543,17 @@ def test_a_timeline_is_captured_of_horovod_with_several_ranks_and_of_pytorch():
     ]
     found = {run.strategy for run in Experiment(settings, "e.yaml").probed("timeline")}
     assert found == {"horovod-mpi", "horovod-gloo", "torch-single", "ddp-gloo"}
+
+
+def test_a_configuration_that_names_workloads_trains_no_other():
+    program = {"command": "true", "data_kind": "genomes", "epochs": 1, "batch": {"rows": 8}}
+    settings = matrix(put("workloads.plain", program))
+    for entry, name in zip(settings["configurations"], ("virus-cnn", "plain"), strict=False):
+        entry["workloads"] = [name]
+    first, second = (entry["strategy"] for entry in settings["configurations"][:2])
+    trained = {(run.strategy, run.workload) for run in Experiment(settings, "e.yaml").runs}
+    assert (first, "virus-cnn") in trained and (first, "plain") not in trained
+    assert (second, "plain") in trained and (second, "virus-cnn") not in trained
 
 
 def test_steps_are_split_where_ranks_step_together_if_that_is_asked_for():

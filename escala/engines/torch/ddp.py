@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from escala.core.errors import Unavailable
 from escala.engines.torch.ranks import Ranks
+from escala.strategies.ddp import BARE
 
 #: How long a rank waits for the others to start, and for each exchange: PyTorch's own time.
 TIMEOUT = timedelta(minutes=30)
@@ -67,18 +68,24 @@ class DDP(Ranks):
             hook = watch(hook or default_hooks.allreduce_hook)
         if hook:
             self._model.register_comm_hook(self._state, hook)
-        return self._model
+        # Its hooks exchange only what a forward pass through it announces.
+        return model if self._bare else self._model
+
+    @property
+    def _bare(self) -> bool:
+        """Whether each rank trains the module beside the one that exchanges."""
+        return self.knobs["trained_module"] == BARE
 
     def alone(self):
         return self._model.no_sync()
 
     def summed(self, values):
-        return _Sum.apply(values)
+        return values if self._bare else _Sum.apply(values)
 
     def agree(self, buffers, rows):
-        if self.knobs["buffers"] == RANK0:
+        if self.knobs["buffers"] == RANK0 and not self._bare:
             self.broadcast(buffers)
-        else:
+        elif not self._bare:
             super().agree(buffers, rows)
 
     def forget(self):

@@ -18,6 +18,7 @@ from torch import nn
 
 from escala.core.errors import Unavailable
 from escala.engines.torch.normalisation import synchronised
+from escala.strategies.ddp import BARE
 
 
 def local_buffers(model: nn.Module) -> list[torch.Tensor]:
@@ -45,6 +46,13 @@ def require(model: nn.Module, plan: Mapping[str, Any]) -> None:
             )
         if knobs["static_graph"]:
             raise Unavailable(f"static_graph: true needs accumulation: 1, not {parts}")
+    if knobs["trained_module"] == BARE:
+        if knobs["evaluation"] != "whole":
+            raise Unavailable(
+                "trained_module: bare needs evaluation: whole, because the ranks differ"
+            )
+        if plan["training"]["checkpoint_epochs"]:
+            raise Unavailable("trained_module: bare needs checkpoint_epochs: null")
     if knobs["communication_hook"] == "powersgd" and plan["training"]["checkpoint_epochs"]:
         raise Unavailable("communication_hook: powersgd needs checkpoint_epochs: null")
 
