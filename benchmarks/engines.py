@@ -1,7 +1,7 @@
 """Compare a network in Escala with programs that train the same one, in one experiment.
 
     snakemake --cores 2 --configfile experiments/engines/virus-cnn.yaml
-    python -m benchmarks.engines results/engines-virus-cnn torch-loop torch-ddp 1x1 plain
+    python -m benchmarks.engines results/virus-cnn virus-cnn-loop torch-ddp 1x1 plain
 
 Prints for each configuration the milliseconds of a step in the median epoch after the first, and
 its ratio to the configuration that is named, by matches of one session and repeat, with 95 %
