@@ -83,9 +83,11 @@ class DDP(Ranks):
         return values if self._bare else _Sum.apply(values)
 
     def agree(self, buffers, rows):
-        if self.knobs["buffers"] == RANK0 and not self._bare:
+        if self._bare:
+            return
+        if self.knobs["buffers"] == RANK0:
             self.broadcast(buffers)
-        elif not self._bare:
+        else:
             super().agree(buffers, rows)
 
     def forget(self):
