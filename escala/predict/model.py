@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,12 @@ from escala.core import packages
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_json, sha256_file
 from escala.data.base import Spec, is_class_name, output_shape, specs
-from escala.workloads import MODULES, TENSORFLOW, WORKLOADS, scores_module, workload
-from escala.workloads.models import DESCRIPTION, FORMAT, WEIGHTS, row_blocks, rows_at_once
+from escala.predict import networks
+from escala.predict.networks import Inputs, Predict
+from escala.workloads import WORKLOADS, scores_module, workload
+from escala.workloads.models import DESCRIPTION, FORMAT, WEIGHTS
 
 _KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
-
-Inputs = tuple[np.ndarray, ...]
-Predict = Callable[[Inputs], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -90,12 +88,7 @@ def load(folder: str | Path) -> Classifier:
     file = folder / WEIGHTS
     if not file.is_file() or sha256_file(file) != described["sha256"]:
         raise InputError(file, WEIGHTS, "is missing or damaged", _again(folder))
-    declared = WORKLOADS[described["workload"]]
-    if declared.kind == "steps" and TENSORFLOW not in declared.engines:
-        reason = f"{described['workload']} has no {MODULES[TENSORFLOW]}.py, and only TensorFlow's "
-        reason += "network reads a kept model"
-        raise InputError(folder, None, reason, "write that file with the same layers in its order")
-    restore = {"steps": _network, "fit": _fit}[declared.kind]
+    restore = {"steps": networks.restored, "fit": _fit}[WORKLOADS[described["workload"]].kind]
     try:
         with np.load(file, allow_pickle=False) as stored:
             functions = restore(described, dict(stored))
@@ -170,45 +163,9 @@ def _faults(described: dict) -> Iterator[tuple[str, str]]:
         yield "data.sha256", "is missing, or no dict"
 
 
-def _require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays of other names or shapes, or without numbers, as a ValueError."""
-    if shapes.keys() != arrays.keys():
-        unlike = sorted(shapes.keys() ^ arrays.keys())
-        raise ValueError(f"there are {len(arrays)} arrays for {len(shapes)}; see {unlike[0]}")
-    for name, shape in shapes.items():
-        array = arrays[name]
-        if array.shape != tuple(shape) or array.dtype.kind not in "fiu":
-            raise ValueError(f"{name} is {array.dtype} {array.shape} in place of numbers {shape}")
-
-
-def _form(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
-    """Return the specs of the inputs, the shape of the outputs, and the settings."""
-    data = described["data"]
-    return specs(data), output_shape(data), described["settings"]
-
-
-def _network(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
-    """Return the functions from inputs to the outputs of a network, and to its predictions."""
-    # A model may be older than a knob or a setting of its workload.
-    declared = WORKLOADS[described["workload"]]
-    knobs = declared.knob_defaults | described["knobs"]
-    described = described | {"settings": declared.setting_defaults | described["settings"]}
-    work = workload(described["workload"])
-    # The engine that trained it; frameworks are imported only where they are needed.
-    engine = import_module("escala.engines.tensorflow.functions")
-    *functions, form = engine.restored(work, *_form(described), knobs, arrays, _require_shapes)
-    return tuple(partial(_in_blocks, each, rows_at_once(form)) for each in functions)
-
-
-def _in_blocks(function: Callable, size: int, inputs: Inputs) -> np.ndarray:
-    """Return the results of a function for all rows, computed for `size` rows at once."""
-    blocks = row_blocks(slice(0, len(inputs[0])), size)
-    return np.concatenate([function(*(each[rows] for each in inputs)) for rows in blocks])
-
-
 def _fit(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
     """Return the functions from inputs to the probabilities of classes, and to the largest."""
     module = workload(described["workload"])
-    _require_shapes(module.shapes(*_form(described)), arrays)
+    networks.require_shapes(module.shapes(*networks.form_of(described)), arrays)
     probabilities = partial(module.probabilities, arrays)
     return probabilities, lambda inputs: probabilities(inputs).argmax(axis=-1)

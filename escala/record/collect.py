@@ -10,6 +10,7 @@ import numpy as np
 from escala.core.files import atomic, read_json, settle
 from escala.data import reader
 from escala.data.base import Arrays
+from escala.engines import engine_name
 from escala.record import steps
 from escala.record.collect_program import collect_program, write_common
 from escala.record.invariants import broken_promise, misplaced, planned_epochs
@@ -20,7 +21,7 @@ from escala.strategies.ddp import BARE
 from escala.strategies.knobs import model_knobs
 from escala.training.data import not_finite
 from escala.training.plan import Plan
-from escala.workloads import models, scores_module
+from escala.workloads import WORKLOADS, models, scores_module
 
 PREDICTIONS = "predictions.npy"
 
@@ -112,6 +113,8 @@ def _keep_model(plan: Plan, description: dict, folder: Path, weights_sha256: str
     if saved.exists():
         settle(saved, folder.parent / saved.name)
         workload, knobs = plan["workload"], model_knobs(plan["knobs"], plan["workload"])
+        by_steps = WORKLOADS[workload].kind == "steps"
+        engine = engine_name(plan["strategy"]) if by_steps else None
         models.describe(
-            folder.parent, workload, knobs, plan["training"], description, weights_sha256
+            folder.parent, workload, knobs, plan["training"], description, weights_sha256, engine
         )

@@ -23,16 +23,18 @@ def describe(
     settings: dict,
     data: dict,
     weights_sha256: str,
+    engine: str | None = None,
 ) -> None:
     """Write `model.json` alongside a model's weights: all that is needed to build the model again.
 
     `folder` holds `model.npz`. `knobs` are those of the variant that the workload may read, `data`
     is the `dataset.json` of the training split, and `weights_sha256` the digest of the weights in
-    `run.json`.
+    `run.json`. `engine` has trained a network.
     """
     content = {
         "format": FORMAT,
         "workload": workload,
+        "engine": engine,
         "knobs": dict(knobs),
         "settings": settings,
         "sha256": sha256_file(folder / WEIGHTS),

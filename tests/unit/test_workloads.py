@@ -23,7 +23,7 @@ from escala.core import packages
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import sha256_file, write_json
 from escala.data.base import Spec
-from escala.predict import model
+from escala.predict import networks
 from escala.predict.model import load
 from escala.training.data import digest
 from escala.workloads import WORKLOADS, workload
@@ -217,14 +217,31 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, content, reason):
         load(tmp_path)
 
 
-def test_a_network_is_not_damaged_where_tensorflow_is_not_installed(tmp_path, monkeypatch):
-    kept(tmp_path, "virus-cnn")
-
+@pytest.fixture
+def without_tensorflow(monkeypatch):
     def refused(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name="tensorflow")
 
-    monkeypatch.setattr(model, "import_module", refused)
+    monkeypatch.setattr(networks, "import_module", refused)
     monkeypatch.setattr(packages, "installed", lambda top: None)
+
+
+@pytest.mark.torch
+def test_a_network_of_tensorflow_classifies_where_only_pytorch_is(tmp_path, without_tensorflow):
+    codes, expected = kept(tmp_path, "virus-cnn")
+    model = load(tmp_path)
+    np.testing.assert_allclose(model.probabilities(codes), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(model.predictions(codes), expected.argmax(1))
+    changed(tmp_path, **with_length(40))
+    with pytest.raises(InputError, match=r"does not hold the weights of this .*arr_5 is"):
+        load(tmp_path)
+
+
+def test_a_network_is_not_damaged_where_no_framework_is_installed(
+    tmp_path, without_tensorflow, monkeypatch
+):
+    kept(tmp_path, "virus-cnn")
+    monkeypatch.setattr(networks, "_is_installed", lambda engine: False)
     with pytest.raises(Unavailable, match="tensorflow-cpu is not installed"):
         load(tmp_path)
 

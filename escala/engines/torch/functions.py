@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 import numpy as np
 import torch
 from torch import nn
 
+from escala.data.base import Spec
+from escala.engines.torch import arrays, building
 from escala.engines.torch.building import evaluation
 from escala.workloads.models import given
 
@@ -53,6 +55,17 @@ def most_probable_is_right(targets: torch.Tensor, outputs: torch.Tensor) -> torc
     return (outputs.argmax(-1) == targets).float()
 
 
+def predicting(work: ModuleType, model: nn.Module, settings: Mapping) -> Callable:
+    """Return the function from the inputs and outputs of some rows to their predictions.
+
+    By default a prediction is the number of the most probable class, int64.
+    """
+    if hasattr(work, "generate"):
+        return lambda inputs, outputs: work.generate(model, inputs, settings)
+    predict = getattr(work, "predict", lambda outputs: outputs.argmax(-1))
+    return lambda inputs, outputs: predict(outputs)
+
+
 def evaluating(
     model: nn.Module,
     work: ModuleType,
@@ -67,13 +80,8 @@ def evaluating(
     a name of `SUMMED`.
     """
     correct = scoring(work)
-    predict = getattr(work, "predict", lambda outputs: outputs.argmax(-1))
+    predictions = predicting(work, model, settings)
     row_scores = getattr(work, "row_scores", lambda targets, outputs: {})
-
-    def predictions(inputs: list[torch.Tensor], outputs: torch.Tensor) -> torch.Tensor:
-        return work.generate(model, inputs, settings) if generates else predict(outputs)
-
-    generates = hasattr(work, "generate")
 
     @torch.no_grad()
     def evaluate(*arrays: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
@@ -91,3 +99,39 @@ def evaluating(
         return found, {name: float(each.sum()) for name, each in (scores | further).items()}
 
     return evaluate
+
+
+def restored(
+    work: ModuleType,
+    specs: Sequence[Spec],
+    outputs: tuple[int, ...],
+    settings: Mapping,
+    knobs: Mapping,
+    weights: Mapping[str, np.ndarray],
+    require: Callable[[Mapping[str, tuple], Mapping[str, np.ndarray]], None],
+) -> tuple[Callable, Callable, tuple]:
+    """Return the outputs and the predictions of a trained model, functions of its inputs.
+
+    The outputs are probabilities if the workload has the function `probabilities`. The third value
+    is the shape of the model's output for one row. `weights` are arrays by the names that
+    `np.savez` gives. `require` refuses arrays that have other names or shapes than the model's.
+    """
+    model = building.build(work, specs, outputs, settings, knobs).eval()
+    own = arrays.arrays(model)
+    shapes = {f"arr_{number}": each.shape for number, each in enumerate(own)}
+    require(shapes, weights)
+    arrays.set_values(model, [weights[name] for name in shapes])
+    predictions = predicting(work, model, settings)
+    probabilities = getattr(work, "probabilities", lambda outputs, settings: outputs)
+
+    @torch.no_grad()
+    def computed(*rows: np.ndarray) -> np.ndarray:
+        inputs = [torch.from_numpy(np.array(each)) for each in rows]
+        return probabilities(model(given(inputs)), settings).numpy()
+
+    @torch.no_grad()
+    def predicted(*rows: np.ndarray) -> np.ndarray:
+        inputs = [torch.from_numpy(np.array(each)) for each in rows]
+        return predictions(inputs, model(given(inputs))).numpy()
+
+    return computed, predicted, building.output_form(work, model, specs)

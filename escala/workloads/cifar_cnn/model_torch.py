@@ -55,6 +55,11 @@ def optimizer(
     return optimizers.optimizer("rmsprop", parameters, learning_rate, settings)
 
 
+def probabilities(outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
+    """Return the probabilities of the classes: the outputs are their logarithms."""
+    return outputs.exp()
+
+
 def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
     """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
     return layers.class_losses(targets, outputs)

@@ -35,6 +35,11 @@ def optimizer(
     return optimizers.optimizer("sgd", parameters, learning_rate, settings)
 
 
+def probabilities(outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
+    """Return what the Keras model gives for the classes."""
+    return outputs.exp() if settings["cost"] == "cross-entropy" else outputs
+
+
 def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
     """Return the cost of every row, float32 (rows,).
 
