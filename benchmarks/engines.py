@@ -48,7 +48,7 @@ def main() -> None:
     reference = found.get(tuple(getattr(arguments, word) for word in WORDS))
     if not reference:
         parser.error("no run of the reference ended ok")
-    row = "{:12}{:14}{:8}{:18}{:>24}{:>26}".format
+    row = "{:16}{:14}{:8}{:18}{:>24}{:>26}".format
     print(row(*WORDS, "ms a step", "ratio"))
     for name, runs in sorted(found.items()):
         matches = matched(runs, reference)

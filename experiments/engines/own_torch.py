@@ -30,6 +30,7 @@ def main() -> None:
     inputs = [torch.from_numpy(each) for each in problem.inputs]
     targets = torch.from_numpy(problem.targets)
     for number in range(1, given.epochs + 1):
+        losses = []
         begin()
         # As Escala's ranks, each takes one of the contiguous parts of a step.
         for of_all in torch.from_numpy(problem.order(number)).split(given.rows):
@@ -39,9 +40,9 @@ def main() -> None:
             loss = problem.work.row_losses(targets[rows], outputs, problem.settings).mean()
             loss.backward()
             optimizer.step()
-            told = loss.item()
+            losses.append(loss.item())
             step(rows=len(rows))
-        epoch(loss=told)
+        epoch(loss=sum(losses) / len(losses))
     if RANKS > 1:
         dist.destroy_process_group()
 
