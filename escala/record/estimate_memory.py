@@ -64,6 +64,9 @@ def memory(runs: list[Run], experiment: Experiments, project: Path) -> Memory:
     models: dict[Run, str] = {}
     unknown: Counter[str] = Counter()
     for run in filter(takes_steps, runs):
+        if STRATEGIES[run.strategy].divides_model:
+            unknown[f"the ranks of {run.strategy} divide the variables"] += 1
+            continue
         found = _model(run, experiment(run.experiment))
         if found is None:
             unknown[f"the form of {run.dataset} is not known before its data are"] += 1

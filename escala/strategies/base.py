@@ -67,6 +67,8 @@ class Strategy:
     #: How its processes find each other.
     meets_by: ClassVar[Literal["addresses", "mpi", "rendezvous", "servers"]] = ADDRESSES
     layouts: ClassVar[Layouts] = Layouts()
+    #: Whether each rank holds a part of the variables only, also across nodes.
+    divides_model: ClassVar[bool] = False
 
     def __init_subclass__(cls):
         cls.name = cls.__module__.rpartition(".")[2].replace("_", "-")

@@ -31,7 +31,7 @@ ROWS, TEST_ROWS, STEPS_PER_EPOCH = 161, 69, 6
 # Sums of float32 numbers in another order; SGD does not amplify that.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-6}
 ONE_RANK = ["single", "wrapped-single", "torch-single", "ddp-single"]
-EVEN = ["horovod-gloo", "mirrored", "multiworker-mirrored", "horovod-mpi", "ddp-gloo"]
+EVEN = ["horovod-gloo", "mirrored", "multiworker-mirrored", "horovod-mpi", "ddp-gloo", "fsdp"]
 UNEVEN = ["hybrid", "ddp-hybrid"]
 #: Of PyTorch, whose model begins with the weights of Keras's.
 TORCH = [name for name, each in STRATEGIES.items() if (each.engine or "").startswith("torch.")]
@@ -311,6 +311,15 @@ def test_a_run_takes_every_row_once_per_epoch_and_says_what_it_obtained(trained,
         assert rows.loc[(1, STEPS_PER_EPOCH)].tolist() == [1, 0]
 
 
+@pytest.mark.torch
+def test_a_rank_of_fsdp_holds_half_of_what_is_trained(trained):
+    result, _, folder = trained("fsdp")
+    held = [int(file.read_text()) for file in folder.parent.glob("held-*")]
+    # The moving statistics of 8 channels are not trained.
+    assert sum(held) == result["training"]["parameters"] - 2 * 8
+    assert len(held) == 2 and max(held) < 0.51 * sum(held)
+
+
 def test_predictions_of_several_ranks_are_in_the_order_of_the_rows(trained, small_split):
     result, _, folder = trained("horovod-gloo")
     predictions = np.load(folder / "predictions.npy", allow_pickle=False)
@@ -349,7 +358,11 @@ def test_a_run_that_was_ended_goes_on_as_if_it_had_not_been(run, tmp_path, strat
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("strategy", "optimizer", "form"),
-    [("torch-single", "rmsprop", "keras"), ("ddp-gloo", "adam", "pytorch")],
+    [
+        ("torch-single", "rmsprop", "keras"),
+        ("ddp-gloo", "adam", "pytorch"),
+        ("fsdp", "adam", "keras"),
+    ],
 )
 def test_what_an_optimizer_of_pytorch_keeps_is_resumed(run, tmp_path, strategy, optimizer, form):
     resumed, unbroken = resumed_and_whole(

@@ -18,6 +18,7 @@ from torch import nn
 
 from escala.core.errors import InputError
 from escala.engines import initial
+from escala.engines.torch.divided import fill, whole
 
 #: Axes of Keras's array in the tensor.
 Axes = tuple[int, ...]
@@ -67,7 +68,7 @@ class Array:
 
     def taken(self, tensor: torch.Tensor) -> np.ndarray:
         """Return a copy of a tensor of this form, such as the gradient, in the array's layout."""
-        tensor = tensor.detach().permute(self.axes).cpu()
+        tensor = whole(tensor.detach()).permute(self.axes).cpu()
         # NumPy has no bfloat16.
         tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
         return np.array(tensor.numpy(), order="C")
@@ -82,7 +83,9 @@ class Array:
         """
         if value.shape != self.shape:
             raise ValueError(f"{self.name} is {value.shape} in place of {self.shape}")
-        self.tensor.permute(self.axes).copy_(torch.from_numpy(np.array(value)))
+        given = torch.empty(self.tensor.shape)
+        given.permute(self.axes).copy_(torch.from_numpy(np.array(value)))
+        fill(self.tensor, given)
 
 
 def arrays(model: nn.Module) -> list[Array]:

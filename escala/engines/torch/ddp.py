@@ -31,7 +31,9 @@ if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:
     _SYNCHRONISES = "forward_sync_buffers"
 
 
-class DDP(Ranks):
+class Distributed(Ranks):
+    """Ranks that are processes of `torch.distributed`."""
+
     #: PyTorch's name of the library that sums.
     backend = "gloo"
 
@@ -46,6 +48,24 @@ class DDP(Ranks):
         )
         return [dist.get_rank()], dist.get_world_size()
 
+    def summed(self, values):
+        return _Sum.apply(values)
+
+    def broadcast(self, tensors):
+        for tensor in tensors:
+            dist.broadcast(tensor, 0)
+
+    def total(self, values):
+        # Backends of GPUs cannot sum what lies in the node's memory; this tensor is on a processor.
+        summed = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(summed)
+        return summed.numpy()
+
+    def stop(self):
+        dist.destroy_process_group()
+
+
+class DDP(Distributed):
     @property
     def divides_by(self):
         return self.place.processes
@@ -80,7 +100,7 @@ class DDP(Ranks):
         return self._model.no_sync()
 
     def summed(self, values):
-        return values if self._bare else _Sum.apply(values)
+        return values if self._bare else super().summed(values)
 
     def agree(self, buffers, rows):
         if self._bare:
@@ -95,19 +115,6 @@ class DDP(Ranks):
             fresh, _ = compressing(self.knobs["communication_hook"])
             for name in fresh.__slots__:
                 setattr(self._state, name, getattr(fresh, name))
-
-    def broadcast(self, tensors):
-        for tensor in tensors:
-            dist.broadcast(tensor, 0)
-
-    def total(self, values):
-        # Backends of GPUs cannot sum what lies in the node's memory; this tensor is on a processor.
-        summed = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(summed)
-        return summed.numpy()
-
-    def stop(self):
-        dist.destroy_process_group()
 
 
 class _Sum(torch.autograd.Function):

@@ -26,6 +26,7 @@ from escala.engines.torch.ranks import Ranks
 from escala.engines.torch.recorders import StepRecorder
 from escala.engines.torch.state import State
 from escala.probes import Probe
+from escala.strategies import STRATEGIES
 from escala.workloads.models import rows_at_once
 
 #: Linux's name for the instructions that multiply numbers of the type bfloat16.
@@ -118,7 +119,7 @@ class Torch(Engine):
         )
 
     def footprint(self):
-        if self._device.type != "cpu":
+        if self._device.type != "cpu" or STRATEGIES[self.plan["strategy"]].divides_model:
             return None
         with self.unchanged():
             return footprint(self.model, self._optimizer_for, self._specs)
@@ -132,8 +133,10 @@ class Torch(Engine):
 
     @contextmanager
     def unchanged(self):
+        self.group.divide()
         taken = self._state.taken()
         yield
+        self.group.divide()
         self._state.put_back(taken)
         self.group.forget()
 
@@ -156,12 +159,14 @@ class Torch(Engine):
         return [[*arrays.values(self.model).values()]]
 
     def set_weights(self, weights):
+        self.group.divide()
         arrays.set_values(self.model, weights)
 
     def values(self):
         return self._state.values()
 
     def restore(self, values):
+        self.group.divide()
         self._state.restore(values)
 
     @torch.no_grad()

@@ -72,5 +72,8 @@ class Ranks(Group):
         for buffer, mean in zip(buffers, means.split([b.numel() for b in buffers]), strict=True):
             buffer.copy_(mean.view(buffer.shape))
 
+    def divide(self) -> None:
+        """Let this rank hold its part of each parameter only, if it does between steps."""
+
     def forget(self) -> None:
         """Forget what the exchange itself remembers of earlier steps."""

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from escala.core.errors import Unavailable
+from escala.engines.torch import divided
+from escala.engines.torch.divided import fill, whole
 
 
 class State:
@@ -76,7 +78,7 @@ class State:
         """Set the tensors to what `values` returned in a process of a run with as many ranks."""
         count = len(self.tensors)
         for tensor, value in zip(self.tensors, values[:count], strict=True):
-            tensor.copy_(torch.from_numpy(value))
+            fill(tensor, torch.from_numpy(value))
         for (number, key, like), value in zip(self._form, values[count:], strict=True):
             self.optimizer.state[self._updated[number]][key] = _as(like, value)
 
@@ -85,12 +87,12 @@ def as_array(value: torch.Tensor | float) -> np.ndarray:
     """Return the value of a tensor or number; bfloat16, which NumPy lacks, as float32."""
     if not isinstance(value, torch.Tensor):
         return np.array(value)
-    value = value.detach()
+    value = whole(value.detach())
     return (value.float() if value.dtype == torch.bfloat16 else value).cpu().numpy().copy()
 
 
 def _as(like: torch.Tensor | float, value: np.ndarray) -> torch.Tensor | float:
     """Return a value in the form of another one."""
     if isinstance(like, torch.Tensor):
-        return torch.from_numpy(np.array(value)).to(like.device, like.dtype)
+        return divided.like(like, torch.from_numpy(np.array(value)))
     return type(like)(value)

@@ -72,6 +72,10 @@ def build(specs, outputs, settings, knobs) -> nn.Module:
 
 
 def optimizer(parameters, settings, learning_rate, knobs) -> torch.optim.Optimizer:
+    parameters = list(parameters)
+    if "masks" in settings:
+        held = sum(getattr(each, "to_local", lambda e=each: e)().numel() for each in parameters)
+        Path(settings["masks"]).with_name(f"held-{os.getpid()}").write_text(str(held))
     name = settings.get("optimizer", "sgd")
     return optimizers.optimizer(name, parameters, learning_rate, settings)
 

@@ -1,0 +1,16 @@
+"""PyTorch's fully sharded data parallelism: between steps each rank holds a part of the model."""
+
+from __future__ import annotations
+
+from escala.strategies.programs import torchrun_variables
+from escala.strategies.pytorch import PyTorch
+
+
+class FSDP(PyTorch):
+    position = 26
+    engine = "torch.fsdp"
+    divides_model = True
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        return torchrun_variables(place, interface)
