@@ -12,6 +12,16 @@ from tests.workflow.conftest import measured
 
 #: RMSprop divides by the size of a gradient: where that is near 0, rounding decides.
 TOLERANCE = 1e-3
+#: Code that every Python process begins with: a rank wants more memory than any machine has.
+WANTING = """
+from escala.training import train
+
+def warm_up(*given):
+    import torch
+    torch.empty(2**50)
+
+train.warm_up = warm_up
+"""
 
 
 @pytest.mark.torch
@@ -57,3 +67,14 @@ def test_ranks_that_compute_in_parts_make_the_steps_of_one_process(
     for run, found in zip(runs[1:], losses[1:], strict=True):
         np.testing.assert_allclose(found, losses[0], rtol=TOLERANCE)
         assert run["epochs"][0]["accuracy"] == pytest.approx(runs[0]["epochs"][0]["accuracy"])
+
+
+@pytest.mark.torch
+def test_divergence_and_lack_of_memory_of_pytorch_are_statuses(
+    small_split, request_for, tmp_path, imported
+):
+    rate = {"value": 3e38, "reference_batch": 32, "rule": "constant"}
+    request = request_for("torch-single", "1x1", learning_rate=rate)
+    measured(request, small_split, tmp_path / "diverged", "diverged")
+    imported(WANTING)
+    measured(request_for("ddp-gloo", "1x2"), small_split, tmp_path / "full", "out-of-memory")
