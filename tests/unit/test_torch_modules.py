@@ -57,12 +57,16 @@ evaluate = functions.evaluating(model, work, losses, {}, torch.device("cpu"))
 rows = np.ones((4, 2), np.float32), np.zeros(4, np.int64)
 assert evaluate(*rows)[1] == evaluate(*rows)[1], "without dropout"
 assert [each.training for each in model] == [True, True, False] and model.training
-try:
-    building.refuse_ignored(work, model.eval(), torch.optim.SGD(model.parameters(), 0.1))
-except InputError as error:
-    assert "mode of evaluation" in str(error)
-else:
-    raise AssertionError
+sgd, lbfgs = (kind(model.parameters(), 0.1) for kind in (torch.optim.SGD, torch.optim.LBFGS))
+building.refuse_ignored(work, model, sgd)
+for optimizer, said in ((lbfgs, "LBFGS"), (sgd, "mode of evaluation")):
+    try:
+        building.refuse_ignored(work, model, optimizer)
+    except InputError as error:
+        assert said in str(error)
+    else:
+        raise AssertionError
+    model.eval()
 """
 #: A single value of each channel is its own mean; with more values it is PyTorch's layer.
 ONE_VALUE = """

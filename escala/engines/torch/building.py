@@ -134,6 +134,9 @@ def _ignored(work: ModuleType, model: nn.Module, optimizer: Any) -> Iterator[tup
             "return a torch.optim.Optimizer",
         )
         return
+    if isinstance(optimizer, torch.optim.LBFGS):
+        reason = "LBFGS computes the loss several times in a step, and a step here computes it once"
+        yield reason, "return another optimizer, such as torch.optim.Adam"
     updated = {id(each) for group in optimizer.param_groups for each in group["params"]}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and id(parameter) not in updated:
