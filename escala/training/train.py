@@ -198,8 +198,10 @@ class _Training:
             predictions, _ = evaluated(engine, self._data, "test", rows)
         np.save(self._folder / f"rank{self._process}.predictions.npy", predictions)
         with self._clock.time("save"):
+            # Every process asks, because each may hold a part of them only.
+            weights = engine.weights()
             if self._process == 0 and self._settings["save_model"]:
-                np.savez(self._folder / models.WEIGHTS, *engine.weights()[0])
+                np.savez(self._folder / models.WEIGHTS, *weights[0])
         return {
             "epochs": self._epochs,
             "stopped_early": len(self._epochs) < self._settings["epochs"],
@@ -208,7 +210,7 @@ class _Training:
             "seconds": self._clock.seconds,
             "evaluated": [rows.start, rows.stop],
             "fractions": self._fractions.tolist(),
-            "weights_sha256": [digest(weights) for weights in engine.weights()],
+            "weights_sha256": [digest(each) for each in weights],
             "train_rows": self._data.rows("train"),
         } | engine.about()
 

@@ -149,11 +149,16 @@ def document(
                 for each, reason in refused.items()
                 if each.network in (network, NATIVE)
             ]
-            answer["answer"] = text.headline(answer, found)
-            answer["job_script"] = list(text.job_script(answer, found))
-            answer["statement"] = "\n".join(text.statement(answer, found))
-            found["answers"].append(answer)
+            found["answers"].append(_with_texts(answer, found))
     return found
+
+
+def _with_texts(answer: dict, document: Mapping) -> dict:
+    """Add what the document says of an answer in words."""
+    answer["answer"] = text.headline(answer, document)
+    answer["job_script"] = list(text.job_script(answer, document))
+    answer["statement"] = "\n".join(text.statement(answer, document))
+    return answer
 
 
 def _training(plans: Mapping, dataset: str, workload: str) -> Training:
