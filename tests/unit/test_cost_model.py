@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from escala.analysis.cost_model import calibration as calibrations
@@ -502,6 +502,14 @@ def test_the_exposed_part_is_that_of_processes_that_share_a_core(
 @settings(deadline=None, max_examples=12)
 @given(
     MESSAGES, st.floats(0, 0.5), st.floats(0, 1), st.floats(0.01, 0.4), st.sampled_from([0.0, 1.0])
+)
+@example(
+    # Computing ends within an exchange, and its sum rounds to less than itself.
+    [Message("", 0.299, 0.0), Message("", 0.125, 0.5), Message("", 0.25, 1.0)],
+    0.25,
+    0.0,
+    0.25,
+    0.0,
 )
 def test_a_message_waits_for_the_next_look_of_the_loop(
     listed, computing, core_ratio, cycle, fusion

@@ -79,7 +79,7 @@ def _exposed(
     while waiting:
         if (known := waiting[0].ready * computing) > done_at_poll:
             polled = _first_poll(poll, now + max(known - done, 0.0), cycle)
-            done_at_poll = done = max(min(done + polled - now, computing), known)
+            done_at_poll = done = max(min(done + (polled - now), computing), known)
             now = polled
         fused = _fused(waiting, done_at_poll, computing, fusion_bytes)
         waiting = waiting[len(fused) :]
@@ -91,7 +91,8 @@ def _exposed(
         hidden = min(computing - done, advance)
         fraction = hidden / advance if advance else 0.0
         now += fraction * alongside + (1 - fraction) * alone
-        done += hidden
+        # A sum that rounds to less than all computing would wait for one more poll.
+        done = computing if hidden == computing - done else done + hidden
         poll = max(polled + cycle, now)
     return now - done
 
