@@ -78,9 +78,13 @@ def assert_invariants(ranks: list[dict], table: pd.DataFrame, plan: dict) -> Non
 def test_steps_of_one_call_share_its_time(trained):
     """The last step of an epoch has fewer rows, and is a call of its own."""
     _, table, _ = measured(trained, "synchronised, two steps a call")
-    for _, epoch in table.groupby(["rank", "epoch"]):
-        first, second, last = epoch.sort_values("step")["step_seconds"]
-        assert first == second != last
+    times = np.array(
+        [epoch.sort_values("step")["step_seconds"] for _, epoch in table.groupby(["rank", "epoch"])]
+    )
+    first, second, last = times.T
+    np.testing.assert_array_equal(first, second)
+    # Two calls may take the same time once, but not always.
+    assert (second != last).any()
 
 
 def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(trained):
