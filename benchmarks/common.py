@@ -1,4 +1,4 @@
-"""What benchmarks share: seconds of work, turns, and the spread of what was measured.
+"""Time work in turns and print the spread of what was measured, for all benchmarks.
 
 It imports little: some benchmarks measure the memory of a process that imports it.
 """

@@ -1,4 +1,4 @@
-"""What tests start and wait for, and what they cannot do everywhere."""
+"""Start programs in tests, wait for them, and name what a machine may lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a trained model is kept on disk, and how many rows a model is given at once."""
+"""Keep a trained model on disk, and tell how many rows a model takes at once."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ def main() -> None:
         losses = []
         begin()
         # As Escala's ranks, each takes one of the contiguous parts of a step.
-        for of_all in torch.from_numpy(problem.order(number)).split(given.rows):
-            rows = of_all.tensor_split(RANKS)[RANK]
+        for step_rows in torch.from_numpy(problem.order(number)).split(given.rows):
+            rows = step_rows.tensor_split(RANKS)[RANK]
             optimizer.zero_grad()
             outputs = called(form_of([each[rows] for each in inputs]))
             loss = problem.work.row_losses(targets[rows], outputs, problem.settings).mean()

@@ -1,4 +1,4 @@
-"""What both programs of this folder share: their arguments, rows, settings, and weights' seed."""
+"""Arguments, rows, settings and the seed of the weights of both programs of this folder."""
 
 import argparse
 import json

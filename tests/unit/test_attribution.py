@@ -105,7 +105,7 @@ def test_the_shorter_of_two_steps_in_the_middle_is_typical():
     assert set(attribution.typical_step(clocks, None)["step"]) == {2}
 
 
-def of_calls(rank: int) -> pd.DataFrame:
+def rank_clocks(rank: int) -> pd.DataFrame:
     """Moments of a step of PyTorch, in ms: the second bucket is ready 20 ms later on rank 1."""
     late = 20 * rank
     moments = [
@@ -125,7 +125,7 @@ def test_a_step_of_several_calls_has_two_passes_and_buckets_that_each_rank_sees(
     """Bucket 0 is summed while rank 0 still computes, and then waits for bucket 1: an overlap."""
     (tmp_path / "ranks").mkdir()
     for rank in (0, 1):
-        clocks = of_calls(rank).drop(columns="rank")
+        clocks = rank_clocks(rank).drop(columns="rank")
         clocks.to_csv(tmp_path / f"ranks/rank{rank}.clocks.csv", index=False)
     table = attribution.run_attribution(tmp_path / "run.json", alone=False, one_clock=True)
     assert (table["kind"] == "measured").all()
@@ -138,7 +138,7 @@ def test_a_step_of_several_calls_has_two_passes_and_buckets_that_each_rank_sees(
     for rank, parts in enumerate((expected, slower)):
         found = 1000 * table[table["rank"] == rank].set_index("part")["median_seconds"]
         assert found.to_dict() == pytest.approx(parts, abs=1e-3)
-    step = attribution.typical_step(pd.concat([of_calls(0), of_calls(1)]), None)
+    step = attribution.typical_step(pd.concat([rank_clocks(0), rank_clocks(1)]), None)
     assert (step["kind"] == "measured").all()
     assert step[step["rank"] == 0]["part"].tolist() == [
         "input", "dispatch", "forward", "backward", "skew", "transfer", "copies", "dispatch",
@@ -151,7 +151,7 @@ def test_a_step_of_several_calls_has_two_passes_and_buckets_that_each_rank_sees(
 
 
 def test_without_a_whole_forward_pass_a_step_of_several_calls_is_computed_in_one_part():
-    clocks = of_calls(0)
+    clocks = rank_clocks(0)
     parts = attribution.per_step(clocks[clocks["moment"] != "forward_ends"], None)
     assert not {*PASSES} & {*parts}
     assert 1000 * parts["compute"].item() == pytest.approx(37, abs=1e-3)

@@ -28,7 +28,7 @@ for name in sys.argv[1:]:
 SHARED = {"escala/workloads/pictures.py"}
 
 
-def of_a_framework(file: Path) -> bool:
+def imports_framework(file: Path) -> bool:
     engines = [folder for folder in (ROOT / "escala" / "engines").iterdir() if folder.is_dir()]
     model = file.parent.parent == ROOT / "escala" / "workloads" and file.stem.startswith("model")
     shared = file.relative_to(ROOT).as_posix() in SHARED
@@ -38,7 +38,7 @@ def of_a_framework(file: Path) -> bool:
 def test_all_but_engines_and_models_is_imported_without_a_framework():
     files = [file for part in ("escala", "scripts") for file in (ROOT / part).rglob("*.py")]
     # Programs of users import the hook.
-    files = [file for file in files if not of_a_framework(file) and file.parent.name != "hook"]
+    files = [file for file in files if not imports_framework(file) and file.parent.name != "hook"]
     parts = [file.relative_to(ROOT).with_suffix("").parts for file in files]
     names = [".".join(part for part in each if part != "__init__") for each in parts]
     assert len(names) > 250

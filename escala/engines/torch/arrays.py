@@ -63,7 +63,7 @@ class Array:
 
     @property
     def trained(self) -> bool:
-        """Whether steps train it. Statistics of a normalisation are not trained."""
+        """Return whether steps train it. Statistics of a normalisation are not trained."""
         return self.tensor.requires_grad
 
     def taken(self, tensor: torch.Tensor) -> np.ndarray:

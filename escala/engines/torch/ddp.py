@@ -93,7 +93,7 @@ class DDP(Distributed):
 
     @property
     def _bare(self) -> bool:
-        """Whether each rank trains the module beside the one that exchanges."""
+        """Return whether each rank trains the bare module, whose gradients are not exchanged."""
         return self.knobs["trained_module"] == BARE
 
     def alone(self):

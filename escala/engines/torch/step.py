@@ -16,7 +16,7 @@ from escala.workloads.models import given
 
 
 class Computed(NamedTuple):
-    """What a step calls: the model of the strategy, the losses of rows and their correctness."""
+    """The functions that a step calls: the model, the losses of rows, and their correctness."""
 
     model: nn.Module
     row_losses: Callable

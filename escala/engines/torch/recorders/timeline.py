@@ -20,7 +20,7 @@ def recorder(probe: Timeline, plan: Mapping, process: int, device: torch.device)
 
 
 class Profile:
-    """What one process does from now on, in the file `path`: its operations, and spans of steps.
+    """Record the operations and the spans of steps of one process, from now on, in the file `path`.
 
     The profiler itself adds spans of updates, and of Gloo's operations in Gloo's threads.
     """
