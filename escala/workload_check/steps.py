@@ -153,7 +153,7 @@ def _ranks(subject: Subject) -> str:
 
 
 def _scores(subject: Subject) -> str:
-    from escala.engines.tensorflow.functions import SUMMED
+    from escala.workloads.offers import SUMMED
 
     names: set[str] = set()
     if hasattr(subject.module, "row_scores"):

@@ -1,11 +1,15 @@
-"""Require of a workload what its dataset needs, in training and in the check alike."""
+"""Require of a workload what its dataset needs, and name its scores, for any engine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 from escala.core.errors import InputError
+
+#: Sums over rows that every evaluation has.
+SUMMED = ("loss", "correct")
 
 
 def require(work: ModuleType, description: Mapping, scores: ModuleType | str | None) -> None:
@@ -34,6 +38,19 @@ def require(work: ModuleType, description: Mapping, scores: ModuleType | str | N
         remedy += "may replace predict"
     reason = f"{found}, and the workload has no {', '.join(missing)}"
     raise InputError(work.__file__, None, reason, remedy)
+
+
+def named_sums(loss: Any, correct: Any, further: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is summed over rows by name: `SUMMED`, and the workload's `row_scores`.
+
+    Raises
+    ------
+    ValueError : `row_scores` gives a score one of the names in `SUMMED`.
+    """
+    found = dict(zip(SUMMED, (loss, correct), strict=True))
+    if taken := further.keys() & found.keys():
+        raise ValueError(f"`row_scores` gives the score {min(taken)}, which is a reserved name")
+    return found | further
 
 
 def require_classes(work: ModuleType, description: Mapping) -> None:

@@ -12,10 +12,8 @@ from escala.data.base import Arrays, Spec
 from escala.engines.tensorflow import building
 from escala.engines.tensorflow.graphs import as_graph, function_of
 from escala.engines.tensorflow.step import most_probable_is_right, row_signature
+from escala.workloads import offers
 from escala.workloads.models import given
-
-#: Names of the sums that every workload has.
-SUMMED = ("loss", "correct")
 
 
 def losses_of_rows(work: ModuleType, settings: Mapping) -> Callable:
@@ -66,7 +64,7 @@ def evaluating(
 
     It returns their predictions and the sums over the rows of each loss and score: `loss`, to which
     regularisers add, `correct`, and the workload's own. Its first call raises ValueError if the
-    workload gives one of its scores a name of `SUMMED`.
+    workload gives one of its scores a name of `offers.SUMMED`.
     """
     predictions = predicting(work, model, settings)
     correct = function_of(work, "correct", most_probable_is_right)
@@ -79,12 +77,10 @@ def evaluating(
         losses = row_losses(targets, outputs)
         if added := model.losses:
             losses += tf.add_n(added)
-        scores = dict(zip(SUMMED, (losses, correct(targets, outputs)), strict=True))
         further = row_scores(targets, outputs)
-        if taken := further.keys() & scores.keys():
-            raise ValueError(f"`row_scores` gives the score {min(taken)}, which is a reserved name")
+        scores = offers.named_sums(losses, correct(targets, outputs), further)
         return predictions(inputs, outputs), {
-            name: tf.reduce_sum(each) for name, each in (scores | further).items()
+            name: tf.reduce_sum(each) for name, each in scores.items()
         }
 
     return evaluate

@@ -12,10 +12,8 @@ from torch import nn
 from escala.data.base import Spec
 from escala.engines.torch import arrays, building
 from escala.engines.torch.building import evaluation
+from escala.workloads import offers
 from escala.workloads.models import given
-
-#: Names of the sums that every workload has.
-SUMMED = ("loss", "correct")
 
 
 def losses_of_rows(work: ModuleType, settings: Mapping) -> Callable:
@@ -77,7 +75,7 @@ def evaluating(
 
     It returns their predictions and the sums over the rows of each loss and score: `loss`,
     `correct`, and the workload's own. It raises ValueError if the workload gives one of its scores
-    a name of `SUMMED`.
+    a name of `offers.SUMMED`.
     """
     correct = scoring(work)
     predictions = predicting(work, model, settings)
@@ -90,13 +88,10 @@ def evaluating(
         with evaluation(model):
             outputs = model(given(inputs))
             found = predictions(inputs, outputs).cpu().numpy()
-        scores = dict(
-            zip(SUMMED, (row_losses(targets, outputs), correct(targets, outputs)), strict=True)
-        )
         further = row_scores(targets, outputs)
-        if taken := further.keys() & scores.keys():
-            raise ValueError(f"`row_scores` gives the score {min(taken)}, which is a reserved name")
-        return found, {name: float(each.sum()) for name, each in (scores | further).items()}
+        losses = row_losses(targets, outputs)
+        scores = offers.named_sums(losses, correct(targets, outputs), further)
+        return found, {name: float(each.sum()) for name, each in scores.items()}
 
     return evaluate
 

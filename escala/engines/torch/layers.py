@@ -6,6 +6,8 @@ so that the rows of the following dense kernel are those of Keras's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -209,13 +211,21 @@ def last_activation(cost: str, output: str) -> nn.Module:
     return nn.Softmax(-1) if output == "softmax" else ACTIVATIONS[output]()
 
 
-def class_losses(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
-    """Return the cross-entropy of every row in nats.
+def probabilities(outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
+    """Return the probabilities of the classes from their logarithms, as a workload offers it."""
+    return outputs.exp()
+
+
+def class_losses(
+    targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping | None = None
+) -> torch.Tensor:
+    """Return the categorical cross-entropy of every row in nats, as a workload's `row_losses`.
 
     Parameters
     ----------
     targets : class numbers, (rows,).
     outputs : logarithms of the probabilities, (rows, classes).
+    settings : of the workload, which the loss does not depend on.
     """
     return functional.nll_loss(outputs, targets.long(), reduction="none")
 

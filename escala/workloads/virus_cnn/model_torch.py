@@ -70,11 +70,5 @@ def optimizer(
     return optimizers.optimizer("rmsprop", parameters, learning_rate, settings)
 
 
-def probabilities(outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
-    """Return the probabilities of the classes: the outputs are their logarithms."""
-    return outputs.exp()
-
-
-def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
-    """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
-    return layers.class_losses(targets, outputs)
+#: The outputs are logarithms of the probabilities.
+probabilities, row_losses = layers.probabilities, layers.class_losses
