@@ -240,4 +240,5 @@ def test_each_rank_of_pytorch_sees_its_exchange_and_waits_for_the_slow_one(torch
     pd.testing.assert_series_equal(skew, behind, check_names=False, atol=1e-5)
     medians = run.parts(run.one_clock)["median_seconds"]
     assert medians[1, "skew"] < 0.1 * medians[0, "skew"]
-    assert medians[1, "backward"] > 2 * medians[0, "backward"]
+    quietest = run.steps["backward"].groupby("rank").min()
+    assert quietest[1] > 2 * quietest[0]
