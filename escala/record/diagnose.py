@@ -107,6 +107,13 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
             return _out_of_memory(how, said)
         return Outcome("failed", f"{how}{said}")
     errors = {int(re.search(r"\d+", p.name)[0]): p for p in folder.glob("rank*.error.json")}
+    # Other ranks told of an error, because they could not reach the one that told of none.
+    if (ended := _ended_rank(folder)) and ended[0] not in errors:
+        how = f"rank {ended[0]} ended with exit code {ended[1]} and told of no error"
+        said = tail(folder, ended[0])
+        return (
+            _out_of_memory(how, said) if _NO_MEMORY.search(said) else Outcome("failed", how + said)
+        )
     if errors:
         rank, error = min(
             ((rank, read_json(path)) for rank, path in errors.items()),
@@ -171,6 +178,14 @@ def _killed_rank(folder: Path) -> tuple[int, int] | None:
     by_name["Out Of Memory"] = int(signal.SIGKILL)
     number = by_name.get(match[2].partition(" (")[0]) if match else None
     return (int(match[1]), number) if number else None
+
+
+def _ended_rank(folder: Path) -> tuple[int, int] | None:
+    """Return the first rank that ended by itself without success, and its exit code."""
+    said = (folder / "launcher.log").read_text(errors="replace")
+    # Of `escala.runtime.spawn` only. Open MPI may tell why a rank ended, in messages of its own.
+    match = re.search(r"^process rank (\d+) exited with code (\d+)$", said, re.MULTILINE)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def tail(folder: Path, rank: int) -> str:

@@ -1,8 +1,8 @@
 """Start the processes of a run on one machine: `python -m escala.runtime.spawn N COMMAND…`.
 
-Each finds its number in the environment. When one fails, the others are ended, and its exit code or
-signal is printed. With `--private-network` they share a network that no other process reaches:
-TensorFlow's gRPC server listens on every address, without authentication.
+Each finds its number in the environment. When one fails, its number and its exit code or signal are
+printed, and the others are ended. With `--private-network` they share a network that no other
+process reaches: TensorFlow's gRPC server listens on every address, without authentication.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import os
 import socket
 import struct
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
+from subprocess import Popen
 
 from escala.core import children
 
@@ -24,7 +25,6 @@ PROCESS = "ESCALA_PROCESS"
 # linux/sched.h, linux/sockios.h, linux/if.h
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
-_POLL_SECONDS = 0.05
 
 
 def enter_private_network() -> None:
@@ -76,17 +76,33 @@ def main() -> int:
         for number in range(arguments.processes):
             environment = os.environ | {PROCESS: str(number)}
             started.append(children.start(arguments.command, environment, None))
-        while any(process.poll() is None for process in started):
-            if any(process.poll() for process in started):
-                break
-            time.sleep(_POLL_SECONDS)
-        codes = [process.poll() for process in started]
+        failed = first_to_fail(started)
     finally:
         children.stop(started)
-    for rank, code in enumerate(codes):
-        if code and code < 0:
-            print(f"process rank {rank} exited on signal {-code}", flush=True)
-    return int(any(codes))
+    if failed is None:
+        return 0
+    code = started[failed].returncode
+    how = f"on signal {-code}" if code < 0 else f"with code {code}"
+    print(f"process rank {failed} exited {how}", flush=True)
+    return 1
+
+
+def first_to_fail(started: Sequence[Popen]) -> int | None:
+    """Wait until all processes have ended, or one has failed. Return the number of that one.
+
+    It is woken by the end of each. The failures that follow from the first come later, as others
+    must notice it.
+
+    Parameters
+    ----------
+    started : all children of this process.
+    """
+    numbers = {process.pid: number for number, process in enumerate(started)}
+    for _ in started:
+        ended = numbers[os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid]
+        if started[ended].wait():
+            return ended
+    return None
 
 
 if __name__ == "__main__":

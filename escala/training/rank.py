@@ -59,7 +59,7 @@ def main(plan_file: str) -> int:
             _busy_neighbours(sum(r in place.ranks for r in plan["knobs"]["busy_neighbours"])),
         ):
             measured = _run(plan, folder, place, probe)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Of a program that failed, the last lines are its own.
         if not isinstance(error, (Failed, Diverged)):
             log.exception("this rank failed")
@@ -109,7 +109,7 @@ def _busy_neighbours(count: int) -> Iterator[None]:
         children.stop(started, grace_seconds=0)
 
 
-def _failure(error: Exception, plan: dict) -> dict:
+def _failure(error: BaseException, plan: dict) -> dict:
     """Return the status and the reason of an error, with its place in the workload's code."""
     if isinstance(error, Failed):
         return {"status": "failed", "reason": str(error)[:500]}
@@ -129,7 +129,7 @@ def _failure(error: Exception, plan: dict) -> dict:
     return {"status": status, "reason": f"{where}{user_code.message(error)}"[:500]}
 
 
-def _place(error: Exception, workload: str) -> str:
+def _place(error: BaseException, workload: str) -> str:
     """Return where an error was raised in the folder of the workload or of a user's kind."""
     from escala.workloads import WORKLOADS
 

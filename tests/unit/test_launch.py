@@ -250,6 +250,25 @@ def test_spawned_processes_are_numbered_and_when_one_is_killed_all_end():
     assert "process rank 1 exited on signal 9" in done.stdout
 
 
+def test_the_process_that_fails_first_is_named_although_others_fail_at_once(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    code = (
+        "import os, signal, time\n"
+        "if os.environ['ESCALA_PROCESS'] == '2':\n"
+        f"    file = open({str(fifo)!r}, 'w')\n"
+        "    {how}\n"
+        # Their input ends as the process does. An error is told within milliseconds.
+        f"open({str(fifo)!r}).read(); time.sleep(0.005); os._exit(1)"
+    )
+    for how, said in {
+        "os._exit(7)": "with code 7",
+        "os.kill(os.getpid(), signal.SIGTERM)": "on signal 15",
+    }.items():
+        done = spawned(code=code.replace("{how}", how), processes=3)
+        assert (done.returncode, done.stdout) == (1, f"process rank 2 exited {said}\n")
+
+
 def test_in_a_private_network_only_the_processes_of_the_run_reach_each_other():
     code = (
         "import os, socket, psutil, time\n"

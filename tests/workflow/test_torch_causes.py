@@ -1,4 +1,4 @@
-"""Knobs that show what slows DistributedDataParallel down, in real processes."""
+"""What slows DistributedDataParallel down, and how its ranks fail, in real processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from escala.core.files import read_json
 from escala.record.run import measure
-from tests.workflow.conftest import begin_with
+from tests.workflow.conftest import begin_with, measured
 
 pytestmark = pytest.mark.torch
 
@@ -36,6 +36,21 @@ if find_spec("torch"):
         shutil.copy(path, f"{folder}/{{os.getpid()}}.{{number}}.json")
 
     model_torch.build, profiler.profile.export_chrome_trace = with_unused, kept
+"""
+
+#: Rank 1 ends after an epoch.
+ENDS = """
+import os, signal
+from escala.training.checkpoint import Checkpoint
+
+due = Checkpoint.due
+
+def ends(self, epoch):
+    if self.process == 1:
+        {end}
+    return due(self, epoch)
+
+Checkpoint.due = ends
 """
 
 
@@ -72,3 +87,23 @@ def test_a_profiler_that_is_left_on_writes_every_epoch_of_every_rank(run, tmp_pa
         assert "gloo:all_reduce" in names
     assert run(find_unused_parameters=True)["weights_sha256"] == left_on["weights_sha256"]
     assert len(list((tmp_path / "traces").iterdir())) == len(traces)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("os.write(1, b'out of patience'); os._exit(7)", "exit code 7 and told of no error"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "was ended by signal 11"),
+        ("raise SystemExit('why')", "SystemExit: why"),
+    ],
+)
+def test_the_rank_that_ends_first_is_named(
+    small_split, request_for, tmp_path, imported, end, reason
+):
+    imported(ENDS.format(end=end))
+    request = request_for("ddp-gloo", "1x2", epochs=EPOCHS)
+    found = measured(request, small_split, tmp_path, "failed")["reason"]
+    assert found.startswith("rank 1") and reason in found
+    assert ("out of patience" in found) == ("_exit" in end)
+    # The other one noticed, and told of it, which is not the cause.
+    assert "unavailable" not in found and "reset" not in found
