@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from escala.core.errors import Unavailable
+from escala.core.hardware import has_instructions
 from escala.strategies import STRATEGIES
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 #: What a rank computes in a call: its inputs and targets, the weight of each row, and the divisor
 #: of the sum of the losses.
 Arguments = tuple
+
+
+#: Linux's name for the instructions that multiply numbers of the type bfloat16.
+BFLOAT16 = "avx512_bf16"
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,15 @@ class Footprint:
     gradient: int
     row: int
     shared: int = 0
+
+
+def require_products(kind: str) -> None:
+    """Refuse a value of the knob `products` whose instructions the processor lacks.
+
+    Without them the library for products emulates the type, or does not use it.
+    """
+    if kind == "bfloat16" and not has_instructions(BFLOAT16):
+        raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
 
 
 class Group(ABC):
@@ -85,6 +100,26 @@ class Group(ABC):
     def total(self, values: np.ndarray) -> np.ndarray:
         """Return the sum of a float64 vector over all processes; each must call it."""
         return values
+
+    def mean(
+        self, copies: Sequence[Sequence[np.ndarray]], weights: Sequence[float]
+    ) -> list[np.ndarray]:
+        """Return the weighted mean of what all ranks hold, in float64; each process must call it.
+
+        Parameters
+        ----------
+        copies : some arrays, as each rank of this process holds them.
+        weights : of each of these ranks; with the weight 0 it is not looked at.
+        """
+        sizes = [value.size for value in copies[0]]
+        sums = np.zeros(sum(sizes) + 1)
+        for values, weight in zip(copies, weights, strict=True):
+            flat = np.concatenate([*(value.ravel() for value in values), [1.0]], dtype=np.float64)
+            # A constant may be infinite, as in a mask, and 0 times it is no number.
+            sums += weight * flat if weight else 0.0
+        *flat, weight = self.total(sums)
+        means = np.split(np.array(flat) / weight, np.cumsum(sizes)[:-1])
+        return [mean.reshape(like.shape) for mean, like in zip(means, copies[0], strict=True)]
 
     def meet(self) -> None:
         """Wait until every process that trains has come here."""

@@ -12,6 +12,7 @@ from typing import Any
 from escala.core.readable import counted
 from escala.experiment.expand import ladder_runs, timing_runs
 from escala.experiment.references import NATIVE, Configuration, resolve
+from escala.experiment.requests import run_settings
 from escala.experiment.runs import Run, configuration_of, is_compared, takes_steps, where_listed
 from escala.experiment.trainers import engines, every_workload_runs, untrained
 from escala.runtime.launch import LOCAL
@@ -38,7 +39,7 @@ def faults(settings: Settings) -> Iterator[Fault]:
     yield from _references(settings, runs)
     for check in (_pilot, _layouts):
         yield from check(settings)
-    for check_runs in (_launcher, _slowdown, _synchronous, _slow_ranks, _fractions):
+    for check_runs in (_launcher, _slowdown, _synchronous, _refused, _slow_ranks, _fractions):
         yield from check_runs(settings, runs)
     for check in (every_workload_runs, _programs, _stopping):
         yield from check(settings)
@@ -218,6 +219,17 @@ def _synchronous(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
             use = f"use {usual[0]}, or leave" if usual else "leave"
             remedy = f"{use} {run.strategy} {run.layout} {run.variant} out"
             yield f"variants.{run.variant}.{name}", variant[name], reason, remedy
+
+
+def _refused(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
+    """Refuse what the strategies themselves refuse of their knobs."""
+    for run in filter(takes_steps, runs):
+        asked = run_settings(settings, run)
+        every = asked["training"].get("checkpoint_epochs")
+        for name, reason, remedy in STRATEGIES[run.strategy].refused(asked["knobs"], every):
+            key, value = f"variants.{run.variant}.{name}", asked["knobs"][name]
+            leaving = f"leave {run.strategy} {run.layout} {run.variant} out"
+            yield key, value, reason, f"{remedy}, or {leaving}"
 
 
 def _slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:

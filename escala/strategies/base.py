@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from escala.strategies.place import Place
 
@@ -105,6 +105,19 @@ class Strategy:
         """Return whether its engine has a module that records steps for a probe."""
         recorders = _ENGINES / cls.engine.partition(".")[0] / "recorders"
         return (recorders / f"{probe.replace('-', '_')}.py").is_file()
+
+    @classmethod
+    def refused(
+        cls, knobs: Mapping[str, Any], checkpoint_epochs: int | None
+    ) -> Iterator[tuple[str, str, str]]:
+        """Yield each knob whose value its ranks cannot follow, with the reason and the remedy.
+
+        Parameters
+        ----------
+        knobs : those that a run reads.
+        checkpoint_epochs : epochs from one checkpoint to the next; None if none are kept.
+        """
+        yield from ()
 
     @classmethod
     def waits(cls) -> bool:

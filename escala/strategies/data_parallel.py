@@ -10,3 +10,8 @@ class DataParallel(PyTorch):
     position = 25
     engine = "torch.data_parallel"
     layouts = Layouts(one_node=True, process_per_node=True)
+
+    @classmethod
+    def refused(cls, knobs, checkpoint_epochs):
+        if knobs["weighting"] != "rows":
+            yield "weighting", "is nothing that it can do: it divides the rows itself", "use rows"

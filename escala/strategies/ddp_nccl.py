@@ -8,3 +8,4 @@ from escala.strategies.ddp import DDP
 class DDPNccl(DDP):
     position = 23
     engine = "torch.ddp_nccl"
+    has_nccl = True

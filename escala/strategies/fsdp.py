@@ -14,3 +14,9 @@ class FSDP(PyTorch):
     @classmethod
     def process_variables(cls, place, interface):
         return torchrun_variables(place, interface)
+
+    @classmethod
+    def refused(cls, knobs, checkpoint_epochs):
+        for name, usual in (("torch_compile", False), ("slowdown", [])):
+            if knobs[name] != usual:
+                yield name, "is nothing that ranks of fsdp can do", "use ddp-gloo"

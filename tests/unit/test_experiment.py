@@ -360,6 +360,11 @@ def together(strategy: str, **knobs: object) -> list[Callable[[dict], None]]:
     ]
 
 
+def ddp(strategy: str = "ddp-gloo", **variant: object) -> list[Callable[[dict], None]]:
+    """Return changes for two ranks of PyTorch that train by a variant."""
+    return [put(SECOND, {"strategy": strategy, "layouts": ["1x2"]}), put(TUNED, variant)]
+
+
 @pytest.mark.parametrize(
     ("changes", "where", "reason"),
     [
@@ -409,11 +414,28 @@ def together(strategy: str, **knobs: object) -> list[Callable[[dict], None]]:
          "variants.both.batch_norm", "needs ranks that make each step together"),
         (together("mirrored", accumulation=2),
          "variants.both.batch_norm", "needs accumulation: 1, and this variant sets 2"),
+        (ddp(communication_hook="bf16"), f"{TUNED}.communication_hook", "with NCCL only"),
+        (ddp(communication_hook="powersgd", checkpoint_epochs=1),
+         f"{TUNED}.communication_hook", "by no checkpoint"),
+        (ddp(static_graph=True, accumulation=2),
+         f"{TUNED}.static_graph", "needs accumulation: 1, and this variant sets 2"),
+        (ddp(trained_module="bare"), f"{TUNED}.trained_module", "evaluation: whole"),
+        (ddp(trained_module="bare", evaluation="whole", checkpoint_epochs=1),
+         f"{TUNED}.trained_module", "a checkpoint holds one"),
+        (ddp("fsdp", torch_compile=True), f"{TUNED}.torch_compile", "fsdp"),
+        (ddp("fsdp", slowdown=[1, 2]), f"{TUNED}.slowdown", "fsdp"),
+        (ddp("data-parallel", weighting="ranks"), f"{TUNED}.weighting", "divides the rows itself"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_together(changes, where, reason):
     error = refusal(small(*changes))
     assert error.where == f"e.yaml: {where}" and reason in error.reason
+
+
+def test_what_gloo_refuses_nccl_takes_and_a_run_without_checkpoints_needs_none():
+    Experiment(small(*ddp("ddp-nccl", communication_hook="bf16")), "e.yaml")
+    Experiment(small(*ddp(communication_hook="powersgd")), "e.yaml")
+    Experiment(small(*ddp(trained_module="bare", evaluation="whole")), "e.yaml")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from escala.core.errors import Unavailable
 from escala.core.hardware import has_instructions
+from escala.engines import base
 from escala.engines.tensorflow import engine
 from tests.conftest import ROOT
 
@@ -60,12 +61,12 @@ def test_products_in_float32_are_exact_and_only_the_knob_lets_a_gpu_round_factor
     assert computed(products) == [["float32", SIZE * (1 + SMALL)], UPDATED, rounds]
 
 
-@pytest.mark.skipif(not has_instructions(engine.BFLOAT16), reason=f"no {engine.BFLOAT16} here")
+@pytest.mark.skipif(not has_instructions(base.BFLOAT16), reason=f"no {base.BFLOAT16} here")
 def test_products_in_bfloat16_round_their_factors_and_weights_stay_as_they_are():
     assert computed("bfloat16")[:2] == [["float32", SIZE], UPDATED]
 
 
 def test_a_processor_without_instructions_for_bfloat16_is_refused(monkeypatch):
-    monkeypatch.setattr(engine, "has_instructions", lambda name: False)
+    monkeypatch.setattr(base, "has_instructions", lambda name: False)
     with pytest.raises(Unavailable, match="needs a processor with avx512_bf16"):
         engine.set_products("bfloat16")

@@ -45,9 +45,3 @@ def test_each_rank_trains_alone_and_the_first_one_as_ranks_with_the_same_leading
     assert leading["status"] == "ok" and digests == [first, first]
     wrapped, _ = train()
     assert wrapped["weights_sha256"] != first
-
-
-def test_ranks_that_differ_are_not_evaluated_in_parts(train):
-    run, _ = train(trained_module="bare")
-    assert run["status"] == "unavailable"
-    assert "evaluation: whole" in run["reason"]

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from escala.core.errors import InputError
 from escala.data.base import Spec
+from escala.engines.ignored import STEPS, file_of, refuse, unread
 from escala.workloads.models import given
 
 #: Methods that only a training by Keras itself calls: its `fit`, `evaluate` and `predict`.
@@ -26,7 +27,6 @@ UNCALLED = (
 #: What `fit` and `compile` of Keras are given, by name; a module `model` that has them expects that
 #: they are used.
 UNREAD = ("callbacks", "class_weight", "compile", "metrics", "sample_weight", *UNCALLED[:2])
-_STEPS = "Escala makes the steps and computes `row_losses` itself"
 
 
 def build(
@@ -46,7 +46,7 @@ def build(
     if not isinstance(model, tf.keras.Model):
         kind = type(model).__name__
         reason = f"build gives {kind}, no keras.Model of TensorFlow {tf.__version__}"
-        raise InputError(_file(work), None, reason, "return a keras.Model")
+        raise InputError(file_of(work), None, reason, "return a keras.Model")
     # Only models of Keras's functional form know their inputs before they are called.
     if getattr(model, "inputs", None):
         result = model.output
@@ -56,7 +56,7 @@ def build(
         reason = f"the model gives {len(tf.nest.flatten(result))} outputs, as a {_kind(result)}"
         remedy = "give one output, such as all of them joined by Concatenate, and one target "
         remedy += "array, and take them apart in row_losses"
-        raise InputError(_file(work), None, reason, remedy)
+        raise InputError(file_of(work), None, reason, remedy)
     return model
 
 
@@ -73,8 +73,7 @@ def refuse_ignored(
     work: ModuleType, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer
 ) -> None:
     """Refuse a workload with a part that a run would ignore, and say what to do in its place."""
-    for reason, remedy in _ignored(work, model, optimizer):
-        raise InputError(_file(work), None, reason, remedy)
+    refuse(work, _ignored(work, model, optimizer))
 
 
 def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str, str]]:
@@ -82,24 +81,21 @@ def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str
     for name in UNCALLED:
         if not _is_of_keras(getattr(model, name)):
             yield (
-                f"the model has its own {name}, which is never called: {_STEPS}",
+                f"the model has its own {name}, which is never called: {STEPS}",
                 f"remove {name}, and express it by call and row_losses; a training with steps of "
                 "its own, such as a GAN, cannot be measured as a workload",
             )
     if model._is_compiled:
         yield (
             f"the model is compiled; the loss, weights and metrics given there are not used: "
-            f"{_STEPS}",
+            f"{STEPS}",
             "do not call compile, and load a stored model with compile=False",
         )
-    for name in UNREAD:
-        if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
-            reason = f"{name} of the module is never used: {_STEPS}"
-            yield reason, f"remove {name}, or rename it if your code uses it"
+    yield from unread(work, UNREAD)
     for name, value in (vars(work) | vars(model)).items():
         if any(map(_is_callback, _members(value))):
             yield (
-                f"the callback {name} is never called: {_STEPS}",
+                f"the callback {name} is never called: {STEPS}",
                 "remove it; early_stopping, validate and checkpoint_epochs are settings of the "
                 "experiment",
             )
@@ -158,7 +154,3 @@ def _is_in_float16(layer: Any) -> bool:
 
 def _kind(result: Any) -> str:
     return next((t.__name__ for t in (dict, list, tuple) if isinstance(result, t)), "structure")
-
-
-def _file(work: ModuleType) -> str:
-    return work.__file__ or work.__name__

@@ -10,10 +10,9 @@ import tensorflow as tf
 from escala import engines
 from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
-from escala.core.hardware import has_instructions
 from escala.data.base import output_shape
 from escala.engines import initial
-from escala.engines.base import Engine
+from escala.engines.base import Engine, require_products
 from escala.engines.tensorflow import building, functions, replicas
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.beginning import begin
@@ -27,9 +26,6 @@ from escala.engines.tensorflow.state import State
 from escala.probes import Probe, Recorder
 from escala.strategies import costs
 from escala.workloads.models import rows_at_once
-
-#: Linux's name for the instructions that multiply numbers of the type bfloat16.
-BFLOAT16 = "avx512_bf16"
 
 
 class TensorFlow(Engine):
@@ -227,8 +223,7 @@ def set_products(kind: str) -> None:
     ------
     Unavailable : the processor has no instructions for bfloat16. oneDNN would emulate them.
     """
-    if kind == "bfloat16" and not has_instructions(BFLOAT16):
-        raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
+    require_products(kind)
     tf.config.experimental.enable_tensor_float_32_execution(kind == "tensor-float-32")
     if kind == "bfloat16":
         tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": True})

@@ -54,14 +54,8 @@ def average(variables: Sequence[tf.Variable], rows: Sequence[int], ranks: Ranks)
     copies = ranks.weights(variables)
     # Ranks that share one copy of the variables have updated it together.
     weights = rows if len(copies) == len(rows) else [sum(rows)]
-    sums = np.zeros(sum(value.size for value in copies[0]) + 1)
-    for values, weight in zip(copies, weights, strict=True):
-        flat = np.concatenate([value.ravel() for value in values]).astype(np.float64)
-        sums += weight * np.append(flat, 1.0)
-    *flat, weight = ranks.total(sums)
-    ends = np.cumsum([value.size for value in copies[0]])
-    for variable, mean in zip(variables, np.split(np.array(flat) / weight, ends[:-1]), strict=True):
-        variable.assign(mean.reshape(variable.shape).astype(variable.dtype.as_numpy_dtype))
+    for variable, mean in zip(variables, ranks.mean(copies, weights), strict=True):
+        variable.assign(mean.astype(variable.dtype.as_numpy_dtype))
 
 
 def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:

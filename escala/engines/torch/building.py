@@ -12,13 +12,13 @@ from torch import nn
 
 from escala.core.errors import InputError
 from escala.data.base import Spec
+from escala.engines.ignored import STEPS, file_of, refuse, unread
 from escala.workloads.models import given
 
 #: What trainers of other libraries call, by name.
 UNCALLED = ("training_step", "validation_step", "configure_optimizers", "compute_loss")
 #: What a module `model_torch` may hold that nothing here uses.
 UNREAD = ("callbacks", "scheduler", "lr_scheduler", "collate_fn", *UNCALLED)
-_STEPS = "Escala makes the steps and computes `row_losses` itself"
 
 
 def build(
@@ -105,8 +105,7 @@ def refuse_ignored(work: ModuleType, model: nn.Module, optimizer: Any) -> None:
     ------
     InputError : with the first such part, and what to do in its place.
     """
-    for reason, remedy in _ignored(work, model, optimizer):
-        raise InputError(file_of(work), None, reason, remedy)
+    refuse(work, _ignored(work, model, optimizer))
 
 
 def _ignored(work: ModuleType, model: nn.Module, optimizer: Any) -> Iterator[tuple[str, str]]:
@@ -114,7 +113,7 @@ def _ignored(work: ModuleType, model: nn.Module, optimizer: Any) -> Iterator[tup
     for name in UNCALLED:
         if hasattr(model, name):
             yield (
-                f"the model has its own {name}, which is never called: {_STEPS}",
+                f"the model has its own {name}, which is never called: {STEPS}",
                 f"remove {name}, and express it by forward and row_losses",
             )
     if not model.training:
@@ -122,12 +121,7 @@ def _ignored(work: ModuleType, model: nn.Module, optimizer: Any) -> Iterator[tup
             "the model is in the mode of evaluation, in which dropout and normalisation do nothing",
             "return model.train(); a layer in it may stay in this mode",
         )
-    for name in UNREAD:
-        if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
-            yield (
-                f"{name} of the module is never used: {_STEPS}",
-                f"remove {name}, or rename it if your code uses it",
-            )
+    yield from unread(work, UNREAD)
     if not isinstance(optimizer, torch.optim.Optimizer):
         yield (
             f"optimizer gives {type(optimizer).__name__}, no optimizer of PyTorch",
@@ -144,11 +138,6 @@ def _ignored(work: ModuleType, model: nn.Module, optimizer: Any) -> Iterator[tup
                 f"the optimizer does not update {name}, whose gradient is computed and exchanged",
                 "give it all parameters, or set requires_grad_(False) for those that stay",
             )
-
-
-def file_of(work: ModuleType) -> str:
-    """Return the file of a workload's module, for messages."""
-    return work.__file__ or work.__name__
 
 
 def _described(result: Any) -> str:

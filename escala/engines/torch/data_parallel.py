@@ -28,8 +28,6 @@ class DataParallel(Ranks):
     def wrapped(self, model, watch=None):
         if synchronised(model):
             raise Unavailable("DataParallel cannot normalise over all ranks. Remedy: ddp-nccl")
-        if self.knobs["weighting"] != "rows":
-            raise Unavailable("DataParallel divides the rows itself. Remedy: weighting: rows")
         return nn.DataParallel(model, device_ids=[*range(len(self.place.ranks))])
 
     def one(self, arguments):

@@ -73,7 +73,7 @@ class DDP(Distributed):
     def wrapped(self, model, watch=None):
         knobs = self.knobs
         if "nccl" not in self.backend:
-            require_for_gloo(knobs, model)
+            require_one_bucket(knobs, model)
         self._model = DistributedDataParallel(
             model,
             bucket_cap_mb=knobs["bucket_cap_mb"],
@@ -135,24 +135,18 @@ def _total(values: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def require_for_gloo(knobs: Mapping[str, Any], model: nn.Module) -> None:
-    """Refuse hooks that do not work over Gloo.
+def require_one_bucket(knobs: Mapping[str, Any], model: nn.Module) -> None:
+    """Refuse PowerSGD over Gloo with several buckets.
 
-    PowerSGD's hook waits for its own sums in the threads that make them. Gloo has two threads a
+    Its hook waits for its own sums in the threads that make them. Gloo has two threads a
     process, so with several buckets they wait for ever (seen with PyTorch 2.13).
 
     Raises
     ------
     Unavailable : with what to change.
     """
-    hook = knobs["communication_hook"]
-    if hook == "bf16":
-        raise Unavailable(
-            "communication_hook: bf16 needs ddp-nccl, because PyTorch takes this hook with NCCL "
-            "only. Remedy: communication_hook: fp16"
-        )
     trained = sum(each.nbytes for each in model.parameters() if each.requires_grad)
-    if hook == "powersgd" and trained > (knobs["bucket_cap_mb"] or 1) * MIB:
+    if knobs["communication_hook"] == "powersgd" and trained > (knobs["bucket_cap_mb"] or 1) * MIB:
         raise Unavailable(
             "communication_hook: powersgd over Gloo needs all gradients in one bucket, because "
             "several would wait for each other for ever. Remedy: bucket_cap_mb: "

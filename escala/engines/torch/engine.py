@@ -13,10 +13,9 @@ from escala import engines
 from escala.core.environment import call
 from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
-from escala.core.hardware import has_instructions
 from escala.data.base import output_shape
 from escala.engines import initial
-from escala.engines.base import Engine
+from escala.engines.base import Engine, require_products
 from escala.engines.torch import arrays, building, functions, replicas
 from escala.engines.torch import step as steps
 from escala.engines.torch.footprint import footprint
@@ -28,9 +27,6 @@ from escala.engines.torch.state import State
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
 from escala.workloads.models import rows_at_once
-
-#: Linux's name for the instructions that multiply numbers of the type bfloat16.
-BFLOAT16 = "avx512_bf16"
 
 
 class Torch(Engine):
@@ -93,7 +89,7 @@ class Torch(Engine):
 
     def _compiled(self) -> nn.Module:
         """Return what computes in steps: the model, compiled if the knob says so."""
-        replicas.require(self.model, self.plan)
+        replicas.require_whole_steps(self.model, self.plan["knobs"]["accumulation"])
         return torch.compile(self.model) if self.plan["knobs"]["torch_compile"] else self.model
 
     def _steps(self, called, row_losses, correct) -> steps.Step:
@@ -222,8 +218,7 @@ def set_products(kind: str) -> None:
     ------
     Unavailable : the processor has no instructions for bfloat16. oneDNN would not use the type.
     """
-    if kind == "bfloat16" and not has_instructions(BFLOAT16):
-        raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
+    require_products(kind)
     on_gpu = "tf32" if kind == "tensor-float-32" else "ieee"
     on_processor = "bf16" if kind == "bfloat16" else "ieee"
     backends = torch.backends

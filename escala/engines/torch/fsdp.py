@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from escala.core.errors import Unavailable
 from escala.engines.torch.ddp import Distributed
 
 
@@ -26,9 +25,6 @@ class FSDP(Distributed):
         return super().start()
 
     def wrapped(self, model, watch=None):
-        for name, usual in (("torch_compile", False), ("slowdown", [])):
-            if self.knobs[name] != usual:
-                raise Unavailable(f"{name} needs another strategy than fsdp. Remedy: ddp-gloo")
         # The parts of a rank are parts of the same weights.
         with torch.no_grad():
             self.broadcast([*model.parameters(), *model.buffers()])

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -64,13 +63,9 @@ class Ranks(Group):
         ----------
         rows : number of rows in the epoch, of this rank.
         """
-        flat = torch.cat([buffer.double().reshape(-1) for buffer in buffers]).cpu().numpy()
-        # A constant may be infinite, as in a mask, and 0 times it is no number.
-        weighted = rows * np.append(flat, 1.0) if rows else np.zeros(len(flat) + 1)
-        *sums, weight = self.total(weighted)
-        means = torch.from_numpy(np.array(sums) / weight)
-        for buffer, mean in zip(buffers, means.split([b.numel() for b in buffers]), strict=True):
-            buffer.copy_(mean.view(buffer.shape))
+        copy = [buffer.double().cpu().numpy() for buffer in buffers]
+        for buffer, mean in zip(buffers, self.mean([copy], [rows]), strict=True):
+            buffer.copy_(torch.from_numpy(mean))
 
     def divide(self) -> None:
         """Let this rank hold its part of each parameter only, if it does between steps."""

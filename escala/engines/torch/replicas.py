@@ -9,16 +9,12 @@ keep theirs equal after any step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from torch import nn
 
 from escala.core.errors import Unavailable
 from escala.engines.torch.normalisation import synchronised
-from escala.strategies.ddp import BARE
 
 
 def local_buffers(model: nn.Module) -> list[torch.Tensor]:
@@ -30,31 +26,16 @@ def local_buffers(model: nn.Module) -> list[torch.Tensor]:
     return [b for b in model.buffers() if b.is_floating_point() and id(b) not in shared]
 
 
-def require(model: nn.Module, plan: Mapping[str, Any]) -> None:
-    """Refuse knobs that do not go together, or with a model.
+def require_whole_steps(model: nn.Module, parts: int) -> None:
+    """Refuse a model that normalises over all ranks if each computes its rows in several parts.
 
-    Raises
-    ------
-    Unavailable : with what to change.
+    A rank with fewer rows than parts would exchange less often than the others. `parts` is the knob
+    `accumulation`.
     """
-    knobs = plan["knobs"]
-    if (parts := knobs["accumulation"]) > 1:
-        # A rank with fewer rows than parts would exchange less often than the others.
-        if synchronised(model):
-            raise Unavailable(
-                f"the model normalises over all ranks, which needs accumulation: 1, not {parts}"
-            )
-        if knobs["static_graph"]:
-            raise Unavailable(f"static_graph: true needs accumulation: 1, not {parts}")
-    if knobs["trained_module"] == BARE:
-        if knobs["evaluation"] != "whole":
-            raise Unavailable(
-                "trained_module: bare needs evaluation: whole, because the ranks differ"
-            )
-        if plan["training"]["checkpoint_epochs"]:
-            raise Unavailable("trained_module: bare needs checkpoint_epochs: null")
-    if knobs["communication_hook"] == "powersgd" and plan["training"]["checkpoint_epochs"]:
-        raise Unavailable("communication_hook: powersgd needs checkpoint_epochs: null")
+    if parts > 1 and synchronised(model):
+        raise Unavailable(
+            f"the model normalises over all ranks, which needs accumulation: 1, not {parts}"
+        )
 
 
 def seed_random_layers(*seed: int) -> None:
