@@ -20,7 +20,9 @@ apply to it.
 
 Of one configuration, measured in several sessions, also the same settings, knobs, ranks, cores
 available, versions and source; of a program, the same command and files. Of two configurations,
-which differ in just these, also the same session and repeat, since machines drift.
+which differ in just these, also the same session and repeat, since machines drift. A scheduler may
+give each of them just the cores that it needs; a run with fewer is refused, or oversubscribed. A
+smaller quota makes another kind of machine.
 """
 
 from __future__ import annotations

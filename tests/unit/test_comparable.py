@@ -115,6 +115,9 @@ def test_the_key_and_comparisons_know_one_kind_of_machine(runs, monkeypatch, man
         ("single", "ranks.machines.1.cpu", "Another CPU", "unlike machines"),
         ("single", "data.sha256", {}, "other data"),
         ("single", "wall_seconds", 1.0, None),
+        # A scheduler gives a run of one rank one core.
+        ("single", "ranks.machines.1.cores_available", 1, None),
+        ("single", "ranks.machines.1.cpu_quota", 1.0, "a quota of 1 cores"),
         ("hybrid", "link.rate", "1gbit", "another rate of the network slow"),
         ("hybrid", "ranks.interface", "ib0", "another interface of the network slow"),
         ("hybrid", "link.mbit_per_second", 40.0, "links of unlike rates"),
