@@ -7,6 +7,7 @@ Escala's own if it holds the framework, as a conda environment of a rule may.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,7 @@ class Separate(NamedTuple):
     folder : the name of its folder.
     requirements : the file of its pinned packages.
     distributions : those whose versions decide a result.
+    oldest : the first release with all that its engine calls, as numbers.
     """
 
     title: str
@@ -54,6 +56,7 @@ class Separate(NamedTuple):
     folder: str
     requirements: Path
     distributions: tuple[str, ...]
+    oldest: tuple[int, ...]
 
 
 #: By the name of an engine, which is also the module of its framework.
@@ -64,6 +67,8 @@ SEPARATE = {
         ".venv-torch",
         ROOT / "envs" / "torch-requirements.txt",
         ("torch", "numpy"),
+        # `fp32_precision` of its backends: https://docs.pytorch.org/docs/stable/notes/mkldnn.html
+        (2, 9),
     )
 }
 
@@ -114,11 +119,14 @@ def versions(engine: str) -> dict[str, str]:
 
     Raises
     ------
-    Unavailable : as `python`, or the interpreter does not answer, or lacks one of them.
+    Unavailable : as `python`, or the interpreter does not answer, or lacks one of them, or has a
+        release of the framework that is too old.
     """
     interpreter = python(engine)
     try:
-        return dict(_versions(interpreter, SEPARATE[engine].distributions))
+        found = dict(_versions(interpreter, SEPARATE[engine].distributions))
+        _require_recent(engine, found[engine], interpreter)
+        return found
     except Unavailable as error:
         raise Unavailable(f"{error}. Remedy: {remedy(engine)}") from None
 
@@ -138,9 +146,27 @@ def described(interpreter: str) -> str:
 
     Raises
     ------
-    Unavailable : a package is missing or broken.
+    Unavailable : a package is missing or broken, or PyTorch too old.
     """
-    return _printed(interpreter, _DESCRIBED).splitlines()[-1]
+    said = _printed(interpreter, _DESCRIBED).splitlines()[-1]
+    _require_recent("torch", said.split()[1], interpreter)
+    return said
+
+
+def _require_recent(engine: str, version: str, interpreter: str) -> None:
+    """Refuse a release of a framework that lacks what its engine calls.
+
+    Parameters
+    ----------
+    version : such as `2.13.0+cpu`, or `2.14.0a0+git0142d5f` of a build of the user's own.
+    """
+    separate = SEPARATE[engine]
+    found = tuple(map(int, re.findall(r"\d+", version)))[: len(separate.oldest)]
+    if found < separate.oldest:
+        oldest = ".".join(map(str, separate.oldest))
+        raise Unavailable(
+            f"{interpreter} has {separate.title} {version}, and {oldest} or a later one is needed"
+        )
 
 
 def _printed(interpreter: str, code: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,10 @@ def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(clone, monkey
     for prints, reason in (
         ("", "it is no Python"),
         ('escala {"python": "3", "packages": {}}', "no to"),
+        (
+            'escala {"python": "3", "packages": {"torch": "2.8.1+cpu", "numpy": "2"}}',
+            r"has PyTorch 2\.8\.1\+cpu, and 2\.9 or a later one is needed",
+        ),
     ):
         python.write_text(f"#!/bin/sh\necho '{prints}'\n")
         python.chmod(0o755)
@@ -60,6 +65,15 @@ def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(clone, monkey
         assert set(engines.versions("torch").values()) == {"not installed"}
         monkeypatch.delenv("ESCALA_TORCH")
     assert engines.interpreter("single", "steps") == sys.executable
+
+
+def test_an_old_pytorch_is_refused_before_it_trains_and_a_new_one_is_not(clone):
+    python = clone / "python"
+    for version, ok in {"2.8.1": False, "2.9.0": True, "2.14.0a0+git01": True, "3.0": True}.items():
+        python.write_text(f"#!/bin/sh\necho torch {version} for processors, numpy 2, Python 3\n")
+        python.chmod(0o755)
+        with nullcontext() if ok else pytest.raises(Unavailable, match=r"2\.8\.1, and 2\.9 or"):
+            assert interpreters.described(str(python)).startswith(f"torch {version}")
 
 
 def test_an_installation_has_it_alongside_the_store(clone, monkeypatch):
