@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from jsonschema.exceptions import SchemaError
 
 from escala import data, workloads
 from escala.core import plugins, user_code
-from escala.core.errors import InputError
+from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_yaml
 from escala.data.paths import expanded_path
+from escala.engines import interpreters
 from escala.experiment.plain import read
 from escala.experiment.schema import (
     completed,
@@ -96,11 +97,36 @@ def _add_program(name: str, entry: Mapping[str, Any], where: str) -> None:
     _require_name(name, where)
     keys = program_schema()["properties"]
     declared = {key: value for key, value in entry.items() if key in keys} | {"where": where}
+    declared = _with_interpreter(declared, where)
     known = workloads.WORKLOADS.get(name)
     if known and {**known.declared, "where": where} != declared:
         reason = "is the name of another workload already"
         raise InputError(where, name, reason, "choose another name")
     workloads.add_program(name, declared)
+
+
+def _with_interpreter(declared: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return the declaration of a program with an interpreter in the place of an engine's name.
+
+    Raises
+    ------
+    InputError : the framework of the engine is not installed, or an interpreter is named too.
+    """
+    environment = declared.get("environment")
+    engine = environment.get("engine") if isinstance(environment, Mapping) else None
+    # What is no engine with an interpreter of its own is refused by the schema.
+    if not isinstance(engine, str) or engine not in interpreters.SEPARATE:
+        return declared
+    where = f"{where}.environment.engine"
+    if "python" in environment:
+        raise InputError(where, engine, "has an interpreter, and python names one", "name one")
+    try:
+        python = interpreters.python(engine)
+    except Unavailable as error:
+        reason, _, remedy = str(error).partition(". Remedy: ")
+        raise InputError(where, engine, reason, remedy) from None
+    others = {key: value for key, value in environment.items() if key != "engine"}
+    return {**declared, "environment": {**others, "python": python}}
 
 
 def _require_name(name: str, where: str) -> None:
@@ -144,6 +170,11 @@ def add(part: Part, name: str, path: Any, where: str) -> None:
         _check_declaration(part, folder)
         _check_code(folder)
     part.add(name, folder)
+    if is_program:
+        known = workloads.WORKLOADS[name]
+        workloads.WORKLOADS[name] = replace(
+            known, declared=_with_interpreter(known.declared, str(folder / part.declaration))
+        )
     if part is KINDS:
         _check_settings(data.KINDS[name], folder)
 

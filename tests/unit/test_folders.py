@@ -18,6 +18,7 @@ from escala.core import plugins
 from escala.core.errors import InputError
 from escala.data import KINDS, kind_of
 from escala.data.base import output_shape, specs
+from escala.engines import interpreters
 from escala.experiment import Experiment
 from escala.predict.model import load
 from escala.record import key
@@ -305,3 +306,37 @@ def test_arrays_that_name_another_kind_are_refused(tmp_path):
     done = python("-m", "scripts.arrays", *words, variables={plugins.VARIABLE: own})
     assert done.returncode == 2, done.stderr
     assert "'blobs': the dataset is of the kind own" in done.stderr
+
+
+def test_a_program_may_ask_for_the_interpreter_of_an_engine(tmp_path, registries, monkeypatch):
+    def told(**environment: str) -> str | None:
+        """Declare a program in an experiment and one in a folder; return their interpreter."""
+        forget("written"), forget("in-folder")
+        program = {"command": "python -c ''", "data_kind": "genomes", "environment": environment}
+        (tmp_path / "workload.yaml").write_text(
+            yaml.safe_dump(program | {"trained_by": "command", "directory": "."})
+        )
+        asked = {"epochs": 1, "batch": {"rows": 8}}
+        both = {"written": program | asked, "in-folder": {"path": str(tmp_path)} | asked}
+        configurations = [{"strategy": "processes", "layouts": ["1x2"]}]
+        changes = {"variants": {"plain": {}}, "configurations": configurations}
+        Experiment(experiment_of("own", SIMULATED, workloads=both, **changes), "e.yaml")
+        [found] = {WORKLOADS[name].program().python for name in both}
+        return found
+
+    assert told() is None
+    monkeypatch.setattr(interpreters, "ROOT", tmp_path)
+    (tmp_path / "uv.lock").touch()
+    monkeypatch.delenv("ESCALA_TORCH", raising=False)
+    with pytest.raises(InputError, match=r"environment\.engine.*not installed.*escala install"):
+        told(engine="torch")
+    made = tmp_path / ".venv-torch" / "bin" / "python"
+    made.parent.mkdir(parents=True)
+    made.symlink_to(sys.executable)
+    assert told(engine="torch") == str(made)
+    monkeypatch.setenv("ESCALA_TORCH", sys.executable)
+    assert told(engine="torch") == sys.executable
+    with pytest.raises(InputError, match="name one"):
+        told(engine="torch", python=sys.executable)
+    with pytest.raises(InputError, match=r"environment\.engine.*torch"):
+        told(engine="tensorflow")

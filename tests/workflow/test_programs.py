@@ -44,10 +44,12 @@ class Case(NamedTuple):
 
 TORCH, MPI = "ESCALA_TORCH", "ESCALA_MPI"
 ALWAYS = {"keras-horovod", "heat"}
+#: Run by the interpreter of the engine.
+OF_ENGINE = {"torch-spawn"}
 CASES = {
     "torch-ddp": Case("hook", 1536, {"loss", "test_accuracy"}, TORCH),
     "torchrun": Case("hook", 1536, {"loss", "test_accuracy"}, TORCH),
-    "torch-spawn": Case("output", None, {"loss"}, TORCH),
+    "torch-spawn": Case("output", None, {"loss"}),
     "lightning-digits": Case("hook", 1536, {"loss", "val_accuracy"}, TORCH),
     "transformers-trainer": Case("hook", None, {"accuracy"}, TORCH),
     "keras-horovod": Case("output", None, {"loss", "accuracy", "val_loss", "val_accuracy"}),
@@ -67,7 +69,12 @@ def test_every_program_is_tried():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.sweep, id=name)
+        pytest.param(
+            name,
+            marks=[pytest.mark.torch] * (name in OF_ENGINE)
+            + [pytest.mark.sweep] * (name not in ALWAYS),
+            id=name,
+        )
         for name in CASES
     ],
 )
