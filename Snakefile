@@ -19,12 +19,51 @@ include: "rules/predict.smk"
 include: "rules/calibrate.smk"
 
 
+# An experiment in three calls: what needs no measuring, the runs, and the report of those there are.
+# On a cluster the first and the last are for the login node, the second for a job.
+rule prepare:
+    input:
+        EXPERIMENT.largest.dataset_files(),
+        EXPERIMENT.largest.leakage_files(),
+        EXPERIMENT.class_files(),
+    localrule: True
+    message:
+        "The data of {EXPERIMENT.name} are prepared"
+
+
+rule runs:
+    input:
+        lambda wildcards: timed_files(EXPERIMENT),
+        EXPERIMENT.probed_files(),
+    localrule: True
+    message:
+        "Every run of {EXPERIMENT.name} is measured"
+
+
+rule report:
+    input:
+        lambda wildcards: report_files(EXPERIMENT),
+    log:
+        f"results/{EXPERIMENT.name}/logs/report.log",
+    localrule: True
+    conda:
+        "envs/report.yaml"
+    params:
+        runs=lambda wildcards: there(timed_files(EXPERIMENT) + EXPERIMENT.probed_files()),
+        all=lambda wildcards: len(measured(EXPERIMENT).timed) + len(EXPERIMENT.probed_files()),
+    message:
+        "Check the runs of {EXPERIMENT.name} that are there"
+    shell:
+        "python -m scripts.check_runs --page --all {params.all} --runs {params.runs:q} "
+        "2>&1 | tee -i {log:q}"
+
+
 rule all:
     default_target: True
     input:
         lambda wildcards: timed_files(EXPERIMENT),
         EXPERIMENT.probed_files(),
-        report_files(EXPERIMENT),
+        lambda wildcards: report_files(EXPERIMENT),
     log:
         f"results/{EXPERIMENT.name}/logs/all.log",
     localrule: True

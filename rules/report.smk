@@ -27,12 +27,12 @@ wildcard_constraints:
 
 rule tables:
     input:
-        runs=lambda wildcards: measured(experiment(wildcards)).run_files(),
-        series=lambda wildcards: measured(experiment(wildcards)).series_files(),
+        runs=lambda wildcards: there(measured(experiment(wildcards)).run_files()),
+        series=lambda wildcards: there(measured(experiment(wildcards)).series_files()),
         datasets=lambda wildcards: measured(experiment(wildcards)).dataset_files(),
         classes=lambda wildcards: experiment(wildcards).class_files(),
         leakage=lambda wildcards: measured(experiment(wildcards)).leakage_files(),
-        probed=lambda wildcards: experiment(wildcards).tabulated_files(),
+        probed=lambda wildcards: there(experiment(wildcards).tabulated_files()),
         predictions=predictions_if_any,
         pilot=pilot_if_any,
         history=history_files(),
@@ -178,7 +178,7 @@ rule page:
         tables=lambda wildcards: table_files(experiment(wildcards)),
         figures=lambda wildcards: experiment_figures(experiment(wildcards)),
         run_figures=lambda wildcards: figures_of_runs(experiment(wildcards)),
-        traced=lambda wildcards: traced_files(experiment(wildcards)),
+        traced=lambda wildcards: there(traced_files(experiment(wildcards))),
     output:
         "results/{experiment}/index.html",
     log:

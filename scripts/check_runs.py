@@ -16,8 +16,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
     parser.add_argument("--page", action="store_true", help="the call made the page of these runs")
+    text = "how many runs there would be, if all were measured"
+    parser.add_argument("--all", type=int, metavar="N", help=text)
     arguments = parser.parse_args()
     paths = arguments.runs
+    if arguments.all and arguments.all > len(paths):
+        print(f"{len(paths)} of {arguments.all} runs are measured; the others are left out.")
     runs = {path: read_result(path) for path in paths}
     failed = {path: run for path, run in runs.items() if run["status"] != "ok"}
     folders = sorted({f"results/{run['experiment']}" for run in runs.values()})

@@ -46,6 +46,16 @@ def jobs(dag: DAG, *rules: str, needed: bool = False) -> Iterator[Job]:
             yield job
 
 
+def targets(workflow: Workflow) -> set[str]:
+    """Return the targets of a call, rules and files; none while the rules are read."""
+    return set(map(str, workflow.dag_settings.targets)) if workflow.dag_settings else set()
+
+
+def forbid(dag: DAG, *rules: str) -> None:
+    """Run no job of some rules: what they made is taken as it is."""
+    dag.rules_allowed_for_needrun = {rule.name for rule in dag.rules} - set(rules)
+
+
 async def request(dag: DAG, files: Iterable[str], forced: Iterable[str]) -> None:
     """Add the jobs of files to a graph, as if they were targets, and force some to run."""
     for file in sorted(files):

@@ -6,7 +6,7 @@ measured, its references are measured with it (`escala.record.matches`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -22,18 +22,24 @@ from escala.workflow.internals import DAG, Job
 from escala.workflow.study import Study, shown
 
 RULES = ("train", "instrumented")
+#: All rules that measure, or that compute from measurements of their own.
+MEASURING = (*RULES, "pilot", "gradients", "calibrate", "predict_times")
 
 
 class Graph:
     """The runs in the graph of a call.
+
+    Parameters
+    ----------
+    reports_only : returns whether the call measures nothing, and reports the runs that are there.
 
     Attributes
     ----------
     added : runs that are measured only because others are.
     """
 
-    def __init__(self, study: Study):
-        self._study = study
+    def __init__(self, study: Study, reports_only: Callable[[], bool]):
+        self._study, self._reports_only = study, reports_only
         # A call of Snakemake sees one state of the code and of the experiments.
         self._identity = cache(self._identity)
         self._source = cache(key.code_sha256)
@@ -56,6 +62,11 @@ class Graph:
 
     async def _complete(self, dag: DAG) -> bool:
         """Ask for the runs that matches need, and return whether there are any."""
+        if self._reports_only():
+            if not dag.rules_allowed_for_needrun:
+                internals.forbid(dag, *MEASURING)
+                return True
+            return False
         jobs = dict(self.jobs(dag))
         done = {run for run, job in jobs.items() if dag.finished(job)}
         needed = {run for run, job in jobs.items() if dag.needrun(job)} - done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,9 @@ def figures(e: Experiment) -> list[str]:
     return [f"results/{e.name}/figures/{figure}.svg" for figure in figure_names(e)]
 
 
-def figures_of_runs(e: Experiment) -> list[str]:
-    """Return the figures of the first timing run of each dataset and workload, as SVG."""
-    first = {(run.dataset, run.workload): run for run in reversed(e.runs)}.values()
+def figures_of_runs(e: Experiment, runs: Sequence[Run]) -> list[str]:
+    """Return the figures of the first of some runs of each dataset and workload, as SVG."""
+    first = {(run.dataset, run.workload): run for run in reversed(runs)}.values()
     return [
         f"{RUN_FIGURE}.svg".format(**vars(run), measurement=Path(run.folder).name, run_figure=name)
         for name in ONE_RUN
@@ -64,9 +64,8 @@ def tables(e: Experiment) -> list[str]:
 
 
 def files(e: Experiment) -> list[str]:
-    """Return the files of an experiment's report: page, summary, tables and figures."""
-    written = [f"results/{e.name}/{name}" for name in ("index.html", "summary.md")]
-    return [*written, *tables(e), *figures(e), *figures_of_runs(e)]
+    """Return the files of an experiment's report that show all its runs, without figures."""
+    return [*(f"results/{e.name}/{name}" for name in ("index.html", "summary.md")), *tables(e)]
 
 
 def traced_files(e: Experiment) -> list[str]:

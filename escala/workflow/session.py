@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import chdir
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from snakemake.exceptions import WorkflowError
 
 from escala.cache import store
 from escala.core import interrupts
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores, available_memory
 from escala.core.progress import say
@@ -30,6 +32,10 @@ from escala.workflow.study import Study, shown
 
 #: Seconds that a job which SLURM ends takes to remove its files.
 ENDING_SECONDS = 5.0
+#: The target that reports the runs that are there, and measures none.
+REPORT = "report"
+#: Environment variable by which jobs know that the call has this target.
+_REPORTS_ONLY = "ESCALA_REPORTS_ONLY"
 _RESULTS, _SLURM_LOGS = Path("results"), Path(".snakemake/slurm_logs")
 
 
@@ -44,9 +50,21 @@ class Session:
     def __init__(self, workflow: Workflow, study: Study, project: Path, folder: Path):
         self._workflow, self._study = workflow, study
         self._project, self._folder = project, folder
-        self._graph = matches.Graph(study)
+        self._graph = matches.Graph(study, self.reports_only)
         if workflow.is_main_process:
             self._graph.register()
+
+    def reports_only(self) -> bool:
+        """Return whether the call, or the one that started this job, only reports what is there."""
+        if self._workflow.is_main_process:
+            only = REPORT in internals.targets(self._workflow)
+            os.environ[_REPORTS_ONLY] = str(int(only))
+        return os.environ.get(_REPORTS_ONLY) == "1"
+
+    def there(self, files: Iterable[str]) -> list[str]:
+        """Return files, without those that a call which only reports lacks."""
+        files = list(files)
+        return [each for each in files if Path(each).exists()] if self.reports_only() else files
 
     def runs(self, needed: bool = True) -> list[Run]:
         """Return the training runs of this call, or all that are in its graph."""
@@ -85,16 +103,26 @@ class Session:
 
         Raises
         ------
-        WorkflowError : a layout that this machine cannot run, or runs that do not fit on the disk.
+        WorkflowError : a layout that this machine cannot run, runs that do not fit on the disk, or
+            a report of an experiment without runs.
         """
         interrupts.handle(lambda: interrupts.end(internals.local_processes()))
         with shown():
+            if self.reports_only():
+                self._require_runs()
             if self._workflow.local_exec:
                 self._refuse_impossible_layouts()
             if self._workflow.is_main_process and self.runs():
                 self._print_estimate()
                 with chdir(self._folder):
                     estimate.require_disk(self._print_disk(), _RESULTS)
+
+    def _require_runs(self) -> None:
+        """Refuse to report an experiment of which no run is there."""
+        e = self._study.default
+        if not any(Path(self._folder, run.file).exists() for run in e.largest.timed):
+            remedy = f"measure it first: the target `runs`, or `all` for both; or {call('submit')}"
+            raise e.error("report", f"results/{e.name}", "has no run yet", remedy)
 
     def end_dry_run(self) -> None:
         """Print what the runs will take, with the memory of their models, which it builds."""
@@ -223,7 +251,7 @@ class Session:
         dag = self._workflow.dag
         rules = {job.rule.name for job in dag.jobs}
         files = [run.file for run in self.runs(needed="predict" in rules)]
-        if files and "all" not in rules:
+        if files and not rules & {"all", REPORT}:
             check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
             check += ["--page"] if "page" in rules else []
             if subprocess.run(check).returncode:

@@ -45,6 +45,7 @@ EXPERIMENT = STUDY.default
 SESSION = Session(workflow, STUDY, ROOT, WORKDIR)
 TRAINING = Training(STUDY, SESSION.cores, SESSION.runs_in_order)
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset
+there = SESSION.there
 run_of, split_of, module_of = STUDY.run, STUDY.split, STUDY.module
 settings_result, whole_machine_for_one = STUDY.settings_result, TRAINING.threads_of_one
 
@@ -86,13 +87,18 @@ def measured(e):
     """Return an experiment with the number of repeats that follows from its pilot, if it has one."""
     if "pilot" not in e.settings:
         return e
-    file = checkpoints.pilot.get(experiment=e.name).output[0]
+    if SESSION.reports_only():
+        file = f"results/{e.name}/pilot.json"
+        if not Path(file).exists():
+            return e
+    else:
+        file = checkpoints.pilot.get(experiment=e.name).output[0]
     return e.with_repeats(read_json(Path(file))["repeats"])
 
 
 def timed_files(e):
     """Return the files of all timing runs of an experiment, after its pilot if it has one."""
-    return measured(e).run_files() + measured(e).series_files()
+    return there(measured(e).run_files() + measured(e).series_files())
 
 
 atexit.register(SESSION.end_dry_run)

@@ -5,12 +5,22 @@ from escala.workflow import reports
 from escala.workflow.reports import RUN_FIGURE, RUN_FIGURE_NAME, TABLES, history_files
 
 REPORTS = reports.Reports(STUDY)
-experiment_figures, figures_of_runs = reports.figures, reports.figures_of_runs
-report_files, table_files, traced_files = reports.files, reports.tables, reports.traced_files
+experiment_figures, table_files = reports.figures, reports.tables
+traced_files = reports.traced_files
 tested_split, rows_options = REPORTS.tested_split, REPORTS.rows_options
 predictions_if_any, pilot_if_any = REPORTS.predictions, REPORTS.pilot
+
+
+def figures_of_runs(e):
+    """Return the figures of the first run of each dataset and workload that is there, as SVG."""
+    return reports.figures_of_runs(e, [run for run in e.runs if there([run.file])])
 
 
 def drawn_files(e):
     """Return all figures of an experiment's report, as SVG."""
     return experiment_figures(e) + figures_of_runs(e)
+
+
+def report_files(e):
+    """Return the files of an experiment's report: page, summary, tables and figures."""
+    return reports.files(e) + drawn_files(e)
