@@ -111,6 +111,9 @@ def torch_clocked(run_clocked) -> dict[str, Clocked]:
     return {
         "torch-single": run_clocked("torch-single", "1x1"),
         "ddp-gloo": run_clocked("ddp-gloo", "1x2", slowdown=[1, 4]),
+        "bare": run_clocked(
+            "ddp-gloo", "1x2", slowdown=[1, 4], trained_module="bare", evaluation="whole"
+        ),
     }
 
 
@@ -182,7 +185,7 @@ def test_moments_inside_a_step_are_unavailable_where_no_process_can_read_them(cl
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("strategy", ["torch-single", "ddp-gloo"])
+@pytest.mark.parametrize("strategy", ["torch-single", "ddp-gloo", "bare"])
 def test_the_parts_of_pytorch_are_the_whole_step_and_all_are_measured(torch_clocked, strategy):
     run = torch_clocked[strategy]
     steps = run.steps
@@ -195,9 +198,10 @@ def test_the_parts_of_pytorch_are_the_whole_step_and_all_are_measured(torch_cloc
 
 
 @pytest.mark.torch
-def test_one_process_of_pytorch_exchanges_nothing(torch_clocked):
+@pytest.mark.parametrize("run", ["torch-single", "bare"])
+def test_one_process_of_pytorch_and_ranks_that_train_alone_exchange_nothing(torch_clocked, run):
     parts = [*attribution.EXCHANGE, "negotiation", "skew", "overlap"]
-    assert (torch_clocked["torch-single"].steps[parts] == 0).all(axis=None)
+    assert (torch_clocked[run].steps[parts] == 0).all(axis=None)
 
 
 @pytest.mark.torch
