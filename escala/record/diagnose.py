@@ -32,6 +32,12 @@ _ERROR = re.compile(r"^(\[\w+\]: ?)?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Ex
 _ERROR_LINES = 100
 #: What a rank that starts a program writes itself.
 _OWN = re.compile(r" escala: (starts \[.*|done)$")
+#: What `escala.runtime.spawn`, mpirun and srun print of the first rank that ended without success.
+_ENDED = (
+    r"^process rank (\d+) exited with code (\d+)$",
+    r"^ *Process name: \[\[\d+,\d+\],(\d+)\]\n *Exit code: +(\d+)$",
+    r"^srun: error: \S+: tasks? (\d+)\S*: Exited with exit code (\d+)$",
+)
 #: Bytes that an MPI rank takes of the shared memory (Open MPI's `btl_vader_segment_size`).
 _SHARED_BYTES = 4 * 2**20
 SHARED_MEMORY = Path("/dev/shm")
@@ -108,7 +114,7 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
         return Outcome("failed", f"{how}{said}")
     errors = {int(re.search(r"\d+", p.name)[0]): p for p in folder.glob("rank*.error.json")}
     # Other ranks told of an error, because they could not reach the one that told of none.
-    if (ended := _ended_rank(folder)) and ended[0] not in errors:
+    if (ended := _ended_rank(folder, bool(errors))) and ended[0] not in errors:
         how = f"rank {ended[0]} ended with exit code {ended[1]} and told of no error"
         said = tail(folder, ended[0])
         return (
@@ -180,12 +186,16 @@ def _killed_rank(folder: Path) -> tuple[int, int] | None:
     return (int(match[1]), number) if number else None
 
 
-def _ended_rank(folder: Path) -> tuple[int, int] | None:
-    """Return the first rank that ended by itself without success, and its exit code."""
+def _ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | None:
+    """Return the first rank that ended by itself without success, and its exit code.
+
+    Where no rank told of an error, mpirun and srun may tell why one ended, in other messages.
+    """
     said = (folder / "launcher.log").read_text(errors="replace")
-    # Of `escala.runtime.spawn` only. Open MPI may tell why a rank ended, in messages of its own.
-    match = re.search(r"^process rank (\d+) exited with code (\d+)$", said, re.MULTILINE)
-    return (int(match[1]), int(match[2])) if match else None
+    for pattern in _ENDED if others_failed else _ENDED[:1]:
+        if match := re.search(pattern, said, re.MULTILINE):
+            return int(match[1]), int(match[2])
+    return None
 
 
 def tail(folder: Path, rank: int) -> str:

@@ -109,6 +109,35 @@ def test_memory_may_run_out_in_other_ways(tmp_path, said, rank):
     assert "Remedy: a smaller batch" in outcome.reason
 
 
+LEAVES = """
+import os, time
+if os.environ["OMPI_COMM_WORLD_RANK"] == "0": time.sleep(0.2); os._exit(1)
+os._exit(3)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount; run as root")
+def test_a_rank_that_told_of_no_error_is_the_cause_of_what_others_told_by_mpirun(tmp_path):
+    logs(tmp_path, mpirun(rank=LEAVES), rank1="out of patience")
+    silent = diagnose.failure(1, tmp_path, {})
+    assert silent.reason.startswith("the launcher ended with exit code 1")
+    error = {"status": "failed", "reason": "RuntimeError: Connection closed by peer"}
+    (tmp_path / "rank0.error.json").write_text(json.dumps(error))
+    found = diagnose.failure(1, tmp_path, {})
+    assert found.reason.startswith("rank 1 ended with exit code 3 and told of no error")
+    assert "out of patience" in found.reason
+
+
+def test_a_rank_that_told_of_no_error_is_the_cause_of_what_others_told_by_srun(tmp_path):
+    said = "srun: error: n2: task 1: Exited with exit code 3\nsrun: error: n1: task 0: Exited with "
+    logs(tmp_path, f"{said}exit code 1\n", rank1="out of patience")
+    error = {"status": "failed", "reason": "RuntimeError: Connection closed by peer"}
+    (tmp_path / "rank0.error.json").write_text(json.dumps(error))
+    assert diagnose.failure(1, tmp_path, {}).reason.startswith("rank 1 ended with exit code 3")
+    (tmp_path / "rank1.error.json").write_text(json.dumps({**error, "at": -1.0, "reason": "own"}))
+    assert diagnose.failure(1, tmp_path, {}).reason.startswith("rank 1: own")
+
+
 def test_an_error_of_tensorflow_is_one_of_memory_whatever_its_class(tmp_path):
     logs(tmp_path, "", rank0="Traceback")
     error = {"status": "failed", "reason": "UnknownError: OOM when allocating tensor with shape[9]"}
