@@ -1,5 +1,7 @@
 """Print what this machine can run: each check with yes or no, and the remedy for a no.
 
+Inside a job of SLURM, further checks tell what the site gives: srun --ntasks=1 escala check.
+
 A no is not an error: the exit code is 0.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 from escala import check, cli
+from escala.check import job
 from escala.lab import cluster
 
 check.check("lab", "docs/how-to/lab.md tells what it takes", before="browser")(cluster.abilities)
@@ -15,7 +18,8 @@ check.check("lab", "docs/how-to/lab.md tells what it takes", before="browser")(c
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
-    for answer in check.answers(check.CHECKS):
+    checks = [*check.CHECKS, *(job.CHECKS if job.in_a_job() else [])]
+    for answer in check.answers(checks):
         print(answer, flush=True)
 
 

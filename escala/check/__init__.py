@@ -60,12 +60,14 @@ class Check:
 CHECKS: list[Check] = []
 
 
-def check(name: str, remedy: str, before: str | None = None) -> Callable[[Probe], Probe]:
+def check(
+    name: str, remedy: str, before: str | None = None, among: list[Check] = CHECKS
+) -> Callable[[Probe], Probe]:
     """Register a function as the check of that name, the last one or before another."""
 
     def register(probe: Probe) -> Probe:
-        places = [number for number, each in enumerate(CHECKS) if each.name == before]
-        CHECKS.insert(places[0] if places else len(CHECKS), Check(name, remedy, probe))
+        places = [number for number, each in enumerate(among) if each.name == before]
+        among.insert(places[0] if places else len(among), Check(name, remedy, probe))
         return probe
 
     return register
@@ -162,7 +164,10 @@ def _direct_copies() -> str:
 @check("SLURM", "call it on a cluster's login node, after `module load slurm` where it takes that")
 def _slurm() -> str:
     slurm.require_controller()
-    return "its controller answers"
+    inside = "SLURM_JOB_ID" in os.environ
+    return "its controller answers" + "; what a node has: srun --ntasks=1 escala check" * (
+        not inside
+    )
 
 
 @check("browser", "only tests of the report need it; on Debian: apt-get install chromium-driver")
@@ -170,7 +175,11 @@ def _browser() -> str:
     return _programs("chromedriver")
 
 
-@check("GPU", "install NVIDIA's driver; without a GPU all strategies run on cores")
+@check(
+    "GPU",
+    "install NVIDIA's driver, or in a job ask for one: --gres=gpu:1; without a GPU all strategies "
+    "run on cores",
+)
 def _gpu() -> str:
     with Driver() as driver:
         if driver.missing is not None:

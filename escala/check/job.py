@@ -1,0 +1,204 @@
+"""Check a node inside a job of SLURM: what the site gives, which a login node does not tell."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+
+from escala.check import Check, check
+from escala.core.children import completed
+from escala.core.errors import Unavailable
+from escala.core.hardware import available_cores, control_groups
+from escala.core.readable import counted
+from escala.record.estimate import duration
+from escala.runtime import slurm
+
+#: In the order in which they are printed.
+CHECKS: list[Check] = []
+PROCESSORS = Path("/sys/devices/system/cpu")
+RDMA = Path("/sys/class/infiniband")
+#: Kinds of file systems that several nodes see; others are taken for a node's own.
+SHARED = {
+    "afs", "beegfs", "ceph", "fuse.ceph", "fuse.glusterfs", "gpfs", "lustre", "nfs", "nfs4",
+    "panfs", "pvfs2", "smb3", "wekafs",
+}  # fmt: skip
+_SECONDS = 15
+
+
+def in_a_job() -> bool:
+    return "SLURM_JOB_ID" in os.environ
+
+
+@check("PMIx", "mpirun starts the ranks instead; or ask for SLURM with PMIx", among=CHECKS)
+def _pmix() -> str:
+    """Ask which ways of starting MPI ranks `srun` has."""
+    listed = slurm.printed(["srun", "--mpi=list"], _SECONDS)
+    return pmix(listed)
+
+
+def pmix(listed: str) -> str:
+    """Return the versions of PMIx in what `srun --mpi=list` prints; `Unavailable` without any."""
+    found = sorted(set(re.findall(r"\bpmix\w*", listed)))
+    if not found:
+        others = sorted(set(re.findall(r"^(?:srun: )?\s*(\w+)$", listed, re.MULTILINE)))
+        raise Unavailable(f"srun --mpi=list has {', '.join(others) or 'nothing'}, and no pmix")
+    return ", ".join(found)
+
+
+@check(
+    "control groups",
+    "the site does not keep jobs to their cores: submit with --exclusive, and with it no other job "
+    "is on the nodes",
+    among=CHECKS,
+)
+def _groups() -> str:
+    settings = settings_of(slurm.printed(["scontrol", "show", "config"], _SECONDS))
+    plugins = settings.get("TaskPlugin", "unknown")
+    if "cgroup" not in plugins:
+        raise Unavailable(f"TaskPlugin is {plugins}")
+    versions = {version for version, _ in control_groups("cpuset")}
+    return f"{plugins}; version {', '.join(map(str, sorted(versions))) or 'unknown'}"
+
+
+def settings_of(printed: str) -> dict[str, str]:
+    """Return the settings that `scontrol show` prints in lines of `NAME = VALUE`."""
+    lines = (line.partition("=") for line in printed.splitlines())
+    return {name.strip(): value.strip() for name, equals, value in lines if equals}
+
+
+@check(
+    "physical cores",
+    "submit with --hint=nomultithread, or let a process have both threads of its cores: "
+    "cores_per_process: 2",
+    among=CHECKS,
+)
+def _physical() -> str:
+    return physical(available_cores(), PROCESSORS)
+
+
+def physical(cores: list[int], folder: Path) -> str:
+    """Return how many physical cores some logical ones are; `Unavailable` where they share one.
+
+    Parameters
+    ----------
+    folder : where the kernel describes the logical cores (`admin-guide/cputopology`).
+    """
+    siblings = set()
+    for core in cores:
+        file = folder / f"cpu{core}/topology/thread_siblings_list"
+        siblings.add(file.read_text().strip() if file.exists() else str(core))
+    if len(siblings) < len(cores):
+        raise Unavailable(
+            f"the {len(cores)} cores of this process are threads of "
+            f"{counted(len(siblings), 'physical core')}"
+        )
+    return f"{len(cores)}, of which this process has one thread each"
+
+
+@check("interfaces", "ranks of several nodes need one; ask which network nodes share", among=CHECKS)
+def _interfaces() -> str:
+    found = list(interfaces())
+    if not found:
+        raise Unavailable("only loopback has an IPv4 address")
+    return f"{', '.join(found)}; networks: {{NAME: {{interface: …}}}} of an experiment names one"
+
+
+def interfaces() -> Iterator[str]:
+    """Yield the interfaces besides loopback with an IPv4 address, and their rates if known."""
+    states = psutil.net_if_stats()
+    for name, entries in sorted(psutil.net_if_addrs().items()):
+        held = [entry.address for entry in entries if entry.family == socket.AF_INET]
+        if not held or name == "lo" or name not in states or not states[name].isup:
+            continue
+        rate = states[name].speed
+        yield f"{name} {held[0]}" + (f" ({rate / 1000:g} Gbit/s)" if rate > 0 else "")
+
+
+@check(
+    "RDMA devices",
+    "ranks then exchange over TCP; if the site has InfiniBand, ask for nodes that have it, by "
+    "--constraint or --partition",
+    among=CHECKS,
+)
+def _rdma() -> str:
+    found = list(rdma(RDMA))
+    if not found:
+        raise Unavailable(f"{RDMA} has none")
+    if not any("ACTIVE" in each for each in found):
+        raise Unavailable(f"none is active: {', '.join(found)}")
+    return f"{', '.join(found)}; MPI uses them by transport: ucx"
+
+
+def rdma(folder: Path) -> Iterator[str]:
+    """Yield the ports of RDMA devices with their link, state and rate, as the kernel tells them."""
+    for port in sorted(folder.glob("*/ports/*")):
+        said = [
+            (port / name).read_text().strip().rpartition(": ")[2]
+            for name in ("link_layer", "state", "rate")
+            if (port / name).exists()
+        ]
+        yield " ".join([port.parents[1].name, *said])
+
+
+@check(
+    "shared files",
+    "work in a clone on a file system that all nodes see, mostly in $HOME, $WORK or $SCRATCH",
+    among=CHECKS,
+)
+def _shared() -> str:
+    """Look from every node of the job for a file that is written here."""
+    kind, nodes = file_system(Path.cwd()), int(os.environ.get("SLURM_JOB_NUM_NODES", 1))
+    if nodes == 1:
+        if kind not in SHARED:
+            raise Unavailable(
+                f"{Path.cwd()} is on {kind}, mostly a node's own; a job of two nodes tells"
+            )
+        return f"{Path.cwd()} is on {kind}"
+    with tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".escala-check-") as file:
+        step = ["srun", "--overlap", "--mpi=none", f"--nodes={nodes}", f"--ntasks={nodes}"]
+        done = completed([*step, "test", "-e", file.name], timeout=_SECONDS)
+    if done.returncode:
+        raise Unavailable(f"not all {nodes} nodes see {Path.cwd()}, which is on {kind}")
+    return f"{nodes} nodes see {Path.cwd()}, which is on {kind}"
+
+
+def file_system(folder: Path) -> str:
+    """Return the kind of the file system that a folder is on."""
+    holding = [
+        part for part in psutil.disk_partitions(all=True) if folder.is_relative_to(part.mountpoint)
+    ]
+    return max(holding, key=lambda part: len(part.mountpoint)).fstype if holding else "unknown"
+
+
+@check("time limit", "submit with --time=HH:MM:SS", among=CHECKS)
+def _time() -> str:
+    number = os.environ["SLURM_JOB_ID"]
+    said = slurm.printed(["scontrol", "--oneliner", "show", "job", number], _SECONDS)
+    limits = slurm.printed(["sinfo", "--noheader", "--format=%R %l"], _SECONDS)
+    return time_left(said, limits, datetime.now())
+
+
+def time_left(job: str, limits: str, now: datetime) -> str:
+    """Return how long a job may go on, and the limit of its partition.
+
+    Parameters
+    ----------
+    job : what `scontrol --oneliner show job` prints of it.
+    limits : lines of a partition and its limit.
+    """
+    fields: Mapping[str, str] = dict(re.findall(r"(?:^| )(EndTime|Partition)=(\S+)", job))
+    try:
+        ends = datetime.fromisoformat(fields.get("EndTime", ""))
+    except ValueError:
+        raise Unavailable("SLURM tells no end of this job") from None
+    partition = fields.get("Partition")
+    allowed = dict(line.split()[:2] for line in limits.splitlines() if len(line.split()) > 1)
+    longest = f"; the partition {partition} allows {allowed[partition]}" * (partition in allowed)
+    return f"{duration((ends - now).total_seconds())} are left{longest}"
