@@ -23,6 +23,8 @@ _OVERRIDDEN = {
 }
 # A layout of one node uses no network, even if the experiment defines a network `native`.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
+#: Keys of a network that determine a run only where they are set.
+_LINK_IF_SET = ("transport",)
 
 
 def request(settings: Mapping[str, Any], run: Run, training: Mapping[str, Any]) -> dict:
@@ -64,7 +66,8 @@ def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
     return {
         "training": training,
         "knobs": read_by_run(knobs, run.strategy, run.workload),
-        "link": {key: link[key] for key in ("interface", "rate")},
+        "link": {key: link[key] for key in ("interface", "rate")}
+        | {key: link[key] for key in _LINK_IF_SET if link.get(key)},
         "max_steps": None if kind == "command" else steps,
     }
 

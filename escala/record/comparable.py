@@ -12,8 +12,8 @@ Conditions of any two measurements:
 - machines of the same kind, on every node: CPU model, cores, quota of cores, GPUs, and installed
   memory (`escala.core.hardware.memory_gib`). Names of hosts may differ.
 - epochs of a program that are known in one way: by its hook, its output, or not at all;
-- the same link, if both use the network of one name between several nodes: its interface, the rate
-  asked for, and measured rates within `RATE` of each other.
+- the same link, if both use the network of one name between several nodes: its interface, its
+  transport if both know it, the rate asked for, and measured rates within `RATE` of each other.
 
 A run that ended before it was given its nodes has no machines and no link: these conditions do not
 apply to it.
@@ -131,6 +131,9 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
     for name, (first, second) in {"interface": interfaces, "rate": asked}.items():
         if first != second:
             yield f"another {name} of the network {one['network']}: {first} and {second}"
+    pml = [run["ranks"].get("transport", {}).get("pml") for run in (one, other)]
+    if all(pml) and pml[0] != pml[1]:
+        yield f"another transport of the network {one['network']}: {pml[0]} and {pml[1]}"
     rates = [run["link"]["mbit_per_second"] for run in (one, other)]
     if not alike_rates(*rates):
         first, second = (f"{rate:.0f}" for rate in rates)

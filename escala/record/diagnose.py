@@ -30,8 +30,8 @@ _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x08\x0b\x0c\x0e
 #: The last line of a traceback of Python, perhaps after the number of a rank.
 _ERROR = re.compile(r"^(\[\w+\]: ?)?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)?$")
 _ERROR_LINES = 100
-#: What a rank that starts a program writes itself.
-_OWN = re.compile(r" escala: (starts \[.*|done)$")
+#: What a rank that starts a program writes itself, and Open MPI on its choice of a transport.
+_OWN = re.compile(r" escala: (starts \[.*|done)$|^\[\S+:\d+\] (mca: |select)")
 #: What `escala.runtime.spawn`, mpirun and srun print of the first rank that ended without success.
 _ENDED = (
     r"^process rank (\d+) exited with code (\d+)$",

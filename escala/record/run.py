@@ -17,7 +17,7 @@ from escala.core.clock import started as process_start
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
 from escala.probes import PROBES, timeline
-from escala.record import again, key
+from escala.record import again, key, transport
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.identity import identity
 from escala.record.outcome import Outcome
@@ -179,6 +179,8 @@ def _attempt(
         write_json(ranks_folder / "plan.json", plan, durable=False)
         outcome = supervise(request, plan, started, ranks_folder, limit)
         timeline.keep(ranks_folder)
+        if outcome.status == "ok":
+            outcome = transport.recorded(request, ranks_folder, result)
         return collect(plan, data, ranks_folder, result) if outcome.status == "ok" else outcome
     except InputError:
         raise

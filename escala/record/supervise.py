@@ -14,7 +14,7 @@ from escala.core import children, interrupts
 from escala.probes import planned_probe
 from escala.record import diagnose
 from escala.record.outcome import Outcome
-from escala.runtime import launch
+from escala.runtime import launch, mpi
 from escala.runtime.launch import Launch
 from escala.strategies import STRATEGIES
 from escala.strategies.base import RAW_TIMELINE
@@ -49,6 +49,9 @@ def supervise(
     python = engines.interpreter(request["strategy"], plan["kind"])
     program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
     environment = launch.environment(request["strategy"], plan["knobs"], launch_choice, program)
+    if strategy.meets_by == "mpi" and len(launch_choice.nodes) > 1:
+        link = request["link"]
+        environment |= mpi.transport(link.get("transport"), link["interface"])
     if plan["knobs"]["timeline"]:
         environment |= strategy.timeline_environment(folder / RAW_TIMELINE, negotiation=False)
     probe = planned_probe(plan, folder)

@@ -14,7 +14,10 @@ from escala.workloads.program import Program
 from escala.workloads.program_environment import which
 
 MPIRUN_PROGRAM = "mpirun"
+#: Where the kernel describes network interfaces.
+INTERFACES = Path("/sys/class/net")
 
+_ANY_OF_UCX = ("OMPI_MCA_opal_common_ucx_devices", "OMPI_MCA_opal_common_ucx_tls")
 # Open MPI refuses to start anything as root unless both are set.
 _AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
@@ -78,6 +81,39 @@ def single_copy(nodes: Sequence[Node]) -> str:
     without checking that it is allowed.
     """
     return "cma" if all(node.single_copy for node in nodes) else "none"
+
+
+def transport(asked: str | None, interface: str | None) -> dict[str, str]:
+    """Return the variables by which Open MPI exchanges as asked between nodes, and logs how.
+
+    Parameters
+    ----------
+    asked : `tcp`, `ucx`, or None, which leaves the choice to Open MPI.
+    interface : the interface that the experiment names, if it does. UCX takes the RDMA device of an
+        interface, and TCP over it where it has none.
+    """
+    found = {"OMPI_MCA_pml_base_verbose": "10", "OMPI_MCA_btl_base_verbose": "1"}
+    if asked == "tcp":
+        found |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp"}
+    if asked == "ucx":
+        found["OMPI_MCA_pml"] = "ucx"
+    if asked == "ucx" and interface:
+        device = _rdma_device(interface)
+        found["UCX_NET_DEVICES"] = device or interface
+        if device is None:
+            # By default Open MPI leaves UCX out where it finds no such device.
+            found |= dict.fromkeys(_ANY_OF_UCX, "any")
+    return found
+
+
+def _rdma_device(interface: str) -> str | None:
+    """Return device and port of an interface as UCX names them, such as `mlx5_0:1`."""
+    folder = INTERFACES / interface
+    devices = sorted((folder / "device/infiniband").glob("*"))
+    if not devices:
+        return None
+    number = folder / "dev_port"
+    return f"{devices[0].name}:{int(number.read_text()) + 1 if number.exists() else 1}"
 
 
 def _project_mpirun() -> Path:

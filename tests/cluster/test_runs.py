@@ -54,7 +54,7 @@ def experiment(**changes: object) -> dict:
             {"strategy": "single", "layouts": ["1x1"]},
             *({"strategy": strategy, "layouts": ["2x1"]} for strategy in ACROSS),
         ],
-        networks={"slow": {"rate": f"{RATE}mbit"}},
+        networks={"slow": {"rate": f"{RATE}mbit", "transport": "tcp"}},
         resources={"enabled": True, "seconds": 0.1},
         # As many as there are in the epoch, so that a run with clocks ends with the same weights.
         clocks={"enabled": True, "steps": STEPS},
@@ -162,8 +162,8 @@ def is_over(job: str) -> bool:
 def series(put_up, data, tmp_path_factory) -> Iterator[tuple[str, dict[str, Path]]]:
     """The number of a job that makes runs one after the other, and the folders of these.
 
-    One of them is sampled, one has clocks, and one is started by `mpirun`: what is tested of these
-    goes together.
+    One of them is sampled, one has clocks, one is started by `mpirun`, and one exchanges by UCX:
+    what is tested of these goes together.
     """
     put_up()
     folder = tmp_path_factory.mktemp("series")
@@ -171,7 +171,10 @@ def series(put_up, data, tmp_path_factory) -> Iterator[tuple[str, dict[str, Path
     runs = {run.strategy: run for run in found.runs if run.strategy != "horovod-mpi"}
     [runs["hybrid"]] = [run for run in found.probed("resources") if run.strategy == "hybrid"]
     [runs["clocks"]] = [run for run in found.probed("clocks") if run.strategy == "horovod-mpi"]
+    [runs["ucx"]] = [run for run in found.runs if run.strategy == "horovod-mpi"]
     requests = {name: found.request(run) for name, run in runs.items()}
+    # Without RDMA, UCX exchanges over TCP.
+    requests["ucx"]["link"] |= {"interface": "eth0", "transport": "ucx"}
     requests["clocks"]["launcher"] = "mpirun"
     split = folder / found.split_folder("small", 4)
     folders = {name: folder / run.folder for name, run in runs.items()}
@@ -215,6 +218,14 @@ def test_two_nodes_are_obtained_and_their_link_is_measured(across, strategy):
     # A busy machine carries less, never more.
     assert RATE / 3 < run["link"]["mbit_per_second"] < 1.1 * RATE
     assert run["link"]["latency_ms"] > 0
+
+
+def test_ranks_exchange_by_the_transport_that_is_asked_for(across):
+    over_tcp = {"pml": "ob1", "btl": ["tcp"]}
+    by = {"horovod-mpi": over_tcp, "clocks": over_tcp, "ucx": {"pml": "ucx", "btl": []}}
+    for name, transport in by.items():
+        run = read_json(across[name] / "run.json")
+        assert (run["status"], run["ranks"]["transport"]) == ("ok", transport), run["reason"]
 
 
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)

@@ -70,4 +70,4 @@ def test_outside_of_slurm_each_is_a_no_with_a_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     found = {each.name: each for each in answers(job.CHECKS)}
     assert not any(found[name].able for name in ("PMIx", "control groups", "time limit"))
-    assert all(each.remedy for each in found.values())
+    assert all(each.able or each.remedy for each in found.values())
