@@ -212,7 +212,7 @@ def _launchers_cause(folder: Path) -> str:
 def _last_lines(log: Path, lines: int = 5) -> str:
     text = log.read_text(errors="replace") if log.exists() else ""
     written = [line for line in _CONTROL.sub("", text).splitlines() if line.strip()]
-    last = [line for line in written[-lines - 2 :] if not _OWN.search(line)][-lines:]
+    last = [line for line in written if not _OWN.search(line)][-lines:]
     if written and not last:
         return "; it wrote nothing"
     if not last:
