@@ -48,6 +48,7 @@ rule tables:
         },
     log:
         "results/{experiment}/logs/tables.log",
+    localrule: True
     conda:
         "../envs/report.yaml"
     params:
@@ -89,6 +90,7 @@ rule figure:
         ),
     log:
         "results/{experiment}/logs/figures/{figure}.log",
+    localrule: True
     conda:
         "../envs/report.yaml"
     params:
@@ -122,6 +124,7 @@ rule figure_of_run:
         ),
     log:
         f"results/{{experiment}}/logs/figures/runs/{RUN_FIGURE_NAME}.log",
+    localrule: True
     conda:
         "../envs/report.yaml"
     params:
@@ -154,6 +157,7 @@ rule summary:
         ),
     log:
         "results/{experiment}/logs/summary.log",
+    localrule: True
     conda:
         "../envs/report.yaml"
     params:
@@ -183,6 +187,7 @@ rule page:
         "results/{experiment}/index.html",
     log:
         "results/{experiment}/logs/page.log",
+    localrule: True
     conda:
         "../envs/report.yaml"
     params:

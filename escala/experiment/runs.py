@@ -70,8 +70,12 @@ class Rung:
 
 def where_listed(run: Run) -> str:
     """Return the key of the settings under which a run is listed, for messages."""
-    in_ladder = run.series not in (None, DUPLICATE)
-    return f"{'ladders' if in_ladder else 'configurations'}: {run.strategy}"
+    return f"{'ladders' if is_of_ladder(run) else 'configurations'}: {run.strategy}"
+
+
+def is_of_ladder(run: Run) -> bool:
+    """Return whether a run is one side of a rung of a ladder."""
+    return run.series not in (None, DUPLICATE)
 
 
 def takes_steps(run: Run) -> bool:

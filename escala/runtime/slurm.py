@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
+from escala.core import clock
 from escala.core.children import completed
 from escala.core.errors import InputError
 
@@ -23,6 +26,9 @@ _SECONDS = 60
 _CANCEL_SECONDS = 10
 
 _PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun")
+_ASKING = {*_PROGRAMS, "sacct", "sacctmgr", "sshare"} - {"srun"}
+#: Seconds that one of these may take when the workflow is interrupted.
+_PATIENCE_SECONDS = 5
 #: A scheduler under load may take some seconds to answer.
 _ANSWER_SECONDS = 15
 _PROFILE = "without --profile (or --executor slurm) the workflow runs on this machine"
@@ -113,14 +119,30 @@ def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
     return STATUSES.get(state, "failed"), ": ".join(filter(None, words))
 
 
-def cancel(name: str) -> None:
-    """Cancel the jobs of that name; give up if the controller does not answer.
+def use_environment() -> None:
+    """Make `environment` that of this process, in which Snakemake's executor calls the programs."""
+    for name in os.environ.keys() - environment().keys():
+        del os.environ[name]
+    os.environ.pop("SLURM_TIME_FORMAT", None)
+
+
+def cancel(name: str) -> bool:
+    """Cancel the jobs of that name, and return whether the controller answered.
 
     Snakemake's executor cancels only jobs that it knows of: none while it checks their state, and
     no job that is being submitted.
     """
     with suppress(OSError, subprocess.TimeoutExpired):
-        call(["scancel", f"--name={name}"], _CANCEL_SECONDS)
+        return call(["scancel", f"--name={name}"], _CANCEL_SECONDS).returncode == 0
+    return False
+
+
+def end_waiting() -> None:
+    """End programs of SLURM that this process started and that wait too long for an answer."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            if child.name() in _ASKING and clock.age(child.pid) > _PATIENCE_SECONDS:
+                child.kill()
 
 
 def _state(comment: str) -> str | None:

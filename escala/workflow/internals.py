@@ -1,21 +1,25 @@
 """All that this project uses of Snakemake beyond its documentation, for the tested versions.
 
-No other module does, but for the subclass of SLURM's executor
-(`tests/unit/test_workflow_package.py`).
+No other module does (`tests/unit/test_workflow_package.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from snakemake.api import Workflow  # First: the others import each other in a circle.
 from snakemake.dag import DAG
 from snakemake.jobs import Job
+from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.shell import shell
-from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 _update_needrun = DAG.update_needrun
+_select = JobScheduler.job_selector
 
 
 def on_update(complete: Callable[[DAG], Awaitable[bool]], created: Callable[[DAG], None]) -> None:
@@ -73,7 +77,8 @@ def forget(workflow: Workflow, file: str) -> None:
 
 def failed_jobs(workflow: Workflow) -> list[Job]:
     """Return the jobs of a call that failed."""
-    return list(workflow.scheduler.failed) if workflow.scheduler else []
+    failed = workflow.scheduler.failed if workflow.scheduler else []
+    return [each for job in failed for each in (job.jobs if job.is_group() else [job])]
 
 
 def local_processes() -> list[int]:
@@ -83,12 +88,70 @@ def local_processes() -> list[int]:
 
 def submitted_name(workflow: Workflow) -> str | None:
     """Return the name of all jobs that this call has submitted to SLURM, if it submits any."""
-    return getattr(workflow.scheduler._executor, "run_uuid", None)
+    executor = workflow.scheduler._executor if workflow.scheduler else None
+    return getattr(executor, "run_uuid", None)
 
 
-def use_executor(plugin: str, executor: type) -> None:
-    """Make Snakemake run the jobs of a plugin by another executor."""
-    ExecutorPluginRegistry().get_plugin(plugin).executor = executor
+def on_selection(startable: Callable[[Collection[Job], Collection[Job]], list[Job]]) -> None:
+    """Whenever jobs are chosen to be started, choose among some only, the most urgent first.
+
+    Parameters
+    ----------
+    startable : returns those of the jobs that are ready which may start beside those that run; some
+        if none runs.
+    """
+
+    def job_selector(scheduler: JobScheduler, ready: Collection[Job]) -> list[Job]:
+        jobs = startable(ready, scheduler.running)
+        return sorted(_select(scheduler, set(jobs)), key=lambda job: -job.priority)
+
+    JobScheduler.job_selector = job_selector
+
+
+def ask_at_one_interval() -> None:
+    """Ask a scheduler about jobs at the profile's interval, until the workflow ends.
+
+    The executor for SLURM would wait 10 s longer each time, up to 180 s, also for its own end.
+    """
+
+    async def sleep(executor: RemoteExecutor) -> None:
+        settings = executor.workflow.remote_execution_settings
+        due = time.monotonic() + settings.seconds_between_status_checks
+        while executor.wait and time.monotonic() < due:
+            await asyncio.sleep(min(1, settings.seconds_between_status_checks))
+
+    RemoteExecutor.sleep = sleep
+
+
+class _InOrder(ThreadPoolExecutor):
+    """Submit one job after the other, and end the workflow if one cannot be submitted.
+
+    The two threads of the executor for SLURM change the order of jobs, and the workflow then waits
+    for one whose submission failed, for example because there is no such account.
+    """
+
+    def __init__(self, scheduler: JobScheduler):
+        super().__init__(max_workers=1)
+        self._scheduler = scheduler
+
+    def submit(self, run: Callable, *arguments: object) -> Future:
+        submission = super().submit(run, *arguments)
+        submission.add_done_callback(self._tell)
+        return submission
+
+    def _tell(self, submission: Future) -> None:
+        if not submission.cancelled() and (error := submission.exception()):
+            self._scheduler.executor_error_callback(error)
+
+
+def submit_in_order(workflow: Workflow) -> None:
+    """Let the executor for SLURM submit jobs in the order in which they were chosen."""
+    workflow.scheduler._executor._job_submission_executor = _InOrder(workflow.scheduler)
+
+
+def submit_no_more(workflow: Workflow) -> None:
+    """Leave out submissions that wait: the executor would make them after it cancels the others."""
+    workflow.scheduler._executor._job_submission_executor.shutdown(wait=False, cancel_futures=True)
 
 
 def jobs_on_cluster(workflow: Workflow) -> bool:

@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import chdir
+from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -26,7 +28,7 @@ from escala.experiment.unused import idle_probes, unread_knobs
 from escala.record import again, estimate, estimate_memory
 from escala.runtime import launch, slurm
 from escala.runtime.layout import Layout
-from escala.workflow import internals, matches
+from escala.workflow import internals, matches, order
 from escala.workflow.internals import Job, Workflow
 from escala.workflow.study import Study, shown
 
@@ -51,8 +53,11 @@ class Session:
         self._workflow, self._study = workflow, study
         self._project, self._folder = project, folder
         self._graph = matches.Graph(study, self.reports_only)
+        self._ending = cache(self._ending)
         if workflow.is_main_process:
             self._graph.register()
+            internals.on_selection(self._startable)
+            internals.ask_at_one_interval()
 
     def reports_only(self) -> bool:
         """Return whether the call, or the one that started this job, only reports what is there."""
@@ -103,15 +108,17 @@ class Session:
 
         Raises
         ------
-        WorkflowError : a layout that this machine cannot run, runs that do not fit on the disk, or
-            a report of an experiment without runs.
+        WorkflowError : a layout that this machine cannot run, runs that do not fit on the disk,
+            a scheduler that does not answer, or a report of an experiment without runs.
         """
-        interrupts.handle(lambda: interrupts.end(internals.local_processes()))
+        interrupts.handle(self._end_programs)
         with shown():
             if self.reports_only():
                 self._require_runs()
             if self._workflow.local_exec:
                 self._refuse_impossible_layouts()
+            elif internals.submitted_name(self._workflow):
+                self._prepare_submissions()
             if self._workflow.is_main_process and self.runs():
                 self._print_estimate()
                 with chdir(self._folder):
@@ -123,6 +130,42 @@ class Session:
         if not any(Path(self._folder, run.file).exists() for run in e.largest.timed):
             remedy = f"measure it first: the target `runs`, or `all` for both; or {call('submit')}"
             raise e.error("report", f"results/{e.name}", "has no run yet", remedy)
+
+    def _prepare_submissions(self) -> None:
+        if any(not job.is_local for job in internals.jobs(self._workflow.dag, needed=True)):
+            slurm.require_controller()
+        slurm.use_environment()
+        internals.submit_in_order(self._workflow)
+
+    def _startable(self, ready: Collection[Job], running: Collection[Job]) -> list[Job]:
+        """Return the jobs that may start, on a cluster those of one repeat."""
+        if self._workflow.local_exec:
+            return list(ready)
+        for job in self._lost():
+            self._ending(job)
+        return order.startable(self._study, ready, running)
+
+    def _lost(self) -> list[Job]:
+        failed = internals.failed_jobs(self._workflow)
+        return [job for job in failed if job.rule.name in matches.RULES]
+
+    def _ending(self, job: Job) -> tuple[str, str]:
+        """Return how a job ended: asked once, because SLURM forgets it after some minutes."""
+        return slurm.ending(job.rule.name, list(job.wildcards), self._folder / _SLURM_LOGS)
+
+    def _end_programs(self) -> None:
+        """End the programs of an interrupted call, and let it submit nothing more."""
+        interrupts.end(internals.local_processes())
+
+        def end_waiting() -> None:
+            internals.submit_no_more(self._workflow)
+            while True:
+                slurm.end_waiting()
+                time.sleep(0.2)
+
+        if internals.submitted_name(self._workflow):
+            # A thread: what was interrupted may hold a lock that this needs.
+            threading.Thread(target=end_waiting, daemon=True).start()
 
     def end_dry_run(self) -> None:
         """Print what the runs will take, with the memory of their models, which it builds."""
@@ -194,13 +237,13 @@ class Session:
                 launch.require_host_of_allocation()
 
     def fail(self) -> None:
-        """Cancel the jobs of an interrupted call, and record the runs that left no result."""
-        if interrupts.received() and (name := internals.submitted_name(self._workflow)):
-            slurm.cancel(name)
+        """Cancel the jobs that are left, and record the runs that ended without a result."""
+        name = internals.submitted_name(self._workflow)
+        if name and not slurm.cancel(name):
+            say(f"SLURM does not answer. Cancel the jobs of this call later: scancel --name={name}")
         with chdir(self._folder):
             self._outdate_predictions()
-            failed = internals.failed_jobs(self._workflow)
-            lost = [job for job in failed if job.rule.name in matches.RULES]
+            lost = self._lost()
             for job in lost:
                 self._record_lost(job)
             if lost and internals.jobs_on_cluster(self._workflow):
@@ -229,7 +272,7 @@ class Session:
         if Path(run.file).exists():
             return
         e = self._study.named(run.experiment)
-        status, reason = slurm.ending(job.rule.name, list(job.wildcards), _SLURM_LOGS)
+        status, reason = self._ending(job)
         call = ["--request", "@/dev/stdin", "--data", job.params.data, "--output", run.file]
         call += ["--turn", json.dumps({"place": e.largest.turn(run)})]
         call += ["--lost", status, f"{reason}; see {job.log[0]}"]

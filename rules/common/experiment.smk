@@ -27,7 +27,6 @@ from escala.core.files import read_json
 from escala.engines import engine_name
 from escala.probes import PROBES
 from escala.record import key
-from escala.runtime import slurm_executor
 from escala.workflow import internals
 from escala.workflow.session import Session
 from escala.workflow.study import Study, refuse
@@ -38,7 +37,6 @@ if workflow.is_main_process:
     environment.start_session()
     # A lock must not outlive this process, whatever signal ends it.
     interrupts.handle()
-    internals.use_executor("slurm", slurm_executor.Executor)
 
 STUDY = Study(ROOT, WORKDIR, *internals.experiment_settings(workflow))
 EXPERIMENT = STUDY.default

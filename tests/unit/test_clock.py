@@ -15,7 +15,7 @@ from escala.core import clock
 from escala.probes._processes import Rank
 from escala.probes._sampler import announce
 from escala.record import run
-from escala.runtime import slurm_executor
+from escala.runtime import slurm
 from escala.training import process
 
 HOUR = 3600.0
@@ -58,18 +58,18 @@ def test_a_process_began_before_its_children():
 def test_a_program_that_waits_for_the_scheduler_is_given_up_by_its_age(
     set_clock, tmp_path, monkeypatch, step, patience
 ):
-    monkeypatch.setattr(slurm_executor, "_PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(slurm, "_PATIENCE_SECONDS", patience)
     program = tmp_path / "sinfo"
     program.write_text("#!/bin/sh\nread _\n")
     program.chmod(0o755)
     waiting = subprocess.Popen([program], stdin=subprocess.PIPE)
     set_clock(step)
-    with slurm_executor._programs_given_up():
-        if patience:
-            with pytest.raises(subprocess.TimeoutExpired):
-                waiting.wait(1)
-        else:
-            assert waiting.wait(60) == -signal.SIGKILL
+    slurm.end_waiting()
+    if patience:
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(1)
+    else:
+        assert waiting.wait(60) == -signal.SIGKILL
     waiting.communicate()
 
 

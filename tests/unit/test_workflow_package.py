@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from snakemake.exceptions import WorkflowError
-from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
+from snakemake_executor_plugin_slurm import Executor
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
-from escala.runtime.slurm_executor import Executor
 from escala.workflow import internals, reports
-from escala.workflow.internals import DAG, shell
+from escala.workflow.internals import DAG, JobScheduler, shell
 from escala.workflow.study import Study
 from escala.workflow.training import Training
 from tests.conftest import ROOT
@@ -110,16 +110,15 @@ def test_a_report_has_the_figures_of_what_was_measured(study):
     assert set(reports.tables(study.default)) <= set(reports.files(study.default))
 
 
-def test_the_installed_snakemake_has_what_is_used_of_it(monkeypatch):
+def test_the_installed_snakemake_has_what_is_used_of_it():
     assert inspect.iscoroutinefunction(DAG.update_needrun)
     assert "create_inventory" in inspect.signature(DAG.update_needrun).parameters
     used = ("file2jobs", "update", "cleanup", "update_jobids", "needrun", "finished")
     assert all(callable(getattr(DAG, name)) for name in used)
     assert shell._processes == {} and internals.local_processes() == []
-    plugin = ExecutorPluginRegistry().get_plugin("slurm")
-    monkeypatch.setattr(plugin, "executor", plugin.executor)
-    internals.use_executor("slurm", Executor)
-    assert plugin.executor is Executor
+    assert list(inspect.signature(JobScheduler.job_selector).parameters) == ["self", "jobs"]
+    assert inspect.iscoroutinefunction(RemoteExecutor.sleep)
+    assert "self._job_submission_executor.submit(self.run_job, job)" in inspect.getsource(Executor)
 
 
 def test_only_one_module_uses_the_insides_of_snakemake():

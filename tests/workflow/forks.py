@@ -32,7 +32,6 @@ MODULES = (
     "escala.workflow.training",
     "escala.record.key",
     "escala.report.figures",
-    "escala.runtime.slurm_executor",
     "escala.strategies",
     "escala.workloads",
     "snakemake.cli",
