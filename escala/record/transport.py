@@ -33,7 +33,12 @@ def recorded(request: dict, folder: Path, result: dict) -> Outcome:
         return Outcome("ok")
     pml, between = chosen(folder)
     if pml is not None:
-        result["ranks"]["transport"] = {"pml": pml, "btl": sorted(between)}
+        obeyed = asked == "ucx" or between == {"tcp"}
+        result["ranks"]["transport"] = {
+            "pml": pml,
+            "btl": sorted(between) if pml == "ob1" else None,
+            "interface": _interface(request, result) if obeyed else None,
+        }
     if asked is None:
         return Outcome("ok")
     wanted, carriers = _COMPONENTS[asked]
@@ -44,6 +49,12 @@ def recorded(request: dict, folder: Path, result: dict) -> Outcome:
     remedy = f"see `escala check` in a job; leave networks.{result['network']}.transport out"
     reason = f"transport {asked} was asked for, and {found}{by}. Remedy: {remedy}"
     return Outcome("failed", reason)
+
+
+def _interface(request: dict, result: dict) -> str | None:
+    """Return the interface of the ranks: UCX takes that which the experiment names, if any."""
+    ucx = request["link"].get("transport") == "ucx"
+    return request["link"]["interface"] if ucx else result["ranks"]["interface"]
 
 
 def chosen(folder: Path) -> tuple[str | None, set[str]]:

@@ -221,8 +221,9 @@ def test_two_nodes_are_obtained_and_their_link_is_measured(across, strategy):
 
 
 def test_ranks_exchange_by_the_transport_that_is_asked_for(across):
-    over_tcp = {"pml": "ob1", "btl": ["tcp"]}
-    by = {"horovod-mpi": over_tcp, "clocks": over_tcp, "ucx": {"pml": "ucx", "btl": []}}
+    over_tcp = {"pml": "ob1", "btl": ["tcp"], "interface": "eth0"}
+    over_ucx = {"pml": "ucx", "btl": None, "interface": "eth0"}
+    by = {"horovod-mpi": over_tcp, "clocks": over_tcp, "ucx": over_ucx}
     for name, transport in by.items():
         run = read_json(across[name] / "run.json")
         assert (run["status"], run["ranks"]["transport"]) == ("ok", transport), run["reason"]

@@ -25,6 +25,8 @@ UCX = """\
 [{here}:13685] select: component ucx selected
 [{here}:13685] mca: base: close: component ucx closed
 """
+OVER_TCP = {"pml": "ob1", "btl": ["tcp"], "interface": "eth0"}
+UNNAMED = {"pml": "ucx", "btl": None, "interface": None}
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def recorded(tmp_path):
         for rank, (text, (here, there)) in enumerate(zip(logs, hosts, strict=True)):
             said = text.format(here=here, there=there, btl=btl)
             (tmp_path / f"rank{rank}.log").write_text(said)
-        result = {"ranks": {}, "network": "ethernet"}
-        link = {"interface": "eth0"} | ({"transport": asked} if asked else {})
+        result = {"ranks": {"interface": "eth0"}, "network": "ethernet"}
+        link = {"interface": "ib0"} | ({"transport": asked} if asked else {})
         outcome = transport.recorded({"link": link, "strategy": strategy}, tmp_path, result)
         return outcome, result["ranks"].get("transport")
 
@@ -47,10 +49,10 @@ def recorded(tmp_path):
 def test_what_ran_is_recorded_and_one_that_was_not_asked_for_fails_the_run(recorded):
     schema = read_yaml(ROOT / "schemas/run.schema.yaml")["properties"]["ranks"]["properties"]
     outcome, found = recorded("tcp", OB1, OB1)
-    assert (outcome.status, found) == ("ok", {"pml": "ob1", "btl": ["tcp"]})
+    assert (outcome.status, found) == ("ok", OVER_TCP)
     Draft202012Validator(schema["transport"]).validate(found)
-    assert recorded("ucx", UCX, UCX)[0].status == "ok"
-    assert recorded(None, UCX, UCX) == (outcome, {"pml": "ucx", "btl": []})
+    assert recorded("ucx", UCX, UCX) == (outcome, UNNAMED | {"interface": "ib0"})
+    assert recorded(None, UCX, UCX) == (outcome, UNNAMED)
     for asked, logs, said in (
         ("tcp", (UCX, UCX), "tcp was asked for, and Open MPI chose pml ucx. Remedy"),
         ("ucx", (OB1, OB1), "chose pml ob1, btl tcp between nodes. Remedy"),
