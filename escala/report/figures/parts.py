@@ -25,7 +25,7 @@ NAMES = {
     "optimiser": "optimiser",
     "skew": "waiting for the\nslowest rank",
     "transfer": "transfer and reduction",
-    "copies": "copies to and from\nfusion buffers",
+    "copies": "copies to and from\nbuffers",
     "negotiation": "negotiation and cycle",
     UNEXPLAINED: "unexplained",
 }

@@ -28,7 +28,7 @@ _PART_NAMES = {
     "optimiser": "in the optimiser",
     "skew": "waiting for the slowest rank",
     "transfer": "in transfer and reduction",
-    "copies": "copying to and from fusion buffers",
+    "copies": "copying to and from buffers",
     "negotiation": "in negotiation and cycles",
 }
 
