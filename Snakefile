@@ -15,6 +15,7 @@ include: "rules/acquire.smk"
 include: "rules/prepare.smk"
 include: "rules/train.smk"
 include: "rules/report.smk"
+include: "rules/study.smk"
 include: "rules/predict.smk"
 include: "rules/calibrate.smk"
 

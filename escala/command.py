@@ -70,6 +70,12 @@ examples:
   escala report                                     results/demo/report.html
   escala report -e experiments/virus/ladder.yaml    that of another experiment, after its run
 """,
+    "study": """\
+examples:
+  escala study -e experiments/scaling/study-cores.yaml     results/study-cores/study.html
+  escala study -e FILE --profile profiles/slurm            on a cluster
+The experiment has the key `scaling`; docs/how-to/study.md describes it.
+""",
     "predict": """\
 examples:
   escala predict                                    the times of all configurations
@@ -291,17 +297,20 @@ def _parser() -> argparse.ArgumentParser:
     run = command("run", "measure an experiment, or make single results of it", _run)
     report = command("report", "write the report of an experiment again", _report)
     predict = command("predict", "predict times of layouts, or classes of your own data", _predict)
+    study = command("study", "measure a scaling study, and write the document to hand in", _run)
+    study.set_defaults(targets=["study"])
     for added, text in (
         (run, "results/NAME/…, such as the run.json of one configuration; default: all"),
         (predict, "results/NAME/predictions/…/NAME.tsv; with --run, files to classify"),
     ):
         added.add_argument("targets", nargs="*", metavar="TARGET", help=text)
+    for added in (run, predict, study):
         text = "cores to use; default: all, or those of the profile"
         added.add_argument("-c", "--cores", metavar="N", help=text)
         added.add_argument("--profile", metavar="FOLDER", help="such as profiles/slurm")
         text = "show what would run, and run nothing"
         added.add_argument("-n", "--dry-run", action="store_true", help=text)
-    for added in (run, report, predict):
+    for added in (run, report, predict, study):
         experiment = added.add_argument(
             "-e", "--experiment", metavar="FILE", help="default: the experiment in config.yaml"
         )

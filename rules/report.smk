@@ -55,6 +55,7 @@ rule tables:
         code=code("scripts.tables"),
         rungs=lambda wildcards: json.dumps([vars(rung) for rung in experiment(wildcards).rungs]),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
+        scaling=lambda wildcards: json.dumps(experiment(wildcards).settings.get("scaling")),
         probe_settings=lambda wildcards: json.dumps(experiment(wildcards).probe_settings),
     message:
         "Collect the runs of {wildcards.experiment} in tables"
@@ -66,6 +67,7 @@ rule tables:
             --rungs @/dev/fd/3 \
             --references @/dev/fd/4 \
             --probe-settings @/dev/fd/5 \
+            --scaling @/dev/fd/6 \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
             --probed {input.probed:q} \
@@ -74,7 +76,7 @@ rule tables:
             --history {input.history:q} \
             --output {output:q} \
             3<<<{params.rungs:q} 4<<<{params.references:q} \
-    5<<<{params.probe_settings:q} 2>&1 | tee -i {log:q}
+    5<<<{params.probe_settings:q} 6<<<{params.scaling:q} 2>&1 | tee -i {log:q}
         """
 
 

@@ -20,6 +20,7 @@ def main() -> None:
         series=[Path],  # Runs of duplicates of references, and of ladders.
         rungs=cli.json_or_file,  # Of the ladders whose runs are in the series.
         references=cli.json_or_file,  # Of configurations, the main one first.
+        scaling=cli.json_or_file,  # The key of this name, null without a scaling study.
         probe_settings=cli.json_or_file,  # By the names of the probes.
         datasets=[Path],
         classes=[Path],
@@ -41,6 +42,7 @@ def main() -> None:
             series_files=given.series,
             rungs=given.rungs,
             references=given.references,
+            scaling=given.scaling,
             probe_settings=given.probe_settings,
             predictions_file=next(iter(given.predictions), None),
             pilot_file=next(iter(given.pilot), None),
@@ -56,6 +58,7 @@ def main() -> None:
             "runs": list(map(str, given.runs)),
             "rungs": given.rungs,
             "references": given.references,
+            "scaling": given.scaling,
             "probe_settings": given.probe_settings,
         },
         outputs={path.name: path for path in given.output},

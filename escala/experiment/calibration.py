@@ -152,7 +152,7 @@ class Calibration(Experiment):
         configurations = _merged(configurations)
         datasets = {work.dataset for work in (*works, *program_works)}
         first = configurations[0]
-        return settings | {
+        return {key: each for key, each in settings.items() if key != "scaling"} | {
             "experiment": f"{self.base.name}{SUFFIX}",
             "title": f"Calibration for {self.base.name}",
             "repeats": REPEATS,

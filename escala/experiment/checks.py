@@ -14,6 +14,7 @@ from escala.experiment.expand import ladder_runs, timing_runs
 from escala.experiment.references import NATIVE, Configuration, resolve
 from escala.experiment.requests import run_settings
 from escala.experiment.runs import Run, configuration_of, is_compared, takes_steps, where_listed
+from escala.experiment.scaling import faults as scaling_faults
 from escala.experiment.trainers import engines, every_workload_runs, untrained
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
@@ -32,7 +33,7 @@ def faults(settings: Settings) -> Iterator[Fault]:
     ----------
     settings : those that the schema allows, with every default.
     """
-    for check in (_kinds, _names, engines, _ladders):
+    for check in (scaling_faults, _kinds, _names, engines, _ladders):
         yield from check(settings)
     runs = [*timing_runs(settings), *ladder_runs(settings)]
     yield from _listed_twice(runs)

@@ -20,6 +20,7 @@ from escala.experiment.checks import faults
 from escala.experiment.order import interleaved, turns
 from escala.experiment.references import Configuration, Reference, compared_with
 from escala.experiment.runs import DUPLICATE, Run, Rung, is_compared, where_listed
+from escala.experiment.scaling import with_scaling
 from escala.experiment.schema import validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
@@ -43,7 +44,7 @@ class Experiment:
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
         folders.adopt(settings, self.origin)
-        self.settings = validated(_with_repeats_of_pilot(settings), self.origin)
+        self.settings = with_scaling(validated(_with_repeats_of_pilot(settings), self.origin))
         self.name: str = self.settings["experiment"]
         self.title: str = self.settings["title"]
         for name, dataset in self.datasets.items():

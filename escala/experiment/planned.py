@@ -52,8 +52,10 @@ def _step_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
     work = calibration.work_of(run)
     first = read_by_run(variant_knobs(base, work.variant), run.strategy, run.workload)
     first = complete(first, run.workload)
+    weak = settings["training"].get("weak")
     return {
         "work": work.name,
+        "epoch_rows": weak and weak["ranks"] * weak["rows_per_rank"],
         "rows": global_batch(settings["training"], Layout.parse(run.layout).ranks),
         "library": library(STRATEGIES[run.strategy]),
         "cores": knobs["cores_per_process"],

@@ -8,6 +8,7 @@ from typing import Any
 from escala.data import kind_of
 from escala.experiment import folders
 from escala.experiment.runs import Run
+from escala.experiment.scaling import weak
 from escala.experiment.schema import program_schema
 from escala.probes import PROBES
 from escala.runtime.layout import Layout
@@ -53,6 +54,8 @@ def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
     workload, variant = settings["workloads"][run.workload], settings["variants"][run.variant]
     training = {key: value for key, value in workload.items() if key not in apart}
     training |= {key: variant[key] for key in _OVERRIDDEN[kind] if key in variant}
+    if rows := weak(settings, run.layout, kind):
+        training["weak"] = rows
     several = Layout.parse(run.layout).nodes > 1
     link = settings["networks"][run.network] if several else _NO_LINK
     steps = link["steps"]

@@ -231,6 +231,14 @@ def series(run: Measurement) -> dict[str, Any]:
     }
 
 
+def work(run: Measurement) -> int:
+    """Return the work of an epoch, in multiples of that of one rank with weak scaling.
+
+    Without weak scaling it is 1 for every run.
+    """
+    return ((run["training"].get("settings") or {}).get("weak") or {}).get("ranks", 1)
+
+
 class Matched(NamedTuple):
     """Runs set against their reference's run of the same session and repeat.
 

@@ -10,9 +10,9 @@ from escala.core.environment import session
 from escala.experiment import Run
 from escala.probes import PROBES
 from escala.record import key, machine
-from escala.record.plan import shards
 from escala.record.schema import FORMAT, validate_run
 from escala.training.plan import Plan
+from escala.training.shards import Shards
 from escala.workloads import Program
 
 
@@ -80,7 +80,7 @@ def _training(request: dict, plan: Plan, description: dict) -> dict:
     # The steps of a program are its own affair.
     steps = None
     if plan["kind"] != "command":
-        steps = shards(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
+        steps = Shards.planned(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
     return {
         **{
             name: plan[name]

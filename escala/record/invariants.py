@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from escala.record.plan import shards
 from escala.training.plan import Plan
-from escala.training.shards import row_moments, total_moments
+from escala.training.shards import Shards, row_moments, total_moments
 
 
 class Planned(NamedTuple):
@@ -93,5 +92,5 @@ def _planned_rows(plan: Plan, fractions: Sequence[float], epoch: int, steps: int
     """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
     if plan["kind"] == "fit":
         return np.arange(plan["train_rows"])
-    planned = islice(shards(plan, fractions).epoch_batches(epoch), steps)
+    planned = islice(Shards.planned(plan, fractions).epoch_batches(epoch), steps)
     return np.concatenate([rows for ranks in planned for rows in ranks])

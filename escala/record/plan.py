@@ -20,7 +20,6 @@ from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, threads_of
 from escala.training import checkpoint
 from escala.training.plan import Plan
-from escala.training.shards import Shards
 from escala.workloads import WORKLOADS
 
 
@@ -77,7 +76,7 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         "ranks": layout.ranks,
         "data": str(data.resolve()),
         "train_counts": counts,
-        "train_rows": rows["train"],
+        **_train_rows(training, rows["train"], data),
         "validated_on": validation if training.get("validate") else None,
         "max_steps": request.get("max_steps"),
         "probe_settings": request["probe_settings"],
@@ -86,6 +85,24 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         paths = {"split": str(data.resolve())} | request["start"]["paths"]
         plan["start"] = request["start"] | {"paths": paths}
     return plan | _schedule(plan, request["repeat"] or 1)
+
+
+def _train_rows(training: dict, split_rows: int, data: Path) -> dict[str, int]:
+    """Return the training rows of a run, and those of the split if it takes some of them.
+
+    Raises
+    ------
+    InputError : weak scaling asks for more rows than the split has.
+    """
+    weak = training.get("weak", {})
+    if "rows_per_rank" not in weak:
+        return {"train_rows": split_rows}
+    rows, ranks = weak["rows_per_rank"] * weak["ranks"], weak["ranks"]
+    if rows > split_rows:
+        reason = f"makes {rows} rows for {ranks} ranks, and this split has {split_rows}"
+        remedy = f"write at most {split_rows // ranks}, or take a larger dataset"
+        raise InputError(data, f"rows_per_rank: {weak['rows_per_rank']}", reason, remedy)
+    return {"train_rows": rows, "split_rows": split_rows}
 
 
 def _schedule(plan: Plan, repeat: int) -> dict:
@@ -133,13 +150,3 @@ def resumption(plan: Plan, description: dict, folder: Path) -> dict:
     if epoch is None:
         checkpoint.forget(folder)
     return {"digest": digest, "resume_after": epoch or 0}
-
-
-def shards(plan: Plan, fractions: list[float]) -> Shards:
-    return Shards(
-        plan["shuffle_seed"],
-        plan["train_rows"],
-        plan["global_batch"],
-        fractions,
-        plan["knobs"]["shard"],
-    )

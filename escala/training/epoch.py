@@ -40,13 +40,7 @@ def train_epoch(
     The times of a call are divided evenly among its steps. `load` reads what the machine does
     meanwhile.
     """
-    shards = Shards(
-        plan["shuffle_seed"],
-        data.rows("train"),
-        plan["global_batch"],
-        fractions,
-        plan["knobs"]["shard"],
-    )
+    shards = Shards.planned(plan, fractions)
     # A rank that trains alone takes the mean over its own rows.
     alone = plan["knobs"]["trained_module"] == BARE
     weighting = "ranks" if alone else plan["knobs"]["weighting"]

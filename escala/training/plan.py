@@ -20,6 +20,8 @@ class Plan(TypedDict, total=False):
     #: before oversampling.
     data: str
     train_rows: int
+    #: The training rows of the split, if weak scaling takes only `train_rows` of them.
+    split_rows: int
     train_counts: list[int] | None
     #: The side of the split that is evaluated after each epoch, if any.
     validated_on: str | None

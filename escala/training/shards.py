@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,9 @@ def epoch_order(rows: int, seed: int | Sequence[int], epoch: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Shards:
-    """The rows of each rank, step by step; `seed` and the number of training rows order them.
+    """The rows of each rank, step by step; `seed` and the number of rows order them.
+
+    The rows are all training rows, or with `of` some of so many, spread evenly over them.
 
     A step has `global_batch` rows over all ranks, of which each takes its one of `fractions`, which
     sum to 1. `shard` is the knob of this name. True: the ranks divide the rows of an epoch. False:
@@ -36,6 +38,19 @@ class Shards:
     global_batch: int
     fractions: Sequence[float]
     shard: bool | Literal["leading"] = True
+    of: int | None = None
+
+    @classmethod
+    def planned(cls, plan: Mapping[str, Any], fractions: Sequence[float]) -> Shards:
+        """Return the shards of a plan (`escala.training.plan`)."""
+        return cls(
+            plan["shuffle_seed"],
+            plan["train_rows"],
+            plan["global_batch"],
+            fractions,
+            plan["knobs"]["shard"],
+            plan.get("split_rows"),
+        )
 
     def steps(self, at_most: int | None) -> int:
         """Return the number of steps of an epoch, at most `at_most`."""
@@ -51,16 +66,21 @@ class Shards:
         """Yield, for each step, the row numbers of every rank."""
         if self.shard is not False:
             take = leading if self.shard == "leading" else batches
-            order = epoch_order(self.rows, self.seed, epoch)
+            order = self._order(self.seed, epoch)
             yield from take(order, self.global_batch, self.fractions)
             return
-        orders = [epoch_order(self.rows, [self.seed, r], epoch) for r in range(len(self.fractions))]
+        orders = [self._order([self.seed, r], epoch) for r in range(len(self.fractions))]
         sizes = split_rows(self.global_batch, self.fractions)
         for step in range(self.steps(None)):
             yield [
                 order[step * size : (step + 1) * size]
                 for order, size in zip(orders, sizes, strict=True)
             ]
+
+    def _order(self, seed: int | Sequence[int], epoch: int) -> np.ndarray:
+        """Return the rows of an epoch in their order, int64 of shape (rows,)."""
+        order = epoch_order(self.rows, seed, epoch)
+        return order if self.of is None else order * self.of // self.rows
 
 
 def batches(

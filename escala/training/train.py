@@ -103,9 +103,10 @@ class _Training:
 
     def warm_up(self) -> None:
         """Make steps that leave no trace, measure the speed of ranks, and predict a row."""
-        plan, batch = self._plan, min(self._plan["global_batch"], self._data.rows("train"))
+        plan = self._plan
+        batch = min(plan["global_batch"], plan["train_rows"])
         with self._clock.time("first_step"), self._engine.unchanged():
-            warm_up(self._engine, self._data, batch, self._fractions)
+            warm_up(self._engine, self._data, batch, self._fractions, plan["train_rows"])
             if self._by_speed and plan["ranks"] > 1 and not plan["resume_after"]:
                 self._fractions = fractions_of_ranks(self._engine, self._data, batch, plan)
         with self._clock.time("first_prediction"):
@@ -211,7 +212,7 @@ class _Training:
             "evaluated": [rows.start, rows.stop],
             "fractions": self._fractions.tolist(),
             "weights_sha256": [digest(each) for each in weights],
-            "train_rows": self._data.rows("train"),
+            "train_rows": self._plan["train_rows"],
         } | engine.about()
 
 

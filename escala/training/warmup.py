@@ -19,12 +19,16 @@ log = logging.getLogger("escala")
 SPEED_STEPS = 9
 
 
-def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray) -> None:
+def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray, rows: int) -> None:
     """Trace, compile and connect by real steps, of a full batch and of the last one of an epoch.
 
     If that is a full one too, half a batch is taken.
+
+    Parameters
+    ----------
+    rows : of an epoch, over all ranks.
     """
-    last = data.rows("train") % batch or max(1, batch // 2)
+    last = rows % batch or max(1, batch // 2)
     for size in (batch, last, batch):
         for step in batches(np.arange(size), size, fractions):
             for count in {1, engine.steps_per_call}:

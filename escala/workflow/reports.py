@@ -20,6 +20,8 @@ from escala.workflow.study import Study, Wildcards
 
 _SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "tables"
 TABLES = sorted(path.name.split(".")[0] for path in _SCHEMAS.iterdir())
+#: The document of a scaling study.
+STUDY_FILES = ("study.html", "study.md", "study.tex")
 RUN_FIGURE_NAME = (
     "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{measurement}.{run_figure}"
 )
@@ -34,6 +36,7 @@ def figure_names(e: Experiment) -> list[str]:
         "several nodes": max(_nodes(e.runs), default=1) > 1,
         "resources by nodes": len(_nodes(e.probed("resources"))) > 1,
         "ladders": bool(e.rungs),
+        "scaling": "scaling" in e.settings,
         **{probe: bool(e.probed(probe)) for probe in PROBES},
     }
     return [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
@@ -65,7 +68,8 @@ def tables(e: Experiment) -> list[str]:
 
 def files(e: Experiment) -> list[str]:
     """Return the files of an experiment's report that show all its runs, without figures."""
-    return [*(f"results/{e.name}/{name}" for name in ("index.html", "summary.md")), *tables(e)]
+    names = ["index.html", "summary.md", *STUDY_FILES * ("scaling" in e.settings)]
+    return [*(f"results/{e.name}/{name}" for name in names), *tables(e)]
 
 
 def traced_files(e: Experiment) -> list[str]:

@@ -24,3 +24,19 @@ def drawn_files(e):
 def report_files(e):
     """Return the files of an experiment's report: page, summary, tables and figures."""
     return reports.files(e) + drawn_files(e)
+
+
+def scaling_of(e):
+    """Return the key `scaling` of an experiment; refuse one without it."""
+    if "scaling" not in e.settings:
+        refuse(
+            f"{e.origin}: scaling: this experiment has no scaling study. Remedy: write the key "
+            "`scaling` (docs/how-to/study.md), or use one of experiments/scaling/"
+        )
+    return e.settings["scaling"]
+
+
+def study_files(e):
+    """Return the files of the document of a scaling study."""
+    scaling_of(e)
+    return [f"results/{e.name}/{name}" for name in reports.STUDY_FILES]

@@ -402,19 +402,11 @@ def ratio(layout: str, estimate: float, low: float, high: float, verdict: str, *
     } | others
 
 
-def test_the_statement_has_speed_ups_with_their_intervals_and_what_was_measured():
+def test_a_measured_speed_up_stands_beside_the_predicted_one():
     measured = ratio("1x2", 1 / 1.5, 1 / 1.6, 1 / 1.4, "faster")
-    found, answer = advice(speedups=[measured])
-    two = option(answer, "1x2")
+    two = option(advice(speedups=[measured])[1], "1x2")
     expected = {"estimate": 1.5, "low": 1.4, "high": 1.6, "matches": 7}
     assert two["measured_speedup"] == pytest.approx(expected)
-    spread = "{estimate:.2f} ({low:.2f}–{high:.2f})".format
-    for cells in (
-        f"| 1x2 | 2 | 2 | {spread(**two['speedup'])} | {spread(**two['efficiency'])} |",
-        "| 1x2 | 2 | 2 | 1.50 (1.40–1.60) | 0.75 (0.70–0.80) | measured, 7 matches |",
-    ):
-        assert cells in answer["statement"]
-    assert answer["statement"] in "\n".join(text.markdown(found))
     # Another number of rows in a step is another comparison.
     other = measured | {"global_batch": 2 * PLAN.rows}
     assert option(advice(speedups=[other])[1], "1x2")["measured_speedup"] is None

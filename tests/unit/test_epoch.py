@@ -17,6 +17,7 @@ from escala.training.epoch import train_epoch
 
 PLAN = {
     "global_batch": 2,
+    "train_rows": 6,
     "shuffle_seed": 1,
     "max_steps": None,
     "knobs": {"shard": True, "weighting": "rows", "trained_module": "wrapped"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from escala.record.invariants import planned_epochs
-from escala.record.plan import shards
+from escala.training.shards import Shards
 
 ROWS, EPOCHS = 21, 3
 
@@ -22,7 +22,7 @@ def test_planned_epochs_hold_the_rows_of_all_steps(shard, fractions, steps):
     found = planned_epochs(plan, rank)
     assert len(found) == EPOCHS
     for number, epoch in enumerate(found, start=1):
-        planned_steps = list(shards(plan, fractions).epoch_batches(number))[:steps]
+        planned_steps = list(Shards.planned(plan, fractions).epoch_batches(number))[:steps]
         taken = [int(row) for step in planned_steps for rows in step for row in rows]
         assert (epoch.rows, epoch.distinct) == (len(taken), len(set(taken)))
         assert epoch.moments == [sum(taken), sum(row**2 for row in taken)]

@@ -7,7 +7,7 @@
 | `choice` | selects one for a goal within limits |
 | `changes` | finds what would have to change for several ranks to pay |
 | `document` | makes the advice for an experiment: advice.json |
-| `text` | words: the answer, the lines of a job script, a statement on scaling |
+| `text` | words: the answer, the lines of a job script |
 
 Configurations are compared for the same number of rows in a step, so they make the same updates.
 """

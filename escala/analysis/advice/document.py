@@ -157,7 +157,6 @@ def _with_texts(answer: dict, document: Mapping) -> dict:
     """Add what the document says of an answer in words."""
     answer["answer"] = text.headline(answer, document)
     answer["job_script"] = list(text.job_script(answer, document))
-    answer["statement"] = "\n".join(text.statement(answer, document))
     return answer
 
 

@@ -1,4 +1,4 @@
-"""Write an advice in words: the answer, the lines of a job script, a statement on scaling.
+"""Write an advice in words: the answer, and the lines of a job script.
 
 All functions read the content of advice.json.
 """
@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from escala.analysis.advice import changes
 from escala.analysis.advice.candidates import BOUNDS
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, GOALS, TIME, span
-from escala.analysis.cost_model.calibration import LEVEL
-from escala.analysis.statistics import LEVEL as MEASURED_LEVEL
 from escala.core.readable import counted, size
 from escala.experiment.references import NATIVE, Configuration
 from escala.strategies.knobs import reads
@@ -124,7 +122,7 @@ def lines(advice: Mapping) -> Iterator[str]:
 
 
 def markdown(advice: Mapping) -> Iterator[str]:
-    """Yield an advice as Markdown, with the statements on scaling."""
+    """Yield an advice as Markdown."""
     limits = advice["limits"]
     shown = {
         "nodes": lambda value: counted(value, "node"),
@@ -145,8 +143,6 @@ def markdown(advice: Mapping) -> Iterator[str]:
             yield from _table(answer, advice)
         if answer["job_script"]:
             yield from ("\n```", *answer["job_script"], "```")
-        if answer["statement"]:
-            yield f"\n### For a proposal\n\n{answer['statement']}"
 
 
 def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
@@ -266,71 +262,3 @@ def job_script(answer: Mapping, advice: Mapping) -> Iterator[str]:
         f"{size(memory['bytes'])} ({memory['source']})"
         f"{f', and {MEMORY_MARGIN:.0%} more' if margin else ''}."
     )
-
-
-def statement(answer: Mapping, advice: Mapping) -> Iterator[str]:
-    """Yield a statement on scaling for a proposal for compute time, as Markdown.
-
-    It is about all layouts with the strategy, variant and network of the selected option. If that
-    has one rank, it is about those of the nearest option.
-    """
-    names = answer["selected"] if answer["distribute"] else answer["nearest"]
-    if names is None:
-        return
-    base = option_of(answer, answer["baseline"])
-    series = [
-        each
-        for each in answer["options"]
-        if (each["strategy"], each["variant"]) == (names["strategy"], names["variant"])
-        and (each["nodes"] == 1 or each["network"] == names["network"])
-    ]
-    series.sort(key=lambda each: (_ranks(each), each["nodes"]))
-    network = "" if names["network"] == NATIVE else f" over the network {names['network']}"
-    yield (
-        f"Scaling of {answer['workload']} on {answer['dataset']} with {names['strategy']}, variant "
-        f"{names['variant']}{network}. The speed-up is the training time of {label(base)} divided "
-        "by that of a layout. The efficiency is the speed-up divided by the ratio of their cores. "
-        f"Every step of all ranks together has {answer['rows']} rows, so all layouts make the same "
-        "updates."
-    )
-    yield ""
-    yield "| layout | ranks | cores | speed-up | efficiency | source |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for each in (base, *series):
-        yield from _rows(each, base)
-    yield ""
-    yield " ".join(_method(answer, advice, series))
-
-
-def _rows(each: Mapping, base: Mapping) -> Iterator[str]:
-    """Yield the rows of a layout in a statement: what was predicted, and what was measured."""
-    cores = _ranks(each) * each["cores_per_process"]
-    start = f"| {each['layout']} | {_ranks(each)} | {cores} |"
-    if each is base:
-        yield f"{start} 1 | 1 | by definition |"
-        return
-    basis = "extrapolated" if each["extrapolated"] else "predicted"
-    yield f"{start} {_interval(each['speedup'])} | {_interval(each['efficiency'])} | {basis} |"
-    if measured := each["measured_speedup"]:
-        fraction = base["cores_per_process"] / cores
-        efficiency = {name: measured[name] * fraction for name in ("estimate", "low", "high")}
-        behind = _basis(each["measured_ratio"])
-        yield f"{start} {_interval(measured)} | {_interval(efficiency)} | measured, {behind} |"
-
-
-def _method(answer: Mapping, advice: Mapping, series: Sequence[Mapping]) -> Iterator[str]:
-    machine = advice["machine"]
-    yield (
-        f"Predictions have {LEVEL:.0%} intervals. They come from a cost model that was calibrated "
-        f"with {answer['repeats']} repeats on {machine.get('cpu', 'an unnamed machine')} with "
-        f"{machine['cores_per_node']} cores per node."
-    )
-    if any(each["measured_speedup"] for each in series):
-        yield (
-            f"Measured speed-ups are of matches, each of one session, with "
-            f"{MEASURED_LEVEL:.0%} intervals. Those of the best of several hold for all of them "
-            "together, and those of several sessions cover how sessions differ."
-        )
-    phrases = dict.fromkeys(phrase for each in series for phrase in each["extrapolated"])
-    if phrases:
-        yield f"Extrapolated, and not covered by the intervals: {'; '.join(phrases)}."

@@ -58,7 +58,7 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
     if "program" in planned:
         return bounds(calibration, planned)
     calibration = with_network(calibration, planned)
-    epoch_rows = train_rows[planned["dataset"]]
+    epoch_rows = planned.get("epoch_rows") or train_rows[planned["dataset"]]
     setup = setup_of(planned, epoch_rows)
     found = predict(calibration, setup)
     seconds = epoch_seconds(calibration, found, epoch_rows)

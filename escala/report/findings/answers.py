@@ -87,7 +87,10 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
     start = f"{subject} {row.take}"
     if row.workload in whole_runs(tables):
         start = f"as {subject} the whole program takes"
-    text = f"{verdict}: {start} {fraction} the time of {reference} {bounds}"
+    rows = " for a row" if row.is_weak else ""
+    text = f"{verdict}: {start} {fraction} the time of {reference}{rows} {bounds}"
+    if row.is_weak:
+        return f"{text}; the scaling is weak, with an efficiency of {row.efficiency:.2f}"
     if times := times_the_rows(row, tables):
         return f"{text}, for {float(f'{times:.3g}'):g} times the rows"
     if seen := found.could_have_seen:

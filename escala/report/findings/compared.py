@@ -113,6 +113,7 @@ class Compared:
     ranks: int
     cores: int
     reference_cores: int
+    work: float
     global_batch: int
     reference_global_batch: int
     oversubscribed: bool
@@ -155,6 +156,11 @@ class Compared:
     def epochs(self) -> Ratio:
         """The ratio of the times of an epoch."""
         return Ratio(self.ratio, self.ratio_low, self.ratio_high, self.matches)
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether an epoch has more rows than one of the reference, so that scaling is weak."""
+        return self.work != 1
 
     @cached_property
     def headline(self) -> Headline:

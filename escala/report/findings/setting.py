@@ -19,6 +19,12 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     runs = tables["runs"][tables["runs"]["current"]]
     for text in (_how_often(runs), *_machines(runs), *_data(runs)):
         yield Finding(text, "runs")
+    if (tables["speedup"]["work"] != 1).any():
+        text = (
+            "The scaling is weak: an epoch of n ranks has n times the rows of one rank, and ratios "
+            "compare the time for the same number of rows."
+        )
+        yield Finding(text, "speedup", "speedup")
 
 
 def _how_often(runs: pd.DataFrame) -> str:

@@ -81,8 +81,8 @@ def page(
         question=question(tables),
         style=style,
         script=script,
-        style_digest=_digest(style),
-        script_digest=_digest(script),
+        style_digest=digest(style),
+        script_digest=digest(script),
         first=drawn.get(first),
         sections=SECTIONS,
         findings=found,
@@ -108,10 +108,10 @@ def page(
     )
 
 
-def templates() -> Environment:
-    """Return the templates of the page, which escape all text."""
+def templates(*further: Path) -> Environment:
+    """Return the templates of the page and of further folders, which escape all text."""
     environment = Environment(
-        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined,
+        loader=FileSystemLoader([_FOLDER, *further]), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["spaced"] = partial(_BEFORE_UNIT.sub, "\xa0")
@@ -157,7 +157,7 @@ def brief(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> dict[str, F
     }
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
     """Return the digest by which a content security policy allows a script or a style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 

@@ -29,7 +29,7 @@ import numpy as np
 from escala.analysis import laws
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.experiment.references import Configuration
-from escala.record.comparable import CONFIGURATION, Matched, Measurement, left_out
+from escala.record.comparable import CONFIGURATION, Matched, Measurement, left_out, work
 from escala.report.tables.base import ABOUT, Evidence, Tables, is_cut
 from escala.report.tables.speedup import Comparison, comparisons, inverse
 from escala.runtime.layout import Layout
@@ -40,6 +40,8 @@ _UNDIVIDED = ("averaging", "checkpoint", "save")
 _EVALUATION = ("validation", "evaluation")
 #: What the points of a law differ in.
 RANKS, THREADS = "ranks", "threads"
+#: Why there is no law of a fixed size.
+_WEAK = "the scaling is weak: these laws are of a fixed amount of work"
 #: Laws are extrapolated to this multiple of the cores of their largest point.
 EXTRAPOLATED = 2
 _OF_SPEEDUP = (
@@ -95,7 +97,9 @@ def _row(trained: Mapping, matches: Sequence[tuple], refused: Sequence[str]) -> 
             f"train_{name}": trained[name]
             for name in ("speedup", "speedup_low", "speedup_high", "efficiency")
         },
-        "train_serial_fraction": karp_flatt(trained["speedup"], times),
+        "train_serial_fraction": karp_flatt(trained["speedup"], times)
+        if trained["work"] == 1
+        else None,
         **gained.columns("speedup"),
         "efficiency": gained.estimate / times if gained.estimate and times else None,
         **Interval(*fractions).columns("serial_fraction"),
@@ -179,6 +183,8 @@ def _whole(found: Matched) -> tuple[list[tuple], list[str]]:
 
 def _refusal(mine: Measurement, theirs: Measurement) -> str | None:
     """Return why the whole times of two runs cannot be compared, or None."""
+    if work(mine) != work(theirs):
+        return _WEAK
     if mine["training"]["kind"] == "command":
         return "a program does not tell what it does besides its epochs"
     if is_cut(mine) or is_cut(theirs):
@@ -208,7 +214,9 @@ class _Point(NamedTuple):
     def of(cls, compared: Comparison, row: Mapping) -> _Point:
         runs, reference_ranks = compared.newest.runs, Layout.parse(row["reference_layout"]).ranks
         over, last = None, (row["variant"],)
-        if row["ranks"] * (row["reference_cores"] or 0) == reference_ranks * (row["cores"] or 0):
+        if row["work"] != 1:
+            last = (_WEAK,)
+        elif row["ranks"] * (row["reference_cores"] or 0) == reference_ranks * (row["cores"] or 0):
             over = RANKS
         elif row["ranks"] == reference_ranks:
             over = THREADS
@@ -222,13 +230,13 @@ class _Point(NamedTuple):
 
 def _law(points: Sequence[_Point]) -> dict:
     """Return the columns of the laws over some points."""
-    over = points[0].series[0]
+    over, is_weak = points[0].series[0], _WEAK in points[0].series
     points = [each for each in points if each.times > 1 and each.ratios]
     repeats = sorted(set.intersection(*(set(each.ratios) for each in points))) if points else []
     if over is None or not repeats:
         reason = "the points have no repeat in common"
         if over is None:
-            reason = "both ranks and threads differ from the reference's"
+            reason = _WEAK if is_weak else "both ranks and threads differ from the reference's"
         elif not points:
             reason = f"nothing with more {over} than the reference has a ratio"
         return {"law_kind": "unavailable", "law_reason": reason}

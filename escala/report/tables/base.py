@@ -17,7 +17,7 @@ from escala.analysis.verdicts import stein_interval
 from escala.core.files import read_json, read_yaml
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
 from escala.experiment.runs import DUPLICATE
-from escala.record.comparable import CONFIGURATION, Matched, Measurement
+from escala.record.comparable import CONFIGURATION, Matched, Measurement, work
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
 #: Parts of a run outside the training steps, in the order they happen.
@@ -45,6 +45,7 @@ class Evidence:
     rungs : the `escala.experiment.Rung`s of ladders.
     references : the references of configurations, the main one first; see
         `escala.experiment.references`.
+    scaling : the key `scaling` of the experiment, with all defaults; None without a study.
     probe_settings : the settings of each probe in the experiment, by its name.
     predictions_file : predictions.json of the cost model, or None.
     pilot_file : pilot.json of an experiment with a pilot, or None.
@@ -58,6 +59,7 @@ class Evidence:
     series_files: Sequence[str | Path] = ()
     rungs: Sequence[Mapping[str, Any]] = ()
     references: Sequence[Reference] = DEFAULT_REFERENCES
+    scaling: Mapping[str, Any] | None = None
     probe_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     predictions_file: Path | None = None
     pilot_file: Path | None = None
@@ -212,8 +214,14 @@ def cores_of(run: Measurement) -> int:
 
 
 def ratios(found: Matched) -> np.ndarray:
-    """Return the ratio of the seconds per epoch of each match."""
-    sides = ([*map(seconds_per_epoch, side)] for side in (found.runs, found.references))
+    """Return the ratio of the seconds per epoch of each match, for the same work.
+
+    With weak scaling, an epoch of n ranks has n times the rows, so its time is divided by n.
+    """
+    sides = (
+        [seconds_per_epoch(run) / work(run) for run in side]
+        for side in (found.runs, found.references)
+    )
     return np.divide(*map(np.array, sides))
 
 

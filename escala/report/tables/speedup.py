@@ -32,6 +32,7 @@ from escala.record.comparable import (
     left_out,
     matched,
     newest_of_repeats,
+    work,
 )
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
@@ -119,6 +120,7 @@ def _row(
         "ranks": Layout.parse(each.configuration.layout).ranks,
         "cores": cores,
         "reference_cores": baseline,
+        "work": judged.work,
         "global_batch": batch,
         "reference_global_batch": other_batch,
         "oversubscribed": any(run["ranks"]["oversubscribed"] for run in runs),
@@ -151,7 +153,10 @@ class _Judged:
         names = comparison.names, comparison.reference_names
         self._current = [[run for run in by_name.get(one, ()) if run["current"]] for one in names]
         self.batches = self.settings(lambda run: run["training"]["global_batch"])
-        self.to_target = self.batches[0] != self.batches[1]
+        works = [each or 1 for each in self.settings(work)]
+        #: The work of an epoch over that of the reference; with weak scaling, another than 1.
+        self.work = works[0] / works[1]
+        self.to_target = self.work == 1 and self.batches[0] != self.batches[1]
 
     def settings(self, setting: Callable[[Measurement], int | None]) -> list[int | None]:
         """Return a setting of both configurations, from their current runs."""

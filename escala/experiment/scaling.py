@@ -1,0 +1,152 @@
+"""The key `scaling`: the configurations of a scaling study, and the rows of weak scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from escala.experiment.references import one_process
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
+from escala.workloads import WORKLOADS
+
+STRONG, WEAK = "strong", "weak"
+_NARROWED = ("variants", "networks", "workloads")
+
+Settings = Mapping[str, Any]
+
+
+def layouts_of(scaling: Settings) -> list[str]:
+    """Return the layouts of a scaling study, by their ranks and then their nodes.
+
+    Those of `up_to` halve the nodes of the largest one as long as there are several, rounded up,
+    and else its processes.
+    """
+    if "layouts" in scaling:
+        found = map(Layout.parse, scaling["layouts"])
+    else:
+        largest = Layout.parse(scaling["up_to"])
+        several = largest.nodes > 1
+        sizes = [largest.nodes if several else largest.processes]
+        while sizes[-1] > 1:
+            sizes.append(-(-sizes[-1] // 2))
+        found = (Layout(n, largest.processes) if several else Layout(1, n) for n in sizes)
+    return list(map(str, sorted(found, key=lambda each: (each.ranks, each.nodes))))
+
+
+def with_scaling(settings: Settings) -> dict[str, Any]:
+    """Return checked settings with the configurations and the references of their scaling study.
+
+    Settings without `scaling` are returned as they are, and so are those that `faults` refuses.
+    """
+    scaling = settings.get("scaling")
+    if scaling is None or any(faults(settings)):
+        return dict(settings)
+    listed, layouts = list(settings["configurations"]), layouts_of(scaling)
+    narrowed = {key: scaling[key] for key in _NARROWED if key in scaling}
+    for strategy in scaling["strategies"]:
+        alone = _of_one_rank(strategy, settings)
+        by_strategy: dict[str, list[str]] = {}
+        for layout in layouts:
+            runs_as = alone if Layout.parse(layout).ranks == 1 else strategy
+            by_strategy.setdefault(runs_as, []).append(layout)
+        for name, wanted in by_strategy.items():
+            # What is listed already has the variants and workloads that it names.
+            known = {each for entry in listed if entry["strategy"] == name
+                     for each in entry["layouts"]}  # fmt: skip
+            if new := [layout for layout in wanted if layout not in known]:
+                listed.append({"strategy": name, "layouts": new, **narrowed})
+    found = dict(settings) | {"configurations": listed}
+    if "references" not in settings and Layout.parse(layouts[0]).ranks > 1:
+        found["references"] = [
+            {"strategy": strategy, "layout": layouts[0]} for strategy in scaling["strategies"]
+        ]
+    return found
+
+
+def _of_one_rank(strategy: str, settings: Settings) -> str:
+    """Return the strategy that a layout of one rank runs as."""
+    names = settings["scaling"].get("workloads", settings["workloads"])
+    kinds = {WORKLOADS[name].kind for name in names}
+    by_steps = "steps" in kinds & set(STRATEGIES[strategy].trains_by)
+    return one_process(strategy)[0] if by_steps else strategy
+
+
+def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
+    """Yield what does not fit together in `scaling`, as `escala.experiment.checks` does.
+
+    Parameters
+    ----------
+    settings : those that the schema allows, with every default.
+    """
+    scaling = settings.get("scaling")
+    if scaling is None:
+        if not settings["configurations"]:
+            reason = "nothing is compared"
+            yield "configurations", [], reason, "list some, or write scaling with its layouts"
+        return
+    for position, strategy in enumerate(scaling["strategies"]):
+        if strategy not in STRATEGIES:
+            remedy = f"use one of {', '.join(STRATEGIES)}"
+            yield f"scaling.strategies.{position}", strategy, "no such strategy", remedy
+        elif STRATEGIES[strategy].layouts.one_rank:
+            reason = "this strategy has one process, in every layout"
+            remedy = "name one of several processes; the layout 1x1 is added for it"
+            yield f"scaling.strategies.{position}", strategy, reason, remedy
+    for part in _NARROWED:
+        for name in scaling.get(part, []):
+            if name not in settings[part]:
+                reason = f"no such {part.removesuffix('s')}"
+                remedy = f"use one of {', '.join(settings[part])}"
+                yield f"scaling.{part}", name, reason, remedy
+    both = "layouts" in scaling, "up_to" in scaling
+    if both[0] == both[1]:
+        reason = "are given by both layouts and up_to" if all(both) else "are not given"
+        yield "scaling", scaling["kind"], f"its layouts {reason}", "write one of layouts and up_to"
+    elif len(layouts_of(scaling)) < 2:
+        yield "scaling.up_to", scaling["up_to"], "is a single layout", "name a larger one"
+    if scaling["kind"] == WEAK:
+        yield from _weak_faults(settings)
+    elif "rows_per_rank" in scaling:
+        reason = "is for weak scaling only: all layouts of strong scaling train on the same rows"
+        yield "scaling.rows_per_rank", scaling["rows_per_rank"], reason, "leave it out"
+
+
+def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
+    """Yield settings with which the rows of a rank would not stay the same."""
+    by_steps = [name for name in settings["workloads"] if WORKLOADS[name].kind == "steps"]
+    if by_steps and "rows_per_rank" not in settings["scaling"]:
+        reason = f"does not tell how many rows {by_steps[0]} trains on with one rank"
+        remedy = "write scaling.rows_per_rank, at most the training rows of the dataset / the ranks"
+        yield "scaling", WEAK, reason, remedy
+    sections = {
+        f"workloads.{name}": each
+        for name, each in settings["workloads"].items()
+        if WORKLOADS[name].kind != "fit"
+    }
+    sections |= {f"variants.{name}": each for name, each in settings["variants"].items()}
+    for section, each in sections.items():
+        if each.get("batch", {}).get("per") == "global":
+            reason = "divides the rows of a step among the ranks, so the scaling is not weak"
+            yield f"{section}.batch.per", "global", reason, "write per: rank, or kind: strong"
+        if each.get("shard", True) is not True:
+            reason = "lets ranks train on the same rows, so the rows do not grow with the ranks"
+            yield f"{section}.shard", each["shard"], reason, "leave shard out, or kind: strong"
+
+
+def weak(settings: Settings, layout: str, kind: str) -> dict[str, int] | None:
+    """Return how the rows of an epoch grow in a run; None if the scaling of its rows is not weak.
+
+    Parameters
+    ----------
+    kind : how the workload is trained.
+
+    Returns
+    -------
+    The `ranks`, and of a workload that is trained by steps the training `rows_per_rank`.
+    """
+    scaling = settings.get("scaling")
+    if scaling is None or scaling["kind"] != WEAK or kind == "fit":
+        return None
+    found = {"ranks": Layout.parse(layout).ranks}
+    return found | ({"rows_per_rank": scaling["rows_per_rank"]} if kind == "steps" else {})

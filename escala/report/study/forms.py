@@ -1,0 +1,108 @@
+"""The document of a scaling study as HTML, Markdown, LaTeX and PDF."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from escala.core.files import atomic
+from escala.report.page import digest, templates
+from escala.report.page.svg import Drawings
+from escala.report.study.content import Study
+
+_PAGE = Path(__file__).parents[1] / "page"
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_PDF_SECONDS = 120
+
+
+def html(study: Study, figure: str, caption: str, links: Sequence[str] = ()) -> str:
+    """Return the document as one page that loads nothing.
+
+    Parameters
+    ----------
+    figure : an SVG file, as Matplotlib writes it.
+    caption : of the figure.
+    links : addresses of files to link to, relative to the page.
+    """
+    drawings = Drawings()
+    svg = drawings.inline(figure, "figure-scaling", "Scaling.", caption)
+    style = (_PAGE / "page.css").read_text() + drawings.rules
+    template = templates(Path(__file__).parent).get_template("study.html")
+    return template.render(
+        study=study, style=style, style_digest=digest(style), svg=svg, caption=caption, links=links
+    )
+
+
+def markdown(study: Study) -> Iterator[str]:
+    """Yield the lines of the document without its figure, as Markdown."""
+    yield f"# {study.title}"
+    for series in study.series:
+        yield from ("", f"## {series.heading}", "", series.statement)
+        for caption, table in series.tables.items():
+            yield from ("", f"**{caption}**", "")
+            yield from _markdown_rows(table)
+        if series.notes:
+            yield from ("", *(f"- {note}" for note in series.notes))
+    yield from ("", "## How it was measured", "")
+    yield from (f"- **{name}:** {value}" for name, value in study.about)
+    if study.script:
+        yield from ("", "## Job script", "", "```bash", *study.script.splitlines(), "```")
+
+
+def _markdown_rows(table: pd.DataFrame) -> Iterator[str]:
+    rows = [list(table.columns), ["---"] * len(table.columns), *table.to_numpy().tolist()]
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+
+
+def latex(study: Study) -> Iterator[str]:
+    """Yield the tables of the document as LaTeX, with its paragraphs as comments before them.
+
+    They need the package `booktabs`.
+    """
+    for series in study.series:
+        yield from (f"% {series.heading}", f"% {series.statement}")
+        for caption, table in series.tables.items():
+            styled = table.style.hide(axis="index").format(escape="latex")
+            styled = styled.format_index(escape="latex", axis="columns")
+            text = styled.to_latex(hrules=True, caption=f"{caption}.", position_float="centering")
+            # A dash between numbers, and what text fonts lack.
+            yield text.replace("–", "--").replace("≥", r"$\geq$")
+
+
+def pdf(page: Path, output: Path) -> str | None:
+    """Print a page as PDF by Chromium; return why that is not possible, or None.
+
+    Parameters
+    ----------
+    page : the HTML document.
+    output : the file to write.
+    """
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        return "Chromium is not installed: print the page from a browser instead"
+    # Chromium refuses its sandbox to root, as in containers; the page loads nothing.
+    alone = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory() as profile:
+        printed = Path(profile) / "page.pdf"
+        call = [
+            browser, "--headless", *alone, "--disable-gpu", "--disable-dev-shm-usage",
+            f"--user-data-dir={profile}", "--no-pdf-header-footer", f"--print-to-pdf={printed}",
+            page.resolve().as_uri(),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(call, capture_output=True, text=True, timeout=_PDF_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"{browser} took more than {_PDF_SECONDS} s"
+        if not printed.exists():
+            said = done.stderr.strip().splitlines() or ["it gave no reason"]
+            return f"{browser} wrote no PDF: {said[-1]}"
+        with atomic(output) as temporary:
+            shutil.copyfile(printed, temporary)
+    return None

@@ -1,0 +1,52 @@
+# Write the document of a scaling study.
+#
+# REQUIRED INPUTS:
+#   results/{experiment}/tables/scaling.csv and the other tables
+#   results/{experiment}/figures/scaling.svg
+#   results/{experiment}/runs/…/rep{n}/run.json
+# OUTPUTS:
+#   results/{experiment}/study.html, study.md, study.tex
+#   results/{experiment}/study.pdf                           if Chromium is installed
+
+
+rule study_document:
+    input:
+        tables=lambda wildcards: table_files(experiment(wildcards)),
+        figure="results/{experiment}/figures/scaling.svg",
+        runs=lambda wildcards: there(measured(experiment(wildcards)).run_files()),
+    output:
+        "results/{experiment}/study.html",
+        "results/{experiment}/study.md",
+        "results/{experiment}/study.tex",
+    log:
+        "results/{experiment}/logs/study.log",
+    conda:
+        "../envs/report.yaml"
+    params:
+        code=code("scripts.study", "escala.report.study", "escala.report.page"),
+        title=lambda wildcards: experiment(wildcards).title,
+        scaling=lambda wildcards: json.dumps(scaling_of(experiment(wildcards))),
+        tables=subpath(input[0], parent=True),
+    message:
+        "Write the scaling study of {wildcards.experiment}"
+    shell:
+        """
+        python -m scripts.study \
+            --experiment {wildcards.experiment} \
+            --title={params.title:q} \
+            --scaling @/dev/fd/3 \
+            --tables {params.tables:q} \
+            --figure {input.figure:q} \
+            --runs {input.runs:q} \
+            --files results/{wildcards.experiment}/tables/scaling.csv {output[1]:q} {output[2]:q} \
+            --output {output[0]:q} \
+            3<<<{params.scaling:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule study:
+    input:
+        lambda wildcards: study_files(EXPERIMENT),
+    localrule: True
+    message:
+        "The scaling study of {EXPERIMENT.name} is written"

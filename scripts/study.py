@@ -1,0 +1,53 @@
+"""Write the document of a scaling study, as HTML, Markdown, LaTeX, and PDF where Chromium is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from escala import cli
+from escala.report import documents
+from escala.report.figures import DECLARED
+
+#: What `escala submit` writes alongside the document.
+JOB_SCRIPT = "job.sh"
+
+
+def main() -> None:
+    parser = documents.parser(__doc__)
+    text = "the key of this name of the experiment, with its defaults"
+    parser.add_argument(
+        "--scaling", required=True, type=cli.json_or_file, metavar="JSON", help=text
+    )
+    parser.add_argument("--runs", required=True, nargs="*", type=Path, metavar="run.json")
+    parser.add_argument("--figure", required=True, type=Path, help="the figure scaling, as SVG")
+    arguments = parser.parse_args()
+
+    from escala.analysis.measurements import read_run
+    from escala.core.files import atomic
+    from escala.report import study, tables
+
+    page = arguments.output
+    script = page.with_name(JOB_SCRIPT)
+    found = study.study(
+        tables.read(arguments.tables),
+        arguments.title,
+        arguments.scaling,
+        [read_run(path) for path in arguments.runs],
+        script.read_text() if script.exists() else None,
+    )
+    caption = DECLARED["scaling"].caption.replace("``", "`")
+    texts = {
+        page: study.html(found, arguments.figure.read_text(), caption, documents.links(arguments)),
+        page.with_suffix(".md"): "\n".join(study.markdown(found)) + "\n",
+        page.with_suffix(".tex"): "\n".join(study.latex(found)),
+    }
+    for path, text in texts.items():
+        with atomic(path) as temporary:
+            temporary.write_text(text)
+    reason = study.pdf(page, page.with_suffix(".pdf"))
+    print("\n".join(f"{each.heading}\n{each.statement}\n" for each in found.series))
+    print(f"No PDF: {reason}." if reason else f"To hand in: {page.with_suffix('.pdf')}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

@@ -1,0 +1,308 @@
+"""The document of a scaling study: its figures against made-up runs, and its forms."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fixtures_runs import FakeExperiment
+from pages import Parsed, drawn, tabled
+from test_amdahl import rewritten
+from test_scaling import as_weak
+
+from escala.analysis.measurements import read_run
+from escala.core.files import read_json, write_json
+from escala.record.schema import validate_run
+from escala.report import study, tables
+from escala.report.study import content, forms
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+REPEATS = 6
+#: Seconds of an epoch by layout; those of repeat n are n percent longer on every layout.
+SECONDS = {"1x1": 12.0, "2x1": 7.0, "4x1": 5.0}
+
+
+def settings(**more) -> dict:
+    """Return the key `scaling` of an experiment, with its defaults."""
+    return {
+        "kind": "strong",
+        "strategies": ["horovod-mpi"],
+        "layouts": list(SECONDS),
+        "rules": {"name": "Site & Co", "efficiency_of_doubling": 0.75},
+        "planned_runs": 40,
+        "margin": 0.5,
+        "unit": {"name": "BU", "hours_of": "core", "per_hour": 2.0},
+    } | more
+
+
+def experiment(folder: Path, seconds: dict[str, float] = SECONDS, weak: bool = False):
+    """Return runs on one, two and four nodes, of three epochs and 14 s around them."""
+    found = FakeExperiment(folder).add_dataset()
+    for layout, took in seconds.items():
+        strategy = "single" if layout == "1x1" else "horovod-mpi"
+        found.add(strategy, layout, took, repeats=REPEATS, rows=32)
+
+        def simplify(run: dict, took: float = took) -> None:
+            epoch_seconds = took * (1 + run["repeat"] / 100)
+            for epoch in run["epochs"]:
+                epoch["train_seconds"] = epoch_seconds
+            train = 3 * epoch_seconds
+            run["seconds"] |= {"train": train, "loading": 0.5, "checkpoint": 2.0}
+            run |= {"wall_seconds": train + 14, "samples_per_second": 3 * 3150 / train}
+            run["ranks"] |= {"oversubscribed": False, "hosts": ["n1", "n2"]}
+            if weak:
+                as_weak(run)
+
+        rewritten(found.runs[-REPEATS:], simplify)
+    return found
+
+
+def table(found: FakeExperiment, **more) -> pd.DataFrame:
+    return tabled(found, scaling=settings(**more))["scaling"].set_index("layout", drop=False)
+
+
+def test_speedups_and_efficiencies_are_those_of_the_times(tmp_path):
+    rows = table(experiment(tmp_path))
+    assert set(rows["baseline"]) == {"1x1"} and set(rows["study_strategy"]) == {"horovod-mpi"}
+    middle = {layout: seconds * 1.035 for layout, seconds in SECONDS.items()}
+    assert rows["seconds_per_epoch"].to_dict() == pytest.approx(middle)
+    assert rows["speedup"].to_dict() == pytest.approx({"1x1": 1, "2x1": 12 / 7, "4x1": 12 / 5})
+    assert rows["efficiency"].to_dict() == pytest.approx({"1x1": 1, "2x1": 6 / 7, "4x1": 3 / 5})
+    assert np.isnan(rows.loc["1x1", "doubling_efficiency"])
+    assert rows.loc["2x1", "doubling_efficiency"] == pytest.approx(12 / 7 / 2)
+    # 7 s become 5 s: 1.4 times as fast, and the rule asks for 1.5.
+    assert rows.loc["4x1", "doubling_efficiency"] == pytest.approx(7 / 5 / 2)
+    assert pd.isna(rows.loc["1x1", "passes"])
+    assert list(rows.loc[["2x1", "4x1"], "passes"]) == [True, False]
+    assert content.largest_passing(rows)["layout"] == "2x1"
+
+
+def test_four_times_the_cores_are_two_doublings(tmp_path):
+    found = experiment(tmp_path, {"1x1": 12.0, "4x1": 5.0})
+    rows = table(found)
+    # Each of two doublings makes it √2.4 times as fast.
+    assert rows.loc["4x1", "doubling_efficiency"] == pytest.approx((12 / 5) ** 0.5 / 2)
+    assert rows.loc["4x1", "doubled_from"] == "1x1"
+
+
+def test_the_smallest_layout_that_was_measured_is_the_baseline(tmp_path):
+    found = experiment(tmp_path)
+
+    def fail(run: dict) -> None:
+        run |= {"status": "out-of-memory", "reason": "no memory", "epochs": []}
+        run |= dict.fromkeys(("seconds", "step_seconds", "samples_per_second", "evaluation",
+                              "weights_sha256"))  # fmt: skip
+
+    rewritten(found.runs[:REPEATS], fail)
+    rows = table(found)
+    assert rows.loc["1x1", "kind"] == "unavailable"
+    assert rows.loc[["2x1", "4x1"], "baseline"].to_list() == ["2x1", "2x1"]
+    assert rows.loc["4x1", "speedup"] == pytest.approx(7 / 5)
+    assert rows.loc["4x1", "efficiency"] == pytest.approx(7 / 5 / 2)
+    frames = tabled(found, scaling=settings())
+    [series] = study.study(frames, "T", settings(), []).series
+    assert any(note.startswith("1x1 has no time: rep 1, 2") for note in series.notes)
+    assert any("2 were measured" in note for note in series.notes)
+
+
+def test_weak_efficiency_and_its_doublings(tmp_path):
+    found = experiment(tmp_path, {"1x1": 4.0, "2x1": 5.0, "4x1": 8.0}, weak=True)
+    rows = table(found, kind="weak")
+    assert rows["efficiency"].to_dict() == pytest.approx({"1x1": 1, "2x1": 4 / 5, "4x1": 4 / 8})
+    assert rows["speedup"].to_dict() == pytest.approx({"1x1": 1, "2x1": 2 * 4 / 5, "4x1": 2})
+    assert rows.loc["4x1", "doubling_efficiency"] == pytest.approx(5 / 8)
+    frames = tabled(found, scaling=settings(kind="weak"))
+    [series] = study.study(frames, "T", settings(kind="weak"), []).series
+    assert "weak efficiency of 0.500" in series.statement
+    assert "weak efficiency" in series.tables["Time and efficiency"].columns
+
+
+def test_compute_time_is_that_of_the_planned_runs_with_a_margin(tmp_path):
+    rows = table(experiment(tmp_path))
+    wall = 3 * 7 * 1.035 + 14
+    two = rows.loc["2x1"]
+    assert two["wall_seconds"] == pytest.approx(wall)
+    assert two["node_hours"] == two["core_hours"] == pytest.approx(2 * wall / 3600)
+    assert two["gpu_hours"] == 0
+    assert content.units(two, settings()) == pytest.approx(2 * wall / 3600 * 2.0 * 40 * 1.5)
+    # Start, loading, build, first step and prediction, broadcast.
+    assert two["set_up_seconds"] == pytest.approx(3.1 + 0.5 + 0.4 + 2.5 + 0.3 + 0.1)
+
+
+def sampled(found: FakeExperiment, layout: str, processes: list[tuple[int, int]]) -> Path:
+    """Add a run whose resources were sampled; a process has memory, and what its node sent."""
+    of_layout = [path for path in found.runs if path.parts[-5] == layout]
+    run = read_json(of_layout[0])
+    keys = ("rss_bytes_max", "sent_bytes")
+    run |= {
+        "instrument": "resources", "repeat": None,
+        "resources": [
+            {"rank": rank} | dict(zip(keys, values, strict=True))
+            for rank, values in enumerate(processes)
+        ],
+    }  # fmt: skip
+    path = of_layout[0].parent.with_name("resources") / "run.json"
+    write_json(path, run)
+    return path
+
+
+def test_memory_and_bytes_are_those_of_the_node_with_the_most(tmp_path):
+    found = experiment(tmp_path, {"1x1": 12.0, "2x2": 4.0})
+    of_nodes = [(100, 9000), (150, 9000), (300, 6000), (50, 6000)]
+    probed = [sampled(found, "1x1", [(120, 77)]), sampled(found, "2x2", of_nodes)]
+    steps = sum(epoch["steps"] for epoch in read_json(probed[1])["epochs"])
+    given = settings(layouts=["1x1", "2x2"])
+    rows = tabled(found, probe_files=probed, scaling=given)["scaling"].set_index("layout")
+    assert rows["node_memory_bytes"].to_dict() == {"1x1": 120, "2x2": 350}
+    # One node sends nothing to others.
+    assert np.isnan(rows.loc["1x1", "sent_bytes_per_step"])
+    assert rows.loc["2x2", "sent_bytes_per_step"] == pytest.approx(9000 / steps)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[study.Study, dict[str, pd.DataFrame], Path]:
+    folder = tmp_path_factory.mktemp("whole")
+    found = experiment(folder)
+    frames = tabled(found, scaling=settings())
+    runs = [read_run(path) for path in found.runs]
+    return study.study(frames, "Nodes | and <cores>", settings(), runs), frames, folder
+
+
+def test_the_statement_has_what_a_reviewer_asks_for(whole):
+    [series] = whole[0].series
+    wall = 3 * 7 * 1.035 + 14
+    for words in (
+        "Strong scaling of training virus-cnn on demo-1000 with horovod-mpi was measured on 1x1, "
+        "2x1 and 4x1 (nodes x processes of a node), with 6 runs of each, which took turns, "
+        "on Example CPU @ 2.00GHz with 2 cores a node, 2026-01.",
+        "s on 1x1 (single), the baseline, and 5.18",
+        "a speed-up of 2.40",
+        "4 times the cores, and an efficiency of 0.600",
+        "The rule of Site & Co asks for an efficiency of 75% of each doubling, 1.5 times the speed",
+        "from 2x1 to 4x1 it is 0.700",
+        "so 2x1 is the largest size that passes",
+        f"A whole run on 2x1 takes {wall:.1f} s, of which 6.90 s are before the training steps",
+        f"40 such runs with a margin of 50% are {2 * wall / 3600 * 120:.3g} BU",
+    ):
+        assert words in series.statement
+    [verdict] = [name for name in series.tables["Time and efficiency"] if name.startswith("≥")]
+    assert list(series.tables["Time and efficiency"][verdict]) == ["baseline", "pass", "fail"]
+    about = dict(whole[0].about)
+    assert about["hosts"] == "n1, n2" and about["date"] == "2026-01-01"
+    assert "openmpi 1.0" in about["software"] and "parameters 2067181" in about["case: virus-cnn"]
+
+
+def test_the_interconnect_and_the_jobs_are_those_that_runs_record(tmp_path):
+    found = experiment(tmp_path)
+    runs = [read_json(path) for path in found.runs]
+    frames = tabled(found, scaling=settings())
+    about = dict(study.study(frames, "T", settings(), runs).about)
+    assert about["interconnect"] == (
+        "interface lo, transport unavailable, rate unavailable, latency unavailable"
+    )
+    assert about["jobs"].startswith("none")
+    for number, run in enumerate(runs):
+        run["link"] = {"mbit_per_second": 940.0 + number % 3, "latency_ms": 0.05}
+        run["ranks"]["transport"] = {"pml": "ob1", "btl": ["tcp"]}
+        run["job"] = {"number": str(99 + number % 2), "slurm": "24.05", "exclusive": True}
+    about = dict(study.study(frames, "T", settings(), runs).about)
+    assert about["interconnect"] == (
+        "interface lo, transport ob1/tcp, rate 941 Mbit/s, latency 0.05 ms"
+    )
+    assert about["jobs"] == "99, 100, SLURM 24.05, exclusive nodes"
+
+
+def test_what_is_unavailable_says_so_and_names_the_remedy(whole):
+    [series] = whole[0].series
+    cost = series.tables["What a run takes"].set_index("layout")
+    assert set(cost["memory of a node"]) == {"unavailable"}
+    assert "GPU-hours" not in cost
+    notes = " ".join(series.notes)
+    assert "write resources: {enabled: true}" in notes
+    assert "There are no predictions" in notes and "The data are simulated" in notes
+
+
+def test_predicted_times_stand_beside_the_measured_ones(whole):
+    _, frames, _ = whole
+    predicted = frames["scaling"].assign(
+        predicted_seconds_per_epoch=[12.42, 9.0, 4.0],
+        predicted_low_seconds_per_epoch=[12.0, 8.0, 3.0],
+        predicted_high_seconds_per_epoch=[13.0, 10.0, 5.0],
+    )
+    [series] = study.study(frames | {"scaling": predicted}, "T", settings(), []).series
+    further = series.tables["Scores, and predicted times"]
+    assert further["predicted s per epoch"].iloc[1] == "9.00 (8.00–10.0)"
+    assert further["predicted / measured"].iloc[0] == "1.00"
+    assert not any("no predictions" in note for note in series.notes)
+
+
+def test_the_forms_hold_the_same_tables(whole):
+    found, frames, folder = whole
+    figure = drawn(frames, folder, ["scaling"])["scaling"]
+    page = Parsed(study.html(found, figure, "The `caption`.", ["tables/scaling.csv"]))
+    assert not page.errors and page.text_of("h1") == ["Nodes | and <cores>"]
+    rows = [row for table in found.series[0].tables.values() for row in table.to_numpy()]
+    cells = [cell for row in rows for cell in row]
+    assert page.text_of("td") == cells
+    assert "tables/scaling.csv" in [each.get("href") for each in page.all("a")]
+    lines = list(study.markdown(found))
+    in_markdown = [line.strip("| ").split(" | ") for line in lines if line.startswith("| 1x1")]
+    assert in_markdown == [list(row) for row in rows if row[0].startswith("1x1")]
+    text = "\n".join(study.latex(found))
+    assert text.count(r"\begin{tabular}") == text.count(r"\bottomrule") == 3
+    assert r"$\geq$ 75\%" in text and r"Site \& Co" not in text.split(r"\begin{table}", 1)[1]
+
+
+def test_the_job_script_is_part_of_the_document(whole):
+    found = whole[0]._replace(script="#SBATCH --nodes=4\nescala run <file>")
+    figure = drawn(whole[1], whole[2], ["scaling"])["scaling"]
+    page = Parsed(study.html(found, figure, "Caption."))
+    assert page.text_of("pre") == [found.script]
+    assert "#SBATCH --nodes=4" in list(study.markdown(found))
+    assert not any("Job script" in line for line in study.markdown(whole[0]))
+
+
+def test_the_figure_shows_the_ideal_and_what_was_measured(whole):
+    from escala.report.figures import scaling
+
+    figure = scaling.draw(whole[1])
+    times, speedups = figure.axes
+    lines = {
+        axes: [np.asarray(line.get_ydata(), float) for line in axes.get_lines()]
+        for axes in (times, speedups)
+    }
+
+    def shows(axes, values: list[float]) -> bool:
+        return any(len(y) == 3 and np.allclose(y, values) for y in lines[axes])
+
+    middle = 12 * 1.035
+    assert shows(times, [middle, middle / 2, middle / 4]) and shows(speedups, [1, 2, 4])
+    assert shows(times, [each * 1.035 for each in SECONDS.values()])
+    assert shows(speedups, [1, 12 / 7, 12 / 5])
+
+
+def test_without_a_study_the_table_is_empty_and_is_kept_as_a_file(tmp_path, whole):
+    frames = tabled(experiment(tmp_path / "none"))
+    assert frames["scaling"].empty
+    tables.write({"scaling": whole[1]["scaling"]}, tmp_path)
+    with (tmp_path / "scaling.csv").open() as file:
+        assert [row["layout"] for row in csv.DictReader(file)] == list(SECONDS)
+
+
+def test_a_pdf_needs_chromium_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "Chromium is not installed" in forms.pdf(tmp_path / "a.html", tmp_path / "a.pdf")
+    browser = tmp_path / "chromium"
+    browser.write_text("#!/bin/sh\necho no display >&2\nexit 1\n")
+    browser.chmod(0o755)
+    reason = forms.pdf(tmp_path / "a.html", tmp_path / "a.pdf")
+    assert "wrote no PDF: no display" in reason and not (tmp_path / "a.pdf").exists()
+
+
+def test_made_up_runs_are_like_real_ones(tmp_path):
+    for path in experiment(tmp_path, weak=True).runs:
+        validate_run(read_json(path))
