@@ -165,6 +165,8 @@ def test_collectives_are_timed_for_each_library_and_network():
         ({"dense_exchange": "factors"}, "horovod-mpi", None),
         ({}, "ddp-gloo", None),
         ({"communication_hook": "powersgd"}, "ddp-gloo", "powersgd"),
+        ({"communication_hook": "shared-memory"}, "ddp-gloo", "in shared memory"),
+        ({"communication_hook": "shared-memory"}, "horovod-mpi", None),
         ({}, "ddp-single", "does not know how ddp-single"),
     ],
 )

@@ -210,6 +210,7 @@ def test_two_ranks_compute_the_losses_and_the_weights_of_their_definition(
     ("knobs", "tolerance"),
     [
         ({"gradient_as_bucket_view": True, "bucket_cap_mb": 1e-4, "static_graph": True}, TOLERANCE),
+        ({"communication_hook": "shared-memory", "bucket_cap_mb": 1e-4}, TOLERANCE),
         ({"communication_hook": "fp16"}, {"rtol": 1e-3}),
         # The last step of an epoch has one row, for which PyTorch compiles once more.
         pytest.param({"torch_compile": True}, TOLERANCE, marks=pytest.mark.sweep),

@@ -17,6 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from escala.core.errors import Unavailable
+from escala.engines.torch import shared_memory
 from escala.engines.torch.ranks import Ranks
 from escala.strategies.ddp import BARE
 
@@ -68,7 +69,8 @@ class Distributed(Ranks):
 class DDP(Distributed):
     @property
     def divides_by(self):
-        return self.place.processes
+        in_memory = self.knobs["communication_hook"] == shared_memory.NAME
+        return 1 if in_memory and not self._bare else self.place.processes
 
     def wrapped(self, model, watch=None):
         knobs = self.knobs
@@ -83,7 +85,10 @@ class DDP(Distributed):
             # Otherwise the engine averages them at the end of an epoch.
             **{_SYNCHRONISES: knobs["buffers"] == RANK0},
         )
-        self._state, hook = compressing(knobs["communication_hook"])
+        if knobs["communication_hook"] == shared_memory.NAME:
+            self._state, hook = shared_memory.Sums(self, model, TIMEOUT), shared_memory.hook
+        else:
+            self._state, hook = compressing(knobs["communication_hook"])
         if watch:
             hook = watch(hook or default_hooks.allreduce_hook)
         if hook:
@@ -111,7 +116,7 @@ class DDP(Distributed):
             super().agree(buffers, rows)
 
     def forget(self):
-        if self._state:
+        if isinstance(self._state, powerSGD_hook.PowerSGDState):
             fresh, _ = compressing(self.knobs["communication_hook"])
             for name in fresh.__slots__:
                 setattr(self._state, name, getattr(fresh, name))
@@ -155,11 +160,11 @@ def require_one_bucket(knobs: Mapping[str, Any], model: nn.Module) -> None:
 
 
 def compressing(hook: str) -> tuple[Any, Callable | None]:
-    """Return the state and the function of a hook that sums buckets, None for PyTorch's own sum.
+    """Return the state and the function of a hook that rounds, None for PyTorch's own sum.
 
     Parameters
     ----------
-    hook : a value of the knob `communication_hook`.
+    hook : a value of the knob `communication_hook`, but not `shared-memory`.
     """
     if hook == "powersgd":
         # From the first step on that its warm start allows.

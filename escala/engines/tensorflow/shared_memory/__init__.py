@@ -5,24 +5,21 @@ exchange through it too (`operations.cc`). Nothing is gathered: where a rank rea
 reads what the others have written. The ranks also sum their other gradients there, if these are few
 bytes. The strategy's library exchanges the rest.
 
-The memory is an anonymous file of the first rank (man 2 memfd_create), which the others open while
-that rank waits for them. So it ends with the last of their processes, however they end.
+The memory is an anonymous file of the first rank (`escala.engines.shared_file`).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from escala.core.errors import Unavailable
+from escala.engines import shared_file
 from escala.engines.tensorflow.compiled import operations
 from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.factors import Exchanged, Factors
@@ -177,27 +174,9 @@ def _opened(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
     cannot open it, for example because it runs in another container.
     """
     [rank] = among.place.ranks
-    try:
-        file = os.memfd_create("escala") if rank == 0 else None
-    except OSError as error:
-        raise Unavailable(f"no memory that ranks share: {error}") from error
-    try:
-        # The first rank gives the file its size.
-        handle = None
-        if file is not None:
-            handle = _handle(operation, f"/proc/self/fd/{file}", rank, attributes)
-        mine = [0] * 4 if file is None else [os.getpid(), file, *_identity(os.fstat(file))]
-        process, number, *identity = map(int, among.total(np.array(mine, np.float64)))
-        if handle is None:
-            path = f"/proc/{process}/fd/{number}"
-            _require_same(path, identity)
-            handle = _handle(operation, path, rank, attributes)
-        # The file has no name: it ends with the last process that has it open.
-        among.total(np.zeros(1))
-    finally:
-        if file is not None:
-            os.close(file)
-    return handle
+    return shared_file.opened(
+        among, lambda path: _handle(operation, path, rank, attributes), INSTEAD
+    )
 
 
 def _handle(operation: Callable, path: str, rank: int, attributes: Mapping) -> tf.Tensor:
@@ -205,23 +184,6 @@ def _handle(operation: Callable, path: str, rank: int, attributes: Mapping) -> t
         return operation(path=path, rank=rank, **attributes)
     except tf.errors.UnavailableError as error:
         raise Unavailable(error.message) from error
-
-
-def _identity(status: os.stat_result) -> list[int]:
-    return [status.st_dev, status.st_ino]
-
-
-def _require_same(path: str, identity: list[int]) -> None:
-    """Refuse a path that is not the file of the first rank."""
-    try:
-        same = _identity(Path(path).stat()) == identity
-    except OSError:
-        same = False
-    if not same:
-        raise Unavailable(
-            f"{path} is not the memory of the first rank: do all ranks run in one container? "
-            f"Otherwise use `{INSTEAD}`"
-        )
 
 
 @contextmanager

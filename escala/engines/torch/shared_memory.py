@@ -1,0 +1,138 @@
+"""Sums of gradients in memory that the ranks of a node share, as a communication hook.
+
+The hook of a bucket notes it. That of the last one copies all of them into the rank's part of the
+memory, tells so by a counter, and waits for the counters of all ranks. Then it sums the parts in
+the order of the ranks, so all ranks get the same numbers. Nothing is exchanged while gradients are
+computed: a copy needs the core that computes them.
+
+A rank tells by another counter that it has read all parts, and none is written again before. What
+is copied comes before the counter that tells of it: processors of x86-64 keep this order.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.futures import Future
+
+from escala.core.errors import Unavailable
+from escala.engines import shared_file
+from escala.engines.base import Group
+
+#: The value of the knob `communication_hook`, and one that needs no memory that ranks share.
+NAME, INSTEAD = "shared-memory", "communication_hook: none"
+#: Reads of a counter before a rank sleeps between them, some 100 µs, and seconds of each sleep.
+READS, NAP = 1000, 5e-5
+#: Bytes that processors keep together: a rank's counters and each bucket begin with such a line.
+_LINE = 64
+
+
+class Sums:
+    """Memory of the ranks of a node, by which they sum the gradients of a model.
+
+    Every rank makes it, and calls `add` with the same buckets in the same order.
+
+    Parameters
+    ----------
+    ranks : the ranks; each is a process, and has started.
+    longest : how long a rank waits for the others in a step.
+
+    Raises
+    ------
+    Unavailable : the ranks cannot share memory; with what to change.
+    """
+
+    def __init__(self, ranks: Group, model: nn.Module, longest: timedelta):
+        place = ranks.place
+        trained = [each for each in model.parameters() if each.requires_grad]
+        if place.nodes > 1 or any(each.device.type != "cpu" for each in trained):
+            raise Unavailable(
+                f"communication_hook: {NAME} needs ranks on the processors of one node. "
+                f"Remedy: {INSTEAD}"
+            )
+        self._rank, self._longest, self._step = place.process, longest, 0
+        # The bytes of a rank. A bucket holds whole gradients.
+        size = sum(_in_lines(each.nbytes) for each in trained)
+        counted = _LINE * place.processes
+        memory = shared_file.opened(
+            ranks,
+            lambda path: _mapped(path, counted + place.processes * size, place.process == 0),
+            INSTEAD,
+        )
+        numbers = np.frombuffer(memory, np.int64, counted // 8).reshape(place.processes, -1)
+        # The last step of each rank of which it has written its gradients, and read all.
+        self._written, self._read = memoryview(numbers[:, 0]), memoryview(numbers[:, 1])
+        parts = torch.frombuffer(memory, dtype=torch.uint8, offset=counted)
+        self._parts = parts.view(place.processes, size)
+        self._buckets: list[tuple[torch.Tensor, Future]] = []
+
+    def add(self, bucket: dist.GradBucket) -> Future:
+        """Return the future of a bucket's sum over all ranks, which the last of a step sets."""
+        future = Future()
+        self._buckets.append((bucket.buffer(), future))
+        if bucket.is_last():
+            self._sum()
+        return future
+
+    def _sum(self) -> None:
+        self._wait(self._read)
+        parts, begin = [], 0
+        for buffer, _ in self._buckets:
+            parts.append(self._parts[:, begin : begin + buffer.nbytes].view(buffer.dtype))
+            parts[-1][self._rank].copy_(buffer)
+            begin += _in_lines(buffer.nbytes)
+        self._step += 1
+        self._written[self._rank] = self._step
+        self._wait(self._written)
+        for (buffer, future), of_ranks in zip(self._buckets, parts, strict=True):
+            # `torch.sum` over the ranks takes ten times as long.
+            buffer.copy_(of_ranks[0])
+            for part in of_ranks[1:]:
+                buffer.add_(part)
+            future.set_result(buffer)
+        self._read[self._rank] = self._step
+        self._buckets = []
+
+    def _wait(self, counters: memoryview) -> None:
+        """Wait until the counters of all ranks have reached this rank's step."""
+        ends = time.monotonic() + self._longest.total_seconds()
+        for rank in range(len(counters)):
+            reads = 0
+            while counters[rank] < self._step:
+                reads += 1
+                if reads < READS:
+                    continue
+                time.sleep(NAP)
+                if time.monotonic() > ends:
+                    raise TimeoutError(
+                        f"rank {self._rank} has waited {self._longest} for the gradients of rank "
+                        f"{rank} in step {self._step}: does it still run? Its log is in `ranks/`"
+                    )
+
+
+# PyTorch refuses the annotations of a hook that are texts.
+def hook(sums, bucket):
+    """Sum a bucket by `Sums`, as a communication hook whose state they are."""
+    return sums.add(bucket)
+
+
+def _in_lines(size: int) -> int:
+    """Return a number of bytes, rounded up to whole lines."""
+    return -(-size // _LINE) * _LINE
+
+
+def _mapped(path: str, size: int, first: bool) -> mmap.mmap:
+    """Map a file as memory, to which the `first` rank gives its size."""
+    try:
+        with open(path, "r+b") as file:
+            if first:
+                file.truncate(size)
+            return mmap.mmap(file.fileno(), size)
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"no memory that ranks share: {error}. Remedy: {INSTEAD}") from error
