@@ -5,6 +5,7 @@ Gradients are numbers that every rank knows, so it computes by itself what their
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -125,6 +126,8 @@ def main(process: int, processes: int, port: int) -> None:
     if processes > 1:
         check_waiting(ranks, process)
     ranks.meet()
+    # What still holds the ranks would let Gloo's threads run when Python has ended.
+    gc.collect()
     ranks.stop()
 
 
