@@ -7,6 +7,8 @@ from escala.strategies.pytorch import PyTorch
 
 #: The value of the knob `trained_module` with which each rank trains alone.
 BARE = "bare"
+#: The value of the knob `communication_hook` with which ranks sum in memory that they share.
+SHARED_MEMORY = "shared-memory"
 
 
 class DDP(PyTorch):
@@ -24,6 +26,9 @@ class DDP(PyTorch):
         if hook == "bf16" and not cls.has_nccl:
             reason = "needs ddp-nccl, because PyTorch takes this hook with NCCL only"
             yield "communication_hook", reason, "use fp16"
+        if hook == SHARED_MEMORY and cls.has_nccl:
+            reason = "is of ranks on processors, and those of NCCL are on GPUs"
+            yield "communication_hook", reason, "use none"
         if hook == "powersgd" and checkpoint_epochs:
             reason = "is held by no checkpoint: what it adds to the next gradient would be lost"
             yield "communication_hook", reason, "set checkpoint_epochs: null"

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from escala.core.errors import Unavailable
 from escala.engines.torch import shared_memory
 from escala.engines.torch.ranks import Ranks
-from escala.strategies.ddp import BARE
+from escala.strategies.ddp import BARE, SHARED_MEMORY
 
 #: How long a rank waits for the others to start, and for each exchange: PyTorch's own time.
 TIMEOUT = timedelta(minutes=30)
@@ -69,7 +69,7 @@ class Distributed(Ranks):
 class DDP(Distributed):
     @property
     def divides_by(self):
-        in_memory = self.knobs["communication_hook"] == shared_memory.NAME
+        in_memory = self.knobs["communication_hook"] == SHARED_MEMORY
         return 1 if in_memory and not self._bare else self.place.processes
 
     def wrapped(self, model, watch=None):
@@ -85,7 +85,7 @@ class DDP(Distributed):
             # Otherwise the engine averages them at the end of an epoch.
             **{_SYNCHRONISES: knobs["buffers"] == RANK0},
         )
-        if knobs["communication_hook"] == shared_memory.NAME:
+        if knobs["communication_hook"] == SHARED_MEMORY:
             self._state, hook = shared_memory.Sums(self, model, TIMEOUT), shared_memory.hook
         else:
             self._state, hook = compressing(knobs["communication_hook"])

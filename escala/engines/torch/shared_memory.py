@@ -24,9 +24,10 @@ from torch.futures import Future
 from escala.core.errors import Unavailable
 from escala.engines import shared_file
 from escala.engines.base import Group
+from escala.strategies.ddp import SHARED_MEMORY
 
-#: The value of the knob `communication_hook`, and one that needs no memory that ranks share.
-NAME, INSTEAD = "shared-memory", "communication_hook: none"
+#: The knob that needs no memory that ranks share.
+INSTEAD = "communication_hook: none"
 #: Reads of a counter before a rank sleeps between them, some 100 µs, and seconds of each sleep.
 READS, NAP = 1000, 5e-5
 #: Bytes that processors keep together: a rank's counters and each bucket begin with such a line.
@@ -53,7 +54,7 @@ class Sums:
         trained = [each for each in model.parameters() if each.requires_grad]
         if place.nodes > 1 or any(each.device.type != "cpu" for each in trained):
             raise Unavailable(
-                f"communication_hook: {NAME} needs ranks on the processors of one node. "
+                f"communication_hook: {SHARED_MEMORY} needs ranks on the processors of one node. "
                 f"Remedy: {INSTEAD}"
             )
         self._rank, self._longest, self._step = place.process, longest, 0
