@@ -24,7 +24,11 @@ def _started(folder: Path) -> dict[str, str]:
 def test_data_and_report_need_no_run_and_measure_none(snakemake, tmp_path, imported):
     imported(FAKE)
     experiment = experiment_of("small", SIMULATED, repeats=2)
+    # The same configurations as those of the scaling study.
     experiment["configurations"] = experiment["configurations"][:2]
+    experiment["scaling"] = {
+        "kind": "strong", "strategies": ["horovod-mpi"], "layouts": ["1x1", "1x2"],
+    }  # fmt: skip
     snakemake("prepare", experiment=experiment)
     assert (tmp_path / "results/small/data/small/split4/dataset.json").exists()
     assert not _started(tmp_path)
@@ -40,7 +44,8 @@ def test_data_and_report_need_no_run_and_measure_none(snakemake, tmp_path, impor
     reported = snakemake("report", experiment=changed)
     assert _started(tmp_path) == before
     assert "1 of 4 runs are measured" in reported.stdout
-    assert (tmp_path / "results/small/index.html").exists()
+    for name in ("index.html", "study.html"):
+        assert (tmp_path / "results/small" / name).exists()
     assert len(pd.read_csv(tmp_path / "results/small/tables/runs.csv")) == 1
 
     snakemake("runs", experiment=experiment)
