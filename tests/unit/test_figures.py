@@ -340,6 +340,18 @@ def test_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(clocks, chan
             assert each in words
 
 
+def test_passes_are_drawn_in_place_of_their_sum(clocks):
+    table = clocks["attribution"]
+    whole = table[table["part"] == "compute"]
+    halves = [
+        whole.assign(part=part, median_seconds=whole["median_seconds"] / 2)
+        for part in ("forward", "backward")
+    ]
+    words = _drawn("attribution", clocks | {"attribution": pd.concat([table, *halves])})
+    assert {"forward", "backward"} <= {*words.split("\n")}
+    assert "forward and backward" not in words
+
+
 def test_a_step_is_drawn_as_long_as_it_took(clocks):
     with common.style():
         [axes] = figure("step_of_ranks").draw(clocks).axes

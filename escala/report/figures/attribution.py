@@ -43,6 +43,8 @@ def draw(tables: common.Tables) -> Figure:
     places, left = range(len(seconds)), pd.Series(0.0, index=seconds.index)
     for part in (each for each in NAMES if known or each not in PASSES):
         width = seconds[part].fillna(0.0)
+        if not width.any():
+            continue
         axes.barh(places, width, left=left, color=COLOURS[part], label=NAMES[part])
         left += width
     axes.plot(seconds[WHOLE], places, "|", color="black", markersize=14, label="whole step")
