@@ -44,7 +44,6 @@ rule runs:
 rule report:
     input:
         lambda wildcards: report_files(EXPERIMENT),
-        lambda wildcards: study_files(EXPERIMENT) if "scaling" in EXPERIMENT.settings else [],
     log:
         f"results/{EXPERIMENT.name}/logs/report.log",
     localrule: True

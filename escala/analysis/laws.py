@@ -20,6 +20,7 @@ memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,18 @@ REPEATS_FOR_INTERVAL, DRAWS = 3, 2000
 #: Fewest numbers of processes above 1 to which the universal scalability law is fitted: it has two
 #: parameters.
 TIMES_FOR_UNIVERSAL = 2
+
+
+def efficiency_of_doubling(gained: float | None, times: float) -> float | None:
+    """Return the efficiency of each doubling of the cores within an increase of them.
+
+    If `times` the cores are `gained` times as fast, each of log2(times) doublings makes the work
+    gained^(1 / log2 times) times as fast. Its efficiency is half of that. None without a gain, or
+    if the cores are not more.
+    """
+    if not gained or times <= 1:
+        return None
+    return gained ** (1 / math.log2(times)) / 2
 
 
 class Laws(NamedTuple):

@@ -94,6 +94,7 @@ def plans(calibration: Calibration) -> dict:
             for name in dict.fromkeys(each["workload"] for each in found)
         },
         "memory_gib": settings["memory_gib"],
+        "rules": settings.get("scaling", {}).get("rules"),
         "power_model": calibration.base.probe_settings["energy"].get("power_model"),
     }
 

@@ -114,6 +114,19 @@ def option(answer: dict, layout: str) -> dict:
     return next(each for each in answer["options"] if each["layout"] == layout)
 
 
+def test_the_efficiency_of_the_choice_is_held_against_the_rule_of_the_study():
+    for needed, verdict in ((0.6, "reaches"), (1.0, "does not reach")):
+        rules = {"name": "a site", "efficiency_of_doubling": needed}
+        found, answer = advice(configurations=described(planned("1x2"), rules=rules))
+        best = option(answer, "1x2")
+        gained = best["speedup"]["estimate"]
+        assert best["efficiency"]["estimate"] == pytest.approx(gained / 2)
+        words = f"Each doubling of the cores has an efficiency of {gained / 2:.2f}, which {verdict}"
+        assert f"{words} the {needed:g} of the rule of a site." in shown(found)
+    told = shown(advice(configurations=described(planned("1x2")))[0])
+    assert "Its efficiency is" in told and "rule" not in told
+
+
 # Scenarios whose right answer is known.
 
 

@@ -118,6 +118,7 @@ def document(
         "goal": question.goal,
         "limits": asdict(question.limits),
         "partition": question.partition,
+        "rules": plans.get("rules"),
         "machine": {**machine, "cores_per_node": calibration.cores_per_node},
         "answers": [],
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from escala.analysis import laws
 from escala.analysis.advice import changes
 from escala.analysis.advice.candidates import BOUNDS
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, GOALS, TIME, span
@@ -188,6 +189,7 @@ def _about(best: Mapping, answer: Mapping, advice: Mapping) -> Iterator[str]:
             f"`batch: {{rows: {answer['rows']}, per: global}}`. The experiment has "
             f"{best['configured_rows']} rows, and so makes other updates."
         )
+    yield from _efficiency(best, option_of(answer, answer["baseline"]), advice["rules"])
     goal, source = advice["goal"], answer["energy_source"]
     if goal != TIME:
         what, by = "energy" if goal == ENERGY else "cost", f", by the {source}" if source else ""
@@ -196,6 +198,29 @@ def _about(best: Mapping, answer: Mapping, advice: Mapping) -> Iterator[str]:
         yield "The deadline counts from the start of the job: no wait in a queue is known."
     if best["extrapolated"]:
         yield f"Extrapolated, and not covered by the intervals: {'; '.join(best['extrapolated'])}."
+
+
+def _efficiency(best: Mapping, base: Mapping, rule: Mapping | None) -> Iterator[str]:
+    """Yield sentences on the efficiency of the selected option, and on the rule of the study."""
+    times = _cores(best) / _cores(base)
+    if times <= 1:
+        return
+    yield (
+        f"Its efficiency is {_interval(best['efficiency'])}, with {times:g} times the cores of "
+        f"{label(base)} ({best['basis']})."
+    )
+    each = laws.efficiency_of_doubling(best["speedup"]["estimate"], times)
+    if rule and each is not None:
+        needed = rule["efficiency_of_doubling"]
+        yield (
+            f"Each doubling of the cores has an efficiency of {each:.2f}, which "
+            f"{'reaches' if each >= needed else 'does not reach'} the {needed:g} of the rule of "
+            f"{rule['name']}."
+        )
+
+
+def _cores(option: Mapping) -> int:
+    return _ranks(option) * option["cores_per_process"]
 
 
 def _change(each: Mapping) -> str:

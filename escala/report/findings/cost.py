@@ -35,8 +35,9 @@ def _core_time(row: Compared, tables: Tables) -> Iterator[Finding]:
     """Compare the core time of an epoch and of a whole run with those of the reference."""
     label, reference = quoted(row.label), quoted(row.reference_label)
     cores = Ratio(1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low, row.matches)
+    what = "row" if row.is_weak else unit(tables, row.workload)
     text = (
-        f"{a(unit(tables, row.workload))} of {label} takes {cores.value:.2f} times the core time "
+        f"{a(what)} of {label} takes {cores.value:.2f} times the core time "
         f"of one of {reference}{interval(cores)}"
     )
     yield Finding(sentence(text), "speedup", "speedup")

@@ -4,20 +4,16 @@ A series is the layouts of one strategy, variant and network that the key `scali
 experiment names. Its baseline is the smallest layout with a measured time. All ratios are formed
 over matches of runs of one session and repeat, as in `speedup`. With weak scaling they are of the
 time for the same number of rows.
-
-The efficiency of a doubling tells what an increase of the cores by the factor f gains. If it makes
-the training g times as fast, each doubling in it makes it g^(1 / log2 f) times as fast, and its
-efficiency is half of that. With f = 2 it is g / 2.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from escala.analysis import laws
 from escala.analysis.statistics import Interval, median_interval
 from escala.experiment.references import NATIVE, one_process
 from escala.experiment.scaling import layouts_of
@@ -136,10 +132,7 @@ def _times(
     first, last = (base.cores_of(usable[each][0]) for each in (before[0], before[-1]))
     gain, matches = _gain(runs, usable[before[0]], evidence)
     step, _ = _gain(runs, usable[before[-1]], evidence)
-    doublings = math.log2(cores / last) if cores > last else None
-    efficiency = _NOTHING
-    if doublings:
-        efficiency = Interval(*(each and each ** (1 / doublings) / 2 for each in step))
+    efficiency = Interval(*(laws.efficiency_of_doubling(each, cores / last) for each in step))
     return found | {
         "baseline": before[0][3],
         "matches": matches,
