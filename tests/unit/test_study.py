@@ -17,7 +17,7 @@ from escala.analysis.measurements import read_run
 from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
 from escala.report import study, tables
-from escala.report.study import content, forms
+from escala.report.study import forms, statement
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -78,7 +78,7 @@ def test_speedups_and_efficiencies_are_those_of_the_times(tmp_path):
     assert rows.loc["4x1", "doubling_efficiency"] == pytest.approx(7 / 5 / 2)
     assert pd.isna(rows.loc["1x1", "passes"])
     assert list(rows.loc[["2x1", "4x1"], "passes"]) == [True, False]
-    assert content.largest_passing(rows)["layout"] == "2x1"
+    assert statement.largest_passing(rows)["layout"] == "2x1"
 
 
 def test_four_times_the_cores_are_two_doublings(tmp_path):
@@ -128,16 +128,19 @@ def test_compute_time_is_that_of_the_planned_runs_with_a_margin(tmp_path):
     assert two["wall_seconds"] == pytest.approx(wall)
     assert two["node_hours"] == two["core_hours"] == pytest.approx(2 * wall / 3600)
     assert two["gpu_hours"] == 0
-    assert content.units(two, settings()) == pytest.approx(2 * wall / 3600 * 2.0 * 40 * 1.5)
+    assert statement.units(two, settings()) == pytest.approx(2 * wall / 3600 * 2.0 * 40 * 1.5)
     # Start, loading, build, first step and prediction, broadcast.
     assert two["set_up_seconds"] == pytest.approx(3.1 + 0.5 + 0.4 + 2.5 + 0.3 + 0.1)
 
 
-def sampled(found: FakeExperiment, layout: str, processes: list[tuple[int, int]]) -> Path:
-    """Add a run whose resources were sampled; a process has memory, and what its node sent."""
+def sampled(found: FakeExperiment, layout: str, processes: list[tuple[int, int, float]]) -> Path:
+    """Add a run whose resources were sampled.
+
+    A process has its memory, what its node sent, and its use of the processor.
+    """
     of_layout = [path for path in found.runs if path.parts[-5] == layout]
     run = read_json(of_layout[0])
-    keys = ("rss_bytes_max", "sent_bytes")
+    keys = ("rss_bytes_max", "sent_bytes", "cpu_percent_mean")
     run |= {
         "instrument": "resources", "repeat": None,
         "resources": [
@@ -152,12 +155,13 @@ def sampled(found: FakeExperiment, layout: str, processes: list[tuple[int, int]]
 
 def test_memory_and_bytes_are_those_of_the_node_with_the_most(tmp_path):
     found = experiment(tmp_path, {"1x1": 12.0, "2x2": 4.0})
-    of_nodes = [(100, 9000), (150, 9000), (300, 6000), (50, 6000)]
-    probed = [sampled(found, "1x1", [(120, 77)]), sampled(found, "2x2", of_nodes)]
+    of_nodes = [(100, 9000, 90.0), (150, 9000, 80.0), (300, 6000, 100.0), (50, 6000, 50.0)]
+    probed = [sampled(found, "1x1", [(120, 77, 99.0)]), sampled(found, "2x2", of_nodes)]
     steps = sum(epoch["steps"] for epoch in read_json(probed[1])["epochs"])
     given = settings(layouts=["1x1", "2x2"])
     rows = tabled(found, probe_files=probed, scaling=given)["scaling"].set_index("layout")
     assert rows["node_memory_bytes"].to_dict() == {"1x1": 120, "2x2": 350}
+    assert rows["core_percent"].to_dict() == {"1x1": 99.0, "2x2": 80.0}
     # One node sends nothing to others.
     assert np.isnan(rows.loc["1x1", "sent_bytes_per_step"])
     assert rows.loc["2x2", "sent_bytes_per_step"] == pytest.approx(9000 / steps)
@@ -224,6 +228,19 @@ def test_what_is_unavailable_says_so_and_names_the_remedy(whole):
     notes = " ".join(series.notes)
     assert "write resources: {enabled: true}" in notes
     assert "There are no predictions" in notes and "The data are simulated" in notes
+
+
+def test_scores_and_what_lies_beyond_the_largest_size(whole):
+    found, frames, _ = whole
+    [series] = found.series
+    further = series.tables["Scores, and predicted times"].set_index("layout")
+    means = frames["mean_scores"].drop_duplicates(["layout", "score"]).set_index("layout")["mean"]
+    for layout, name in (("2x1", "2x1"), ("1x1", "1x1 (single)")):
+        assert further.loc[name, "accuracy"].startswith(f"{means[layout]:.3f} (")
+    [law] = frames["amdahl"][frames["amdahl"]["layout"] == "4x1"].to_dict("records")
+    assert law["extrapolated_times"] == 8
+    expected = f"8 times the cores of 1x1 are {law['extrapolated_speedup']:.3g}"
+    assert any(note.startswith("Beyond 4x1 nothing") and expected in note for note in series.notes)
 
 
 def test_predicted_times_stand_beside_the_measured_ones(whole):

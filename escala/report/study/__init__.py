@@ -5,7 +5,10 @@ sets them against what was measured. What is not known says so.
 
 | module | content |
 |---|---|
-| `content` | what the document says: tables of text, sentences, what was measured where |
+| `content` | what the document says: tables of text, and notes |
+| `statement` | a paragraph to paste, and the largest size that passes |
+| `provenance` | where, when and with what it was measured |
+| `cells` | numbers as text |
 | `forms` | the same as HTML, Markdown, LaTeX, and as PDF if Chromium is installed |
 """
 

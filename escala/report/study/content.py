@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from escala.core.readable import counted, size
 from escala.experiment.references import NATIVE
 from escala.experiment.scaling import WEAK
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.words import Tables, a, joined
-from escala.report.study.provenance import UNKNOWN, provenance
+from escala.report.findings.words import Tables
+from escala.report.study.cells import UNKNOWN, interval, layout, number, with_ends
+from escala.report.study.provenance import provenance
+from escala.report.study.statement import statement, units
 from escala.report.tables.views import unit
 
 #: Sizes that sites ask for at least, and the largest fraction of a run that its set-up may take.
 FEWEST_SIZES, MOST_SET_UP = 3, 0.5
-#: Numbers below are shown as such.
-_LEAST = 1e-4
+#: Scores of a workload that the document has.
+_MOST_SCORES = 3
 _SERIES = ["dataset", "workload", "variant", "study_strategy", "study_network"]
 
 
@@ -96,136 +97,20 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
     )
 
 
-def largest_passing(rows: pd.DataFrame) -> pd.Series | None:
-    """Return the largest size up to which all doublings pass; None if no time is known.
-
-    The baseline has nothing to pass. A doubling whose efficiency is unknown does not pass.
-    """
-    measured = rows[rows["kind"] != UNKNOWN]
-    if measured.empty:
-        return None
-    passed = measured["passes"].fillna(False).astype(bool).to_numpy().copy()
-    passed[0] = True
-    return measured[np.logical_and.accumulate(passed)].iloc[-1]
-
-
-def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
-    """Return the paragraph on a series to paste into a proposal."""
-    measured, best = rows[rows["kind"] != UNKNOWN], largest_passing(rows)
-    first = rows.iloc[0]
-    what = (
-        f"{first['scaling'].capitalize()} scaling of training {first['workload']} on "
-        f"{first['dataset']} with {first['study_strategy']}"
-    )
-    if best is None:
-        return f"{what} was not measured: no run ended ok."
-    base, last = measured.iloc[0], measured.iloc[-1]
-    least, most = int(measured["runs"].min()), int(measured["runs"].max())
-    runs = counted(least, "run") if least == most else f"{least} to {most} runs"
-    times = [f"{_interval(row, 'seconds_per_epoch')} s on {_layout(row)}" for row in (base, last)]
-    several = len(measured) > 1
-    told = [
-        f"{what} was measured on {joined(measured['layout'])} (nodes x processes of a node), "
-        f"with {runs} of each, which took turns{_where(rows, tables)}.",
-        f"Training steps of {a(unit(tables, first['workload']))} take {times[0]}, the baseline"
-        + (f", and {times[1]}." if several else "."),
-    ]
-    if several:
-        told += [*_gains(measured, last, settings), _rule(measured, best, settings)]
-    return " ".join([*told, _asked(best, settings)])
-
-
-def _where(rows: pd.DataFrame, tables: Tables) -> str:
-    """Return a clause on the processors of the nodes and the months of the runs."""
-    runs = tables["runs"].merge(rows[list(CONFIGURATION)])
-    runs = runs[runs["status"] == "ok"]
-    kinds = runs[["cpu", "cores_available"]].drop_duplicates()
-    nodes = [f"{row.cpu} with {counted(row.cores_available, 'core')}" for row in kinds.itertuples()]
-    months = dict.fromkeys([runs["started"].min()[:7], runs["started"].max()[:7]])
-    return f", on {joined(nodes)} a node, {' to '.join(months)}"
-
-
-def _layout(row: Mapping) -> str:
-    """Return the layout of a row, with its strategy if that is not the one of the series."""
-    own = row["strategy"] == row["study_strategy"]
-    return row["layout"] if own else f"{row['layout']} ({row['strategy']})"
-
-
-def _gains(measured: pd.DataFrame, last: pd.Series, settings: Mapping) -> Iterator[str]:
-    """Yield a sentence on what the largest size gains over the baseline."""
-    if pd.isna(last["speedup"]):
-        yield f"{last['layout']} has no runs that can be compared with the baseline."
-        return
-    is_weak = settings["kind"] == WEAK
-    of_rows = ", counted by rows per second, as an epoch has rows for each process" * is_weak
-    yield (
-        f"This is a speed-up of {_interval(last, 'speedup')} with "
-        f"{last['cores'] / measured.iloc[0]['cores']:g} times the cores{of_rows}, and "
-        f"{'a weak' if is_weak else 'an'} efficiency of {_interval(last, 'efficiency')}."
-    )
-
-
-def _rule(measured: pd.DataFrame, best: pd.Series, settings: Mapping) -> str:
-    """Return a sentence on the largest size that passes the rule."""
-    rule = settings["rules"]
-    needed = rule["efficiency_of_doubling"]
-    asks = (
-        f"The rule of {rule['name']} asks for an efficiency of {needed:.0%} of each doubling, "
-        f"{2 * needed:g} times the speed"
-    )
-    failed = measured[measured["passes"].eq(False)]
-    if failed.empty and best["layout"] == measured["layout"].iloc[-1]:
-        return f"{asks}: all pass, up to {best['layout']}, the largest size measured."
-    if failed.empty:
-        return f"{asks}: not every doubling is known, and {best['layout']} is the last that passes."
-    worst = failed.iloc[0]
-    return (
-        f"{asks}: from {worst['doubled_from']} to {worst['layout']} it is "
-        f"{_interval(worst, 'doubling_efficiency')}, so {best['layout']} is the largest size that "
-        "passes."
-    )
-
-
-def _asked(best: pd.Series, settings: Mapping) -> str:
-    """Return a sentence on the compute time of the planned runs on the size that passes."""
-    if pd.isna(best["wall_seconds"]):
-        return "The time of a whole run is unavailable."
-    set_up = best["set_up_seconds"]
-    of_which = (
-        "" if pd.isna(set_up) else f", of which {_number(set_up)} s are before the training steps"
-    )
-    planned, margin = settings["planned_runs"], settings["margin"]
-    return (
-        f"A whole run on {best['layout']} takes {_number(best['wall_seconds'])} s{of_which}, which "
-        f"is {_number(best['node_hours'])} node-hours and {_number(best['core_hours'])} "
-        "core-hours; "
-        f"{counted(planned, 'such run')} with a margin of {margin:.0%} "
-        f"{'is' if planned == 1 else 'are'} {_number(units(best, settings))} "
-        f"{settings['unit']['name']}."
-    )
-
-
-def units(row: Mapping, settings: Mapping) -> float:
-    """Return the compute time of the planned runs with their margin, in the unit of the site."""
-    asked = settings["unit"]
-    hours = row[f"{asked['hours_of']}_hours"] * asked["per_hour"]
-    return hours * settings["planned_runs"] * (1 + settings["margin"])
-
-
 def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.DataFrame:
     needed = settings["rules"]["efficiency_of_doubling"]
     a_run = unit(tables, rows.iloc[0]["workload"])
     is_weak = settings["kind"] == WEAK
     return pd.DataFrame(
         {
-            "layout": _layout(row),
+            "layout": layout(row),
             "nodes": str(row["nodes"]),
             "ranks": str(row["ranks"]),
-            "cores": _number(row["cores"], ".0f"),
-            f"s per {a_run}": _interval(row, "seconds_per_epoch"),
-            "rows/s": _interval(row, "samples_per_second"),
-            "speed-up": _interval(row, "speedup"),
-            ("weak " if is_weak else "") + "efficiency": _interval(row, "efficiency"),
+            "cores": number(row["cores"], ".0f"),
+            f"s per {a_run}": interval(row, "seconds_per_epoch"),
+            "rows/s": interval(row, "samples_per_second"),
+            "speed-up": interval(row, "speedup"),
+            ("weak " if is_weak else "") + "efficiency": interval(row, "efficiency"),
             "efficiency of the doubling": _doubling(row),
             f"≥ {needed:.0%}": _verdict(row, needed),
         }
@@ -234,7 +119,7 @@ def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.Dat
 
 
 def _doubling(row: Mapping) -> str:
-    return "–" if row["layout"] == row["baseline"] else _interval(row, "doubling_efficiency")
+    return "–" if row["layout"] == row["baseline"] else interval(row, "doubling_efficiency")
 
 
 def _verdict(row: Mapping, needed: float) -> str:
@@ -257,47 +142,61 @@ def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.Dat
         memory, sent = row["node_memory_bytes"], row["sent_bytes_per_step"]
         one_node = row["nodes"] == 1
         columns = {
-            "layout": _layout(row),
-            "whole run (s)": _number(row["wall_seconds"]),
-            "set-up (s)": _number(row["set_up_seconds"]),
-            "input (s)": _number(row["loading_seconds"]),
-            "checkpoints (s)": _number(row["checkpoint_seconds"]),
+            "layout": layout(row),
+            "whole run (s)": number(row["wall_seconds"]),
+            "set-up (s)": number(row["set_up_seconds"]),
+            "input (s)": number(row["loading_seconds"]),
+            "checkpoints (s)": number(row["checkpoint_seconds"]),
             "memory of a node": UNKNOWN if pd.isna(memory) else size(memory),
             "sent by a node in a step": "–"
             if one_node
             else UNKNOWN
             if pd.isna(sent)
             else size(sent),
-            "node-hours": _number(row["node_hours"]),
-            "core-hours": _number(row["core_hours"]),
+            "node-hours": number(row["node_hours"]),
+            "core-hours": number(row["core_hours"]),
+            "use of cores (%)": number(row["core_percent"]),
         }
         if has_gpus:
-            columns["GPU-hours"] = _number(row["gpu_hours"])
-            columns["use of GPUs (%)"] = _number(row["gpu_percent"])
+            columns["GPU-hours"] = number(row["gpu_hours"])
+            columns["use of GPUs (%)"] = number(row["gpu_percent"])
         asked = f"{planned} run{'s' * (planned > 1)} + {margin:.0%} ({unit_name})"
-        found.append(columns | {asked: _number(units(row, settings)) if known else UNKNOWN})
+        found.append(columns | {asked: number(units(row, settings)) if known else UNKNOWN})
     return pd.DataFrame(found)
 
 
 def _further_table(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     a_run = unit(tables, rows.iloc[0]["workload"])
-    return pd.DataFrame(
-        {
-            "layout": _layout(row),
-            "rows in a step": _number(row["global_batch"], ".0f"),
-            "accuracy": _interval(row, "accuracy"),
-            f"predicted s per {a_run}": _predicted(row),
-            "predicted / measured": _number(
-                row["predicted_seconds_per_epoch"] / row["seconds_per_epoch"]
-            ),
-        }
-        for row in rows.to_dict("records")
-    )
+    scores = _scores(rows, tables)
+    found = []
+    for row in rows.to_dict("records"):
+        measured, predicted = row["seconds_per_epoch"], row["predicted_seconds_per_epoch"]
+        own = scores[
+            (scores[list(CONFIGURATION)] == [row[key] for key in CONFIGURATION]).all(axis=1)
+        ]
+        values = {each["score"]: interval(each, "mean") for each in own.to_dict("records")}
+        found.append(
+            {
+                "layout": layout(row),
+                "rows in a step": number(row["global_batch"], ".0f"),
+                **{name: values.get(name, UNKNOWN) for name in scores["score"].unique()},
+                f"predicted s per {a_run}": _predicted(row),
+                "predicted / measured": number(predicted / measured),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def _scores(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
+    """Return the means of the first scores of the layouts, one row for each and score."""
+    scores = tables["mean_scores"].merge(rows[list(CONFIGURATION)])
+    scores = scores[scores["score"].isin(scores["score"].unique()[:_MOST_SCORES])]
+    return scores.drop_duplicates([*CONFIGURATION, "score"])
 
 
 def _predicted(row: Mapping) -> str:
     names = [f"predicted{end}_seconds_per_epoch" for end in ("", "_low", "_high")]
-    return _with_ends(*(row[name] for name in names))
+    return with_ends(*(row[name] for name in names))
 
 
 def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
@@ -323,10 +222,26 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     batches = rows["global_batch"].dropna().unique()
     if len(batches) > 1:
         yield "The rows of a step grow with the processes. Compare the scores of layouts."
-    yield from _lacking(rows)
+    yield from _beyond(rows, tables)
+    yield from _lacking(rows, tables)
 
 
-def _lacking(rows: pd.DataFrame) -> Iterator[str]:
+def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    """Yield what a law that is fitted to the series expects of twice its largest size."""
+    last = rows[rows["kind"] != UNKNOWN].tail(1)
+    laws = tables["amdahl"].merge(last[list(CONFIGURATION)])
+    laws = laws[(laws["reference"] == 1) & (laws["law_kind"] == "estimated")]
+    laws = laws[laws["extrapolated_times"] > laws["cores"] / laws["reference_cores"]]
+    for law in laws.to_dict("records"):
+        which = "Amdahl's law" if pd.isna(law["contention"]) else "the universal scalability law"
+        yield (
+            f"Beyond {last['layout'].iloc[0]} nothing was measured. By {which}, fitted to these "
+            f"times, {law['extrapolated_times']:g} times the cores of {law['reference_layout']} "
+            f"are {interval(law, 'extrapolated_speedup')} times as fast: an extrapolation."
+        )
+
+
+def _lacking(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     """Yield what would have to be measured or computed for the quantities that are unavailable."""
     if rows["node_memory_bytes"].isna().any():
         yield (
@@ -335,30 +250,5 @@ def _lacking(rows: pd.DataFrame) -> Iterator[str]:
         )
     if rows["predicted_seconds_per_epoch"].isna().all():
         yield "There are no predictions: escala predict makes them."
-    if rows["accuracy"].isna().all():
-        yield "The runs have no accuracy, such as those of programs."
-
-
-def _interval(row: Mapping, name: str) -> str:
-    return _with_ends(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
-
-
-def _with_ends(value: float, low: float, high: float) -> str:
-    """Return a value with its interval in brackets, if that is known."""
-    if pd.isna(value):
-        return UNKNOWN
-    if pd.isna(low) or pd.isna(high):
-        return _number(value)
-    return f"{_number(value)} ({_number(low)}–{_number(high)})"
-
-
-def _number(value: Any, form: str = ".3g") -> str:
-    """Return a number with three significant digits and without an exponent, or `UNKNOWN`."""
-    if pd.isna(value):
-        return UNKNOWN
-    if form != ".3g" or value == 0:
-        return format(float(value), form)
-    if abs(value) < _LEAST:
-        return f"< {_LEAST:f}".rstrip("0")
-    digits = max(0, 2 - int(f"{abs(value):e}".rpartition("e")[2]))
-    return f"{value:.{digits}f}"
+    if _scores(rows, tables).empty:
+        yield "The runs have no scores."

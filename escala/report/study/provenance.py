@@ -9,9 +9,9 @@ import pandas as pd
 
 from escala.core.readable import counted, size
 from escala.report.findings.words import Tables
+from escala.report.study.cells import UNKNOWN
 from escala.runtime.layout import Layout
 
-UNKNOWN = "unavailable"
 #: Packages by which training or exchange differ, and the version of one that is not there.
 _VERSIONS = (
     "python", "tensorflow", "tensorflow-cpu", "torch", "horovod", "openmpi", "numpy", "snakemake",

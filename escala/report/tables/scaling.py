@@ -27,6 +27,7 @@ from escala.runtime.layout import Layout
 SET_UP = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
 _SECONDS_PER_HOUR = 3600
 _NOTHING = Interval(None, None, None)
+_ENDS = ("", "_low", "_high")
 
 
 class _Series(NamedTuple):
@@ -155,7 +156,7 @@ def _gain(
 
 
 def _costs(runs: Sequence[Measurement], row: Mapping) -> dict:
-    """Return the columns on a whole run: its parts, its hours, its scores.
+    """Return the columns on a whole run: its parts, and its hours.
 
     Parameters
     ----------
@@ -176,21 +177,20 @@ def _costs(runs: Sequence[Measurement], row: Mapping) -> dict:
         "checkpoint_seconds": row["checkpoint_seconds"],
         **{f"{what}_hours": hours and hours * count for what, count in counts.items()},
         "global_batch": run["training"]["global_batch"],
-        **{key: row[key] for key in ("samples_per_second", "samples_per_second_low",
-           "samples_per_second_high", "accuracy", "accuracy_low", "accuracy_high")},
-    }  # fmt: skip
+        **{f"samples_per_second{end}": row[f"samples_per_second{end}"] for end in _ENDS},
+    }
 
 
 def _resources(runs: Sequence[Measurement]) -> dict:
-    """Return the columns on memory and bytes, from runs whose resources were sampled."""
+    """Return the columns on memory, bytes and cores, from runs whose resources were sampled."""
     found = [_of_nodes(run) for run in runs if run["resources"]]
-    keys = ("node_memory_bytes", "sent_bytes_per_step", "gpu_percent")
+    keys = ("node_memory_bytes", "sent_bytes_per_step", "core_percent", "gpu_percent")
     known = {key: [each[key] for each in found if each[key] is not None] for key in keys}
     return {key: float(np.median(values)) if values else None for key, values in known.items()}
 
 
 def _of_nodes(run: Measurement) -> dict:
-    """Return the memory and the bytes of the node with the most, and the mean use of GPUs.
+    """Return the memory and the bytes of the node with the most, and the use of cores and GPUs.
 
     Several processes of a node share its interface, so its bytes count once. Within a node ranks
     exchange through memory.
@@ -200,19 +200,22 @@ def _of_nodes(run: Measurement) -> dict:
     steps = sum(epoch["steps"] or 0 for epoch in run["epochs"])
     memory = [[each["rss_bytes_max"] for each in node] for node in by_node if len(node)]
     sent = [node[0]["sent_bytes"] for node in by_node if len(node)]
-    used = [each.get("gpu_percent_mean") for each in run["resources"]]
-    used = [each for each in used if each is not None]
+    of_cores, of_gpus = (
+        [value for each in run["resources"] if (value := each.get(name)) is not None]
+        for name in ("cpu_percent_mean", "gpu_percent_mean")
+    )
     is_known = nodes > 1 and steps and None not in sent
     return {
         "node_memory_bytes": None
         if any(None in node for node in memory)
         else max(map(sum, memory)),
         "sent_bytes_per_step": max(sent) / steps if is_known else None,
-        "gpu_percent": float(np.mean(used)) if used else None,
+        "core_percent": sum(of_cores) / base.cores_of(run) if of_cores else None,
+        "gpu_percent": float(np.mean(of_gpus)) if of_gpus else None,
     }
 
 
 def _predicted(row: Mapping | None) -> dict:
     """Return the predicted seconds of an epoch with its interval, where there is a prediction."""
-    names = [f"predicted{end}_seconds_per_epoch" for end in ("", "_low", "_high")]
+    names = [f"predicted{end}_seconds_per_epoch" for end in _ENDS]
     return {name: row and row[name] for name in names}
