@@ -231,12 +231,30 @@ def series(run: Measurement) -> dict[str, Any]:
     }
 
 
-def work(run: Measurement) -> int:
-    """Return the work of an epoch, in multiples of that of one rank with weak scaling.
+def work(run: Measurement, reference: Measurement) -> float:
+    """Return the work of an epoch of a run over that of its reference, with weak scaling.
 
-    Without weak scaling it is 1 for every run.
+    It is the quotient of their rows, or of their ranks if rows of a program are not known. Without
+    weak scaling it is 1.
     """
-    return ((run["training"].get("settings") or {}).get("weak") or {}).get("ranks", 1)
+    ranks = [_weak_ranks(each) for each in (run, reference)]
+    if None in ranks:
+        return 1.0
+    rows = [_epoch_rows(each) for each in (run, reference)]
+    mine, theirs = ranks if None in rows else rows
+    return mine / theirs
+
+
+def _weak_ranks(run: Measurement) -> int | None:
+    return ((run["training"].get("settings") or {}).get("weak") or {}).get("ranks")
+
+
+def _epoch_rows(run: Measurement) -> float | None:
+    """Return the rows of a whole epoch over all ranks, None if they are not known."""
+    if run["training"]["train_rows"]:
+        return run["training"]["train_rows"]
+    rows = [epoch["rows"] for epoch in run["epochs"]]
+    return None if None in rows or not rows else sum(rows) / len(rows)
 
 
 class Matched(NamedTuple):

@@ -137,6 +137,9 @@ def as_weak(run: dict) -> None:
     """Make a run one of weak scaling, with 3150 rows for each rank."""
     ranks = run["ranks"]["asked"]
     run["training"]["settings"] = {"weak": {"ranks": ranks, "rows_per_rank": 3150}}
+    run["training"]["train_rows"] = 3150 * ranks
+    for epoch in run["epochs"]:
+        epoch["rows"] = 3150 * ranks
 
 
 def weak_experiment(folder, program: bool = False) -> FakeExperiment:
@@ -173,6 +176,19 @@ def test_weak_efficiency_is_the_time_of_one_rank_divided_by_that_of_all(tmp_path
     assert cost.startswith("A row of `horovod-mpi 1x2` takes 1.82 times the core time of one of")
     told = " ".join(each.text for each in section_findings("data", frames, "demo"))
     assert "The scaling is weak: an epoch of n ranks has n times the rows" in told
+
+
+def test_work_of_a_program_that_does_not_grow_is_not_counted_as_if_it_did(tmp_path):
+    found = weak_experiment(tmp_path)
+
+    def same_rows(run: dict) -> None:
+        as_program(run)
+        for epoch in run["epochs"]:
+            epoch["rows"] = 3150
+
+    rewritten(found.runs, same_rows)
+    [row] = tabled(found)["speedup"].to_dict("records")
+    assert row["work"] == 1 and row["ratio"] == pytest.approx(10 / 5.5)
 
 
 def test_no_law_of_a_fixed_size_is_fitted_to_weak_scaling(tmp_path):

@@ -20,8 +20,8 @@ from escala.analysis.verdicts import (
     simultaneous_level,
 )
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.words import in_words, quoted
-from escala.report.tables.views import same_batch
+from escala.report.findings.words import Tables, in_words, quoted
+from escala.report.tables.views import same_batch, unit
 from escala.runtime.layout import Layout
 
 #: In place of a verdict, where there is no ratio.
@@ -161,6 +161,10 @@ class Compared:
     def is_weak(self) -> bool:
         """Whether an epoch has more rows than one of the reference, so that scaling is weak."""
         return self.work != 1
+
+    def unit(self, tables: Tables) -> str:
+        """Return the word for what times are compared of: `row` with weak scaling."""
+        return "row" if self.is_weak else unit(tables, self.workload)
 
     @cached_property
     def headline(self) -> Headline:

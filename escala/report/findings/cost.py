@@ -10,7 +10,7 @@ from escala.report.findings.compared import Compared, Ratio, interval, names_of_
 from escala.report.findings.verdicts import answering
 from escala.report.findings.words import Finding, Tables, a, quoted, sentence
 from escala.report.tables.energy import MODEL
-from escala.report.tables.views import names_of_rows, unit
+from escala.report.tables.views import names_of_rows
 
 POSITION = 50
 SECTION = "cost"
@@ -35,9 +35,8 @@ def _core_time(row: Compared, tables: Tables) -> Iterator[Finding]:
     """Compare the core time of an epoch and of a whole run with those of the reference."""
     label, reference = quoted(row.label), quoted(row.reference_label)
     cores = Ratio(1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low, row.matches)
-    what = "row" if row.is_weak else unit(tables, row.workload)
     text = (
-        f"{a(what)} of {label} takes {cores.value:.2f} times the core time "
+        f"{a(row.unit(tables))} of {label} takes {cores.value:.2f} times the core time "
         f"of one of {reference}{interval(cores)}"
     )
     yield Finding(sentence(text), "speedup", "speedup")
@@ -71,6 +70,6 @@ def _energy(row: Compared, energy, tables: Tables) -> str:
     verb = "takes" if energy.kind == "measured" else "is estimated to take"
     model = " by the stated power model" if energy.source == MODEL else ""
     return sentence(
-        f"{a(unit(tables, row.workload))} of {label} {verb} {ratio.value:.2f} times the energy of "
+        f"{a(row.unit(tables))} of {label} {verb} {ratio.value:.2f} times the energy of "
         f"one of {quoted(row.reference_label)}{model}{interval(ratio)}"
     )

@@ -9,7 +9,7 @@ from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER
 from escala.report.findings.compared import Compared, interval, rows_of
 from escala.report.findings.verdicts import answering
 from escala.report.findings.words import Finding, Tables, of, quoted, sentence, with_labels
-from escala.report.tables.views import same_batch, trained_by_steps, unit
+from escala.report.tables.views import same_batch, trained_by_steps
 
 POSITION = 12
 SECTION = "answer"
@@ -26,7 +26,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         for row in rows[answer.names]:
             if row.reference == 1:
                 continue
-            yield _finding(_comparison(row, unit(tables, row.workload)))
+            yield _finding(_comparison(row, row.unit(tables)))
             for other in rows[row.reference_names]:
                 if other.reference == 1 and other.kind != "unavailable":
                     yield _finding(_compared_with_main(other))

@@ -188,5 +188,5 @@ def _add_ratios(measured: Sequence[tuple[dict, Row]]) -> None:
             matches = comparable.matched([run], by_names[(*task, *reference)])
             entry["ratio_refused"] = next(iter(matches.refused), None)
             for against in matches.references:
-                seconds = entry["train_seconds_per_epoch"] / comparable.work(run)
-                entry["ratio"] = seconds / (against["seconds"] / comparable.work(against))
+                ratio = entry["train_seconds_per_epoch"] / against["seconds"]
+                entry["ratio"] = ratio / comparable.work(run, against)

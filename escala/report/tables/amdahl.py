@@ -183,7 +183,7 @@ def _whole(found: Matched) -> tuple[list[tuple], list[str]]:
 
 def _refusal(mine: Measurement, theirs: Measurement) -> str | None:
     """Return why the whole times of two runs cannot be compared, or None."""
-    if work(mine) != work(theirs):
+    if work(mine, theirs) != 1:
         return _WEAK
     if mine["training"]["kind"] == "command":
         return "a program does not tell what it does besides its epochs"

@@ -216,13 +216,15 @@ def cores_of(run: Measurement) -> int:
 def ratios(found: Matched) -> np.ndarray:
     """Return the ratio of the seconds per epoch of each match, for the same work.
 
-    With weak scaling, an epoch of n ranks has n times the rows, so its time is divided by n.
+    With weak scaling, an epoch of several ranks has more rows than one of their reference.
     """
-    sides = (
-        [seconds_per_epoch(run) / work(run) for run in side]
-        for side in (found.runs, found.references)
-    )
-    return np.divide(*map(np.array, sides))
+    sides = ([*map(seconds_per_epoch, side)] for side in (found.runs, found.references))
+    return np.divide(*map(np.array, sides)) / works(found)
+
+
+def works(found: Matched) -> np.ndarray:
+    """Return the work of an epoch of each run over that of its reference."""
+    return np.array([*map(work, found.runs, found.references)])
 
 
 def interval_of_matches(

@@ -10,7 +10,7 @@ import pandas as pd
 
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.experiment.references import Configuration, compared_with
-from escala.record.comparable import CONFIGURATION, Measurement, left_out, matched, work
+from escala.record.comparable import CONFIGURATION, Measurement, left_out, matched
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.runtime.layout import Layout
@@ -176,8 +176,8 @@ def _ratios(
     if not found.runs:
         why = "; ".join(dict.fromkeys(found.refused)) or "no two runs share session and repeat"
         return {"reason": f"no ratio: {why}"}
-    works = np.divide(*(np.array([*map(work, side)]) for side in sides))
-    ratios, seconds = np.divide(*map(np.array, joules)) / works, base.ratios(found)
+    ratios = np.divide(*map(np.array, joules)) / base.works(found)
+    seconds = base.ratios(found)
     return {
         "matches": len(found.runs),
         "reason": left_out(len(found.runs), found.refused),

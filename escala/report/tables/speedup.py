@@ -153,9 +153,8 @@ class _Judged:
         names = comparison.names, comparison.reference_names
         self._current = [[run for run in by_name.get(one, ()) if run["current"]] for one in names]
         self.batches = self.settings(lambda run: run["training"]["global_batch"])
-        works = [each or 1 for each in self.settings(work)]
         #: The work of an epoch over that of the reference; with weak scaling, another than 1.
-        self.work = works[0] / works[1]
+        self.work = work(*(side[0] for side in self._current)) if all(self._current) else 1.0
         self.to_target = self.work == 1 and self.batches[0] != self.batches[1]
 
     def settings(self, setting: Callable[[Measurement], int | None]) -> list[int | None]:
