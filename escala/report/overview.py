@@ -29,6 +29,8 @@ def explanation(tables: Tables) -> str:
         "training time; > means not reached."
         + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
         * bool(fitted_workloads(tables))
+        + " The scaling is weak: ratios are of the time for the same number of rows."
+        * bool((tables["speedup"]["work"] != 1).any())
     )
 
 

@@ -16,6 +16,7 @@ from escala.experiment import Experiment
 from escala.experiment.scaling import layouts_of
 from escala.record.plan import make_plan
 from escala.report.findings import section_findings
+from escala.report.overview import explanation
 from escala.training.shards import Shards
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -172,6 +173,7 @@ def test_weak_efficiency_is_the_time_of_one_rank_divided_by_that_of_all(tmp_path
     [answer, *_] = [each.text for each in section_findings("answer", frames, "demo")]
     assert "0.91 of the time of one process for a row" in answer
     assert "with an efficiency of 0.55" in answer
+    assert "The scaling is weak: ratios are of the time for the same" in explanation(frames)
     [cost, *_] = [each.text for each in section_findings("cost", frames, "demo")]
     assert cost.startswith("A row of `horovod-mpi 1x2` takes 1.82 times the core time of one of")
     told = " ".join(each.text for each in section_findings("data", frames, "demo"))
