@@ -15,13 +15,14 @@ from escala.data import base
 from escala.probes import PROBES
 from escala.record import again, key
 from escala.record.stored import keep_older, may_be_served
+from escala.runtime import allocation
 from escala.strategies.base import TIMELINE_FILES
 
 #: Files that a run may leave next to its run.json.
 FILES = ("ranks", "predictions.npy", "model.npz", "model.json", "tensorboard", *TIMELINE_FILES)
 
 
-def main() -> None:
+def main() -> int | None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--request",
@@ -36,8 +37,9 @@ def main() -> None:
         default={"place": None, "matched_with": [], "repeat": None},
         metavar="JSON",
         help="the run's place in its repeat; the requests of the runs of the repeat that it is "
-        "matched with; and all runs of the repeat if the run ends it, none if a later run does, "
-        "null if that is not known",
+        "matched with; all runs of the repeat if the run ends it, none if a later run does, null "
+        "if that is not known; the nodes of this job that it uses, null without a choice; and why "
+        "it is not begun, null if it is",
     )
     parser.add_argument("--data", required=True, type=Path, help="folder of the split")
     parser.add_argument("--time-limit", type=float, default=3600, metavar="SECONDS")
@@ -57,7 +59,11 @@ def main() -> None:
         from escala.record.run import lost
 
         lost(request, arguments.data, output, *arguments.lost, turn=arguments.turn["place"])
-        return
+        return None
+
+    if late := arguments.turn.get("late"):
+        print(f"{output}: not begun: {late}", file=sys.stderr)
+        return allocation.NO_TIME
 
     serve_or_measure(request, arguments.turn, arguments.data, output, arguments.time_limit)
     try:
@@ -65,6 +71,7 @@ def main() -> None:
     except SystemExit:
         # This run is complete, and what was to be measured again stands as it was measured first.
         print("interrupted while runs were measured again", file=sys.stderr)
+    return None
 
 
 def serve_or_measure(
@@ -82,7 +89,9 @@ def serve_or_measure(
     def make() -> bool:
         from escala.record import program_changes, run
 
-        measure = partial(run.measure, turn=turn["place"], links=lab.links())
+        measure = partial(
+            run.measure, turn=turn["place"], links=lab.links(), nodes=turn.get("nodes") or ()
+        )
         if repeated:
             again.measured_again(measure, request, data, output, seconds)
         else:

@@ -310,19 +310,22 @@ class Experiment:
         per_process = self.settings["variants"][run.variant]["cores_per_process"]
         return Layout.parse(run.layout).processes * per_process
 
-    def require_cores(self, run: Run, available: int) -> None:
+    def require_cores(self, run: Run, available: int, steps: bool = False) -> None:
         """Refuse a run that this machine cannot start, or lacks cores for without `oversubscribe`.
+
+        Parameters
+        ----------
+        steps : whether runs are steps of a job, whose nodes are like this machine.
 
         Raises
         ------
-        InputError : its layout needs more nodes or cores than the machine has, or its launcher is
-            SLURM.
+        InputError : its layout needs more nodes or cores than there are, or its launcher is SLURM.
         """
-        by_slurm = "through SLURM: --profile profiles/slurm"
-        if self.settings["launcher"] == SRUN:
+        by_slurm = "through SLURM: --profile profiles/slurm, or profiles/allocation inside a job"
+        if self.settings["launcher"] == SRUN and not steps:
             remedy = f"use auto, or run {by_slurm}"
             raise self.error("launcher", SRUN, "needs a SLURM allocation", remedy)
-        if Layout.parse(run.layout).nodes > 1:
+        if Layout.parse(run.layout).nodes > 1 and not steps:
             reason = "needs more than one node, but this is a single machine"
             remedy = f"use a layout 1xN, or run {by_slurm}, or the lab's --profile profiles/lab"
             raise self.error(where_listed(run), run.layout, reason, remedy)

@@ -145,6 +145,21 @@ def _say(output: Path, run: Mapping[str, Any], text: str) -> None:
     print(f"{output}: disturbed: {reason}; {text}", file=sys.stderr, flush=True)
 
 
+def repeat_of(run: Any) -> tuple:
+    """Return what the timing runs (`escala.experiment.Run`) of one repeat have in common."""
+    from escala.experiment.runs import DUPLICATE
+
+    ladder = None if run.series in (None, DUPLICATE) else run.series
+    return run.experiment, run.dataset, run.workload, ladder, run.repeat
+
+
+def of_one_repeat(one: Any, other: Any) -> bool:
+    """Return whether two runs are measured together; a run of a probe is so with itself only."""
+    if one.instrument or other.instrument:
+        return one == other
+    return repeat_of(one) == repeat_of(other)
+
+
 def by_last_run(runs: Sequence[Any], position: Callable[[Any], float]) -> dict[str, list[str]]:
     """Return the runs of each repeat, in the order of execution, by the run that ends it.
 
@@ -155,12 +170,8 @@ def by_last_run(runs: Sequence[Any], position: Callable[[Any], float]) -> dict[s
     runs : timing runs (`escala.experiment.Run`).
     position : returns the place of a run in the order of execution.
     """
-    from escala.experiment.runs import DUPLICATE
-
     repeats: dict[tuple, list] = {}
     for run in runs:
-        ladder = None if run.series in (None, DUPLICATE) else run.series
-        key = run.experiment, run.dataset, run.workload, ladder, run.repeat
-        repeats.setdefault(key, []).append(run)
+        repeats.setdefault(repeat_of(run), []).append(run)
     ordered = [[run.file for run in sorted(each, key=position)] for each in repeats.values()]
     return {files[-1]: files for files in ordered}

@@ -77,6 +77,8 @@ def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict
 def write_common(plan: Plan, folder: Path, everyone: list[dict], result: dict) -> None:
     """Write into a result what is known alike of every kind of training."""
     result["disturbance"] = disturbance(everyone)
+    if "job" in result:
+        result["job"]["step"] = everyone[0]["step"]
     result["ranks"]["one_clock"] = len({each["boot"] for each in everyone}) == 1
     probe = planned_probe(plan, folder)
     if probe and probe.result:

@@ -47,7 +47,7 @@ def sentence(runs: list[Run], experiment: Experiments) -> str:
     """
     if not runs:
         return "Estimated training time: none, no run has to be measured."
-    median = _medians(runs, experiment)
+    median = medians(runs, experiment)
     known = [seconds for run in runs if (seconds := median(run)) is not None]
     parts = []
     if known:
@@ -75,7 +75,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _medians(runs: list[Run], experiment: Experiments) -> Callable[[Run], float | None]:
+def medians(runs: list[Run], experiment: Experiments) -> Callable[[Run], float | None]:
     """Return a function from one of `runs` to its median seconds before, None if there are none.
 
     They are those of its configuration, or else of its dataset and workload. Each file is read

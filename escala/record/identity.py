@@ -58,6 +58,8 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         "knobs": plan["knobs"],
         "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
     }
+    if job := machine.job():
+        found["job"] = job
     if plan["kind"] == "command":
         _describe_program(request, found)
     validate_run(found | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})

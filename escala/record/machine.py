@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import platform
 import socket
+from datetime import UTC
 from importlib.metadata import PackageNotFoundError, version
 
 from escala.core import hardware
+from escala.runtime import allocation
 
 #: Distributions of TensorFlow's ranks.
 RANKS = ("tensorflow-cpu", "tensorflow", "horovod", "openmpi", "numpy")
@@ -19,6 +21,26 @@ def describe() -> dict:
     return hardware.describe() | {
         "kernel": platform.release(),
         "hostname": socket.gethostname(),
+    }
+
+
+def job() -> dict | None:
+    """Return what SLURM tells of the job that this process is in; None outside of a job."""
+    number = allocation.number()
+    if number is None:
+        return None
+    found = allocation.job_of(number)
+    times = {"submitted": found.submitted, "started": found.started}
+    return {
+        "number": number,
+        "step": None,
+        "exclusive": found.exclusive,
+        "nodes": allocation.hosts(found),
+        "slurm": allocation.version(),
+        **{
+            name: at and at.astimezone(UTC).isoformat(timespec="seconds")
+            for name, at in times.items()
+        },
     }
 
 

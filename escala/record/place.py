@@ -30,6 +30,7 @@ def placed(request: dict, plan: Plan, result: dict, links: Links | None) -> Laun
 
     Parameters
     ----------
+    request : also with `nodes`, the names of those that the run is given; empty without a choice.
     links : controller of the links between nodes, None where they are real.
 
     Raises
@@ -38,7 +39,9 @@ def placed(request: dict, plan: Plan, result: dict, links: Links | None) -> Laun
     """
     layout, strategy = Layout.parse(request["layout"]), STRATEGIES[request["strategy"]]
     per_process = plan["knobs"]["cores_per_process"]
-    started = launch.survey(layout, strategy, request["link"]["interface"], request["launcher"])
+    started = launch.survey(
+        layout, strategy, request["link"]["interface"], request["launcher"], request["nodes"]
+    )
     fewest = min(started.nodes, key=lambda node: len(node.cores))
     needed, available = layout.processes * per_process, len(fewest.cores)
     if needed > available and not request["oversubscribe"]:

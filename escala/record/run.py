@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def measure(
     time_limit_seconds: float,
     turn: dict[str, int] | None = None,
     links: Links | None = None,
+    nodes: Sequence[str] = (),
 ) -> Outcome:
     """Run what `request` asks for and write `output`, a `run.json`, whatever happens to the run.
 
@@ -78,6 +80,7 @@ def measure(
     turn : the run's place in its repeat (`escala.experiment.Experiment.turn`). It is recorded, and
         determines nothing.
     links : controller of the links between emulated nodes.
+    nodes : names of the nodes of this job to use; see `escala.runtime.launch.survey`.
 
     Raises
     ------
@@ -86,7 +89,8 @@ def measure(
     """
     # Where another run has the machine, this one has not begun: neither its time nor its limit.
     with alone.hold({"experiment": request["experiment"], "run": str(output.parent)}):
-        return _measured(_whole(request, turn), data, output, time_limit_seconds, links)
+        asked = _whole(request, turn) | {"nodes": list(nodes)}
+        return _measured(asked, data, output, time_limit_seconds, links)
 
 
 def _measured(

@@ -78,6 +78,7 @@ def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     return measured | {
         "host": socket.gethostname(),
         "boot": _boot(),
+        "step": os.environ.get("SLURM_STEP_ID"),
         "cores": sorted(os.sched_getaffinity(0)),
     }
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from snakemake_interface_common.exceptions import WorkflowError
 
 from escala.core.environment import call
+from escala.core.errors import InputError
 from escala.experiment import Run
-from escala.record import key
+from escala.record import again, key
 from escala.record.matches import Identity, Matches
 from escala.record.schema import read_result
 from escala.workflow import internals
@@ -36,10 +37,15 @@ class Graph:
     Attributes
     ----------
     added : runs that are measured only because others are.
+
+    Parameters
+    ----------
+    in_job : returns whether the call is inside a job. Then a repeat of which a run is measured is
+        measured whole, so that any two of its runs are of one job.
     """
 
-    def __init__(self, study: Study, reports_only: Callable[[], bool]):
-        self._study, self._reports_only = study, reports_only
+    def __init__(self, study: Study, reports_only: Callable[[], bool], in_job: Callable[[], bool]):
+        self._study, self._reports_only, self._in_job = study, reports_only, in_job
         # A call of Snakemake sees one state of the code and of the experiments.
         self._identity = cache(self._identity)
         self._source = cache(key.code_sha256)
@@ -71,10 +77,26 @@ class Graph:
         done = {run for run, job in jobs.items() if dag.finished(job)}
         needed = {run for run, job in jobs.items() if dag.needrun(job)} - done
         more = Matches(self._references_of, self._identity, needed, done).incomplete(jobs)
+        if self._in_job():
+            repeats = {again.repeat_of(run) for run in needed | more if run.instrument is None}
+            more |= {
+                run
+                for run in jobs.keys() - needed - done
+                if run.instrument is None
+                and again.repeat_of(run) in repeats
+                and not self._has_failed(run)
+            }
         files = {run.file for run in more}
         await internals.request(dag, {run.file for run in more - jobs.keys()}, files)
         self.added |= more
         return bool(more)
+
+    def _has_failed(self, run: Run) -> bool:
+        """Return whether a run is a gap, which only a call of its own measures again."""
+        try:
+            return read_result(Path(run.file))["status"] != "ok"
+        except (InputError, FileNotFoundError):
+            return False
 
     def _references_of(self, run: Run) -> list[Run]:
         return self._study.named(run.experiment).largest.references_of(run)

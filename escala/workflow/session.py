@@ -26,9 +26,9 @@ from escala.experiment import Experiment, Run
 from escala.experiment.calibration import SUFFIX
 from escala.experiment.unused import idle_probes, unread_knobs
 from escala.record import again, estimate, estimate_memory
-from escala.runtime import launch, slurm
-from escala.runtime.layout import Layout
+from escala.runtime import allocation, slurm
 from escala.workflow import internals, matches, order
+from escala.workflow.allocated import Allocated
 from escala.workflow.internals import Job, Workflow
 from escala.workflow.study import Study, shown
 
@@ -52,7 +52,9 @@ class Session:
     def __init__(self, workflow: Workflow, study: Study, project: Path, folder: Path):
         self._workflow, self._study = workflow, study
         self._project, self._folder = project, folder
-        self._graph = matches.Graph(study, self.reports_only)
+        self.allocated = Allocated(workflow)
+        self._late: set[Run] = set()
+        self._graph = matches.Graph(study, self.reports_only, self.allocated.is_inside)
         self._ending = cache(self._ending)
         if workflow.is_main_process:
             self._graph.register()
@@ -100,6 +102,33 @@ class Session:
         alone = self._workflow.local_exec and self._workflow.is_main_process
         return self.runs_to_estimate() if alone else None
 
+    def late(self, run: Run) -> str | None:
+        """Return why a run is not begun: its repeat would not end within the job; None if it is.
+
+        A repeat is begun only if all of it fits, and a begun one goes on.
+        """
+        if not self.allocated.is_inside():
+            return None
+        dag = self._workflow.dag
+        jobs = [(each, job) for each, job in self._graph.jobs(dag) if dag.needrun(job)]
+        together = {each: job for each, job in jobs if again.of_one_repeat(each, run)}
+        if any(map(dag.finished, together.values())):
+            return None
+        with chdir(self._folder):
+            before = estimate.medians(list(together), self._study.named)
+            why = self.allocated.late([before(each) for each in together])
+        if why is None:
+            return None
+        self._late.add(run)
+        return f"{why}: {self._progress()}"
+
+    def _progress(self) -> str:
+        """Return how many runs of this call are measured, and what to do about the others."""
+        dag = self._workflow.dag
+        jobs = [job for _, job in self._graph.jobs(dag)]
+        done = sum(not dag.needrun(job) or dag.finished(job) for job in jobs)
+        return f"{done} of {len(jobs)} runs measured; submit the same script again"
+
     def start(self) -> None:
         """Refuse runs that are not possible here, and print what the others will take.
 
@@ -115,11 +144,14 @@ class Session:
         with shown():
             if self.reports_only():
                 self._require_runs()
+            runs = self.runs()
+            if runs:
+                self.allocated.require(runs)
             if self._workflow.local_exec:
                 self._refuse_impossible_layouts()
             elif internals.submitted_name(self._workflow):
                 self._prepare_submissions()
-            if self._workflow.is_main_process and self.runs():
+            if self._workflow.is_main_process and runs:
                 self._print_estimate()
                 with chdir(self._folder):
                     estimate.require_disk(self._print_disk(), _RESULTS)
@@ -147,15 +179,21 @@ class Session:
 
     def _lost(self) -> list[Job]:
         failed = internals.failed_jobs(self._workflow)
-        return [job for job in failed if job.rule.name in matches.RULES]
+        runs = [job for job in failed if job.rule.name in matches.RULES]
+        return [job for job in runs if self._study.run(job.wildcards) not in self._late]
 
     def _ending(self, job: Job) -> tuple[str, str]:
         """Return how a job ended: asked once, because SLURM forgets it after some minutes."""
         return slurm.ending(job.rule.name, list(job.wildcards), self._folder / _SLURM_LOGS)
 
     def _end_programs(self) -> None:
-        """End the programs of an interrupted call, and let it submit nothing more."""
+        """End the programs of an interrupted call, and let it submit nothing more.
+
+        In a job, say how far it came.
+        """
         interrupts.end(internals.local_processes())
+        if self.allocated.is_inside():
+            print(f"{self._progress()}.", flush=True)
 
         def end_waiting() -> None:
             internals.submit_no_more(self._workflow)
@@ -201,6 +239,8 @@ class Session:
             print(f"{e.name}: a pilot decides on the repeats; the estimates are those of {most}.")
         with chdir(self._folder):
             print(estimate.sentence(self.runs_to_estimate(), self._study.named), flush=True)
+            if self.runs() and (text := self.allocated.sentence()):
+                print(text)
             if added := self._graph.added:
                 print(
                     f"Of these, {counted(len(added), 'run')} only so that each run has its match: "
@@ -230,11 +270,10 @@ class Session:
         return found.footprints
 
     def _refuse_impossible_layouts(self) -> None:
-        cores = min(len(available_cores()), self._workflow.cores)
+        cores, steps = min(len(available_cores()), self._workflow.cores), self.allocated.names
         for run in self.runs():
-            self._study.named(run.experiment).require_cores(run, cores)
-            if Layout.parse(run.layout).nodes == 1:
-                launch.require_host_of_allocation()
+            self._study.named(run.experiment).require_cores(run, cores, bool(steps))
+            allocation.require_host()
 
     def fail(self) -> None:
         """Cancel the jobs that are left, and record the runs that ended without a result."""
@@ -251,6 +290,9 @@ class Session:
                 time.sleep(ENDING_SECONDS)
                 for job in lost:
                     self._record_lost(job)
+        if self._late and not lost:
+            print(f"{self._progress()}.", flush=True)
+            raise SystemExit(allocation.NO_TIME)
 
     def _outdate_predictions(self) -> None:
         """Let a next call make the tables of predictions that this one could not make again.

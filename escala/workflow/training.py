@@ -24,6 +24,8 @@ class Training:
     cores : returns the cores of this machine if jobs run on it, and None on a cluster. Snakemake
         knows that only after it has read the rules.
     measured : returns all runs that this call measures, None if it does not start them in turn.
+    nodes_of : returns the nodes of a job that a run is given, None if it uses this machine.
+    late : returns why a run is not begun, None if it is.
     """
 
     def __init__(
@@ -31,8 +33,11 @@ class Training:
         study: Study,
         cores: Callable[[], int | None],
         measured: Callable[[], Iterable[Run] | None],
+        nodes_of: Callable[[Run], list[str] | None] = lambda run: None,
+        late: Callable[[Run], str | None] = lambda run: None,
     ):
         self._study, self._cores = study, cores
+        self._nodes_of, self._late = nodes_of, late
         self._last = cache(lambda: self._repeats_by_last_run(measured()))
 
     def _setting(self, wildcards: Wildcards, name: str) -> Any:
@@ -54,6 +59,8 @@ class Training:
                 "place": e.turn(run),
                 "matched_with": [e.request(other) for other in e.matched_with(run)],
                 "repeat": None if self._last() is None else self._last().get(run.file, []),
+                "nodes": self._nodes_of(run),
+                "late": self._late(run),
             }
         )
 

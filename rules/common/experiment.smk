@@ -41,7 +41,9 @@ if workflow.is_main_process:
 STUDY = Study(ROOT, WORKDIR, *internals.experiment_settings(workflow))
 EXPERIMENT = STUDY.default
 SESSION = Session(workflow, STUDY, ROOT, WORKDIR)
-TRAINING = Training(STUDY, SESSION.cores, SESSION.runs_in_order)
+TRAINING = Training(
+    STUDY, SESSION.cores, SESSION.runs_in_order, SESSION.allocated.nodes_of, SESSION.late
+)
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset
 there = SESSION.there
 run_of, split_of, module_of = STUDY.run, STUDY.split, STUDY.module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -220,13 +221,36 @@ def test_alike_machines_of_other_names_are_matched_and_marked(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 5.0)
     _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["example", "n7"]))
-    assert not tabled(experiment)["speedup"]["other_hosts"].any(), "one of them is the other's"
+    assert tabled(experiment)["speedup"]["same_nodes"].all(), "one of them is the other's"
     _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["n7"]))
     frames = tabled(experiment)
     (row,) = frames["speedup"].itertuples()
-    assert (row.matches, row.other_hosts) == (3, True)
+    assert (row.matches, row.same_nodes) == (3, False)
     assert frames["configurations"]["hosts"].tolist() == ["example", "example;n7"]
     assert frames["runs"]["hosts"].tolist() == ["example"] * 5 + ["n7"]
+
+
+def test_nodes_and_starts_of_the_two_runs_of_a_match_are_tabled(tmp_path):
+    """Each repeat begins with another node, one of which is 10 % slower."""
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 10.0).add("horovod-mpi", "2x1", 5.0)
+    for number, (one, two) in enumerate(zip(experiment.runs[:3], experiment.runs[3:], strict=True)):
+        seconds = 11.0 if number == 1 else 10.0
+        hosts = ["n1", "n2", "n3"]
+        _rewrite(one, partial(_placed, hosts=hosts[number : number + 1], seconds=seconds))
+        _rewrite(two, partial(_placed, hosts=[*hosts[number:], *hosts][:2], later=20 * number))
+    (row,) = tabled(experiment)["speedup"].itertuples()
+    assert row.same_nodes
+    assert row.seconds_apart == 20
+    assert row.node_spread == pytest.approx(0.1)
+    _rewrite(experiment.runs[-1], partial(_placed, hosts=["n1", "n2"]))
+    assert not tabled(experiment)["speedup"]["same_nodes"].any()
+
+
+def _placed(run: dict, hosts: list[str], seconds: float = 5.0, later: int = 0) -> None:
+    run["ranks"]["hosts"] = hosts
+    run["started"] = f"2026-01-01T00:00:{later:02}+00:00"
+    run["seconds"]["train"] = seconds * len(run["epochs"])
 
 
 def test_a_job_that_was_lost_leaves_the_measurements_of_older_sessions(tmp_path):

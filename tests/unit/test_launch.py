@@ -12,6 +12,7 @@ import pytest
 
 from escala.core.errors import InputError, Unavailable
 from escala.runtime import launch
+from escala.runtime.asking import step_environment
 from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
 from escala.runtime.node import EPHEMERAL_PORTS, FIRST_PORT, describe
@@ -53,9 +54,9 @@ def test_ranks_get_what_is_kept_of_the_environment_and_their_own_mpi(strategy, m
     environment = launch.environment(strategy, KNOBS)
     assert not set(FOREIGN) & set(environment)
     assert "secret" not in environment.values()
-    assert "secret" not in launch._slurm_environment("1").values()
+    assert "secret" not in step_environment("1").values()
     assert {environment[name] for name in KEPT} == {"kept"}
-    assert launch._slurm_environment("1")["SLURM_CONF"] == "kept"
+    assert step_environment("1")["SLURM_CONF"] == "kept"
     assert set(FOREIGN) <= set(os.environ)
     assert environment["OPAL_PREFIX"] == sys.prefix
     assert environment["LD_LIBRARY_PATH"] == f"{sys.prefix}/lib:/opt/mpi/lib"
@@ -201,6 +202,38 @@ def test_a_rendezvous_without_horovod_is_unavailable(monkeypatch):
     launched = Launch("local", [HERE], None)
     with pytest.raises(Unavailable, match="has no Horovod"), start("horovod-gloo", launched, "1x2"):
         pass
+
+
+THERE = Node("there", "lo", "127.0.0.1", [0, 1], [4000, 4001, 4002], MACHINE)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_run_on_given_nodes_is_a_step_there_also_of_one_node(strategy):
+    launched = Launch("srun", [THERE], "17", ("n2",), "127.0.0.2")
+    layout = "1x1" if STRATEGIES[strategy].layouts.one_rank else "1x2"
+    with start(strategy, launched, layout) as (arguments, variables):
+        assert {"--jobid=17", "--nodes=1", "--nodelist=n2"} <= set(arguments)
+        if STRATEGIES[strategy].meets_by == "servers":
+            assert "--ntasks=1" in arguments and "--private-network" in arguments
+        if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in variables:
+            assert variables["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.2"
+    environment = launch.environment(strategy, KNOBS, launched)
+    assert environment["SLURM_JOB_ID"] == "17"
+    assert "OMPI_MCA_oob_tcp_if_include" not in environment, "loopback reaches no other node"
+
+
+def test_mpirun_reaches_one_node_that_is_not_this_machine():
+    launched = Launch("mpirun", [THERE], "17", ("n2",), "10.0.0.1")
+    with start("horovod-mpi", launched, "1x2") as (arguments, _):
+        words = " ".join(arguments)
+    assert "--host there:2" in words
+    assert "plm_slurm_args --nodes=1 --nodelist=there" in words
+    assert "oob_tcp_if_include" not in words and "isolated" not in words
+
+
+def test_local_cannot_start_processes_on_given_nodes():
+    with pytest.raises(InputError, match=r"given n2.*use auto"):
+        launch.survey(Layout(1, 1), STRATEGIES["single"], None, "local", ["n2"])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

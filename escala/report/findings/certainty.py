@@ -17,6 +17,7 @@ from escala.report.findings.words import Finding, Tables, among, in_words, quote
 from escala.report.tables.ladder import DIRECT, PRODUCT
 from escala.report.tables.runs import NOTES_APART
 from escala.report.tables.views import names_of_rows, trained_by_steps
+from escala.runtime.layout import Layout
 
 POSITION = 40
 SECTION = "sure"
@@ -111,8 +112,21 @@ def _limits(row: Compared, runs: int) -> Iterator[str]:
         yield f"The times of {label} are estimated from a part of an epoch."
     if row.oversubscribed:
         yield f"Ranks of {label} shared cores."
-    if row.other_hosts:
-        yield f"{label} and its reference ran on different hosts of one kind."
+    yield from _nodes(row)
+
+
+def _nodes(row: Compared) -> Iterator[str]:
+    """Yield a sentence on the nodes of the matches, unless all ran on one machine."""
+    several = any(Layout.parse(each).nodes > 1 for each in (row.layout, row.reference_layout))
+    if pd.isna(row.same_nodes) or (row.same_nodes and not several):
+        return
+    where, adds = "the same nodes", ""
+    if not row.same_nodes:
+        where, adds = "other nodes in some matches", ": the interval also covers how nodes differ"
+    if adds and not pd.isna(row.node_spread):
+        adds += f", here by up to {100 * row.node_spread:.1f} %"
+    began = f"{quoted(row.label)} and its reference began {row.seconds_apart:.0f} s apart"
+    yield f"{began}, on {where}{adds}."
 
 
 def _ladders(tables: Tables) -> Iterator[str]:

@@ -117,7 +117,9 @@ class Compared:
     global_batch: int
     reference_global_batch: int
     oversubscribed: bool
-    other_hosts: bool
+    same_nodes: bool
+    seconds_apart: float
+    node_spread: float
     matches: int
     sessions: int
     verdict: str

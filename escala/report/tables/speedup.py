@@ -34,7 +34,7 @@ from escala.record.comparable import (
     newest_of_repeats,
     work,
 )
-from escala.report.tables import base
+from escala.report.tables import base, together
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.runs import time_to_target
 from escala.runtime.layout import Layout
@@ -124,8 +124,7 @@ def _row(
         "global_batch": batch,
         "reference_global_batch": other_batch,
         "oversubscribed": any(run["ranks"]["oversubscribed"] for run in runs),
-        "other_hosts": any(_on_other_hosts(*(run["ranks"]["hosts"] for run in side))
-                           for side in sides),
+        **together.columns(sides),
         "matches": len(sides),
         "kind": base.least_certain(base.kind(run) for side in sides for run in side),
         "reason": left_out(len(sides), newest.refused) if sides else _unmatched(each, by_name),
@@ -258,12 +257,6 @@ def _over_sessions(judged: _Judged, compared: int) -> dict:
 def inverse(ratio: Interval) -> Interval:
     """Return the speed-up of a ratio of times, with its interval."""
     return Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
-
-
-def _on_other_hosts(mine: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Return whether neither run's hosts are among the other's."""
-    one, other = set(mine), set(theirs)
-    return not (one <= other or other <= one)
 
 
 def _target_columns(found: Matched) -> dict:

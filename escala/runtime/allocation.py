@@ -1,0 +1,218 @@
+"""The SLURM job that a call runs in, and the nodes of it that a run uses.
+
+A call inside a job of several nodes starts every run as a job step, also a run of one node. The
+nodes of the runs of a repeat are nested, so that both sides of a ratio share their nodes. They
+begin with another node in each repeat. So each node serves as the one node, and what differs
+between nodes is a part of the interval.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from escala.core.errors import InputError
+from escala.runtime import slurm
+from escala.runtime.layout import Layout
+
+#: The call that starts what runs inside a job.
+INSIDE = "snakemake --profile profiles/allocation"
+#: The exit code of a call that ended because the next repeat would not end within the job:
+#: EX_TEMPFAIL of sysexits.h.
+NO_TIME = 75
+#: Lines of `scontrol show job` begin so. A name or a comment, which may hold any text, stands after
+#: another key, and within one line.
+_LINES = {
+    "submitted": r"^\s+SubmitTime=(\S+)",
+    "started": r"^\s+StartTime=(\S+)",
+    "ends": r"^\s+StartTime=\S+ EndTime=(\S+)",
+    "nodes": r"^\s+NodeList=(\S+)",
+    "shared": r"^\s+OverSubscribe=(\S+)",
+}
+_SECONDS = 60
+_VERSION = re.compile(r"^slurm\S*\s+(\S+)")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that SLURM has given nodes.
+
+    Attributes
+    ----------
+    number : SLURM's number of it.
+    nodes : the names of its nodes as SLURM writes them, such as `n[1-4]`; empty if unknown.
+    exclusive : whether no other job may use its nodes; None if unknown.
+    submitted, started, ends : in the local time of this machine; None if unknown, or without end.
+    """
+
+    number: str
+    nodes: str
+    exclusive: bool | None
+    submitted: datetime | None
+    started: datetime | None
+    ends: datetime | None
+
+
+def number() -> str | None:
+    """Return SLURM's number of the job or the allocation of this process, or None."""
+    return os.environ.get("SLURM_JOB_ID") or os.environ.get("SLURM_JOBID") or None
+
+
+def described(job: str, text: str) -> Job:
+    """Read what `scontrol show job` prints of a job; its JSON form is not in all versions.
+
+    Parameters
+    ----------
+    text : may be an error message, or lack lines; what it does not tell is unknown.
+    """
+    said = {}
+    for name, pattern in _LINES.items():
+        found = re.search(pattern, text, re.MULTILINE)
+        said[name] = found[1] if found else None
+    nodes, shared = said.pop("nodes"), said.pop("shared")
+    return Job(
+        number=job,
+        nodes="" if nodes in (None, "(null)") else nodes,
+        # SLURM prints NO for a job that shares its nodes with no other one.
+        exclusive=None if shared is None else shared == "NO",
+        **{name: _time(value) for name, value in said.items()},
+    )
+
+
+def _time(text: str | None) -> datetime | None:
+    """Return a time of SLURM, which is local; None for words such as `Unknown`."""
+    try:
+        return datetime.fromisoformat(text or "").astimezone()
+    except ValueError:
+        return None
+
+
+def job_of(job: str) -> Job:
+    """Ask SLURM for a job. Where it does not answer, all but the number is unknown."""
+    return described(job, _said("show", "job", job))
+
+
+def hosts(job: Job) -> list[str]:
+    """Return the names of a job's nodes, in SLURM's order."""
+    return _expanded(job.nodes) if job.nodes else []
+
+
+def _expanded(nodes: str) -> list[str]:
+    return _said("show", "hostnames", nodes).split()
+
+
+def _said(*words: str) -> str:
+    """Return what `scontrol` prints; nothing where it is not installed, or does not answer."""
+    try:
+        done = slurm.call(["scontrol", *words], _SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout
+
+
+def version() -> str | None:
+    """Return SLURM's version, or None if it does not tell it."""
+    found = _VERSION.search(_said("--version"))
+    return found[1] if found else None
+
+
+def nested(names: Sequence[str], count: int, repeat: int) -> list[str]:
+    """Return the nodes of a run: the first ones, after the list is rotated by the repeat.
+
+    Within a repeat those of fewer nodes are among those of more.
+
+    Parameters
+    ----------
+    names : the nodes of the job; at least `count`.
+    repeat : from 1; the first begins with the first node.
+    """
+    first = (repeat - 1) % len(names)
+    return [names[(first + place) % len(names)] for place in range(count)]
+
+
+def srun(job: str, nodes: int, tasks: int, names: Sequence[str] = ()) -> list[str]:
+    """Return the `srun` of a job step over some nodes whose processes bind themselves."""
+    return [
+        "srun",
+        f"--jobid={job}",
+        f"--nodes={nodes}",
+        f"--ntasks={tasks}",
+        f"--ntasks-per-node={tasks // nodes}",
+        "--distribution=block",
+        "--cpu-bind=none",
+        "--export=ALL",
+        *([f"--nodelist={','.join(names)}"] if names else []),
+    ]
+
+
+def require_host() -> None:
+    """Refuse to measure runs of one node outside an allocation, as in the shell of `salloc`.
+
+    Raises
+    ------
+    InputError : this shell holds an allocation, and this machine is none of its nodes.
+    """
+    job, nodes = number(), os.environ.get("SLURM_JOB_NODELIST")
+    # SLURM names the node to every process that it starts on one.
+    if job is None or nodes is None or "SLURMD_NODENAME" in os.environ:
+        return
+    here = socket.gethostname()
+    if {here, here.partition(".")[0]} & {nodes, *_expanded(nodes)}:
+        return
+    raise InputError(
+        "SLURM_JOB_ID",
+        job,
+        f"is an allocation of {nodes}, and {here} is not of it: runs of one node would be measured "
+        "on this machine, and compared with those of the nodes",
+        f"start the call on a node: srun --jobid={job} --nodes=1 --pty …; or in a job script; to "
+        "measure this machine, leave the allocation",
+    )
+
+
+def require_exclusive(job: Job) -> None:
+    """Refuse a job whose nodes other jobs may use.
+
+    Raises
+    ------
+    InputError : with the remedy.
+    """
+    if job.exclusive is False:
+        raise InputError(
+            "SLURM_JOB_ID",
+            job.number,
+            "shares its nodes with other jobs, which would disturb the measurements",
+            "submit it with --exclusive",
+        )
+
+
+def require_nodes(job: Job, names: Sequence[str], layout: str) -> None:
+    """Refuse a layout of more nodes than the job has.
+
+    Raises
+    ------
+    InputError : with the remedy.
+    """
+    needed = Layout.parse(layout).nodes
+    if needed > len(names):
+        raise InputError(
+            "layout",
+            layout,
+            f"needs {needed} nodes, and the job {job.number} has {len(names)}",
+            f"submit the job with --nodes={needed}, or leave the layout out",
+        )
+
+
+def refuse_submission(job: str) -> InputError:
+    """Return the error of a call inside a job that would submit further jobs."""
+    return InputError(
+        "executor: slurm",
+        f"SLURM_JOB_ID={job}",
+        "this call is inside a job, and would submit further jobs from there",
+        f"to measure on the nodes of this job: {INSIDE}; to submit a job a run, call it on the "
+        "login node, outside of salloc",
+    )

@@ -1,0 +1,111 @@
+"""The nodes of the SLURM job that a call is inside, and the time that is left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+
+from escala.experiment import Run
+from escala.record.estimate import duration
+from escala.runtime import allocation
+from escala.runtime.layout import Layout
+from escala.workflow.internals import Workflow
+
+#: Seconds at the end of a job in which no run is planned.
+RESERVE_SECONDS = 60
+#: Seconds that a run takes besides its measurement, and how much longer it may take than before.
+BESIDES_SECONDS, MARGIN = 5, 1.1
+
+
+class Allocated:
+    """The job that a call is inside, if any.
+
+    Of several nodes, it is given to the runs as job steps.
+    """
+
+    def __init__(self, workflow: Workflow):
+        self._workflow = workflow
+        # The jobs that a call submits are jobs of their own. The executor removes the variable.
+        self._number = allocation.number() if workflow.is_main_process else None
+
+    def is_inside(self) -> bool:
+        """Return whether this call is inside a job, and submits no others."""
+        return bool(self._number and self._workflow.local_exec)
+
+    @cached_property
+    def job(self) -> allocation.Job | None:
+        return allocation.job_of(self._number) if self._number else None
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return allocation.hosts(self.job) if self.job else []
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes that are given to the runs; empty if they use this machine."""
+        return self._names if self._workflow.local_exec and len(self._names) > 1 else []
+
+    def nodes_of(self, run: Run) -> list[str] | None:
+        """Return the nodes of a run, None if it uses this machine."""
+        if not self.names:
+            return None
+        return allocation.nested(self.names, Layout.parse(run.layout).nodes, run.repeat or 1)
+
+    def require(self, runs: Iterable[Run]) -> None:
+        """Refuse runs that cannot be measured in this job, or from there.
+
+        Raises
+        ------
+        InputError : with the remedy.
+        """
+        if self._number and not self._workflow.local_exec:
+            raise allocation.refuse_submission(self._number)
+        if self.names:
+            allocation.require_host()
+            allocation.require_exclusive(self.job)
+            for layout in dict.fromkeys(run.layout for run in runs):
+                allocation.require_nodes(self.job, self.names, layout)
+
+    def late(self, seconds: Sequence[float | None]) -> str | None:
+        """Return why runs would not end within the job, None if they may.
+
+        SLURM is asked each time, because the end of a job may be changed.
+
+        Parameters
+        ----------
+        seconds : that each of them took before.
+        """
+        takes, ends = needed(seconds), allocation.job_of(self._number).ends
+        if takes is None or ends is None:
+            return None
+        left = (ends - datetime.now(UTC)).total_seconds()
+        if takes <= left - RESERVE_SECONDS:
+            return None
+        return (
+            f"the runs of the repeat take {duration(takes)}, and this job ends in "
+            f"{duration(max(0.0, left))}"
+        )
+
+    def sentence(self) -> str | None:
+        """Return a sentence on the nodes, None if the runs use this machine."""
+        if not self.names:
+            return None
+        return (
+            f"Runs are steps of the job {self._number} on {', '.join(self.names)}: the smaller "
+            "layouts of a repeat use nodes of the larger ones, and each repeat begins with another "
+            "node."
+        )
+
+
+def needed(seconds: Sequence[float | None]) -> float | None:
+    """Return the seconds to leave for runs that took these before.
+
+    A run of which nothing is known counts as long as the longest of the others. None if nothing is
+    known of any.
+    """
+    known = [each for each in seconds if each is not None]
+    if not known:
+        return None
+    measured = sum(known) + (len(seconds) - len(known)) * max(known)
+    return MARGIN * measured + BESIDES_SECONDS * len(seconds)

@@ -1,0 +1,95 @@
+"""Calls inside a job of SLURM: a repeat is begun if it fits, and one that was cut is whole again.
+
+The runs end at once, with made-up measurements, and `scontrol` says what a test says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from escala.runtime.allocation import NO_TIME
+from tests.workflow.measured import FAKE
+from tests.workflow.test_kept_matches import RUNS, SETTINGS
+
+FILES = [run.file for run in RUNS]
+CUT = RUNS[-1]
+
+
+class InJob:
+    """Calls of Snakemake in a job of one node."""
+
+    def __init__(self, folder: Path, snakemake: Callable):
+        self.folder, self._snakemake = folder, snakemake
+        (programs := folder / "programs").mkdir()
+        said = f"job) cat {folder}/job;; hostnames) echo n1;; *) echo slurm 22.05.8;;"
+        (programs / "scontrol").write_text(f'#!/bin/sh\ncase "$2" in {said} esac\n')
+        (programs / "scontrol").chmod(0o755)
+        self._variables = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "SLURM_JOB_ID": "17",
+            "SLURMD_NODENAME": "n1",
+            "ESCALA_STORE": "off",
+            "ESCALA_MEASURE_AGAIN": "0",
+        }
+
+    def call(self, *files: str, seconds: float = 3600, ok: bool = True, **options: object):
+        """Call for runs, all of them by default, in a job that ends after some seconds."""
+        now = datetime.now().replace(microsecond=0)
+        begun, ends = (each.isoformat() for each in (now, now + timedelta(seconds=seconds)))
+        lines = [f"SubmitTime={begun}", f"StartTime={begun} EndTime={ends}"]
+        lines += ["NodeList=n1", "OverSubscribe=NO"]
+        (self.folder / "job").write_text("".join(f"   {line}\n" for line in lines))
+        return self._snakemake(*(files or FILES), fails=not ok, **self._variables, **options)
+
+    def sessions(self) -> dict[str, str]:
+        """Return the session of each run that was measured."""
+        runs = {file: self.folder / file for file in FILES}
+        return {
+            file: json.loads(path.read_text())["session"]
+            for file, path in runs.items()
+            if path.exists()
+        }
+
+
+@pytest.fixture
+def job(tmp_path: Path, snakemake: Callable, imported: Callable) -> InJob:
+    imported(FAKE)
+    return InJob(tmp_path, snakemake)
+
+
+def test_a_repeat_that_does_not_fit_waits_for_the_next_job(job):
+    first = [run.file for run in RUNS if run.repeat == 1]
+    # Nothing is known of the first repeat.
+    job.call(*first, seconds=65, experiment=SETTINGS)
+    done = job.call(seconds=65, ok=False)
+    assert done.returncode == NO_TIME, done.stdout + done.stderr
+    assert "3 of 6 runs measured; submit the same script again." in done.stdout
+    assert set(job.sessions()) == set(first)
+    run = json.loads((job.folder / first[0]).read_text())
+    assert run["job"] | {"submitted": None, "started": None} == {
+        "number": "17", "step": None, "submitted": None, "started": None, "exclusive": True,
+        "nodes": ["n1"], "slurm": "22.05.8",
+    }  # fmt: skip
+    before = job.sessions()
+    job.call()
+    assert set(job.sessions()) == set(FILES)
+    assert before.items() <= job.sessions().items(), "nothing is measured twice"
+
+
+def test_a_repeat_that_was_cut_is_measured_again_whole(job):
+    (job.folder / "interrupts").write_text(CUT.folder)
+    done = job.call(ok=False, experiment=SETTINGS)
+    assert "of 6 runs measured; submit the same script again." in done.stdout
+    before = job.sessions()
+    assert CUT.file not in before
+    (job.folder / "interrupts").write_text("")
+    job.call()
+    after = job.sessions()
+    for file, run in zip(FILES, RUNS, strict=True):
+        assert (before.get(file) == after[file]) == (run.repeat != CUT.repeat), file
