@@ -12,8 +12,9 @@ from escala.runtime import allocation
 from escala.runtime.layout import Layout
 from escala.workflow.internals import Workflow
 
-#: Seconds at the end of a job in which no run is planned.
-RESERVE_SECONDS = 60
+#: Seconds at the end of a job in which no run is planned. SLURM may send a signal that is asked for
+#: 120 seconds before the end a minute earlier.
+RESERVE_SECONDS = 180
 #: Seconds that a run takes besides its measurement, and how much longer it may take than before.
 BESIDES_SECONDS, MARGIN = 5, 1.1
 
