@@ -198,6 +198,7 @@ def test_the_statement_has_what_a_reviewer_asks_for(whole):
     about = dict(whole[0].about)
     assert about["hosts"] == "n1, n2" and about["date"] == "2026-01-01"
     assert "openmpi 1.0" in about["software"] and "parameters 2067181" in about["case: virus-cnn"]
+    assert about["matches"] == "the two runs of a ratio on the same nodes, begun 0 s apart"
 
 
 def test_the_interconnect_and_the_jobs_are_those_that_runs_record(tmp_path):

@@ -39,6 +39,7 @@ def provenance(
     yield "interconnect", _interconnect(ok)
     yield "started by", ", ".join(sorted({str(run["ranks"]["launcher"]) for run in ok})) or UNKNOWN
     yield "jobs", _jobs(ok)
+    yield "matches", _matches(tables["speedup"])
     rule = settings["rules"]
     yield (
         "rule",
@@ -127,3 +128,14 @@ def _jobs(ok: Sequence[Mapping]) -> str:
     nodes = "exclusive nodes" if shared == {True} else "nodes that others could use"
     nodes = nodes if None not in shared else f"exclusive nodes: {UNKNOWN}"
     return ", ".join([*numbers, *(f"SLURM {each}" for each in versions), nodes])
+
+
+def _matches(speedup: pd.DataFrame) -> str:
+    """Return whether the runs of a match had the same nodes, and how far apart they began."""
+    matched = speedup.dropna(subset=["same_nodes"])
+    if matched.empty:
+        return UNKNOWN
+    where = "the same nodes" if matched["same_nodes"].all() else "other nodes in some matches"
+    return (
+        f"the two runs of a ratio on {where}, begun {matched['seconds_apart'].median():.0f} s apart"
+    )
