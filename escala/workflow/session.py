@@ -179,8 +179,10 @@ class Session:
 
     def _lost(self) -> list[Job]:
         failed = internals.failed_jobs(self._workflow)
-        runs = [job for job in failed if job.rule.name in matches.RULES]
-        return [job for job in runs if self._study.run(job.wildcards) not in self._late]
+        lost = [job for job in failed if job.rule.name in matches.RULES]
+        if self._late:
+            lost = [job for job in lost if self._study.run(job.wildcards) not in self._late]
+        return lost
 
     def _ending(self, job: Job) -> tuple[str, str]:
         """Return how a job ended: asked once, because SLURM forgets it after some minutes."""
