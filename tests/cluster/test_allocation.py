@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 pytestmark = pytest.mark.cluster
 
 PROFILE = ("--profile", str(ROOT / "profiles" / "allocation"))
-CONFIGURATIONS = {"single": "1x1", "horovod-gloo": "1x2", "horovod-mpi": "2x1"}
+CONFIGURATIONS = {"single": "1x1", "horovod-mpi": "2x1"}
 EXCLUSIVE = "--exclusive"
 
 
@@ -58,9 +58,9 @@ def runs(put_up, tmp_path_factory) -> dict[str, dict]:
 
 def test_one_node_is_another_one_in_each_repeat_and_belongs_to_the_larger_layout(runs):
     hosts = {name: run["ranks"]["hosts"] for name, run in runs.items()}
-    assert hosts == {"single": ["n2"], "horovod-gloo": ["n2"], "horovod-mpi": ["n1", "n2"]}
+    assert hosts == {"single": ["n2"], "horovod-mpi": ["n1", "n2"]}
     assert {run["ranks"]["launcher"] for run in runs.values()} == {"srun"}
-    assert [runs[name]["ranks"]["interface"] for name in CONFIGURATIONS] == ["lo", "lo", "eth0"]
+    assert [runs[name]["ranks"]["interface"] for name in CONFIGURATIONS] == ["lo", "eth0"]
 
 
 def test_the_job_and_its_steps_are_recorded(runs):
