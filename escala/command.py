@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Subcommands that are modules of `scripts/`, with one sentence on each.
 SCRIPTS = {
     "try": "measure your own training script: do more processes, or more threads, pay?",
+    "submit": "measure an experiment in one job of SLURM: write its script, or submit it",
     "advise": "recommend a layout for a goal, from measurements and predictions",
     "lab": "run a SLURM cluster on this machine, with links of a selected rate",
     "history": "keep measurements of many sessions and machines, and query them",
@@ -47,6 +48,7 @@ TEACHING = """\
 the most common things:
   escala try -- python train.py          your own script: do more processes or threads pay?
   escala run                             the default experiment: does a second process pay here?
+  escala submit experiments/NAME.yaml    a cluster: all its runs in one job
   escala check                           what this machine can run
   escala new                             write an experiment on your own data
   escala run -e experiments/NAME.yaml -n show what would run, how long, and in how much memory
@@ -147,7 +149,7 @@ def _run(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
         *_snakemake(),
         *arguments.targets,
         *(["--cores", cores] if cores else []),
-        *(["--profile", _installed(arguments.profile)] if arguments.profile else []),
+        *(["--profile", installed(arguments.profile)] if arguments.profile else []),
         *(["--dry-run"] if arguments.dry_run else []),
         *extra,
         *_configfile(arguments.experiment),
@@ -164,7 +166,7 @@ def _snakemake() -> list[str]:
     return ["snakemake", "--snakefile", str(ROOT / "Snakefile"), *(profile if own else [])]
 
 
-def _installed(path: str) -> str:
+def installed(path: str) -> str:
     """Return a path as it is, or that of the project's file of this name if there is none here."""
     return str(ROOT / path) if not Path(path).exists() and (ROOT / path).exists() else path
 
@@ -239,7 +241,7 @@ def _configfile(experiment: str | None) -> list[str]:
     if experiment is None:
         _require_default()
         return []
-    experiment = _installed(experiment)
+    experiment = installed(experiment)
     if not Path(experiment).is_file():
         import difflib
 

@@ -1,0 +1,237 @@
+"""Write the script of a SLURM job that measures all runs of an experiment on the same nodes.
+
+The script asks for the nodes of the largest layout. Inside, `profiles/allocation` starts one run
+after the other as a job step. Data are prepared before, and the report is written after.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from escala.core.errors import InputError
+from escala.core.readable import counted
+from escala.experiment import Experiment, Run
+from escala.record import estimate, key
+from escala.record.schema import read_result
+from escala.runtime import slurm
+from escala.runtime.layout import Layout
+from escala.runtime.placement import processes_per_node
+from escala.strategies import STRATEGIES
+
+#: Options of sbatch that a site may ask for, with what they are.
+OPTIONS = {
+    "account": "whose compute time is used",
+    "partition": "the queue",
+    "constraint": "a feature of nodes, so that all are of one kind",
+    "reservation": "nodes that are reserved for you",
+    "qos": "the quality of service",
+    "gres": "devices of a node, such as gpu:4",
+    "hint": "nomultithread: one process a physical core",
+}
+#: Seconds before the end of the job at which its shell, which is Snakemake, gets SIGTERM. SLURM may
+#: send it up to a minute earlier.
+TERM_SECONDS = 120
+#: Minutes to ask for where nothing alike was measured before.
+UNKNOWN_MINUTES = 60
+#: How much longer than estimated runs may take; seconds to start a run; minutes to start the job.
+_MARGIN, _START_SECONDS, _BEGIN_MINUTES = 1.25, 15, 5
+#: Minutes are rounded up to a multiple of this.
+_STEP = 5
+_SBATCH_SECONDS = 30
+_PLAIN = re.compile(r"""[^\s'"\\$`]+""")
+_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
+
+_SCRIPT = """\
+#!/bin/bash
+# Measure the runs of {name} one after the other, all on the nodes of this job.
+# Submit it again until it says that all runs are measured. What was measured is kept.
+{options}
+
+{lines}
+# With exec, the signal before the end reaches Snakemake, which ends the run that goes on.
+exec {command}
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The nodes of a job, the tasks on each and the cores of a task."""
+
+    nodes: int
+    tasks: int
+    cores: int
+
+
+@dataclass(frozen=True)
+class Time:
+    """The time to ask SLURM for, as it reads one, and where it comes from."""
+
+    limit: str
+    why: str
+
+
+def runs_of(e: Experiment) -> list[Run]:
+    """Return every run that the target `runs` may measure."""
+    from escala.probes import PROBES
+
+    return [*e.largest.timed, *(run for probe in PROBES for run in e.probed(probe))]
+
+
+def left(runs: Sequence[Run], e: Experiment) -> list[Run]:
+    """Return the runs without a result of their present settings; a failed one has a result."""
+    return [run for run in runs if not _is_measured(run, e)]
+
+
+def _is_measured(run: Run, e: Experiment) -> bool:
+    try:
+        recorded = read_result(Path(run.file))
+    except (InputError, FileNotFoundError):
+        return False
+    return recorded.get("request_sha256") == key.request_sha256(e.request(run))
+
+
+def shape(e: Experiment, runs: Sequence[Run]) -> Shape:
+    """Return what the largest layouts of some runs need."""
+    layouts = [(Layout.parse(run.layout), STRATEGIES[run.strategy]) for run in runs]
+    tasks = max(processes_per_node(*each) for each in layouts)
+    cores = max(map(e.cores_needed, runs))
+    return Shape(max(layout.nodes for layout, _ in layouts), tasks, ceil(cores / tasks))
+
+
+def time_of(runs: list[Run], e: Experiment) -> Time:
+    """Return the time of a job that measures some runs, with a margin."""
+    median = estimate.medians(runs, lambda name: e)
+    known = [seconds for run in runs if (seconds := median(run)) is not None]
+    if not known:
+        why = (
+            f"{UNKNOWN_MINUTES} minutes are a guess, because nothing alike was measured here "
+            "before. If they are too few, submit the same script again"
+        )
+        return Time(clock(UNKNOWN_MINUTES), why)
+    # Runs of which nothing is known count as much as the others.
+    seconds = sum(known) / len(known) * len(runs)
+    minutes = _MARGIN * (seconds + _START_SECONDS * len(runs)) / 60 + _BEGIN_MINUTES
+    rounded = _STEP * ceil(minutes / _STEP)
+    why = f"{estimate.duration(seconds)} are estimated from earlier runs; a margin is added"
+    return Time(clock(rounded), why)
+
+
+def clock(minutes: int) -> str:
+    """Return minutes as SLURM reads a time: `01:20:00`, or `2-01:20:00` with days."""
+    hours, rest = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{f'{days}-' if days else ''}{hours:02}:{rest:02}:00"
+
+
+def require_plain(options: Mapping[str, str], time: str | None) -> None:
+    """Refuse values that sbatch or a shell would not read as they stand.
+
+    Raises
+    ------
+    InputError : with the option.
+    """
+    for name, value in options.items():
+        if not _PLAIN.fullmatch(value):
+            raise InputError(f"--{name}", value, "holds a space, a quote or a sign of the shell",
+                             "write it as sbatch takes it, in one word")  # fmt: skip
+    if time is not None and not _TIME.fullmatch(time):
+        raise InputError("--time", time, "is no time of SLURM", "write HH:MM:SS or D-HH:MM:SS")
+
+
+def script(
+    e: Experiment,
+    asked: Shape,
+    time: str,
+    options: Mapping[str, str],
+    lines: Sequence[str],
+    command: Sequence[str],
+) -> str:
+    """Return the text of the job script.
+
+    Parameters
+    ----------
+    time : the time limit as SLURM reads it.
+    options : further options of sbatch with their values, without dashes.
+    lines : of the shell, before the environment is activated.
+    command : the call of Snakemake.
+    """
+    wanted = {
+        "job-name": f"escala-{e.name}",
+        "chdir": Path.cwd(),
+        "output": f"{log_folder(e)}/job-%j.log",
+        # A job that SLURM starts again, as after the loss of a node, goes on in it.
+        "open-mode": "append",
+        "nodes": asked.nodes,
+        "ntasks-per-node": asked.tasks,
+        "cpus-per-task": asked.cores,
+        "exclusive": None,
+        # All the memory of the nodes.
+        "mem": 0,
+        "time": time,
+        "signal": f"B:TERM@{TERM_SECONDS}",
+        **options,
+    }
+    named = (f"--{name}" + ("" if value is None else f"={value}") for name, value in wanted.items())
+    return _SCRIPT.format(
+        name=e.name,
+        options="\n".join(f"#SBATCH {_quoted(option)}" for option in named),
+        lines="\n".join([*lines, activation()]),
+        command=shlex.join(command),
+    )
+
+
+def _quoted(option: str) -> str:
+    """Return an option of an #SBATCH line, in double quotes where it holds a space."""
+    return json.dumps(option, ensure_ascii=False) if re.search(r"\s", option) else option
+
+
+def log_folder(e: Experiment) -> str:
+    return f"results/{e.name}/logs"
+
+
+def activation() -> str:
+    """Return the line of the shell that selects this environment."""
+    file = Path(sys.prefix, "bin", "activate")
+    if not file.exists():
+        return f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
+    near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return f"source {shlex.quote(str(near))}"
+
+
+def sentence(runs: Sequence[Run], asked: Shape, time: Time) -> str:
+    """Return a sentence on what a job script asks for."""
+    nodes = counted(asked.nodes, "node")
+    return f"{counted(len(runs), 'run')} on {nodes}, in {time.limit} at most: {time.why}."
+
+
+def unprepared(e: Experiment) -> list[str]:
+    """Return the descriptions of splits that are not prepared yet."""
+    return [file for file in e.largest.dataset_files() if not Path(file).exists()]
+
+
+def submit(file: str) -> str:
+    """Submit a job script and return SLURM's number of the job.
+
+    Raises
+    ------
+    InputError : SLURM does not answer, or refuses the job; with its reason.
+    """
+    slurm.require_controller()
+    try:
+        done = slurm.call(["sbatch", "--parsable", file], _SBATCH_SECONDS)
+        said = done.stderr.strip().splitlines()
+    except subprocess.TimeoutExpired:
+        said = [f"no answer within {_SBATCH_SECONDS} s; squeue --me tells whether the job is there"]
+        done = None
+    if done is None or done.returncode:
+        remedy = "name what your site asks for, such as --account or --partition (sinfo lists them)"
+        raise InputError("sbatch", file, said[-1] if said else "refused it", remedy)
+    return done.stdout.strip().partition(";")[0]

@@ -1,0 +1,142 @@
+"""Write the script of a SLURM job that measures an experiment, and submit it with --now.
+
+All runs of the experiment are measured in one job, one after the other, on the same nodes. So both
+sides of a ratio run on the same nodes, minutes apart, and you wait in the queue once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import yaml
+
+from escala import cli, command, submit
+from escala.core.environment import call
+from escala.core.errors import InputError
+from escala.core.files import atomic
+from escala.core.progress import say
+from escala.experiment import Experiment, load
+from escala.experiment.doublings import doublings
+
+PROFILE = "profiles/allocation"
+EXAMPLES = """\
+examples:
+  escala submit                                       print the script for the default experiment
+  escala submit experiments/virus/scaling.yaml --partition cpu --account p123
+  escala submit FILE --now                            submit it as well
+  escala submit FILE --time 04:00:00 --setup 'module load gcc/12' --hint nomultithread
+  escala submit FILE -- --config title='Second try'   arguments after -- go to Snakemake
+
+the three steps of an experiment on a cluster, from the login node:
+  escala run prepare -e FILE      data; this may need the network
+  escala submit FILE --now        the runs; again, if the job ended before all were measured
+  escala run report -e FILE       tables, figures and page of the runs that are there, at any time
+
+The script is written to results/NAME/job.sh. You may change it, and submit it by sbatch. What
+sbatch reads from the environment counts too: export SBATCH_ACCOUNT=p123 SBATCH_PARTITION=cpu.
+"""
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    place = words.index("--") if "--" in words else len(words)
+    parser = _parser()
+    arguments = parser.parse_args(words[:place])
+    if arguments.output and arguments.one_per_doubling:
+        parser.error("--one-per-doubling writes several files: leave --output out")
+    named = arguments.file or arguments.named
+    options = {name: value for name in submit.OPTIONS if (value := getattr(arguments, name))}
+    submit.require_plain(options, arguments.time)
+    call_of_file(named, words[place + 1 :])  # It refuses a file that is missing.
+    e = load(command.installed(named) if named else "config.yaml")
+    files = [named]
+    if arguments.one_per_doubling:
+        files = [written(f"results/{e.name}/{name}.yaml", yaml.safe_dump(each, sort_keys=False))
+                 for name, each in doublings(e).items()]  # fmt: skip
+    for file in files:
+        each = e if file == named else load(file)
+        write_and_submit(each, file, call_of_file(file, words[place + 1 :]), options, arguments)
+
+
+def call_of_file(file: str | None, extra: list[str]) -> list[str]:
+    """Return the call of Snakemake inside the job."""
+    named = ["-e", file] if file else []
+    return command.call_of(["run", "runs", "--profile", PROFILE, *named, "--", *extra])
+
+
+def written(path: str, text: str) -> str:
+    """Write a text into a file, and return its path."""
+    with atomic(Path(path)) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_and_submit(
+    e: Experiment,
+    file: str | None,
+    snakemake: list[str],
+    options: dict[str, str],
+    arguments: argparse.Namespace,
+) -> None:
+    """Write and print the script of a job, submit it if asked to, and say what comes next."""
+    whole, option = submit.runs_of(e), f" -e {shlex.quote(file)}" if file else ""
+    prepare, report = (call(f"run {target}{option}") for target in ("prepare", "report"))
+    if not (runs := submit.left(whole, e)):
+        remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
+        raise InputError("FILE", e.origin, "all its runs are measured", remedy)
+    asked = submit.shape(e, whole)
+    time = submit.Time(arguments.time, "as --time says") if arguments.time else None
+    time = time or submit.time_of(runs, e)
+    text = submit.script(e, asked, time.limit, options, arguments.setup, snakemake)
+    Path(submit.log_folder(e)).mkdir(parents=True, exist_ok=True)
+    path = written(arguments.output or f"results/{e.name}/job.sh", text)
+    print(text, end="", flush=True)
+    say(f"Written: {path}, for {submit.sentence(runs, asked, time)}")
+    lacking = submit.unprepared(e)
+    if arguments.now and lacking:
+        reason = "is not prepared, and the nodes of the job would wait for that"
+        raise InputError("--now", lacking[0], reason, prepare)
+    if arguments.now:
+        number = submit.submit(path)
+        say(f"Submitted: job {number}. Its output: {submit.log_folder(e)}/job-{number}.log")
+        say(f"Next, also while it runs: {report}")
+        return
+    where = "" if shutil.which("sbatch") else "on the login node of a cluster: "
+    say(f"Next: {where}{f'{prepare}; ' if lacking else ''}sbatch {shlex.quote(path)}; {report}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="escala submit",
+        usage="escala submit [FILE] [OPTION …] [-- SNAKEMAKE …]",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="of the experiment; default: config.yaml"
+    )
+    text = "the same, as of escala run"
+    parser.add_argument("-e", "--experiment", dest="named", metavar="FILE", help=text)
+    parser.add_argument("--now", action="store_true", help="submit the job, too")
+    parser.add_argument(
+        "--time", metavar="HH:MM:SS", help="limit of the job; default: the estimate with a margin"
+    )
+    text = "a job for n and 2n nodes each, which takes fewer node-hours; each with its own results"
+    parser.add_argument("--one-per-doubling", action="store_true", help=text)
+    text = "a line of the shell before the runs, such as 'module load gcc'; may be repeated"
+    parser.add_argument("--setup", metavar="LINE", action="append", default=[], help=text)
+    for name, what in submit.OPTIONS.items():
+        parser.add_argument(f"--{name}", metavar="NAME", help=f"of sbatch: {what}")
+    parser.add_argument(
+        "--output", metavar="FILE", help="where to write; default: results/NAME/job.sh"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

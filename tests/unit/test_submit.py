@@ -1,0 +1,209 @@
+"""The job script of an experiment: what it asks for, what it starts, and how it is cut."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from escala import submit
+from escala.core.errors import InputError
+from escala.core.files import write_json
+from escala.experiment import Experiment, load
+from escala.experiment.doublings import doublings
+from tests.calls import python
+from tests.conftest import ROOT
+from tests.programs import eventually
+
+SETTINGS = {
+    "experiment": "small",
+    "title": "A small experiment",
+    "repeats": 2,
+    "noise_floor": False,
+    "timeline": {"enabled": False},
+    "datasets": {
+        "d": {
+            "source": {"type": "simulated", "seed": 1, "records": {"A": 9, "B": 9}},
+            "classes": ["A", "B"],
+            "length": 100,
+            "split": {"seeds": [4]},
+        }
+    },
+    "workloads": {"virus-cnn": {"epochs": 1}},
+    "variants": {"tuned": {"cores_per_process": 3}},
+    "configurations": [
+        {"strategy": "single", "layouts": ["1x1"]},
+        {"strategy": "horovod-mpi", "layouts": ["1x4", "2x4", "4x1", "8x2"]},
+    ],
+}
+#: A program that writes down how it was called and its process, and ends by SIGTERM only.
+WAITS = """#!/bin/bash
+trap 'echo ended >> said; exit 0' TERM
+echo "$$ $*" > said
+while :; do sleep 0.05; done
+"""
+
+
+def script(e: Experiment, options: dict | None = None, lines: tuple[str, ...] = ()) -> str:
+    asked = submit.shape(e, submit.runs_of(e))
+    call = ["snakemake", "runs", "--configfile", "a file.yaml"]
+    return submit.script(e, asked, "01:00:00", options or {}, lines, call)
+
+
+def asked(text: str) -> dict[str, str | None]:
+    """Return the options of the #SBATCH lines, as sbatch divides them."""
+    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if "#SBATCH" in line]
+    words = [word for line in lines for word in shlex.split(line)]
+    pairs = (word.removeprefix("--").partition("=") for word in words)
+    return {name: value if equals else None for name, equals, value in pairs}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A working directory with a space in its name."""
+    found = tmp_path / "my work"
+    found.mkdir()
+    monkeypatch.chdir(found)
+    return found
+
+
+def test_it_asks_for_the_nodes_of_the_largest_layout_alone_and_for_what_the_site_wants(folder):
+    text = script(Experiment(SETTINGS, "small.yaml"), {"account": "p1", "gres": "gpu:4"})
+    found = asked(text)
+    assert found["exclusive"] is None and found["mem"] == "0"
+    assert found["nodes"] == "8", "8x2 has the most nodes"
+    # 1x4 and 2x4 have the most processes on a node, of three cores each.
+    assert (found["ntasks-per-node"], found["cpus-per-task"]) == ("4", "3")
+    assert (found["account"], found["gres"], found["time"]) == ("p1", "gpu:4", "01:00:00")
+    assert found["chdir"] == str(folder)
+    assert found["output"].startswith("results/small/")
+    # sbatch stops reading options at the first line that is no comment.
+    body = text.splitlines()[1:]
+    first = next(number for number, line in enumerate(body) if not line.startswith("#"))
+    assert all(line.startswith("#SBATCH ") or "#SBATCH" not in line for line in body[:first])
+    assert not any("#SBATCH" in line for line in body[first:])
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_the_signal_before_the_end_reaches_snakemake(folder):
+    """SLURM sends it to the shell of the script only (--signal=B:TERM@…)."""
+    (folder / "snakemake").write_text(WAITS)
+    (folder / "snakemake").chmod(0o755)
+    (folder / "job.sh").write_text(
+        script(Experiment(SETTINGS, "small.yaml"), lines=("echo loaded > loaded",))
+    )
+    # What activates the environment puts its own snakemake first.
+    text = (folder / "job.sh").read_text().replace(submit.activation(), "export PATH=$PWD:$PATH")
+    assert "export PATH=$PWD:$PATH\n# With" in text
+    (folder / "job.sh").write_text(text)
+    job = subprocess.Popen(["bash", "job.sh"])
+    try:
+        eventually(lambda: (folder / "said").exists() and (folder / "said").read_text())
+        assert (folder / "said").read_text() == f"{job.pid} runs --configfile a file.yaml\n"
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(10) == 0
+    finally:
+        job.kill()
+    assert (folder / "said").read_text().endswith("ended\n")
+    assert (folder / "loaded").read_text() == "loaded\n"
+
+
+def test_the_environment_of_the_script_is_that_of_the_command(folder):
+    done = subprocess.run(
+        ["bash", "-c", f"{submit.activation()}; python -c 'import sys; print(sys.prefix)'"],
+        env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    import sys
+
+    assert done.stdout.strip() == sys.prefix
+
+
+def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
+    e = Experiment(SETTINGS, "small.yaml")
+    runs = submit.runs_of(e)
+    assert "a guess" in submit.time_of(runs, e).why
+    for run in runs[:2]:
+        record = {"status": "ok", "wall_seconds": 600.0}
+        write_json(Path(run.folder, "sessions", "one.json"), record)
+    hours, minutes, _ = submit.time_of(runs, e).limit.split(":")
+    # 10 runs of 10 minutes each.
+    assert 100 < 60 * int(hours) + int(minutes) <= 150
+    assert submit.clock(60 * 24 * 2 + 61) == "2-01:01:00"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"account": "a b"}, {"gres": "gpu:$(id)"}, {"partition": "x\n#SBATCH --nodes=9"}]
+)
+def test_what_a_shell_or_sbatch_reads_otherwise_is_refused(wrong):
+    with pytest.raises(InputError, match="one word"):
+        submit.require_plain(wrong, None)
+    with pytest.raises(InputError, match="HH:MM:SS"):
+        submit.require_plain({}, "an hour")
+
+
+def test_each_doubling_is_an_experiment_whose_larger_side_has_the_smaller_for_reference(folder):
+    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS))
+    found = doublings(load("small.yaml"))
+    assert list(found) == ["small-1to2", "small-2to4", "small-4to8"]
+    for name, settings in found.items():
+        smaller = int(name.split("-")[1].split("to")[0])
+        e = Experiment(settings, f"{name}.yaml")
+        assert e.name == name and {run.experiment for run in e.runs} == {name}
+        nodes = {int(run.layout.split("x")[0]) for run in e.runs}
+        assert nodes == {smaller, 2 * smaller}
+        for run in e.runs:
+            if run.layout.startswith(str(2 * smaller)):
+                references = {other.layout.split("x")[0] for other in e.references_of(run)}
+                assert references == {str(smaller)}, run
+    SETTINGS_OF_ONE = SETTINGS | {"configurations": SETTINGS["configurations"][:1]}
+    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS_OF_ONE))
+    with pytest.raises(InputError, match="twice the nodes"):
+        doublings(load("small.yaml"))
+
+
+def called(folder: Path, *words: str, **programs: str) -> subprocess.CompletedProcess:
+    """Call `escala submit` in a folder, with programs that stand in for those of SLURM."""
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    path = f"{folder}:{os.environ['PATH']}"
+    return python("-m", "scripts.submit", *words, cwd=folder, variables={
+        "PYTHONPATH": str(ROOT), "PATH": path,
+    })  # fmt: skip
+
+
+def test_the_command_writes_the_script_and_says_what_comes_next(folder):
+    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS))
+    done = called(folder, "small.yaml", "--account", "p1", "--", "--config", "title=a b")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (folder / "results/small/job.sh").read_text()
+    words = shlex.split(done.stdout.splitlines()[-1])
+    assert words[:2] == ["exec", "snakemake"] and words[-2:] == ["--configfile", "small.yaml"]
+    assert "runs" in words and "title=a b" in words
+    assert words[words.index("--profile") + 1].endswith("profiles/allocation")
+    assert "10 runs on 8 nodes" in done.stderr
+    # Nothing is prepared yet.
+    assert "run prepare -e small.yaml" in done.stderr and "run report -e small.yaml" in done.stderr
+    refused = called(folder, "small.yaml", "--now")
+    assert refused.returncode == 2 and "is not prepared" in refused.stderr
+
+
+def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
+    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS))
+    for file in load("small.yaml").dataset_files():
+        write_json(Path(file), {})
+    others = dict.fromkeys(("squeue", "scancel", "scontrol", "sinfo", "srun"), "exit 0")
+    done = called(
+        folder, "small.yaml", "--now", sbatch='cp "$2" given; echo "31;cluster"', **others
+    )
+    assert done.returncode == 0, done.stderr
+    assert (folder / "given").read_text() == done.stdout
+    assert "job 31." in done.stderr and "results/small/logs/job-31.log" in done.stderr
+    refused = called(folder, "small.yaml", "--now", sbatch="echo no account >&2; exit 1", **others)
+    assert refused.returncode == 2
+    assert "no account" in refused.stderr and "--account" in refused.stderr
