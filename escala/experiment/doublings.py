@@ -12,6 +12,7 @@ from typing import Any
 
 from escala.experiment.matrix import Experiment
 from escala.experiment.plain import read
+from escala.experiment.scaling import layouts_of
 from escala.runtime.layout import Layout
 
 
@@ -48,6 +49,9 @@ def _doubling(e: Experiment, settings: Mapping[str, Any], count: int) -> dict[st
     changed["title"] = f"{e.title} ({count} and {2 * count} nodes)"
     entries = [each | {"layouts": kept(each["layouts"])} for each in e.settings["configurations"]]
     changed["configurations"] = [each for each in entries if each["layouts"]]
+    if scaling := changed.get("scaling"):
+        scaling["layouts"] = kept(layouts_of(scaling))
+        scaling.pop("up_to", None)
     if count > 1:
         smaller = {
             (each["strategy"], layout): None

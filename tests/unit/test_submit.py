@@ -166,6 +166,21 @@ def test_each_doubling_is_an_experiment_whose_larger_side_has_the_smaller_for_re
         doublings(load("small.yaml"))
 
 
+def test_the_doublings_of_a_scaling_study_are_scaling_studies(folder):
+    scaling = {"kind": "weak", "strategies": ["horovod-mpi"], "up_to": "4x1", "rows_per_rank": 2}
+    settings = {key: value for key, value in SETTINGS.items() if key != "configurations"}
+    (folder / "small.yaml").write_text(yaml.safe_dump(settings | {"scaling": scaling}))
+    whole = load("small.yaml")
+    assert {run.layout for run in whole.runs} == {"1x1", "2x1", "4x1"}
+    found = {name: Experiment(each, name) for name, each in doublings(whole).items()}
+    layouts = {name: {run.layout for run in e.runs} for name, e in found.items()}
+    assert layouts == {"small-1to2": {"1x1", "2x1"}, "small-2to4": {"2x1", "4x1"}}
+    for e in found.values():
+        assert e.settings["scaling"]["rows_per_rank"] == 2
+        larger = max(e.runs, key=lambda run: run.layout)
+        assert {other.layout for other in e.references_of(larger)} == {min(layouts[e.name])}
+
+
 def called(folder: Path, *words: str, **programs: str) -> subprocess.CompletedProcess:
     """Call `escala submit` in a folder, with programs that stand in for those of SLURM."""
     for name, text in programs.items():
