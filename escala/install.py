@@ -1,4 +1,7 @@
-"""Make the environment of a framework that is not in Escala's own: whole, or not at all."""
+"""Make the environment of a framework that is not in Escala's own: whole, or not at all.
+
+Besides, compile what Escala's own environment has in C++, for nodes without a compiler.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,20 @@ _PIP = {
 #: By these a user names where packages are.
 _UV = ("UV_FIND_LINKS", "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
 _BACKEND = "UV_TORCH_BACKEND"
+
+
+def compile_operations() -> list[Path]:
+    """Compile all operations in C++ into this environment, and return their libraries.
+
+    Raises
+    ------
+    Unavailable : there is no compiler, it ends with an error, or the environment is read-only.
+    """
+    from escala.engines.tensorflow import compiled
+
+    sources = sorted(Path(compiled.__file__).parent.glob(f"*/{compiled.SOURCE}"))
+    instead = "settings that take no operations"
+    return [compiled.library(source, compiled.libraries(), instead) for source in sources]
 
 
 def install(engine: str, python: str | None = None) -> str:

@@ -1,4 +1,9 @@
-"""Install the environment of a framework that is not in Escala's own: PyTorch."""
+"""Install the environment of PyTorch, the second engine; or compile the operations in C++.
+
+escala install torch         .venv-torch, by uv
+escala install operations    what some strategies would compile when they first need it: call it
+                             where there is a compiler, if the nodes have none
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,24 @@ import argparse
 
 from escala import cli
 from escala.engines.interpreters import SEPARATE
-from escala.install import install
+from escala.install import compile_operations, install
+
+OPERATIONS = "operations"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("framework", choices=sorted(SEPARATE))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=[*sorted(SEPARATE), OPERATIONS])
     parser.add_argument(
         "--python", metavar="VERSION", help="its Python, 3.11 or later; default: Escala's own"
     )
     arguments = parser.parse_args()
-    print(install(arguments.framework, arguments.python))
+    if arguments.what == OPERATIONS:
+        print(*compile_operations(), sep="\n")
+    else:
+        print(install(arguments.what, arguments.python))
 
 
 if __name__ == "__main__":

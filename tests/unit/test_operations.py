@@ -14,6 +14,7 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from escala import install
 from escala.cache.sources import sources
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
@@ -377,3 +378,13 @@ def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
     for workload in ("virus-cnn", "mlp"):
         assert code <= set(sources(key.CODE, selected=key.selected(workload, "single", None)).files)
     assert not code & set(sources("escala.record.evaluation").files)
+
+
+def test_all_are_compiled_at_once_and_then_need_no_compiler(monkeypatch):
+    made = install.compile_operations()
+    packages = {source.parent.name for source in (ROOT / "escala").rglob(compiled.SOURCE)}
+    assert {each.name.rpartition("-")[0] for each in made} == packages
+    monkeypatch.setenv("PATH", "")
+    assert install.compile_operations() == made
+    for library in made:
+        tf.load_op_library(str(library))

@@ -43,11 +43,16 @@ def operations(package: str, instead: str) -> ModuleType:
     (`escala.cache.sources`). `instead` is the knob that needs no such operations, for the message.
     """
     with resources.as_file(resources.files(package)) as folder:
-        path = library(folder / SOURCE, Path(sys.prefix, "share", "escala"), instead)
+        path = library(folder / SOURCE, libraries(), instead)
     try:
         return tf.load_op_library(str(path))
     except (tf.errors.NotFoundError, RuntimeError) as error:
         raise Unavailable(f"{path}: TensorFlow cannot load it: {error}") from error
+
+
+def libraries() -> Path:
+    """Return the folder of this environment that holds the libraries."""
+    return Path(sys.prefix, "share", "escala")
 
 
 def library(source: Path, folder: Path, instead: str, compiler: str = COMPILER) -> Path:
