@@ -19,6 +19,7 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.core.readable import counted
 from escala.experiment import Experiment, Run
+from escala.probes import PROBES
 from escala.record import estimate, key
 from escala.record.schema import read_result
 from escala.runtime import slurm
@@ -80,8 +81,6 @@ class Time:
 
 def runs_of(e: Experiment) -> list[Run]:
     """Return every run that the target `runs` may measure."""
-    from escala.probes import PROBES
-
     return [*e.largest.timed, *(run for probe in PROBES for run in e.probed(probe))]
 
 
