@@ -15,9 +15,9 @@ rule study_document:
         figure="results/{experiment}/figures/scaling.svg",
         runs=lambda wildcards: there(measured(experiment(wildcards)).run_files()),
     output:
-        "results/{experiment}/study.html",
-        "results/{experiment}/study.md",
-        "results/{experiment}/study.tex",
+        page="results/{experiment}/study.html",
+        markdown="results/{experiment}/study.md",
+        latex="results/{experiment}/study.tex",
     log:
         "results/{experiment}/logs/study.log",
     conda:
@@ -38,8 +38,9 @@ rule study_document:
             --tables {params.tables:q} \
             --figure {input.figure:q} \
             --runs {input.runs:q} \
-            --files results/{wildcards.experiment}/tables/scaling.csv {output[1]:q} {output[2]:q} \
-            --output {output[0]:q} \
+            --files results/{wildcards.experiment}/tables/scaling.csv \
+                {output.markdown:q} {output.latex:q} \
+            --output {output.page:q} \
             3<<<{params.scaling:q} 2>&1 | tee -i {log:q}
         """
 
