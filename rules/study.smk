@@ -39,7 +39,7 @@ rule study_document:
             --figure {input.figure:q} \
             --runs {input.runs:q} \
             --files results/{wildcards.experiment}/tables/scaling.csv \
-                {output.markdown:q} {output.latex:q} \
+            {output.markdown:q} {output.latex:q} \
             --output {output.page:q} \
             3<<<{params.scaling:q} 2>&1 | tee -i {log:q}
         """
