@@ -16,12 +16,11 @@ from escala.record import history
 from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
 from escala.runtime.layout import Layout
 from escala.strategies.base import TRACE
-from escala.workflow.study import Study, Wildcards
+from escala.workflow.study import Study, Wildcards, refuse
 
 _SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "tables"
 TABLES = sorted(path.name.split(".")[0] for path in _SCHEMAS.iterdir())
-#: The document of a scaling study.
-STUDY_FILES = ("study.html", "study.md", "study.tex")
+_STUDY_FILES = ("study.html", "study.md", "study.tex")
 RUN_FIGURE_NAME = (
     "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{measurement}.{run_figure}"
 )
@@ -40,6 +39,22 @@ def figure_names(e: Experiment) -> list[str]:
         **{probe: bool(e.probed(probe)) for probe in PROBES},
     }
     return [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
+
+
+def scaling(e: Experiment) -> dict[str, Any]:
+    """Return the key `scaling` of an experiment; refuse one without it."""
+    if "scaling" not in e.settings:
+        refuse(
+            f"{e.origin}: scaling: this experiment has no scaling study. Remedy: write the key "
+            "`scaling` (docs/how-to/study.md), or use one of experiments/scaling/"
+        )
+    return e.settings["scaling"]
+
+
+def study_files(e: Experiment) -> list[str]:
+    """Return the files of the document of a scaling study; refuse an experiment without one."""
+    scaling(e)
+    return [f"results/{e.name}/{name}" for name in _STUDY_FILES]
 
 
 def _nodes(runs: Iterable[Run]) -> set[int]:
@@ -68,7 +83,7 @@ def tables(e: Experiment) -> list[str]:
 
 def files(e: Experiment) -> list[str]:
     """Return the files of an experiment's report that show all its runs, without figures."""
-    names = ["index.html", "summary.md", *STUDY_FILES * ("scaling" in e.settings)]
+    names = ["index.html", "summary.md", *_STUDY_FILES * ("scaling" in e.settings)]
     return [*(f"results/{e.name}/{name}" for name in names), *tables(e)]
 
 

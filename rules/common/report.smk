@@ -6,7 +6,7 @@ from escala.workflow.reports import RUN_FIGURE, RUN_FIGURE_NAME, TABLES, history
 
 REPORTS = reports.Reports(STUDY)
 experiment_figures, table_files = reports.figures, reports.tables
-traced_files = reports.traced_files
+traced_files, scaling_of, study_files = reports.traced_files, reports.scaling, reports.study_files
 tested_split, rows_options = REPORTS.tested_split, REPORTS.rows_options
 predictions_if_any, pilot_if_any = REPORTS.predictions, REPORTS.pilot
 
@@ -24,19 +24,3 @@ def drawn_files(e):
 def report_files(e):
     """Return the files of an experiment's report: page, summary, tables and figures."""
     return reports.files(e) + drawn_files(e)
-
-
-def scaling_of(e):
-    """Return the key `scaling` of an experiment; refuse one without it."""
-    if "scaling" not in e.settings:
-        refuse(
-            f"{e.origin}: scaling: this experiment has no scaling study. Remedy: write the key "
-            "`scaling` (docs/how-to/study.md), or use one of experiments/scaling/"
-        )
-    return e.settings["scaling"]
-
-
-def study_files(e):
-    """Return the files of the document of a scaling study."""
-    scaling_of(e)
-    return [f"results/{e.name}/{name}" for name in reports.STUDY_FILES]
