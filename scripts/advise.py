@@ -15,7 +15,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.analysis.advice.choice import DEADLINE, GOALS, TIME
-from escala.core.arguments import above_zero, whole_number
+from escala.core.arguments import above_zero, raw_parser, whole_number
 from escala.core.files import atomic, write_json
 
 
@@ -51,9 +51,7 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = raw_parser(__doc__)
     parser.add_argument("experiment", type=Path, help="its folder, results/NAME")
     parser.add_argument(
         "--goal",

@@ -7,9 +7,8 @@ escala install operations    what some strategies would compile when they first 
 
 from __future__ import annotations
 
-import argparse
-
 from escala import cli
+from escala.core.arguments import raw_parser
 from escala.engines.interpreters import SEPARATE
 from escala.install import compile_operations, install
 
@@ -17,9 +16,7 @@ OPERATIONS = "operations"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = raw_parser(__doc__)
     parser.add_argument("what", choices=[*sorted(SEPARATE), OPERATIONS])
     parser.add_argument(
         "--python", metavar="VERSION", help="its Python, 3.11 or later; default: Escala's own"

@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from escala import cli, command, submit
+from escala.core.arguments import raw_parser
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import atomic
@@ -110,12 +111,11 @@ def write_and_submit(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = raw_parser(
+        __doc__,
         prog="escala submit",
         usage="escala submit [FILE] [OPTION …] [-- SNAKEMAKE …]",
-        description=__doc__,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "file", nargs="?", metavar="FILE", help="of the experiment; default: config.yaml"

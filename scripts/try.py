@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from escala import cli, lab, trial
+from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
 from escala.core.files import atomic
 from escala.core.progress import say
@@ -78,12 +79,8 @@ def main() -> int:
 
 
 def _parsed(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="escala try",
-        usage="escala try [OPTION …] -- COMMAND …",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = raw_parser(
+        __doc__, prog="escala try", usage="escala try [OPTION …] -- COMMAND …", epilog=EXAMPLES
     )
     draft_program.add_options(parser)
     parser.add_argument(

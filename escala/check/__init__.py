@@ -25,7 +25,7 @@ from escala.core.gpus import Driver
 from escala.core.hardware import available_cores
 from escala.core.readable import counted
 from escala.engines import interpreters
-from escala.runtime import launch, slurm
+from escala.runtime import launch, mpi, slurm
 from escala.runtime.messages import cause
 from escala.runtime.node import LOOPBACK, describe
 from escala.strategies import STRATEGIES
@@ -141,7 +141,7 @@ def _mpi() -> str:
     say_rank = [sys.executable, "-c", "import os; print(os.environ['OMPI_COMM_WORLD_RANK'])"]
     with launch.command_line(one_node, strategy, [{}] * processes, say_rank) as (command, _):
         # Lines of two ranks may come one within the other.
-        ranks = sorted("".join(_output(command, launch.own_mpi()).split()))
+        ranks = sorted("".join(_output(command, mpi.own_mpi()).split()))
     if ranks != ["0", "1"]:
         raise Unavailable(f"mpirun started ranks {', '.join(ranks) or 'none'} in place of 0, 1")
     return f"mpirun starts {processes} processes"

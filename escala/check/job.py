@@ -6,8 +6,8 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,7 @@ from escala.core.errors import Unavailable
 from escala.core.hardware import available_cores, control_groups
 from escala.core.readable import counted
 from escala.record.estimate import duration
-from escala.runtime import slurm
+from escala.runtime import allocation, slurm
 
 #: In the order in which they are printed.
 CHECKS: list[Check] = []
@@ -33,7 +33,7 @@ _SECONDS = 15
 
 
 def in_a_job() -> bool:
-    return "SLURM_JOB_ID" in os.environ
+    return allocation.number() is not None
 
 
 @check("PMIx", "mpirun starts the ranks instead; or ask for SLURM with PMIx", among=CHECKS)
@@ -179,26 +179,23 @@ def file_system(folder: Path) -> str:
 
 @check("time limit", "submit with --time=HH:MM:SS", among=CHECKS)
 def _time() -> str:
-    number = os.environ["SLURM_JOB_ID"]
-    said = slurm.printed(["scontrol", "--oneliner", "show", "job", number], _SECONDS)
     limits = slurm.printed(["sinfo", "--noheader", "--format=%R %l"], _SECONDS)
-    return time_left(said, limits, datetime.now())
+    ends, partition = (
+        allocation.job_of(allocation.number()).ends,
+        os.environ.get("SLURM_JOB_PARTITION", ""),
+    )
+    return time_left(ends, partition, limits, datetime.now(UTC))
 
 
-def time_left(job: str, limits: str, now: datetime) -> str:
+def time_left(ends: datetime | None, partition: str, limits: str, now: datetime) -> str:
     """Return how long a job may go on, and the limit of its partition.
 
     Parameters
     ----------
-    job : what `scontrol --oneliner show job` prints of it.
     limits : lines of a partition and its limit.
     """
-    fields: Mapping[str, str] = dict(re.findall(r"(?:^| )(EndTime|Partition)=(\S+)", job))
-    try:
-        ends = datetime.fromisoformat(fields.get("EndTime", ""))
-    except ValueError:
-        raise Unavailable("SLURM tells no end of this job") from None
-    partition = fields.get("Partition")
+    if ends is None:
+        raise Unavailable("SLURM tells no end of this job")
     allowed = dict(line.split()[:2] for line in limits.splitlines() if len(line.split()) > 1)
     longest = f"; the partition {partition} allows {allowed[partition]}" * (partition in allowed)
     return f"{duration((ends - now).total_seconds())} are left{longest}"

@@ -1,10 +1,20 @@
-"""Parse the arguments of commands: subcommands, and numbers within bounds."""
+"""Parse the arguments of commands: texts with lines, subcommands, and numbers within bounds."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from collections.abc import Callable
+from typing import Any
+
+
+def raw_parser(description: str | None, **options: Any) -> argparse.ArgumentParser:
+    """Return a parser whose description and epilog keep their lines, as examples need them."""
+    return argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **options,
+    )
 
 
 def subcommands(
@@ -16,9 +26,7 @@ def subcommands(
     returns the parser of the subcommand. The parsed arguments have the function that runs the
     selected subcommand as `command`.
     """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = raw_parser(description)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable, text: str) -> argparse.ArgumentParser:

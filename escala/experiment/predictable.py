@@ -10,6 +10,7 @@ from escala.experiment.runs import Run, takes_steps
 from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
+from escala.strategies.ddp import SHARED_MEMORY
 from escala.strategies.knobs import all_knobs, read_by_run, reads
 
 #: Knobs that the cost model applies itself, and that slow ranks on purpose.
@@ -25,7 +26,7 @@ ON_PURPOSE = ("slowdown", "busy_neighbours", "fractions", "shard", "timeline")
 #: What the cost model does not know of a communication hook.
 _UNKNOWN = {
     "powersgd": "what powersgd computes",
-    "shared-memory": "how fast PyTorch's ranks copy and sum gradients in shared memory",
+    SHARED_MEMORY: "how fast PyTorch's ranks copy and sum gradients in shared memory",
 }
 #: Keys of a variant that are no knobs.
 _TRAINING = ("batch", "learning_rate", "checkpoint_epochs")

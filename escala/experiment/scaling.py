@@ -45,7 +45,7 @@ def with_scaling(settings: Settings) -> dict[str, Any]:
     listed, layouts = list(settings["configurations"]), layouts_of(scaling)
     narrowed = {key: scaling[key] for key in _NARROWED if key in scaling}
     for strategy in scaling["strategies"]:
-        alone = _of_one_rank(strategy, settings)
+        alone = _one_rank_strategy(strategy, settings)
         by_strategy: dict[str, list[str]] = {}
         for layout in layouts:
             runs_as = alone if Layout.parse(layout).ranks == 1 else strategy
@@ -64,7 +64,7 @@ def with_scaling(settings: Settings) -> dict[str, Any]:
     return found
 
 
-def _of_one_rank(strategy: str, settings: Settings) -> str:
+def _one_rank_strategy(strategy: str, settings: Settings) -> str:
     """Return the strategy that a layout of one rank runs as."""
     names = settings["scaling"].get("workloads", settings["workloads"])
     kinds = {WORKLOADS[name].kind for name in names}

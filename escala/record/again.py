@@ -147,13 +147,13 @@ def _say(output: Path, run: Mapping[str, Any], text: str) -> None:
 
 def repeat_of(run: Any) -> tuple:
     """Return what the timing runs (`escala.experiment.Run`) of one repeat have in common."""
-    from escala.experiment.runs import DUPLICATE
+    from escala.experiment.runs import is_of_ladder
 
-    ladder = None if run.series in (None, DUPLICATE) else run.series
+    ladder = run.series if is_of_ladder(run) else None
     return run.experiment, run.dataset, run.workload, ladder, run.repeat
 
 
-def of_one_repeat(one: Any, other: Any) -> bool:
+def in_same_repeat(one: Any, other: Any) -> bool:
     """Return whether two runs are measured together; a run of a probe is so with itself only."""
     if one.instrument or other.instrument:
         return one == other

@@ -271,6 +271,10 @@ class Matched(NamedTuple):
     references: list[Measurement]
     refused: list[str]
 
+    def why_none(self) -> str:
+        """Return why there is no match."""
+        return "; ".join(dict.fromkeys(self.refused)) or "no two runs share session and repeat"
+
 
 def matched(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Matched:
     """Set each run against its reference's run of the same session and repeat.

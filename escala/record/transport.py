@@ -1,4 +1,4 @@
-"""What Open MPI exchanged by between the nodes of a run, from what its ranks logged.
+"""Read from the logs of ranks which transport Open MPI used between nodes, and check it.
 
 Open MPI selects a component of its framework `pml`: `ucx`, which uses InfiniBand and other RDMA
 whatever the interface, `cm`, or `ob1`. With `ob1` a component of `btl` carries the messages to each

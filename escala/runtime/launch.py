@@ -28,7 +28,6 @@ from escala.core.variables import CALLERS_PATH
 from escala.runtime import allocation, mpi, slurm
 from escala.runtime.asking import Asking
 from escala.runtime.layout import Layout
-from escala.runtime.mpi import own_mpi as own_mpi
 from escala.runtime.mpi import single_copy
 from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node

@@ -14,4 +14,8 @@ class DataParallel(PyTorch):
     @classmethod
     def refused(cls, knobs, checkpoint_epochs):
         if knobs["weighting"] != "rows":
-            yield "weighting", "is nothing that it can do: it divides the rows itself", "use rows"
+            yield (
+                "weighting",
+                "cannot be followed: DataParallel divides the rows itself",
+                "use rows",
+            )

@@ -19,4 +19,4 @@ class FSDP(PyTorch):
     def refused(cls, knobs, checkpoint_epochs):
         for name, usual in (("torch_compile", False), ("slowdown", [])):
             if knobs[name] != usual:
-                yield name, "is nothing that ranks of fsdp can do", "use ddp-gloo"
+                yield name, "is not supported by fsdp", "use ddp-gloo"

@@ -24,7 +24,7 @@ def epoch_order(rows: int, seed: int | Sequence[int], epoch: int) -> np.ndarray:
 class Shards:
     """The rows of each rank, step by step; `seed` and the number of rows order them.
 
-    The rows are all training rows, or with `of` some of so many, spread evenly over them.
+    The rows are all training rows, or some of `among` training rows, spread evenly over them.
 
     A step has `global_batch` rows over all ranks, of which each takes its one of `fractions`, which
     sum to 1. `shard` is the knob of this name. True: the ranks divide the rows of an epoch. False:
@@ -38,7 +38,7 @@ class Shards:
     global_batch: int
     fractions: Sequence[float]
     shard: bool | Literal["leading"] = True
-    of: int | None = None
+    among: int | None = None
 
     @classmethod
     def planned(cls, plan: Mapping[str, Any], fractions: Sequence[float]) -> Shards:
@@ -80,7 +80,7 @@ class Shards:
     def _order(self, seed: int | Sequence[int], epoch: int) -> np.ndarray:
         """Return the rows of an epoch in their order, int64 of shape (rows,)."""
         order = epoch_order(self.rows, seed, epoch)
-        return order if self.of is None else order * self.of // self.rows
+        return order if self.among is None else order * self.among // self.rows
 
 
 def batches(

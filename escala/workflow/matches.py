@@ -33,15 +33,12 @@ class Graph:
     Parameters
     ----------
     reports_only : returns whether the call measures nothing, and reports the runs that are there.
+    in_job : returns whether the call is inside a job. Then a repeat of which a run is measured is
+        measured whole, so that any two of its runs are of one job.
 
     Attributes
     ----------
     added : runs that are measured only because others are.
-
-    Parameters
-    ----------
-    in_job : returns whether the call is inside a job. Then a repeat of which a run is measured is
-        measured whole, so that any two of its runs are of one job.
     """
 
     def __init__(self, study: Study, reports_only: Callable[[], bool], in_job: Callable[[], bool]):

@@ -111,7 +111,7 @@ class Session:
             return None
         dag = self._workflow.dag
         jobs = [(each, job) for each, job in self._graph.jobs(dag) if dag.needrun(job)]
-        together = {each: job for each, job in jobs if again.of_one_repeat(each, run)}
+        together = {each: job for each, job in jobs if again.in_same_repeat(each, run)}
         if any(map(dag.finished, together.values())):
             return None
         with chdir(self._folder):

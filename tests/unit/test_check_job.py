@@ -1,8 +1,8 @@
-"""What a job of SLURM tells of a node, from what the kernel and SLURM's programs print."""
+"""Checks inside a job of SLURM read what the kernel and SLURM's programs print."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,7 @@ LISTS = {
     "specific pmix plugin versions available: pmix_v4\n",
     "pmix": "srun: MPI types are...\nsrun: none\nsrun: pmix\n",
 }
-JOB = (
-    "JobId=7 JobName=escala-demo Partition=cpu AllocNode:Sid=login:1 "
-    "StartTime=2026-01-02T10:00:00 EndTime=2026-01-02T12:30:00 Deadline=N/A"
-)
-NOW = datetime(2026, 1, 2, 11, 0)
+NOW = datetime(2026, 1, 2, 11, 0, tzinfo=UTC)
 
 
 def test_pmix_is_among_the_ways_of_srun():
@@ -59,10 +55,11 @@ def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount():
 
 
 def test_the_time_left_is_that_of_the_job_and_its_partition_has_a_limit():
-    said = job.time_left(JOB, "lab 30:00\ncpu 2-00:00:00\n", NOW)
+    limits = "lab 30:00\ncpu 2-00:00:00\n"
+    said = job.time_left(NOW + timedelta(minutes=90), "cpu", limits, NOW)
     assert said == "1 h 30 min are left; the partition cpu allows 2-00:00:00"
     with pytest.raises(Unavailable, match="no end"):
-        job.time_left(JOB.replace("2026-01-02T12:30:00", "Unknown"), "", NOW)
+        job.time_left(None, "cpu", limits, NOW)
 
 
 def test_outside_of_slurm_each_is_a_no_with_a_remedy(monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from escala.record import diagnose
-from escala.runtime import launch, mpi
+from escala.runtime import mpi
 from escala.runtime.messages import cause
 from tests.unit.test_other_memory import RANK
 
@@ -22,7 +22,7 @@ def mpirun(*options: str, rank: str = "pass", before: str = "true") -> str:
     call = [f"{sys.prefix}/bin/{base[0]}", *base[1:], *options, sys.executable, "-c", rank]
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", f'{before} && exec "$@"', "sh", *call],
-        env=os.environ | launch.own_mpi(),
+        env=os.environ | mpi.own_mpi(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -109,6 +109,20 @@ def test_the_smallest_layout_that_was_measured_is_the_baseline(tmp_path):
     assert any("2 were measured" in note for note in series.notes)
 
 
+def test_a_doubling_over_other_links_is_unknown_and_says_why(tmp_path):
+    found = experiment(tmp_path)
+    for layout, rate in {"2x1": 900.0, "4x1": 500.0}.items():
+        paths = [path for path in found.runs if path.parts[-5] == layout]
+        link = {"rate": None, "mbit_per_second": rate, "latency_ms": 0.1}
+        rewritten(paths, lambda run, link=link: run.update(link=link))
+    rows = table(found)
+    assert rows.loc["4x1", "speedup"] == pytest.approx(12 / 5)
+    assert np.isnan(rows.loc["4x1", "doubling_efficiency"]) and pd.isna(rows.loc["4x1", "passes"])
+    assert "500" in rows.loc["4x1", "gain_reason"] and pd.isna(rows.loc["2x1", "gain_reason"])
+    [series] = study.study(tabled(found, scaling=settings()), "T", settings(), []).series
+    assert any(rows.loc["4x1", "gain_reason"] in note for note in series.notes)
+
+
 def test_weak_efficiency_and_its_doublings(tmp_path):
     found = experiment(tmp_path, {"1x1": 4.0, "2x1": 5.0, "4x1": 8.0}, weak=True)
     rows = table(found, kind="weak")
@@ -138,8 +152,8 @@ def sampled(found: FakeExperiment, layout: str, processes: list[tuple[int, int, 
 
     A process has its memory, what its node sent, and its use of the processor.
     """
-    of_layout = [path for path in found.runs if path.parts[-5] == layout]
-    run = read_json(of_layout[0])
+    same_layout = [path for path in found.runs if path.parts[-5] == layout]
+    run = read_json(same_layout[0])
     keys = ("rss_bytes_max", "sent_bytes", "cpu_percent_mean")
     run |= {
         "instrument": "resources", "repeat": None,
@@ -148,7 +162,7 @@ def sampled(found: FakeExperiment, layout: str, processes: list[tuple[int, int, 
             for rank, values in enumerate(processes)
         ],
     }  # fmt: skip
-    path = of_layout[0].parent.with_name("resources") / "run.json"
+    path = same_layout[0].parent.with_name("resources") / "run.json"
     write_json(path, run)
     return path
 

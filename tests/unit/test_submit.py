@@ -19,22 +19,11 @@ from escala.experiment.doublings import doublings
 from tests.calls import python
 from tests.conftest import ROOT
 from tests.programs import eventually
+from tests.unit.test_experiment import SMALL
 
-SETTINGS = {
-    "experiment": "small",
-    "title": "A small experiment",
-    "repeats": 2,
+SETTINGS = SMALL | {
     "noise_floor": False,
     "timeline": {"enabled": False},
-    "datasets": {
-        "d": {
-            "source": {"type": "simulated", "seed": 1, "records": {"A": 9, "B": 9}},
-            "classes": ["A", "B"],
-            "length": 100,
-            "split": {"seeds": [4]},
-        }
-    },
-    "workloads": {"virus-cnn": {"epochs": 1}},
     "variants": {"tuned": {"cores_per_process": 3}},
     "configurations": [
         {"strategy": "single", "layouts": ["1x1"]},

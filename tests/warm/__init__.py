@@ -58,13 +58,13 @@ class Warm:
             sockets.append(listening)
         numbers = [each.fileno() for each in sockets]
         # Imported here, because few tests need it.
-        from escala.runtime import launch
+        from escala.runtime import mpi
 
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         with open(self.folder / "server.log", "w") as log:
             subprocess.run(
                 [sys.executable, HERE / "server.py", *map(str, numbers)],
-                env=environment | launch.own_mpi() | ALONE,
+                env=environment | mpi.own_mpi() | ALONE,
                 pass_fds=numbers,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from escala.runtime import launch
+from escala.runtime import launch, mpi
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
@@ -28,7 +28,7 @@ def train(timeline: Path, *arguments: str) -> None:
     with launch.command_line(started, strategy, at, [*command, *arguments]) as (line, added):
         done = subprocess.run(
             line,
-            env=os.environ | launch.own_mpi() | added | {"OMPI_MCA_mpi_yield_when_idle": "1"},
+            env=os.environ | mpi.own_mpi() | added | {"OMPI_MCA_mpi_yield_when_idle": "1"},
             cwd=timeline.parent,
             capture_output=True,
             text=True,

@@ -1,4 +1,4 @@
-"""What slows DistributedDataParallel down, and how its ranks fail, in real processes."""
+"""Causes that slow DistributedDataParallel down, and failures of its ranks, in real processes."""
 
 from __future__ import annotations
 

@@ -6,12 +6,14 @@ the order of the ranks, so all ranks get the same numbers. Nothing is exchanged 
 computed: a copy needs the core that computes them.
 
 A rank tells by another counter that it has read all parts, and none is written again before. What
-is copied comes before the counter that tells of it: processors of x86-64 keep this order.
+is copied must be seen by others before the counter that tells of it. Processors of x86-64 keep this
+order; Python cannot ask others for it, so they are refused.
 """
 
 from __future__ import annotations
 
 import mmap
+import platform
 import time
 from datetime import timedelta
 
@@ -28,6 +30,8 @@ from escala.strategies.ddp import SHARED_MEMORY
 
 #: The knob that needs no memory that ranks share.
 INSTEAD = "communication_hook: none"
+#: Names of the processors that keep the order of writes, as `platform.machine` gives them.
+_ORDERED = ("x86_64", "AMD64")
 #: Reads of a counter before a rank sleeps between them, some 50 µs, and seconds of each sleep.
 READS, NAP = 1000, 5e-5
 #: Bytes that processors keep together: a rank's counters and each bucket begin with such a line.
@@ -52,10 +56,11 @@ class Sums:
     def __init__(self, ranks: Group, model: nn.Module, longest: timedelta):
         place = ranks.place
         trained = [each for each in model.parameters() if each.requires_grad]
-        if place.nodes > 1 or any(each.device.type != "cpu" for each in trained):
+        on_processors = all(each.device.type == "cpu" for each in trained)
+        if place.nodes > 1 or not on_processors or platform.machine() not in _ORDERED:
             raise Unavailable(
-                f"communication_hook: {SHARED_MEMORY} needs ranks on the processors of one node. "
-                f"Remedy: {INSTEAD}"
+                f"communication_hook: {SHARED_MEMORY} needs ranks on the x86-64 processors of one "
+                f"node. Remedy: {INSTEAD}"
             )
         self._rank, self._longest, self._step = place.process, longest, 0
         # The bytes of a rank. A bucket holds whole gradients.
@@ -67,7 +72,7 @@ class Sums:
             INSTEAD,
         )
         numbers = np.frombuffer(memory, np.int64, counted // 8).reshape(place.processes, -1)
-        # The last step of each rank of which it has written its gradients, and read all.
+        # For each rank, the last step whose gradients it has written, and the last it has read.
         self._written, self._read = memoryview(numbers[:, 0]), memoryview(numbers[:, 1])
         parts = torch.frombuffer(memory, dtype=torch.uint8, offset=counted)
         self._parts = parts.view(place.processes, size)
@@ -91,10 +96,10 @@ class Sums:
         self._step += 1
         self._written[self._rank] = self._step
         self._wait(self._written)
-        for (buffer, future), of_ranks in zip(self._buckets, parts, strict=True):
+        for (buffer, future), rank_parts in zip(self._buckets, parts, strict=True):
             # `torch.sum` over the ranks takes ten times as long.
-            total = of_ranks[0]
-            for part in of_ranks[1:]:
+            total = rank_parts[0]
+            for part in rank_parts[1:]:
                 total = torch.add(total, part, out=buffer)
             future.set_result(buffer)
         self._read[self._rank] = self._step
@@ -117,7 +122,7 @@ class Sums:
                     )
 
 
-# PyTorch refuses the annotations of a hook that are texts.
+# PyTorch refuses a hook whose annotations are strings.
 def hook(sums, bucket):
     """Sum a bucket by `Sums`, as a communication hook whose state they are."""
     return sums.add(bucket)

@@ -161,7 +161,7 @@ class Compared:
 
     @property
     def is_weak(self) -> bool:
-        """Whether an epoch has more rows than one of the reference, so that scaling is weak."""
+        """Return whether an epoch has more rows than one of the reference: weak scaling."""
         return self.work != 1
 
     def unit(self, tables: Tables) -> str:

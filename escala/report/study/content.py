@@ -1,4 +1,4 @@
-"""What the document of a scaling study says, as text, for all of its forms."""
+"""Compose the text of the document of a scaling study, for all of its forms."""
 
 from __future__ import annotations
 
@@ -217,6 +217,8 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
         yield f"The processes of {row.layout} shared cores: its times say nothing about scaling."
     for row in configurations[configurations["kind"] == UNKNOWN].itertuples():
         yield f"{row.layout} has no time: {row.reason}."
+    for row in rows[rows["gain_reason"].notna()].itertuples():
+        yield f"{row.layout} cannot be compared with each smaller layout: {row.gain_reason}."
     if rows["provenance"].eq("simulated").any():
         yield "The data are simulated. Times hold for real data of the same shape, scores do not."
     batches = rows["global_batch"].dropna().unique()

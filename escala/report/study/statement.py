@@ -70,10 +70,10 @@ def _gains(measured: pd.DataFrame, last: pd.Series, settings: Mapping) -> Iterat
         yield f"{last['layout']} has no runs that can be compared with the baseline."
         return
     is_weak = settings["kind"] == WEAK
-    of_rows = ", counted by rows per second, as an epoch has rows for each process" * is_weak
+    counting = ", counted by rows per second, as an epoch has rows for each process" * is_weak
     yield (
         f"This is a speed-up of {interval(last, 'speedup')} with "
-        f"{last['cores'] / measured.iloc[0]['cores']:g} times the cores{of_rows}, and "
+        f"{last['cores'] / measured.iloc[0]['cores']:g} times the cores{counting}, and "
         f"{'a weak' if is_weak else 'an'} efficiency of {interval(last, 'efficiency')}."
     )
 
@@ -104,12 +104,12 @@ def _asked(best: pd.Series, settings: Mapping) -> str:
     if pd.isna(best["wall_seconds"]):
         return "The time of a whole run is unavailable."
     set_up = best["set_up_seconds"]
-    of_which = (
+    before = (
         "" if pd.isna(set_up) else f", of which {number(set_up)} s are before the training steps"
     )
     planned, margin = settings["planned_runs"], settings["margin"]
     return (
-        f"A whole run on {best['layout']} takes {number(best['wall_seconds'])} s{of_which}, which "
+        f"A whole run on {best['layout']} takes {number(best['wall_seconds'])} s{before}, which "
         f"is {number(best['node_hours'])} node-hours and {number(best['core_hours'])} "
         "core-hours; "
         f"{counted(planned, 'such run')} with a margin of {margin:.0%} "

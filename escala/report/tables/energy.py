@@ -174,7 +174,7 @@ def _ratios(
     if any(isinstance(each, str) for each in joules[1]):
         return {"reason": "no ratio: the energy of the reference is not known"}
     if not found.runs:
-        why = "; ".join(dict.fromkeys(found.refused)) or "no two runs share session and repeat"
+        why = found.why_none()
         return {"reason": f"no ratio: {why}"}
     ratios = np.divide(*map(np.array, joules)) / base.works(found)
     seconds = base.ratios(found)

@@ -131,8 +131,8 @@ def _times(
         one = Interval(1.0, None, None)
         return found | {"baseline": names[3], **one.columns("speedup"), **one.columns("efficiency")}
     first, last = (base.cores_of(usable[each][0]) for each in (before[0], before[-1]))
-    gain, matches = _gain(runs, usable[before[0]], evidence)
-    step, _ = _gain(runs, usable[before[-1]], evidence)
+    gain, matches, why = _gain(runs, usable[before[0]], evidence)
+    step, _, why_not_step = _gain(runs, usable[before[-1]], evidence)
     efficiency = Interval(*(laws.efficiency_of_doubling(each, cores / last) for each in step))
     return found | {
         "baseline": before[0][3],
@@ -141,18 +141,23 @@ def _times(
         **Interval(*(each and each * first / cores for each in gain)).columns("efficiency"),
         "doubled_from": before[-1][3],
         **efficiency.columns("doubling_efficiency"),
+        "gain_reason": why or why_not_step,
     }
 
 
 def _gain(
     runs: Sequence[Measurement], others: Sequence[Measurement], evidence: Evidence
-) -> tuple[Interval, int]:
-    """Return how many times as fast runs are as others, over their matches, and their number."""
+) -> tuple[Interval, int, str | None]:
+    """Return how many times as fast runs are as others, over their matches, and their number.
+
+    Last is why there is no match, None if there is one.
+    """
     found = newest_of_repeats(matched(runs, others))
     if not found.runs:
-        return _NOTHING, 0
+        why = found.why_none()
+        return _NOTHING, 0, why
     ratio = base.interval_of_matches(base.ratios(found), found, evidence)
-    return inverse(ratio), len(found.runs)
+    return inverse(ratio), len(found.runs), None
 
 
 def _costs(runs: Sequence[Measurement], row: Mapping) -> dict:
@@ -183,13 +188,13 @@ def _costs(runs: Sequence[Measurement], row: Mapping) -> dict:
 
 def _resources(runs: Sequence[Measurement]) -> dict:
     """Return the columns on memory, bytes and cores, from runs whose resources were sampled."""
-    found = [_of_nodes(run) for run in runs if run["resources"]]
+    found = [_used_by_nodes(run) for run in runs if run["resources"]]
     keys = ("node_memory_bytes", "sent_bytes_per_step", "core_percent", "gpu_percent")
     known = {key: [each[key] for each in found if each[key] is not None] for key in keys}
     return {key: float(np.median(values)) if values else None for key, values in known.items()}
 
 
-def _of_nodes(run: Measurement) -> dict:
+def _used_by_nodes(run: Measurement) -> dict:
     """Return the memory and the bytes of the node with the most, and the use of cores and GPUs.
 
     Several processes of a node share its interface, so its bytes count once. Within a node ranks
@@ -200,7 +205,7 @@ def _of_nodes(run: Measurement) -> dict:
     steps = sum(epoch["steps"] or 0 for epoch in run["epochs"])
     memory = [[each["rss_bytes_max"] for each in node] for node in by_node if len(node)]
     sent = [node[0]["sent_bytes"] for node in by_node if len(node)]
-    of_cores, of_gpus = (
+    core_use, gpu_use = (
         [value for each in run["resources"] if (value := each.get(name)) is not None]
         for name in ("cpu_percent_mean", "gpu_percent_mean")
     )
@@ -210,8 +215,8 @@ def _of_nodes(run: Measurement) -> dict:
         if any(None in node for node in memory)
         else max(map(sum, memory)),
         "sent_bytes_per_step": max(sent) / steps if is_known else None,
-        "core_percent": sum(of_cores) / base.cores_of(run) if of_cores else None,
-        "gpu_percent": float(np.mean(of_gpus)) if of_gpus else None,
+        "core_percent": sum(core_use) / base.cores_of(run) if core_use else None,
+        "gpu_percent": float(np.mean(gpu_use)) if gpu_use else None,
     }
 
 
