@@ -67,7 +67,7 @@ def start(
 ) -> subprocess.Popen:
     """Start a command in a new session, so that it leads a new process group.
 
-    It is killed when the calling thread ends.
+    It is killed when the calling thread ends. If a signal ends this call, the group is stopped.
 
     Parameters
     ----------
@@ -79,16 +79,34 @@ def start(
     with contextlib.ExitStack() as stack:
         is_file = isinstance(output, Path)
         log = stack.enter_context(open(output, "ab")) if is_file else output
-        return subprocess.Popen(
-            command,
-            cwd=folder,
-            env=dict(environment),
-            stdin=given,
-            stdout=log,
-            stderr=None if log is None else subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=functools.partial(die_with_parent, os.getpid()),
-        )
+        started = []
+        try:
+            # A handler that raised inside Popen would leave a process that nobody knows.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            try:
+                process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env=dict(environment),
+                    stdin=given,
+                    stdout=log,
+                    stderr=None if log is None else subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=functools.partial(_begin, os.getpid(), before),
+                )
+                started.append(process)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        except BaseException:
+            stop(started)
+            raise
+        return process
+
+
+def _begin(parent: int, blocked: Iterable[int]) -> None:
+    """Die with the parent, and receive the signals that it received before it blocked all."""
+    die_with_parent(parent)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 #: A guard process. When its input ends, it kills all processes that have a variable, unless the

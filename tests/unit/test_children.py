@@ -131,3 +131,24 @@ def test_a_child_whose_parent_died_before_its_request_is_killed():
         for parent in ("os.getppid()", "os.getpid()")
     ]
     assert ends == [3, -signal.SIGKILL], "the second names a process that is not its parent"
+
+
+def test_a_signal_while_a_process_is_started_ends_what_that_one_started():
+    """The parent is slow to notice that its child runs, and gets the signal in between."""
+    code = """
+import os, subprocess, sys, time
+from escala.core import children, interrupts
+
+class Slow(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        time.sleep(1)
+
+subprocess.Popen = Slow
+interrupts.handle()
+children.start(["sh", "-c", "sleep 60 & kill -INT $PPID; wait"], os.environ, None)
+"""
+    # What still runs would keep the pipe open.
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=30)
+    assert done.returncode == 128 + signal.SIGINT
+    assert b"interrupted" in done.stderr
