@@ -47,8 +47,9 @@ def main(plan_file: str) -> int:
     place = Place.of(plan, rank)
     folder = Path(plan_file).parent
     _log_to(folder / f"rank{rank}.log")
-    # TensorFlow leaves files of generated code behind if a rank is killed.
-    tempfile.tempdir = str(folder / SCRATCH)
+    # TensorFlow leaves files of generated code behind if a rank is killed. PyTorch's compiler
+    # changes the working directory.
+    tempfile.tempdir = str((folder / SCRATCH).absolute())
     Path(tempfile.tempdir).mkdir(exist_ok=True)
     os.sched_setaffinity(0, place.cores)
     try:
