@@ -460,8 +460,8 @@ def module_registries() -> Iterator[None]:
 
 @pytest.fixture
 def own_workload(tmp_path: Path, registries: None) -> Path:
-    """The folder of docs/how-to/bring-your-own-workload.md; its experiment stands alongside it."""
-    from tests.folders import GUIDE, files_of
+    """A copy of examples/my_workload; its experiment stands alongside it."""
+    from tests.folders import copied
 
-    files_of(GUIDE, tmp_path)
+    copied(tmp_path, "my_workload", "mine.yaml")
     return tmp_path / "my_workload"

@@ -1,23 +1,25 @@
-"""The workload that docs/how-to/bring-your-own-workload.md brings, in a folder of its own."""
+"""Copies of what `examples/` holds, in a folder of a test."""
 
 from __future__ import annotations
 
-import re
+import shutil
 from pathlib import Path
 
 from tests.conftest import ROOT
 
+#: The page that brings a workload, and shows two of its files.
 GUIDE = ROOT / "docs" / "how-to" / "bring-your-own-workload.md"
 
 
-def files_of(guide: Path, folder: Path, prefix: str = "") -> None:
-    """Write the files of a page of the documentation into a folder, without a prefix."""
-    matches = re.findall(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", guide.read_text(), re.M | re.S)
-    assert len(matches) == 4, guide
-    for name, text in matches:
-        path = folder / name.removeprefix(prefix)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+def copied(folder: Path, *names: str) -> None:
+    """Copy files and folders of `examples/`."""
+    for name in names:
+        example = ROOT / "examples" / name
+        if example.is_dir():
+            unwanted = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(example, folder / name, ignore=unwanted)
+        else:
+            shutil.copy(example, folder / name)
 
 
 def changed(file: Path, old: str, new: str) -> None:

@@ -1,13 +1,11 @@
-"""The kind of dataset that docs/how-to/add-a-dataset-kind.md adds, and a workload for it."""
+"""The kind of dataset in examples/blobs, and a workload for it."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from tests.conftest import ROOT
+from tests.folders import copied
 
-GUIDE = ROOT / "docs" / "how-to" / "add-a-dataset-kind.md"
 WORKLOAD = {
     "workload.yaml": """
 description: One dense layer.
@@ -47,13 +45,8 @@ class Arrays(base.Arrays):
 
 
 def add_kind(project: Path) -> None:
-    """Add the kind `blobs` of the guide to a copy of the project."""
-    files = re.findall(r"^`(escala/\S+)`:\n\n```\w+\n(.*?)^```$", GUIDE.read_text(), re.M | re.S)
-    assert len(files) == 4
-    for name, text in files:
-        path = project / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+    """Add the kind `blobs` to a copy of the project."""
+    copied(project / "escala" / "data", "blobs")
 
 
 def add_workload(project: Path) -> None:

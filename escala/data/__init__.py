@@ -161,7 +161,7 @@ def size_of(settings: Mapping[str, Any]) -> Size:
     found = kind.load("settings").size(settings)
     if not isinstance(found, Size):
         reason = "is what `size` returns, and no escala.data.size.Size"
-        remedy = "return a Size, as docs/how-to/add-a-dataset-kind.md shows"
+        remedy = "return a Size, as examples/blobs does"
         raise InputError(kind.folder / "settings.py", found, reason, remedy)
     return found
 

@@ -34,7 +34,7 @@ PATH, COMMAND = "path", "command"
 _SCHEMA_IDENTIFIERS = ("$id", "$schema", "$dynamicRef")
 GUIDES = {
     plugins.WORKLOADS: "docs/how-to/bring-your-own-workload.md",
-    plugins.KINDS: "docs/how-to/add-a-dataset-kind.md",
+    plugins.KINDS: "docs/how-to/extend.md",
 }
 
 

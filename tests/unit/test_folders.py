@@ -26,8 +26,7 @@ from escala.strategies.knobs import complete, model_knobs
 from escala.workloads import WORKLOADS, models, workload
 from tests.calls import python
 from tests.conftest import CLASSES
-from tests.folders import changed, files_of
-from tests.kinds import GUIDE as KIND_GUIDE
+from tests.folders import changed, copied
 from tests.workflow.conftest import SIMULATED, experiment_of
 
 
@@ -83,7 +82,7 @@ STEPS = "trained_by: steps\n"
         ("workload.yaml", "trained_by: steps", "trained_by: step", "use one of steps, fit"),
         ("workload.yaml", "data_kind", "datakind", "datakind: 'genomes': unknown key"),
         ("workload.yaml", "additionalProperties: false", "additionalProperties: true", "misspelt"),
-        ("workload.yaml", "      default: 16\n", "", "is not required and has no default"),
+        ("workload.yaml", ", default: 16", "", "is not required and has no default"),
         ("workload.yaml", "    words:", "    path:", "names the folder of the workload"),
         ("workload.yaml", "type: integer", "type: whole", "is not JSON Schema"),
         ("workload.yaml", "type: integer", '$ref: "#/$defs/no"', "is no definition"),
@@ -252,7 +251,7 @@ def test_a_kept_model_takes_its_code_from_the_experiment_and_never_from_its_file
 def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
     own_workload, tmp_path, registries
 ):
-    files_of(KIND_GUIDE, tmp_path, prefix="escala/data/")
+    copied(tmp_path, "blobs")
     folder = (tmp_path / "blobs").rename(tmp_path / "points")
     changed(own_workload / "workload.yaml", "data_kind: genomes", "data_kind: blobs")
 
@@ -291,7 +290,7 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
 
 def test_arrays_that_name_another_kind_are_refused(tmp_path):
     """What reads them would choose the reader of that kind."""
-    files_of(KIND_GUIDE, tmp_path, prefix="escala/data/")
+    copied(tmp_path, "blobs")
     np.savez(tmp_path / "points.npz", points=np.zeros((8, 2), np.float32), labels=[0, 1] * 4)
     arguments = {
         "--kind": "own",

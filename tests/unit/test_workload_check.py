@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from escala.core.errors import InputError
 from escala.data import reader
 from escala.workload_check import FIT_CHECKS, STEPS_CHECKS, Refused
 from tests.conftest import ROOT
-from tests.folders import GUIDE, changed
+from tests.folders import changed, copied
 
 LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"
 BUILD = 'settings["words"]'
@@ -64,14 +63,11 @@ def test_after_wrong_losses_of_rows_nothing_more_is_checked(own_workload, tmp_pa
 
 
 def test_numbers_instead_of_classes_need_predictions_and_scores(tmp_path, registries):
-    _, section = GUIDE.read_text().split("## Several inputs, and numbers instead of classes\n")
-    (tmp_path / "line").mkdir()
-    for name, text in re.findall(r"`([a-z.]+)`[^`]*\n\n```\w+\n(.*?)^```$", section, re.M | re.S):
-        (tmp_path / "line" / name).write_text(text)
-    found = subject(tmp_path / "line")
+    copied(tmp_path, "signals")
+    found = subject(tmp_path / "signals")
     assert all(STEPS_CHECKS[name](found) for name in ("build", "row losses", "gradients"))
     del found.module.predict
-    (tmp_path / "line" / "scores.py").unlink()
+    (tmp_path / "signals" / "scores.py").unlink()
     with pytest.raises(InputError, match=r"outputs are \(\) and there are no classes") as refused:
         STEPS_CHECKS["build"](found)
     assert refused.value.reason.endswith("has no predict, scores.py")

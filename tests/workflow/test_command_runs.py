@@ -21,7 +21,7 @@ from PIL import Image
 from escala.core.hardware import available_cores
 from tests.calls import python
 from tests.conftest import ROOT
-from tests.folders import GUIDE, files_of
+from tests.folders import copied
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def pictures(folder: Path) -> list[str]:
 
 
 def own_workload(folder: Path) -> list[str]:
-    files_of(GUIDE, folder)
+    copied(folder, "my_workload")
     return ["--data", "simulated", "--workload", str(folder / "my_workload"), "--repeats", "2"]
 
 

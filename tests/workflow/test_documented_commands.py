@@ -1,10 +1,11 @@
 """Every command of the documentation is checked here, run by a named test, or marked with a reason.
 
-A call of Snakemake reads its arguments and its experiment; what none before it asks for, such as a
-kind of target, is planned by a dry run. A script reads its arguments, and RUN_BY names the test
-that runs it. The command `escala` and the call that it makes read their arguments. A benchmark
-only reads its arguments, because it takes minutes of an idle machine. Any other command needs a
-comment above its block: `<!-- run by: FILE::TEST -->` or `<!-- not run: REASON -->`.
+A call of Snakemake, or one that `escala run` makes, reads its arguments and its experiment; what
+none before it asks for, such as a kind of target, is planned by a dry run. A script reads its
+arguments, and RUN_BY names the test that runs it. The command `escala` and the call that it makes
+read their arguments. A benchmark only reads its arguments, because it takes minutes of an idle
+machine. Any other command needs a comment above its block: `<!-- run by: FILE::TEST -->` or
+`<!-- not run: REASON -->`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import ast
 import importlib
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -207,9 +209,9 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-def test_calls_of_snakemake_have_a_graph_of_jobs(project, forks):
+def test_calls_of_snakemake_have_a_graph_of_jobs(project, forks, monkeypatch):
     data, planned, failed = _data(project.parent), set(), {}
-    for command in CALLS:
+    for command in [*CALLS, *_calls_of_escala(monkeypatch)]:
         call = Call.of(command, data)
         if new := call.asks_for(project) - planned:
             planned |= new
@@ -233,7 +235,7 @@ def test_an_exercise_trains_as_often_as_it_tells(page):
 @pytest.mark.parametrize("profile", sorted((ROOT / "profiles").iterdir()), ids=lambda p: p.name)
 def test_each_profile_is_that_of_a_call(profile):
     """Snakemake reads profiles/default in every call."""
-    given = {word.rstrip("/") for command in CALLS for word in command.words}
+    given = {word.rstrip("/") for command in (*CALLS, *CONSOLE) for word in command.words}
     assert profile.name == "default" or f"profiles/{profile.name}" in given
 
 
@@ -280,6 +282,15 @@ def _made_by_escala(words: tuple[str, ...], monkeypatch) -> Command:
     with pytest.raises(_MadeError) as made:
         console.main()
     return Command("", 0, tuple(made.value.args[0]))
+
+
+def _calls_of_escala(monkeypatch) -> Iterator[Command]:
+    """Yield the calls of Snakemake that `escala run` makes, with their variables."""
+    for command in CONSOLE:
+        if command.words[1] == "run":
+            with monkeypatch.context() as patch:
+                made = _made_by_escala(command.words, patch)
+            yield replace(command, words=made.words)
 
 
 def _call_reads(call: Command, monkeypatch) -> None:

@@ -11,8 +11,7 @@ import yaml
 
 from escala.experiment import folders
 from tests.calls import python
-from tests.folders import GUIDE, changed, files_of
-from tests.kinds import GUIDE as KIND_GUIDE
+from tests.folders import GUIDE, changed, copied
 from tests.kinds import WORKLOAD as DENSE
 from tests.workflow.conftest import SIMULATED, experiment_of, measured
 
@@ -50,7 +49,7 @@ def test_the_workload_of_the_guide_is_checked_and_runs(own_workload, snakemake, 
 
 
 def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake, dry_run):
-    files_of(KIND_GUIDE, tmp_path, prefix="escala/data/")
+    copied(tmp_path, "blobs")
     shutil.move(tmp_path / "blobs", tmp_path / "points")
     (tmp_path / "dense").mkdir()
     for name, text in DENSE.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import yaml
 from escala.core.files import read_json
 from tests.calls import python
 from tests.conftest import CLASSES, ROOT, copy_project
+from tests.folders import copied
 from tests.unit.counter_trees import Growing, two_packages
 from tests.workflow.forks import Forks
 
@@ -58,13 +58,10 @@ def measure(folder: Path, project: Path, split: Path, *probes: str) -> None:
 
 @pytest.fixture(scope="module")
 def probed(small_split, tmp_path_factory) -> dict[str, Path]:
-    """The folder of a run with each of two probes: that of the documentation, and `resources`."""
+    """The folder of a run with each of two probes: that of `examples/`, and `resources`."""
     project = copy_project(tmp_path_factory.mktemp("probes") / "project")
-    page = (ROOT / "docs" / "how-to" / "add-a-probe.md").read_text()
-    [module] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    [asked] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    (project / "escala" / "probes" / "memory.py").write_text(module)
-    settings = EXPERIMENT | yaml.safe_load(asked)
+    copied(project / "escala" / "probes", "memory.py")
+    settings = EXPERIMENT | {"memory": {"enabled": True}}
     (project / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     measure(project, project, small_split, "memory", "resources")
     return {file.parent.name: file.parent for file in sorted(project.rglob("*/run.json"))}

@@ -7,11 +7,9 @@ import json
 import numpy as np
 import yaml
 
-from tests.conftest import ROOT
-from tests.documented import files
+from tests import folders
 from tests.programs import experiment_on
 
-GUIDE = ROOT / "docs" / "how-to" / "your-own-arrays.md"
 RUN = "results/own/runs/photos/reads/processes/1x1/plain/native/rep1/run.json"
 
 
@@ -46,9 +44,7 @@ def test_a_changed_file_is_noticed_and_a_moved_folder_is_not_measured_again(
 
 
 def test_the_arrays_of_the_guide_are_trained_on(tmp_path, snakemake, dry_run, registries):
-    for name, text in files(GUIDE).items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    folders.copied(tmp_path, "network", "arrays.yaml")
     random = np.random.default_rng(0)
     sides = {
         side: (random.integers(0, 255, (rows, 4, 3), np.uint8), random.integers(0, 3, rows))
@@ -57,6 +53,7 @@ def test_the_arrays_of_the_guide_are_trained_on(tmp_path, snakemake, dry_run, re
     arrays = {f"{n}_{s}": a for s, pair in sides.items() for n, a in zip("xy", pair, strict=True)}
     np.savez(tmp_path / "data.npz", **arrays)
     settings = yaml.safe_load((tmp_path / "arrays.yaml").read_text())
+    settings["workloads"]["network"]["path"] = "network"
     settings["configurations"][1]["strategy"] = "horovod-gloo"
     # A program is given the same arrays.
     settings["workloads"]["program"] = {

@@ -21,9 +21,7 @@ RUN = "flowers/mlp/single/1x1/tuned/native/rep1"
 @pytest.fixture(scope="module")
 def guide() -> dict:
     """Return the experiment of the guide."""
-    page = (ROOT / "docs" / "how-to" / "own-table.md").read_text()
-    (text,) = re.findall(r"^ +```yaml\n(.*?)^ +```$", page, re.MULTILINE | re.DOTALL)
-    return yaml.safe_load(text)
+    return yaml.safe_load((ROOT / "examples" / "flowers.yaml").read_text())
 
 
 def test_a_table_is_learnt_and_new_rows_are_scored(snakemake, tmp_path, guide, monkeypatch):

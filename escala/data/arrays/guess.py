@@ -67,7 +67,7 @@ def _divided(found: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
 def _unclear(found: Iterable[str], data: str) -> InputError:
     reason = f"holds the arrays {', '.join(found)}, and their names do not tell inputs from targets"
     remedy = "save them as x and y, or x_train, y_train, x_test, y_test; or write the experiment "
-    return InputError("data", data, reason, f"{remedy}by hand: docs/how-to/your-own-arrays.md")
+    return InputError("data", data, reason, f"{remedy}by hand: docs/how-to/own-table.md")
 
 
 def _classes(path: Path, place: str) -> int | None:
