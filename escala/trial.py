@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.core.readable import counted
 from escala.core.variables import CALLERS_PATH
 from escala.data import kind_of
 from escala.experiment import Experiment, Run
 from escala.experiment.draft_program import ONE
+from escala.experiment.spoken import layout_in_words
 from escala.record import diagnose
 from escala.record.estimate import duration
 from escala.record.plan import make_plan, split_description
@@ -243,9 +243,10 @@ def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
         found = variables(plan, place, Path("MARKS"), given)
         told.append({name: each for name, each in found.items() if os.environ.get(name) != each})
     common = set(told[0].items()) & set(told[-1].items())
+    words = layout_in_words(run.layout, run.strategy)
     yield (
-        f"{' '.join(run.configuration[:3])}: {counted(len(everyone), 'process', 'processes')} by "
-        f"{started.launcher}, in {program.directory}"
+        f"{words[0].upper()}{words[1:]} ({' '.join(run.configuration[:3])}): {len(everyone)} "
+        f"started by {started.launcher}, in {program.directory}"
     )
     yield f"  {_assignments(common)}"
     for place, its_own in zip(shown, told, strict=True):

@@ -31,3 +31,9 @@ def size(number: float) -> str:
         if number >= 2**exponent:
             return f"{number / 2**exponent:.1f} {unit}"
     return f"{number:.0f} bytes"
+
+
+def in_words(number: int) -> str:
+    """Return a number up to ten as a word, and a larger one as digits."""
+    words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    return words[number] if number < len(words) else str(number)

@@ -8,6 +8,7 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.compared import rows_of
 from escala.report.findings.words import Tables, listed, with_labels
+from escala.report.spoken import name_in_words, words
 from escala.report.tables.views import fitted_workloads, names_of_rows, only_whole_runs, whole_runs
 
 
@@ -47,10 +48,11 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
     further = dict(iter(speedup[speedup["reference"] > 1].groupby("reference_label", sort=False)))
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
+    named = words(tables)
     has_scores = set(names_of_rows(tables["scores"]))
     targets = (configurations["time_to_target_kind"] != "unavailable").any()
     headings = [
-        "configuration", "verdict", "ratio", "speed-up", "efficiency",
+        "configuration", "in words", "verdict", "ratio", "speed-up", "efficiency",
         "s per run" if only_whole_runs(tables) else "training s per epoch",
         "accuracy", *["s to accuracy"] * bool(targets), "runs ok", "global batch",
         "learning rate", *(f"ratio to {label}" for label in further),
@@ -73,6 +75,7 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
         rows.append(
             [
                 row["label"],
+                name_in_words(row["label"], named).replace("`", ""),
                 *(["–"] * 4 if is_fit else compared),
                 _training_seconds(row, is_fit),
                 "–" if names in has_scores else _cell(row, "accuracy", digits=3),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from escala.report.findings import SECTIONS, Finding, section_findings
+from escala.report.findings import SECTIONS, Finding
 from escala.report.findings.gaps import failures
 from escala.report.findings.words import Tables, quoted
+from escala.report.first_screen import all_findings, first_screen
 from escala.report.overview import explanation, overview
 
 
@@ -28,13 +29,16 @@ def summary(tables: Tables, name: str, title: str, files: Collection[str] = ()) 
 
 
 def _findings(tables: Tables, name: str, files: Collection[str]) -> Iterator[str]:
-    """Yield the findings of each section: the answer in bold, then lists under headings."""
-    for section, heading in SECTIONS.items():
-        found = list(section_findings(section, tables, name))
-        if section == "answer":
-            first, *found = found
-            yield f"**{first.text}**{_evidence(first, files)}"
-        elif found:
+    """Yield the answer in bold with what it rests on, then lists of findings under headings."""
+    every = all_findings(tables, name)
+    screen = first_screen(tables, every)
+    first, *_ = every["answer"]
+    yield f"**{screen.answer}**{_evidence(first, files)}"
+    if screen.brief:
+        yield "\n".join(f"- {SECTIONS[each]}: {text}" for each, text in screen.brief.items())
+    for section, heading in {**SECTIONS, "answer": "More on the answer"}.items():
+        found = [each for each in every[section] if each is not first]
+        if found:
             yield f"## {heading}"
         lines = [f"- {finding.text}{_evidence(finding, files)}" for finding in found]
         if section == "failures":

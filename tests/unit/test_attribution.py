@@ -208,7 +208,7 @@ def test_runs_of_another_session_are_not_compared(tmp_path):
     slowdown = frames["attribution"].groupby("strategy")["slowdown"]
     assert slowdown.count().to_dict() == {"single": 11, "horovod-mpi": 0, "horovod-gloo": 0}
     text = summary(frames, "demo", "A title")
-    assert "A step of `horovod-mpi 1x2` takes" in text and "than one of" not in text
+    assert "A step of `horovod-mpi 1x2` takes" in text and "than a step of" not in text
     assert "`horovod-mpi 1x2`, 5.0 ms of exchange go on alongside other parts." in text
 
 

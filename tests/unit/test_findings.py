@@ -155,7 +155,7 @@ def test_noise_drift_and_what_one_session_shows_are_told(tmp_path):
     assert re.search(r"`single[^`]*` takes 1\.0\d times its own time \(.*, 7 matches\)", text)
     assert "The machine drifted in session" in text
     assert f"{1 + drift['change'].iloc[0]:.2f} times as long" in text
-    mark = "time than `single 1x1` has 95 % confidence, and was seen in one session only"
+    mark = "time than `single 1x1`, in seven matches of one session only."
     for verdict, words in (("faster", "less"), ("slower", "more")):
         speedup = frames["speedup"].assign(best_verdict=verdict)
         assert f"takes {words} {mark}" in _sure(frames | {"speedup": speedup})
@@ -165,7 +165,7 @@ def test_noise_drift_and_what_one_session_shows_are_told(tmp_path):
     ):
         assert words in _sure(frames | {"drift": drift.assign(**changes)})
     several = frames["speedup"].assign(sessions=2)
-    assert "seen in one session" not in _sure(frames | {"speedup": several})
+    assert "of one session only" not in _sure(frames | {"speedup": several})
 
 
 def test_ladders_answer_where_nothing_else_is_compared(tmp_path):

@@ -104,7 +104,7 @@ def test_the_first_sentences_say_what_is_unavailable(reported):
     _, known, unknown, *more = texts(frames, "answer")
     by = {"hook": "by its hook", "output": "by its output", "whole run": "whole runs"}
     assert by[told.get("known_by", "hook")] in known
-    assert "equal updates, equal weights" in unknown
+    assert "whether its processes end with the same weights" in unknown
     assert ("rows of an epoch" in unknown) == (not told.get("rows", True))
     named = told.get("named", ("epochs", "rows", "seed"))
     words = {"rows": "batch", "epochs": "epochs", "seed": "seed"}
@@ -116,7 +116,7 @@ def test_the_first_sentences_say_what_is_unavailable(reported):
 def test_an_epoch_that_is_a_whole_run_is_called_one(tmp_path):
     frames = frames_of(program(tmp_path, **NOTHING), tmp_path / "tables")
     first, *_ = texts(frames, "answer")
-    assert first.startswith("Yes: as two processes (`torch-ddp 1x2`) the whole program takes ")
+    assert first.startswith("Yes: as `torch-ddp 1x2` the whole program takes ")
     for section in ("why", "cost", "next"):
         assert not any("epoch" in text for text in texts(frames, section))
     assert "training s per epoch" not in page(frames, "demo", "Mine", {})

@@ -105,7 +105,7 @@ def test_the_smallest_layout_that_was_measured_is_the_baseline(tmp_path):
     assert rows.loc["4x1", "efficiency"] == pytest.approx(7 / 5 / 2)
     frames = tabled(found, scaling=settings())
     [series] = study.study(frames, "T", settings(), []).series
-    assert any(note.startswith("1x1 has no time: rep 1, 2") for note in series.notes)
+    assert any(note.startswith("No time of one process: rep 1, 2") for note in series.notes)
     assert any("2 were measured" in note for note in series.notes)
 
 
@@ -194,16 +194,18 @@ def test_the_statement_has_what_a_reviewer_asks_for(whole):
     [series] = whole[0].series
     wall = 3 * 7 * 1.035 + 14
     for words in (
-        "Strong scaling of training virus-cnn on demo-1000 with horovod-mpi was measured on 1x1, "
-        "2x1 and 4x1 (nodes x processes of a node), with 6 runs of each, which took turns, "
+        "Strong scaling of training virus-cnn on demo-1000 with Horovod over MPI was measured on "
+        "one process, two processes on two nodes and four processes on four nodes, "
+        "with 6 runs of each, which took turns, "
         "on Example CPU @ 2.00GHz with 2 cores a node, 2026-01.",
-        "s on 1x1 (single), the baseline, and 5.18",
+        "s on one process, the baseline, and 5.18",
         "a speed-up of 2.40",
         "4 times the cores, and an efficiency of 0.600",
         "The rule of Site & Co asks for an efficiency of 75% of each doubling, 1.5 times the speed",
-        "from 2x1 to 4x1 it is 0.700",
-        "so 2x1 is the largest size that passes",
-        f"A whole run on 2x1 takes {wall:.1f} s, of which 6.90 s are before the training steps",
+        "from two processes on two nodes to four processes on four nodes it is 0.700",
+        "so the largest size that passes is two processes on two nodes.",
+        f"A whole run on two processes on two nodes takes {wall:.1f} s, of which 6.90 s are before "
+        "the training steps",
         f"40 such runs with a margin of 50% are {2 * wall / 3600 * 120:.3g} BU",
     ):
         assert words in series.statement
@@ -254,8 +256,9 @@ def test_scores_and_what_lies_beyond_the_largest_size(whole):
         assert further.loc[name, "accuracy"].startswith(f"{means[layout]:.3f} (")
     [law] = frames["amdahl"][frames["amdahl"]["layout"] == "4x1"].to_dict("records")
     assert law["extrapolated_times"] == 8
-    expected = f"8 times the cores of 1x1 are {law['extrapolated_speedup']:.3g}"
-    assert any(note.startswith("Beyond 4x1 nothing") and expected in note for note in series.notes)
+    expected = f"8 times the cores of one process are {law['extrapolated_speedup']:.3g}"
+    start = "Beyond four processes on four nodes nothing"
+    assert any(note.startswith(start) and expected in note for note in series.notes)
 
 
 def test_predicted_times_stand_beside_the_measured_ones(whole):

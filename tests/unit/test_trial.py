@@ -108,7 +108,7 @@ def test_what_would_start_is_shown_and_nothing_is_started(experiment, tmp_path, 
     tried = experiment(source, "{rank}", "{rows_of_rank}", strategy="torch-ddp",
                        batch={"rows": 64, "per": "global"})  # fmt: skip
     first, *lines = trial.starts(tried)
-    assert first.startswith("torch-ddp 1x1 plain: 1 process by local")
+    assert first.startswith("One process (torch-ddp 1x1 plain): 1 started by local")
     text = "\n".join(lines)
     assert f"PATH={Path(sys.executable).parent}:$PATH " in text
     assert f"{sys.executable} train.py 0 64" in text

@@ -30,6 +30,8 @@ MUTED = (
     "#AA4499",
 )  # fmt: skip
 DPI = 150
+# In inches: a figure for phones, the names and the values in it, and what is above and below marks.
+NARROW, NAME_ABOVE, VALUE_ABOVE, ABOVE, BELOW = 4.6, 3.15, 1.15, 0.16, 0.2
 
 # The line or patch of a name in a legend, with its margins.
 _HANDLE_INCHES = 0.65
@@ -115,6 +117,29 @@ def reference_name(compared: pd.DataFrame) -> str:
         return labels[0]
     taken = [key for key in ("variant", "network") if compared[f"reference_{key}"].nunique() > 1]
     return f"the reference of the same {' and '.join(taken)}"
+
+
+def name_above(axes: Axes, place: float, name: str, value: str) -> None:
+    """Write a name at the left and a value at the right, above the marks of a row.
+
+    In a figure of `NARROW` inches, which fits a phone, no room is left beside the marks.
+    """
+    for text, inches, x in ((name, NAME_ABOVE, 0), (value, VALUE_ABOVE, 1)):
+        axes.annotate(
+            texts.wrap(text, inches, texts.LABEL), (x, place), (0, 72 * (ABOVE - 0.05)),
+            xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="bottom",
+            ha="right" if x else "left", fontsize=texts.LABEL,
+        )  # fmt: skip
+
+
+def height_with_names(rows: Iterable[tuple[str, str]]) -> float:
+    """Return the inches of a row of names and values that `name_above` writes, and its marks."""
+    wrapped = [
+        texts.wrap(text, inches, texts.LABEL)
+        for row in rows
+        for text, inches in zip(row, (NAME_ABOVE, VALUE_ABOVE), strict=True)
+    ]
+    return texts.height_of(wrapped) + ABOVE + BELOW
 
 
 def panels(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.report.figures import common
 from escala.report.figures.looks import described
-from escala.report.figures.text import NOTE, PANEL_TITLE, height_of, wrap, wrapped_names
+from escala.report.figures.text import PANEL_TITLE, wrap
+from escala.report.spoken import name_in_words, words
 from escala.report.tables.ladder import DIRECT, PRODUCT, RUNG
 from escala.report.tables.views import unit
 
@@ -37,46 +42,71 @@ def draw(tables: common.Tables) -> Figure:
     if len(missing) == len(table):
         return common.empty(WHAT, described(table), " ".join(["Nothing was measured.", *missing]))
     ladders = list(table.groupby(["dataset", "workload", "ladder"], sort=False))
-    names = wrapped_names([*table["change"].dropna(), *table["before"]])
-    row = max(0.3, height_of(names) + 0.1)
-    heights = [row * (len(rows) + 1) + 0.9 for _, rows in ladders]
-    figure = common.new(9, sum(heights))
+    named = words(tables)
+    bars = [list(_bars(rows, named)) for _, rows in ladders]
+    row = common.height_with_names((bar.name, bar.value) for each in bars for bar in each)
+    heights = [row * len(each) for each in bars]
+    figure = common.new(common.NARROW, sum(heights) + 0.9 * len(ladders))
     grid = figure.subplots(len(ladders), 1, squeeze=False, height_ratios=heights)
     several = [key for key in ("dataset", "workload") if table[key].nunique() > 1]
-    for axes, (_, rows) in zip(grid.flat, ladders, strict=True):
+    width = 0.9 * common.NARROW
+    for axes, (_, rows), own in zip(grid.flat, ladders, bars, strict=True):
         first = rows.iloc[0]
-        _waterfall(axes, rows)
-        what = f"time per {unit(tables, first['workload'])} (1: {first['before']})"
-        axes.set_xlabel(wrap(what, 6, PANEL_TITLE))
+        _waterfall(axes, own, row)
+        before = name_in_words(first["before"], named).replace("`", "")
+        what = f"time per {unit(tables, first['workload'])} (1: {before})"
+        axes.set_xlabel(wrap(what, width, PANEL_TITLE))
         heading = ", ".join([*(first[key] for key in several), first["ladder"]])
-        axes.set_title(wrap(heading, 6, PANEL_TITLE), loc="left")
+        axes.set_title(wrap(heading, width, PANEL_TITLE), loc="left")
     common.finish(figure, [WHAT, described(table)], missing)
     return figure
 
 
-def _waterfall(axes: Axes, rows: pd.DataFrame) -> None:
+class _Bar(NamedTuple):
+    """A row of a ladder, from `begin` to `end`; NaN if its ratio is unknown."""
+
+    name: str
+    value: str
+    colour: str
+    begin: float
+    end: float
+    interval: tuple[float, float]
+
+
+def _bars(rows: pd.DataFrame, named: Mapping[str, str]) -> Iterator[_Bar]:
     ends = rows["ratio"].where(rows["part"] == RUNG).fillna(1.0).cumprod()
     starts = ends.shift(fill_value=1.0)
-    labels = [rows["before"].iloc[0]]
-    axes.barh(0, 1.0, color=_END, height=0.6)
-    for at, (row, start) in enumerate(zip(rows.itertuples(), starts, strict=True), start=1):
+    before = name_in_words(rows["before"].iloc[0], named).replace("`", "")
+    yield _Bar(before, "1", _END, 0.0, 1.0, (math.nan, math.nan))
+    for row, start in zip(rows.itertuples(), starts, strict=True):
         is_rung = row.part == RUNG
-        labels.append(row.change if is_rung else _NAMES[row.part])
-        if pd.isna(row.ratio):
-            continue
         begin, scale = (start, start) if is_rung else (0.0, 1.0)
-        middle, low, high = (scale * end for end in (row.ratio, row.ratio_low, row.ratio_high))
-        colour = _END if not is_rung else _LESS if row.ratio < 1 else _MORE
-        axes.barh(at, middle - begin, left=begin, color=colour, height=0.6)
-        if not pd.isna(low):
-            bars = common.error_bars(middle, low, high)
-            axes.errorbar(middle, at, xerr=bars, color="black", capsize=3, linewidth=1)
+        end, low, high = (scale * each for each in (row.ratio, row.ratio_low, row.ratio_high))
         seconds = "" if pd.isna(row.cost_seconds) else f" ({-row.cost_seconds:+.2f} s)"
-        axes.annotate(
-            f"{row.ratio:.2f}{seconds}", (max(begin, middle, 0 if pd.isna(high) else high), at),
-            (6, 0), textcoords="offset points", va="center", fontsize=NOTE,
-        )  # fmt: skip
-    axes.set_yticks(range(len(labels)), wrapped_names(labels))
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.25 * axes.get_xlim()[1])
-    axes.grid(axis="y", visible=False)
+        yield _Bar(
+            row.change if is_rung else _NAMES[row.part],
+            "unavailable" if pd.isna(row.ratio) else f"{row.ratio:.2f}{seconds}",
+            _END if not is_rung else _LESS if row.ratio < 1 else _MORE,
+            begin,
+            end,
+            (low, high),
+        )
+
+
+def _waterfall(axes: Axes, bars: Sequence[_Bar], height: float) -> None:
+    """Draw rows of a height in inches."""
+    inch, farthest = 1 / height, 1.0
+    for place, bar in enumerate(bars):
+        common.name_above(axes, place, bar.name, bar.value)
+        if pd.isna(bar.end):
+            continue
+        axes.barh(place, bar.end - bar.begin, 0.2 * inch, bar.begin, color=bar.colour)
+        if not pd.isna(bar.interval[0]):
+            mark = {"color": "black", "capsize": 3, "linewidth": 1}
+            lengths = common.error_bars(bar.end, *bar.interval)
+            axes.errorbar(bar.end, place, xerr=lengths, **mark)
+        ends = (bar.begin, bar.end, bar.interval[1])
+        farthest = max(farthest, *(end for end in ends if not pd.isna(end)))
+    axes.set(yticks=[], xlim=(0, 1.05 * farthest))
+    axes.set_ylim(len(bars) - 1 + common.BELOW * inch, -1 + common.BELOW * inch)
+    axes.locator_params(axis="x", nbins=5)

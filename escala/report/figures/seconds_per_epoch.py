@@ -6,7 +6,7 @@ Names stand above the marks. Where a reader of the SVG points at a row, its valu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +18,10 @@ from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures import common
 from escala.report.figures.looks import Colour, described, in_order, significant, strategy_look
-from escala.report.figures.text import LABEL, PANEL_TITLE, height_of, wrap
+from escala.report.figures.text import PANEL_TITLE, wrap
 from escala.report.findings.compared import Compared, Ratio, interval, rows_of
 from escala.report.findings.verdicts import against_main
+from escala.report.spoken import name_in_words, words
 from escala.report.tables.views import labelled, names_of_rows, per_epoch
 
 CATEGORY = "Time"
@@ -32,8 +33,6 @@ CAPTION = (
 WHAT = "Training time per epoch"
 #: Configurations of a dataset and workload.
 MOST = 20
-# In inches: the figure, the names and the values in it, and what is above and below the marks.
-_WIDTH, _NAME, _VALUE, _ABOVE, _BELOW = 4.6, 2.9, 1.2, 0.16, 0.2
 _FLOOR, _BAND = "#fbf0cf", "#d8dde2"
 _MAIN = "1 (the main reference)"
 
@@ -79,16 +78,12 @@ def draw(tables: common.Tables) -> Figure:
         return common.empty(WHAT, described(tables["runs"]), " ".join(notes))
     if not (shown["configurations"]["kind"] != "unavailable").any():
         return common.without_data(WHAT, shown, "times measured at one sitting")
-    panels = list(_panels(shown))
-    texts = [
-        text
-        for panel in panels
-        for row in panel.rows
-        for text in (wrap(row.name, _NAME, LABEL), wrap(row.value, _VALUE, LABEL))
-    ]
-    height = height_of(texts) + _ABOVE + _BELOW
+    panels = list(_panels(shown, words(tables)))
+    height = common.height_with_names(
+        (row.name, row.value) for panel in panels for row in panel.rows
+    )
     heights = [height * len(panel.rows) for panel in panels]
-    figure = common.new(_WIDTH, sum(heights) + 0.8 * len(panels))
+    figure = common.new(common.NARROW, sum(heights) + 0.8 * len(panels))
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, panels, strict=True):
         _draw_panel(axes, panel, height)
@@ -99,8 +94,13 @@ def draw(tables: common.Tables) -> Figure:
     return figure
 
 
-def _panels(tables: common.Tables) -> Iterator[Panel]:
-    """Yield the panels; times to the target come first where they decide, as batches differ."""
+def _panels(tables: common.Tables, named: Mapping[str, str]) -> Iterator[Panel]:
+    """Yield the panels; times to the target come first where they decide, as batches differ.
+
+    Parameters
+    ----------
+    named : the words for configurations.
+    """
     configurations, runs = (
         labelled(tables[name], tables["runs"]) for name in ("configurations", "runs")
     )
@@ -115,8 +115,9 @@ def _panels(tables: common.Tables) -> Iterator[Panel]:
         epochs, to_target, decides = [], [], False
         for names, row in zip(names_of_rows(frame), frame.itertuples(), strict=True):
             against, timed = compared.get(names), by_label.get(row.label, group.iloc[:0])
-            epochs.append(_epoch_row(row, timed, against, tables))
-            to_target.append(_to_target(row, timed, against))
+            name = name_in_words(row.label, named).replace("`", "")
+            epochs.append(_epoch_row(name, row, timed, against, tables))
+            to_target.append(_to_target(name, row, timed, against))
             decides |= against is not None and against.on_its_own.to_target
         panels = [Panel(title, f"{per_epoch(tables, workload)} (s)", epochs)]
         targets = frame.loc[frame["time_to_target_kind"] != "unavailable", "target_accuracy"]
@@ -126,11 +127,14 @@ def _panels(tables: common.Tables) -> Iterator[Panel]:
         yield from panels[::-1] if decides else panels
 
 
-def _epoch_row(row, runs: pd.DataFrame, against: Compared | None, tables: common.Tables) -> Row:
+def _epoch_row(
+    name: str, row, runs: pd.DataFrame, against: Compared | None, tables: common.Tables
+) -> Row:
     """Return what is known of the time of an epoch.
 
     Parameters
     ----------
+    name : of the configuration, in words.
     row, runs : of the table `configurations`, and its rows of `runs`.
     against : its comparison with its main reference, if it has one.
     """
@@ -142,13 +146,13 @@ def _epoch_row(row, runs: pd.DataFrame, against: Compared | None, tables: common
         seconds, ends = math.nan, (math.nan, math.nan)
         value = "no run ended ok" + " at one sitting" * bool(row.runs_ok)
     found = Row(
-        row.label + " (oversubscribed)" * bool(row.oversubscribed),
+        name + " (its processes shared cores)" * bool(row.oversubscribed),
         strategy_look(row.strategy).colour,
         seconds,
         ends,
         list(runs["train_seconds_per_epoch"].astype(float)),
         value,
-        {"training time": about + _time(seconds, *ends)},
+        {"configuration": row.label, "training time": about + _time(seconds, *ends)},
     )
     names = tuple(getattr(row, part) for part in CONFIGURATION)
     reference = names if against is None else against.reference_names
@@ -178,21 +182,21 @@ def _epoch_row(row, runs: pd.DataFrame, against: Compared | None, tables: common
     return found._replace(floor=(reference_seconds / (1 + floor), reference_seconds * (1 + floor)))
 
 
-def _to_target(row, runs: pd.DataFrame, against: Compared | None) -> Row:
+def _to_target(name: str, row, runs: pd.DataFrame, against: Compared | None) -> Row:
     """Return what is known of the time to the target accuracy; it is a bound if censored."""
     known = row.time_to_target_kind != "unavailable" and pd.notna(row.time_to_target_seconds)
     seconds = float(row.time_to_target_seconds) if known else math.nan
     ends = (row.time_to_target_low_seconds, row.time_to_target_high_seconds)
     bound = "> " * (row.time_to_target_kind == "censored")
     reached = runs[runs["time_to_target_kind"] == "measured"]["time_to_target_seconds"]
-    told = {"training time": bound + _time(seconds, *ends)}
+    told = {"configuration": row.label, "training time": bound + _time(seconds, *ends)}
     if against is not None and (found := against.on_its_own).to_target:
         told |= {"ratio to the main reference": _ratio(found.ratio), "verdict": found.brief}
     elif row.reference == 1:
         told["ratio"] = _MAIN
     value = f"{bound}{significant(seconds)} s" if known else "no result"
     colour = strategy_look(row.strategy).colour
-    return Row(row.label, colour, seconds, ends, list(reached.dropna().astype(float)), value, told)
+    return Row(name, colour, seconds, ends, list(reached.dropna().astype(float)), value, told)
 
 
 def _by_configuration(frame: pd.DataFrame, column: str) -> dict[tuple, float]:
@@ -229,13 +233,8 @@ def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
             axes.scatter(row.runs, place + inch * offsets, s=12, alpha=0.5, linewidth=0, **mark)
         axes.hlines(place, *row.ends, linewidth=2.2, **mark)
         axes.vlines(row.seconds, up, down, linewidth=2.5, **mark)
-        for text, inches, x in ((row.name, _NAME, 0), (row.value, _VALUE, 1)):
-            axes.annotate(
-                wrap(text, inches, LABEL), (x, place), (0, 72 * (_ABOVE - 0.05)),
-                xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="bottom",
-                ha="right" if x else "left", fontsize=LABEL,
-            )  # fmt: skip
-        bottom = place + _BELOW * inch
+        common.name_above(axes, place, row.name, row.value)
+        bottom = place + common.BELOW * inch
         shade = axes.axhspan(bottom - 1, bottom, color="black", alpha=0.004, linewidth=0, zorder=9)
         told = [row.name, *(f"{name}: {text}" for name, text in row.told.items())]
         told += [f"single runs: {', '.join(map(significant, row.runs))} s"] * bool(row.runs)
@@ -244,8 +243,8 @@ def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
         farthest = max([farthest, *(value for value in values if not math.isnan(value))])
     axes.set(xlabel=panel.axis, xlim=(0, 1.05 * farthest or 1), yticks=[])
     axes.locator_params(axis="x", nbins=5)
-    axes.set_ylim(len(panel.rows) - 1 + _BELOW * inch, -1 + _BELOW * inch)
-    axes.set_title(wrap(panel.title, 0.9 * _WIDTH, PANEL_TITLE), loc="left")
+    axes.set_ylim(len(panel.rows) - 1 + common.BELOW * inch, -1 + common.BELOW * inch)
+    axes.set_title(wrap(panel.title, 0.9 * common.NARROW, PANEL_TITLE), loc="left")
 
 
 def _reading(rows: Sequence[Row]) -> str:

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
+from escala.core.readable import in_words
 from escala.report.findings import ladders
 from escala.report.findings.compared import UNAVAILABLE, Compared, Headline, interval
 from escala.report.findings.differences import COMPARED, over_repeats
 from escala.report.findings.programs import times_the_rows
 from escala.report.findings.verdicts import Answer, answers, compared
-from escala.report.findings.words import Finding, Tables, a, in_words, of, quoted, sentence
+from escala.report.findings.words import Finding, Tables, a, of, quoted, sentence
 from escala.report.tables.scores import ACCURACY
 from escala.report.tables.views import programs, same_batch, unit, whole_runs
 from escala.training.marks import BEST
@@ -62,19 +63,15 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
     Where an epoch is a whole run, it is the whole program that takes a time.
     """
     row, is_program = answer.row, answer.row.workload in programs(tables)
+    subject, reference = quoted(row.label), quoted(row.reference_label)
     if found.verdict == UNAVAILABLE:
-        return (
-            f"{UNAVAILABLE}: {quoted(row.label)} has no ratio to {quoted(row.reference_label)}: "
-            f"{quoted(row.reason)}"
-        )
-    reference = row.reference_in_words(len({each.reference_label for each in answer.rows}) > 1)
+        return f"{UNAVAILABLE}: {subject} cannot be compared with {reference}: {quoted(row.reason)}"
     verdict = ANSWERS.get(found.verdict, found.brief)
-    subject = f"{row.processes()} ({quoted(row.label)})"
     ratio, bounds = found.ratio.value, f"{found.when}{interval(found.ratio)}"
     fraction = "an unknown part of" if pd.isna(ratio) else f"{ratio:.2f} {of(ratio)}"
     if found.to_target:
         return (
-            f"{verdict}: {subject} {row.take} {fraction} the time of {reference} to accuracy "
+            f"{verdict}: {subject} takes {fraction} the time of {reference} to accuracy "
             f"{row.target_accuracy:g} {bounds}"
         )
     if not same_batch(row):
@@ -84,7 +81,7 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
             else "the experiment sets no `target_accuracy`"
         )  # fmt: skip
         return f"{verdict}: {subject} and {reference} have different batches, and {why}"
-    start = f"{subject} {row.take}"
+    start = f"{subject} takes"
     if row.workload in whole_runs(tables):
         start = f"as {subject} the whole program takes"
     rows = " for a row" if row.is_weak else ""
@@ -93,8 +90,8 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
         return f"{text}; the scaling is weak, with an efficiency of {row.efficiency:.2f}"
     if times := times_the_rows(row, tables):
         return f"{text}, for {float(f'{times:.3g}'):g} times the rows"
-    if seen := found.could_have_seen:
-        return f"{text}; {seen}"
+    if seen := found.smallest_seen:
+        return f"{text}; a saving below {seen} % would not show"
     if found.verdict in ANSWERS:
         return text + (_reported if is_program else _accuracy)(row, scores)
     return text

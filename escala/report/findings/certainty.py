@@ -9,11 +9,11 @@ import pandas as pd
 from escala.analysis.attribution import UNEXPLAINED, WHOLE
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, SLOWER
-from escala.core.readable import counted
+from escala.core.readable import counted, in_words
 from escala.report.findings.compared import Compared
 from escala.report.findings.steps import clocked
 from escala.report.findings.verdicts import answering, shown
-from escala.report.findings.words import Finding, Tables, among, in_words, quoted, with_labels
+from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.ladder import DIRECT, PRODUCT
 from escala.report.tables.runs import NOTES_APART
 from escala.report.tables.views import names_of_rows, trained_by_steps
@@ -27,10 +27,13 @@ _NOTE_LETTERS = 240
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe what the answer rests on."""
     numbers = runs_ok(tables)
-    yield from (Finding(text, "runs", "seconds_per_epoch") for text in _disturbances(tables))
+    for text, first in _disturbances(tables):
+        yield Finding(text, "runs", "seconds_per_epoch", first)
     yield from (Finding(text, "runs") for text in _notes(tables))
     for row in answering(tables):
         if row.kind != "unavailable":
+            for text in _rests_on(row):
+                yield Finding(text, "speedup", "speedup", first=True)
             texts = _limits(row, numbers.get(row.names, 0))
             yield from (Finding(text, "speedup", "speedup") for text in texts)
     yield from (Finding(text, "ladder", "ladder") for text in _ladders(tables))
@@ -56,23 +59,24 @@ def _timed(tables: Tables) -> pd.DataFrame:
     return runs[(runs["status"] == "ok") & runs["current"]]
 
 
-def _disturbances(tables: Tables) -> Iterator[str]:
-    """Yield sentences on other work next to the runs: what it disturbed, and what is not known."""
+def _disturbances(tables: Tables) -> Iterator[tuple[str, bool]]:
+    """Yield what other work disturbed next to the runs, and whether the first screen tells it."""
     timed = _timed(tables)
     again, stay = (timed["earlier_attempts"] > 0).sum(), timed["disturbed"].fillna(False)
     unknown = timed.loc[timed["disturbed"].isna(), "disturbed_because"].dropna()
     if again:
         were = "was" if again == 1 else "were"
-        yield f"Other work disturbed {counted(again, 'run')}, which {were} measured again."
+        yield f"Other work disturbed {counted(again, 'run')}, which {were} measured again.", True
     if stay.any():
         because = quoted(timed.loc[stay, "disturbed_because"].iloc[0])
-        yield f"{counted(stay.sum(), 'run')} stayed disturbed, for example by {because}."
+        yield f"{counted(stay.sum(), 'run')} stayed disturbed, for example by {because}.", True
     elif len(timed) and timed["disturbed"].notna().all():
-        yield "No other work disturbed the runs that these times are from."
+        yield "No other work disturbed the runs that these times are from.", False
     if len(unknown):
         yield (
             f"Whether other work disturbed {counted(len(unknown), 'run')} is not known: "
-            f"{quoted(unknown.iloc[0])}."
+            f"{quoted(unknown.iloc[0])}.",
+            False,
         )
 
 
@@ -85,6 +89,30 @@ def _notes(tables: Tables) -> Iterator[str]:
             yield f"{quoted(workload)}, {counted(number, 'run')}: {quoted(note, _NOTE_LETTERS)}."
 
 
+def _rests_on(row: Compared) -> Iterator[str]:
+    """Yield what the verdict rests on: sessions, matches, and of how many it is the best."""
+    found, label = row.headline, quoted(row.label)
+    if found.is_over_sessions:
+        yield (
+            f"{label} was measured in {in_words(found.sessions)} sessions, and the interval covers "
+            "how sessions differ."
+        )
+    elif row.matches >= VALUES_FOR_INTERVAL and row.sessions == 1:
+        other, matches = quoted(row.reference_label), f"{in_words(int(row.matches))} matches"
+        if more_or_less := {FASTER: "less", SLOWER: "more"}.get(found.verdict):
+            yield (
+                f"With 95 % confidence, {label} takes {more_or_less} time than {other}, in "
+                f"{matches} of one session only."
+            )
+        else:
+            yield f"There are {matches} of {label} with {other}, of one session only."
+    if found.ratio.best_of > 1:
+        yield (
+            f"{label} is the best of {in_words(found.ratio.best_of)} that were compared, and the "
+            "interval allows for that choice."
+        )
+
+
 def _limits(row: Compared, runs: int) -> Iterator[str]:
     """Yield a sentence on each condition that limits a comparison.
 
@@ -92,15 +120,7 @@ def _limits(row: Compared, runs: int) -> Iterator[str]:
     ----------
     runs : of the configuration that ended ok.
     """
-    label, found = quoted(row.label), row.headline
-    if row.matches >= VALUES_FOR_INTERVAL and row.sessions == 1 and not found.is_over_sessions:
-        what = f"What {label} shows"
-        if more_or_less := {FASTER: "less", SLOWER: "more"}.get(found.verdict):
-            what = (
-                f"That {label} takes {more_or_less} time than {quoted(row.reference_label)} has "
-                "95 % confidence, and"
-            )
-        yield f"{what} was seen in one session only."
+    label = quoted(row.label)
     if row.matches < runs:
         yield (
             f"Of {runs} runs of {label}, {runs - row.matches} had no run of the reference in the "

@@ -19,10 +19,10 @@ from escala.analysis.verdicts import (
     over_sessions,
     simultaneous_level,
 )
+from escala.core.readable import in_words
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.words import Tables, in_words, quoted
+from escala.report.findings.words import Tables
 from escala.report.tables.views import same_batch, unit
-from escala.runtime.layout import Layout
 
 #: In place of a verdict, where there is no ratio.
 UNAVAILABLE = "unavailable"
@@ -83,9 +83,16 @@ class Headline(NamedTuple):
     @property
     def could_have_seen(self) -> str:
         """The decrease that could have been seen, if none was; empty if that is not known."""
-        if self.verdict != NOT_DISTINGUISHABLE or pd.isna(self.visible):
+        if self.smallest_seen is None:
             return ""
-        return f"could have seen {math.ceil(100 * self.visible)} %"
+        return f"could have seen {self.smallest_seen} %"
+
+    @property
+    def smallest_seen(self) -> int | None:
+        """The smallest decrease that could have been seen, in percent, if none was."""
+        if self.verdict != NOT_DISTINGUISHABLE or pd.isna(self.visible):
+            return None
+        return math.ceil(100 * self.visible)
 
 
 @dataclass(frozen=True)
@@ -214,34 +221,6 @@ class Compared:
             self.time_to_target_pairs,
         )
         return Headline(self.verdict, self.visible_decrease, to_target, True, self.sessions)
-
-    @property
-    def take(self) -> str:
-        """The verb of its processes."""
-        return "takes" if self.ranks == 1 else "take"
-
-    def processes(self, prefix: str = "") -> str:
-        """Describe the configuration by its processes, and a single one also by its cores.
-
-        With the prefix `reference_`, describe the reference.
-        """
-        layout, cores = (getattr(self, f"{prefix}{name}") for name in ("layout", "cores"))
-        ranks = Layout.parse(layout).ranks
-        if ranks > 1:
-            return f"{in_words(ranks)} processes"
-        several = f" with {in_words(int(cores))} cores" if pd.notna(cores) and cores > 1 else ""
-        return f"one process{several}"
-
-    def reference_in_words(self, several: bool = False) -> str:
-        """Describe the reference by its processes, and if needed by its label.
-
-        That is the case if its variant is another, or if `several` main references are compared
-        with.
-        """
-        name = self.processes("reference_")
-        if self.reference_variant == self.variant and not several:
-            return name
-        return f"{name} ({quoted(self.reference_label)})"
 
 
 def rows_of(frame: pd.DataFrame) -> list[Compared]:

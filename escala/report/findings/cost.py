@@ -35,9 +35,10 @@ def _core_time(row: Compared, tables: Tables) -> Iterator[Finding]:
     """Compare the core time of an epoch and of a whole run with those of the reference."""
     label, reference = quoted(row.label), quoted(row.reference_label)
     cores = Ratio(1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low, row.matches)
+    one = a(row.unit(tables))
     text = (
-        f"{a(row.unit(tables))} of {label} takes {cores.value:.2f} times the core time "
-        f"of one of {reference}{interval(cores)}"
+        f"{one} of {label} takes {cores.value:.2f} times the core time "
+        f"of {one} of {reference}{interval(cores)}"
     )
     yield Finding(sentence(text), "speedup", "speedup")
     table = tables["configurations"]
@@ -46,7 +47,7 @@ def _core_time(row: Compared, tables: Tables) -> Iterator[Finding]:
     theirs = row.reference_cores * wall[row.reference_names]
     if not pd.isna(mine + theirs):
         yield Finding(
-            f"A whole run of {label} takes {mine:.2g} core-hours, and one of {reference} "
+            f"A whole run of {label} takes {mine:.2g} core-hours, and a run of {reference} "
             f"{theirs:.2g}.",
             "configurations",
         )
@@ -68,8 +69,9 @@ def _energy(row: Compared, energy, tables: Tables) -> str:
         energy.energy_ratio, energy.energy_ratio_low, energy.energy_ratio_high, energy.matches
     )
     verb = "takes" if energy.kind == "measured" else "is estimated to take"
+    one = a(row.unit(tables))
     model = " by the stated power model" if energy.source == MODEL else ""
     return sentence(
-        f"{a(row.unit(tables))} of {label} {verb} {ratio.value:.2f} times the energy of "
-        f"one of {quoted(row.reference_label)}{model}{interval(ratio)}"
+        f"{one} of {label} {verb} {ratio.value:.2f} times the energy of "
+        f"{one} of {quoted(row.reference_label)}{model}{interval(ratio)}"
     )

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.core.readable import counted
-from escala.report.findings.words import Finding, Tables, a, in_words, of, quoted
+from escala.core.readable import counted, in_words
+from escala.report.findings.words import Finding, Tables, a, of, quoted
 from escala.report.tables.ladder import PRODUCT, RUNG, TOLERANCE
 from escala.report.tables.views import unit
 

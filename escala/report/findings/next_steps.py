@@ -9,6 +9,7 @@ import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
+from escala.core.readable import in_words
 from escala.report.figures.looks import significant
 from escala.report.findings.certainty import disturbed, runs_ok
 from escala.report.findings.compared import UNAVAILABLE, Compared, rows_of
@@ -21,7 +22,7 @@ from escala.report.findings.verdicts import (
     seconds_per_epoch,
     time_of,
 )
-from escala.report.findings.words import Finding, Tables, in_words, of, quoted
+from escala.report.findings.words import Finding, Tables, of, quoted
 from escala.report.tables.views import programs, same_batch, unit
 
 POSITION = 55
@@ -104,7 +105,7 @@ def _train_with(
     if same_batch(best) and reference_seconds(rival) < needed:
         return (
             f"To save time, train with {quoted(rival.reference_label)}: its {unit} takes "
-            f"{significant(reference_seconds(rival))} s, and one of {quoted(best.label)} "
+            f"{significant(reference_seconds(rival))} s, and that of {quoted(best.label)} "
             f"{significant(needed)} s."
         )
     text = f"To save time, train with {quoted(best.label)}"

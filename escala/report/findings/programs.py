@@ -34,32 +34,34 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         ok = program_runs[program_runs["status"] == "ok"]
         if ok.empty:
             continue
-        for text in _known(workload, ok, tables):
-            yield Finding(sentence(text), "runs")
+        for text, first in _known(workload, ok, tables):
+            yield Finding(sentence(text), "runs", first=first)
         if ok["ranks"].max() > 1:
             yield Finding(sentence(_divided(workload, tables)), "epochs")
 
 
-def _known(workload: str, ok: pd.DataFrame, tables: Tables) -> Iterator[str]:
-    """Tell what is known of a program by its runs, and what of a training by steps is not."""
+def _known(workload: str, ok: pd.DataFrame, tables: Tables) -> Iterator[tuple[str, bool]]:
+    """Tell what is known of a program and what is not, and whether the first screen tells it."""
     ways = [_KNOWN[way] for way in _KNOWN if (ok["known_by"] == way).any()]
     first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
-    yield f"{quoted(workload)} is a program, run as it is: {joined(ways)}{first}"
+    yield f"{quoted(workload)} is a program, run as it is: {joined(ways)}{first}", False
     scored = (tables["scores"]["workload"] == workload).any()
+    has_no_rows, has_no_steps = (
+        ok[name].isna().any() for name in ("samples_per_second", "step_median_seconds")
+    )
     unknown = [
-        "equal updates",
-        "equal weights",
-        *["rows of an epoch"] * bool(ok["samples_per_second"].isna().any()),
-        *["the time of a step"] * bool(ok["step_median_seconds"].isna().any()),
-        "parts of a step",
+        "whether its processes end with the same weights",
+        *["rows of an epoch"] * bool(has_no_rows),
+        "time and parts of a step" if has_no_steps else "parts of a step",
         *["scores"] * (not scored),
     ]
-    yield f"unavailable of {quoted(workload)}: {joined(unknown)}"
+    yield f"not known of {quoted(workload)}: {joined(unknown)}", True
     own = [what for what, names in _VARIED.items() if named_by(ok).isdisjoint(names)]
     if own:
         missing = joined([f"`{{{_VARIED[what][0]}}}`" for what in own])
         names = "names none of" if len(own) > 1 else "does not name"
-        yield f"{quoted(workload)} decides on its {joined(own)}: its command {names} {missing}"
+        decides = f"{quoted(workload)} decides on its {joined(own)}"
+        yield f"{decides}: its command {names} {missing}", False
 
 
 def times_the_rows(row: Compared, tables: Tables) -> float | None:

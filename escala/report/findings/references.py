@@ -43,23 +43,22 @@ def _comparison(row: Compared, unit: str) -> str:
     ----------
     unit : the word for what the times are of.
     """
-    label = quoted(row.reference_label)
+    subject, other = quoted(row.label), quoted(row.reference_label)
     if row.kind == "unavailable":
-        return f"{quoted(row.label)} has no ratio to {label}: {quoted(row.reason)}"
-    ratio, subject = row.epochs, row.processes()
+        return f"{subject} has no ratio to {other}: {quoted(row.reason)}"
+    ratio = row.epochs
     fraction, bounds = f"{ratio.value:.2f} {of(ratio.value)}", interval(ratio)
-    other = f"{row.processes('reference_')} ({label})"
     if not same_batch(row):
         return (
-            f"{subject} {row.take} {fraction} the time per {unit} of {other}{bounds}, with "
+            f"{subject} takes {fraction} the time per {unit} of {other}{bounds}, with "
             "different batches"
         )
     found = row.on_its_own
     if found.verdict == NO_VERDICT:
-        return f"{found.brief}: {subject} {row.take} {fraction} the time of {other}{bounds}"
+        return f"{found.brief}: {subject} takes {fraction} the time of {other}{bounds}"
     if found.verdict in LESS_OR_MORE:
         less = LESS_OR_MORE[found.verdict]
-        return f"{subject} {row.take} {less} time than {other}: {fraction} it{bounds}"
+        return f"{subject} takes {less} time than {other}: {fraction} it{bounds}"
     return f"{subject} and {other} are {found.verdict}: {fraction} the time{bounds}"
 
 
@@ -67,6 +66,6 @@ def _compared_with_main(row: Compared) -> str:
     """Compare a reference with the main one."""
     ratio = row.epochs
     return (
-        f"{row.processes()} ({quoted(row.label)}) {row.take} {ratio.value:.2f} {of(ratio.value)} "
-        f"the time of {row.reference_in_words()}{interval(ratio)}"
+        f"{quoted(row.label)} takes {ratio.value:.2f} {of(ratio.value)} the time of "
+        f"{quoted(row.reference_label)}{interval(ratio)}"
     )

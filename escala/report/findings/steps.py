@@ -111,7 +111,7 @@ def _more(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> It
         return
     sign = 1 if more[WHOLE] >= 0 else -1
     part = (sign * part_differences).idxmax()
-    text = f"A step of {label} takes {_difference(more[WHOLE])} than one of {reference}"
+    text = f"A step of {label} takes {_difference(more[WHOLE])} than a step of {reference}"
     if sign * part_differences[part] > 0:
         text += f": {_difference(part_differences[part])} {_PART_NAMES[part]}"
     yield f"{text}."

@@ -25,11 +25,13 @@ class Finding(NamedTuple):
     text : plain text, in which names and reasons are code between backticks.
     table : name of the table that holds its evidence.
     figure : name of the figure that shows it, or None if none does.
+    first : whether the first screen tells it besides what it selects of its section.
     """
 
     text: str
     table: str
     figure: str | None = None
+    first: bool = False
 
 
 def with_labels(frame: pd.DataFrame, tables: Tables) -> pd.DataFrame:
@@ -79,12 +81,6 @@ def significant(number: float, signed: bool = False) -> str:
     """Return a number with three significant digits and without an exponent."""
     # Adding 0 turns -0 into 0.
     return np.format_float_positional(number + 0.0, 3, fractional=False, trim="-", sign=signed)
-
-
-def in_words(number: int) -> str:
-    """Return a number up to ten as a word, and a larger one as digits."""
-    words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    return words[number] if number < len(words) else str(number)
 
 
 def sentence(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,22 +17,18 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from escala.report.figures import DECLARED
-from escala.report.findings import SECTIONS, Finding, section_findings
+from escala.report.findings import SECTIONS, Finding
 from escala.report.findings.gaps import failures
-from escala.report.findings.verdicts import answering, compared
-from escala.report.findings.words import Tables, listed, quoted
+from escala.report.findings.verdicts import compared
+from escala.report.findings.words import Tables
+from escala.report.first_screen import all_findings, first_screen
 from escala.report.overview import explanation, overview
 from escala.report.page.runs import headings, provenance, rows
 from escala.report.page.svg import Drawings
-from escala.report.tables.views import all_programs
 from escala.strategies.base import TRACE
 
 #: Characters of figures in a page. Those beyond are links to their files.
 FIGURE_SIZE = 250_000
-#: Sections of which the first screen has one sentence.
-BRIEF = ("why", "sure", "cost", "next")
-#: References that the question names; of more it only tells that there are several.
-_MOST_NAMED = 2
 #: Sections of figures that no finding names, by the category of the figure.
 _SECTION_OF_CATEGORY = {
     "Data": "data",
@@ -66,19 +62,19 @@ def page(
     figures : the experiment's figures as SVG, by name.
     files : figures, tables and traces of runs to link to, relative to the page.
     """
-    found = {section: list(section_findings(section, tables, name)) for section in SECTIONS}
+    found = all_findings(tables, name)
     # Of an experiment of ladders, the figure that shows the answer is that of the ladders.
     only_ladders = compared(tables).empty and not tables["ladder"].empty
     first = "ladder" if only_ladders else "seconds_per_epoch"
     drawings = Drawings()
     drawn = dict(_drawn(figures, found, drawings, first))
     style, script = (_FOLDER / "page.css").read_text(), (_FOLDER / "page.js").read_text()
-    style += drawings.rules
+    style += drawings.rules + labels_of_runs(headings(tables).values())
     columns, configurations = overview(tables)
     template = templates().get_template("page.html")
     return template.render(
         title=title,
-        question=question(tables),
+        screen=first_screen(tables, found),
         style=style,
         script=script,
         style_digest=digest(style),
@@ -86,7 +82,6 @@ def page(
         first=drawn.get(first),
         sections=SECTIONS,
         findings=found,
-        brief=brief(tables, found),
         drawings={
             section: [
                 drawing
@@ -118,43 +113,13 @@ def templates(*further: Path) -> Environment:
     return environment
 
 
-def question(tables: Tables) -> str:
-    """Ask what the experiment answers."""
-    rows = compared(tables)
-    only_ladders = rows.empty and not tables["ladder"].empty
-    asked = tables["ladder"] if only_ladders else rows
-    if asked.empty:
-        return "Does training in parallel take less time?"
-    workloads, datasets = (listed(asked[column].unique()) for column in ("workload", "dataset"))
-    if only_ladders:
-        return f"How much of the time of training {workloads} on {datasets} does each change save?"
-    # A program reads what it reads.
-    on = "" if all_programs(tables) else f" on {datasets}"
-    labels = rows["reference_label"].unique()
-    references = listed(labels) if len(labels) <= _MOST_NAMED else "the main references"
-    return (
-        f"Does training {workloads}{on} in parallel take less time than {references}, "
-        "and by how much?"
+def labels_of_runs(headings: Iterable[str]) -> str:
+    """Return the rules by which a narrow window shows the heading of each value of a run."""
+    rules = (
+        f'\n  #runs-table td:nth-child({place})::before {{ content: "{heading} "; }}'
+        for place, heading in enumerate(headings, start=1)
     )
-
-
-def brief(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> dict[str, Finding]:
-    """Return one finding of each section of `BRIEF`, by the section.
-
-    It is the first that names the configuration that answers; if none names it, the first. What to
-    do next begins with what to train with, which may be another configuration.
-    """
-    labels = [quoted(row.label) for row in answering(tables)][:1]
-    naming = {
-        section: [each for label in labels for each in found[section] if label in each.text]
-        for section in BRIEF
-        if section != "next"
-    }
-    return {
-        section: [*naming.get(section, []), *found[section]][0]
-        for section in BRIEF
-        if found[section]
-    }
+    return f"@media screen and (max-width: 40rem) {{{''.join(rules)}\n}}\n"
 
 
 def digest(text: str) -> str:

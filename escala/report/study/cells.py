@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from escala.experiment.spoken import layout_in_words, strategy_in_words
+
 UNKNOWN = "unavailable"
 #: Numbers below are shown as such.
 _LEAST = 1e-4
@@ -16,6 +18,14 @@ def layout(row: Mapping) -> str:
     """Return the layout of a row, with its strategy if that is not the one of the series."""
     own = row["strategy"] == row["study_strategy"]
     return row["layout"] if own else f"{row['layout']} ({row['strategy']})"
+
+
+def in_words(row: Mapping) -> str:
+    """Say the layout of a row in words, and its strategy as `layout` does, if there are several."""
+    text = layout_in_words(row["layout"], row["strategy"])
+    if row["strategy"] == row["study_strategy"] or text == layout_in_words("1x1"):
+        return text
+    return f"{text} ({strategy_in_words(row['strategy'])})"
 
 
 def interval(row: Mapping, name: str) -> str:

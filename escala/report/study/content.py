@@ -10,9 +10,10 @@ import pandas as pd
 from escala.core.readable import counted, size
 from escala.experiment.references import NATIVE
 from escala.experiment.scaling import WEAK
+from escala.experiment.spoken import layout_in_words, strategy_in_words
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Tables
-from escala.report.study.cells import UNKNOWN, interval, layout, number, with_ends
+from escala.report.study.cells import UNKNOWN, in_words, interval, layout, number, with_ends
 from escala.report.study.provenance import provenance
 from escala.report.study.statement import statement, units
 from escala.report.tables.views import unit
@@ -82,7 +83,7 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
     network = "" if first["study_network"] == NATIVE else f", network {first['study_network']}"
     heading = (
         f"{first['scaling'].capitalize()} scaling of {first['workload']} on {first['dataset']}: "
-        f"{first['study_strategy']}, variant {first['variant']}{network}"
+        f"{strategy_in_words(first['study_strategy'])}, variant {first['variant']}{network}"
     )
     has_gpus = rows["gpus"].fillna(0).max() > 0
     return Series(
@@ -214,11 +215,13 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     if disturbed := int((runs["disturbed"].eq(True) & runs["current"]).sum()):
         yield f"Other work disturbed {counted(disturbed, 'run')} of {int(runs['current'].sum())}."
     for row in configurations[configurations["oversubscribed"]].itertuples():
-        yield f"The processes of {row.layout} shared cores: its times say nothing about scaling."
+        which = layout_in_words(row.layout, row.strategy)
+        yield f"The cores of {which} were shared: these times say nothing about scaling."
     for row in configurations[configurations["kind"] == UNKNOWN].itertuples():
-        yield f"{row.layout} has no time: {row.reason}."
+        yield f"No time of {layout_in_words(row.layout, row.strategy)}: {row.reason}."
     for row in rows[rows["gain_reason"].notna()].itertuples():
-        yield f"{row.layout} cannot be compared with each smaller layout: {row.gain_reason}."
+        which = layout_in_words(row.layout, row.strategy)
+        yield f"No comparison of {which} with each smaller layout: {row.gain_reason}."
     if rows["provenance"].eq("simulated").any():
         yield "The data are simulated. Times hold for real data of the same shape, scores do not."
     batches = rows["global_batch"].dropna().unique()
@@ -237,8 +240,9 @@ def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     for law in laws.to_dict("records"):
         which = "Amdahl's law" if pd.isna(law["contention"]) else "the universal scalability law"
         yield (
-            f"Beyond {last['layout'].iloc[0]} nothing was measured. By {which}, fitted to these "
-            f"times, {law['extrapolated_times']:g} times the cores of {law['reference_layout']} "
+            f"Beyond {in_words(last.iloc[0])} nothing was measured. By {which}, fitted to these "
+            f"times, {law['extrapolated_times']:g} times the cores of "
+            f"{layout_in_words(law['reference_layout'])} "
             f"are {interval(law, 'extrapolated_speedup')} times as fast: an extrapolation."
         )
 

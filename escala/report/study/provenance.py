@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from escala.core.readable import counted, size
+from escala.experiment.spoken import strategy_in_words
 from escala.report.findings.words import Tables
 from escala.report.study.cells import UNKNOWN
 from escala.runtime.layout import Layout
@@ -29,7 +30,7 @@ def provenance(
     yield "software", _versions(ok)
     for workload in tables["scaling"]["workload"].unique():
         yield f"case: {workload}", _case(workload, tables)
-    strategies = ", ".join(settings["strategies"])
+    strategies = ", ".join(f"{strategy_in_words(each)} ({each})" for each in settings["strategies"])
     yield "parallel strategy", f"{strategies} (data parallel; one rank runs as one process)"
     yield "machine", _machines(ok)
     yield (

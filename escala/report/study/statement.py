@@ -9,9 +9,10 @@ import pandas as pd
 
 from escala.core.readable import counted
 from escala.experiment.scaling import WEAK
+from escala.experiment.spoken import layout_in_words, strategy_in_words
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Tables, a, joined
-from escala.report.study.cells import UNKNOWN, interval, layout, number
+from escala.report.study.cells import UNKNOWN, in_words, interval, number
 from escala.report.tables.views import unit
 
 
@@ -34,17 +35,17 @@ def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
     first = rows.iloc[0]
     what = (
         f"{first['scaling'].capitalize()} scaling of training {first['workload']} on "
-        f"{first['dataset']} with {first['study_strategy']}"
+        f"{first['dataset']} with {strategy_in_words(first['study_strategy'])}"
     )
     if best is None:
         return f"{what} was not measured: no run ended ok."
     base, last = measured.iloc[0], measured.iloc[-1]
     least, most = int(measured["runs"].min()), int(measured["runs"].max())
     runs = counted(least, "run") if least == most else f"{least} to {most} runs"
-    times = [f"{interval(row, 'seconds_per_epoch')} s on {layout(row)}" for row in (base, last)]
+    times = [f"{interval(row, 'seconds_per_epoch')} s on {in_words(row)}" for row in (base, last)]
     several = len(measured) > 1
     told = [
-        f"{what} was measured on {joined(measured['layout'])} (nodes x processes of a node), "
+        f"{what} was measured on {joined(map(in_words, measured.to_dict('records')))}, "
         f"with {runs} of each, which took turns{_where(rows, tables)}.",
         f"Training steps of {a(unit(tables, first['workload']))} take {times[0]}, the baseline"
         + (f", and {times[1]}." if several else "."),
@@ -67,7 +68,7 @@ def _where(rows: pd.DataFrame, tables: Tables) -> str:
 def _gains(measured: pd.DataFrame, last: pd.Series, settings: Mapping) -> Iterator[str]:
     """Yield a sentence on what the largest size gains over the baseline."""
     if pd.isna(last["speedup"]):
-        yield f"{last['layout']} has no runs that can be compared with the baseline."
+        yield f"The runs on {in_words(last)} cannot be compared with the baseline."
         return
     is_weak = settings["kind"] == WEAK
     counting = ", counted by rows per second, as an epoch has rows for each process" * is_weak
@@ -88,14 +89,14 @@ def _rule(measured: pd.DataFrame, best: pd.Series, settings: Mapping) -> str:
     )
     failed = measured[measured["passes"].eq(False)]
     if failed.empty and best["layout"] == measured["layout"].iloc[-1]:
-        return f"{asks}: all pass, up to {best['layout']}, the largest size measured."
+        return f"{asks}: all pass, up to {in_words(best)}, the largest size measured."
     if failed.empty:
-        return f"{asks}: not every doubling is known, and {best['layout']} is the last that passes."
+        return f"{asks}: not every doubling is known, and the last that passes is {in_words(best)}."
     worst = failed.iloc[0]
     return (
-        f"{asks}: from {worst['doubled_from']} to {worst['layout']} it is "
-        f"{interval(worst, 'doubling_efficiency')}, so {best['layout']} is the largest size that "
-        "passes."
+        f"{asks}: from {layout_in_words(worst['doubled_from'])} to {in_words(worst)} it is "
+        f"{interval(worst, 'doubling_efficiency')}, so the largest size that passes is "
+        f"{in_words(best)}."
     )
 
 
@@ -109,7 +110,7 @@ def _asked(best: pd.Series, settings: Mapping) -> str:
     )
     planned, margin = settings["planned_runs"], settings["margin"]
     return (
-        f"A whole run on {best['layout']} takes {number(best['wall_seconds'])} s{before}, which "
+        f"A whole run on {in_words(best)} takes {number(best['wall_seconds'])} s{before}, which "
         f"is {number(best['node_hours'])} node-hours and {number(best['core_hours'])} "
         "core-hours; "
         f"{counted(planned, 'such run')} with a margin of {margin:.0%} "

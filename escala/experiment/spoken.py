@@ -1,0 +1,56 @@
+"""Say layouts and strategies in words, for readers who do not know their names."""
+
+from __future__ import annotations
+
+from escala.core.readable import in_words
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
+
+#: What the processes of a strategy use to train together. One that is not here keeps its name.
+_STRATEGIES = {
+    "single": "by itself",
+    "wrapped-single": "with Horovod's calls",
+    "horovod-mpi": "Horovod over MPI",
+    "horovod-gloo": "Horovod over Gloo",
+    "hybrid": "Horovod with unequal shares",
+    "mirrored": "TensorFlow's MirroredStrategy",
+    "multiworker-mirrored": "TensorFlow's MultiWorkerMirroredStrategy",
+    "parameter-server": "TensorFlow's ParameterServerStrategy",
+    "torch-ddp": "PyTorch's DDP",
+    "mpi": "MPI",
+    "processes": "plain processes",
+    "tf-config": "TF_CONFIG",
+    "own-launcher": "its own launcher",
+    "torch-single": "PyTorch by itself",
+    "ddp-single": "with the calls of PyTorch's DDP",
+    "ddp-gloo": "PyTorch's DDP over Gloo",
+    "ddp-nccl": "PyTorch's DDP over NCCL",
+    "ddp-hybrid": "PyTorch's DDP with unequal shares",
+    "data-parallel": "PyTorch's DataParallel",
+    "fsdp": "PyTorch's FSDP",
+}
+
+
+def strategy_in_words(name: str) -> str:
+    """Say by what processes train together; a name without words stays as it is."""
+    return _STRATEGIES.get(name, name)
+
+
+def layout_in_words(layout: str, strategy: str = "", threads: int = 1) -> str:
+    """Say what trains: `two processes on one node`, or `one process with two threads`.
+
+    Parameters
+    ----------
+    strategy : some hold all ranks of a node in one process.
+    threads : of each process; one is not told.
+    """
+    found, known = Layout.parse(layout), STRATEGIES.get(strategy)
+    ranks, several = in_words(found.ranks), found.ranks > 1
+    if several and known is not None and known.layouts.process_per_node and known.engine:
+        return f"one process with {ranks} copies of the model"
+    text = f"{ranks} processes" if several else "one process"
+    if several:
+        text += f" on {in_words(found.nodes)} node{'s' * (found.nodes > 1)}"
+    if threads > 1:
+        text += f" with {in_words(threads)} threads{' each' * several}"
+    return text

@@ -1,0 +1,140 @@
+"""The first screen is in words: no name of a layout, and none of our terms."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+from fixtures_runs import REFERENCES, FakeExperiment, fair, program, three_configurations
+from pages import tabled
+
+from escala.experiment.spoken import layout_in_words, strategy_in_words
+from escala.report.findings.words import with_labels
+from escala.report.first_screen import all_findings, first_screen
+from escala.report.spoken import name_in_words, say, words
+from escala.strategies import STRATEGIES
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+#: What a reader does not know who reads a page for the first time.
+TERMS = re.compile(
+    r"\d+x\d+|\b(match|rank|variant|layout|allreduce|pilot)(es|s)?\b|horovod-|torch-|ddp-"
+)
+
+
+def _screen(frames: dict[str, pd.DataFrame]) -> list[str]:
+    """Return the texts of the first screen, which are free of our terms."""
+    screen = first_screen(frames, all_findings(frames, "demo"))
+    found = [screen.question, screen.answer, *screen.brief.values()]
+    for text in found:
+        assert not TERMS.search(re.sub(r"`[^`]*`", "", text)), text
+    return found
+
+
+@pytest.mark.parametrize(
+    ("layout", "strategy", "threads", "expected"),
+    [
+        ("1x1", "single", 1, "one process"),
+        ("1x1", "single", 2, "one process with two threads"),
+        ("1x2", "horovod-mpi", 1, "two processes on one node"),
+        ("1x2", "ddp-gloo", 4, "two processes on one node with four threads each"),
+        ("2x1", "ddp-gloo", 1, "two processes on two nodes"),
+        ("3x4", "horovod-gloo", 1, "12 processes on three nodes"),
+        ("1x2", "mirrored", 1, "one process with two copies of the model"),
+        ("1x2", "own-launcher", 1, "two processes on one node"),
+        ("1x2", "no-longer-there", 1, "two processes on one node"),
+    ],
+)
+def test_a_layout_is_said_by_its_processes(layout, strategy, threads, expected):
+    assert layout_in_words(layout, strategy, threads) == expected
+
+
+def test_every_strategy_has_words_of_its_own():
+    said = [strategy_in_words(name) for name in STRATEGIES]
+    assert len(set(said)) == len(said) and not set(said) & set(STRATEGIES)
+    assert strategy_in_words("no-longer-there") == "no-longer-there"
+
+
+def test_words_tell_configurations_apart_and_say_no_more(tmp_path):
+    frames = tabled(three_configurations(tmp_path))
+    assert words(frames) == {
+        "single 1x1": "one process",
+        "single 1x1 tuned": "one process",
+        "horovod-mpi 1x2": "two processes on one node (Horovod over MPI)",
+        "horovod-mpi 1x2 tuned": "two processes on one node (Horovod over MPI)",
+        "horovod-gloo 1x2": "two processes on one node (Horovod over Gloo)",
+        "horovod-gloo 1x2 tuned": "two processes on one node (Horovod over Gloo)",
+    }
+
+
+def test_threads_variants_and_datasets_are_said_where_they_differ(tmp_path):
+    frames = tabled(fair(tmp_path / "fair", 5.6, 4.6, 3.9), references=REFERENCES)
+    named = words(frames)
+    assert named["single 1x1 threads"] == "one process with two threads"
+    assert named["horovod-mpi 1x2 tuned"] == "two processes on one node"
+    experiment = FakeExperiment(tmp_path / "many").add_dataset()
+    other = FakeExperiment(experiment.root, dataset="other", runs=experiment.runs).add_dataset()
+    for each in (experiment, other):
+        for variant in ("slow", "fast"):
+            each.add("single", "1x1", 5.0, variant=variant)
+    frames = tabled(other)
+    labels = with_labels(frames["configurations"], frames)["label"]
+    said = {name_in_words(label, words(frames)) for label in labels}
+    assert len(said) == len(labels) == 4
+    assert "one process (`slow`, `other`)" in said
+
+
+def test_verbs_follow_their_subjects_and_our_terms_become_plain():
+    named = {"a 1x2": "two processes on one node", "b 1x1": "one process"}
+    for text, expected in (
+        ("`a 1x2` takes 0.5 of the time of `b 1x1` (0.4–0.6, 9 matches, best of 5).",
+         "Two processes on one node take 0.5 of the time of one process (0.4–0.6)."),
+        ("Yes: `b 1x1` takes less time than `a 1x2` takes.",
+         "Yes: one process takes less time than two processes on one node takes."),
+        ("A step of `a 1x2` takes 2 ms, by 12 matches, and 1 match of `matches`.",
+         "A step of two processes on one node takes 2 ms, by 12 comparisons, and 1 comparison of "
+         "`matches`."),
+    ):  # fmt: skip
+        assert say(text, named) == expected
+
+
+def test_the_first_screen_says_how_sure_the_answer_is(tmp_path):
+    frames = tabled(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES)
+    frames["runs"]["earlier_attempts"] = [1, *[0] * (len(frames["runs"]) - 1)]
+    question, answer, *brief = _screen(frames)
+    assert question.endswith("take less time than one process, and by how much?")
+    assert answer.startswith("Yes: two processes on one node take 0.69 of the time of one process")
+    sure = " ".join(brief)
+    assert "take less time than one process, in seven comparisons of one session only." in sure
+    assert "Other work disturbed 1 run, which was measured again." in sure
+
+
+def test_the_best_of_several_says_so(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    for strategy, layout, seconds in (
+        ("single", "1x1", 5.0), ("horovod-mpi", "1x2", 3.0), ("horovod-gloo", "1x2", 4.0),
+    ):  # fmt: skip
+        experiment.add(strategy, layout, seconds, 7, rows=64)
+    _, answer, *brief = _screen(tabled(experiment))
+    assert answer.startswith("Yes: two processes on one node (Horovod over MPI) take 0.")
+    assert "Two processes on one node are the best of two that were compared" in " ".join(brief)
+
+
+@pytest.mark.parametrize("told", [{}, {"known_by": "whole run", "named": (), "rows": False}])
+def test_what_is_not_known_of_a_program_is_on_the_first_screen(tmp_path, told):
+    frames = tabled(program(tmp_path, **told))
+    _, answer, *brief = _screen(frames)
+    assert "two processes on one node" in answer
+    assert "Not known of `train`: whether its processes end with the same" in " ".join(brief)
+
+
+@pytest.mark.parametrize("repeats", [2, 7])
+def test_variants_are_said_by_their_names(tmp_path, repeats):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    for variant, (one, two) in {"slow": (5.0, 2.5), "fast": (1.0, 0.8)}.items():
+        experiment.add("single", "1x1", one, repeats, variant=variant, rows=64)
+        experiment.add("horovod-mpi", "1x2", two, repeats, variant=variant, rows=64)
+    _, answer, *_ = _screen(tabled(experiment))
+    assert "two processes on one node (`fast`) take " in answer
+    assert "of the time of one process (`fast`) in this call (" in answer
