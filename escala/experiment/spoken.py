@@ -7,7 +7,7 @@ from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 
 #: What the processes of a strategy use to train together. One that is not here keeps its name.
-_STRATEGIES = {
+WORDS = {
     "single": "by itself",
     "wrapped-single": "with Horovod's calls",
     "horovod-mpi": "Horovod over MPI",
@@ -33,7 +33,7 @@ _STRATEGIES = {
 
 def strategy_in_words(name: str) -> str:
     """Say by what processes train together; a name without words stays as it is."""
-    return _STRATEGIES.get(name, name)
+    return WORDS.get(name, name)
 
 
 def layout_in_words(layout: str, strategy: str = "", threads: int = 1) -> str:
