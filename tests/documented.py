@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from tests.conftest import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Markdown as Git hosts read it.
 GIT_HOST = MarkdownIt("commonmark").enable("table")
 #: A comment above a block. A reader does not see it.

@@ -11,7 +11,7 @@ from escala.workloads.program import PLACEHOLDERS
 from tests.conftest import ROOT
 from tests.documented import files
 
-GUIDE = ROOT / "docs" / "how-to" / "your-own-script.md"
+GUIDE = ROOT / "docs" / "reference" / "scripts.md"
 
 
 @pytest.mark.usefixtures("registries")

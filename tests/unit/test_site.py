@@ -58,7 +58,7 @@ def _broken(page: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "page",
-    [ROOT / "README.md", ROOT / "results" / "README.md", *PAGES],
+    [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/README.md")), *PAGES],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_links_lead_somewhere_on_a_git_host(page):

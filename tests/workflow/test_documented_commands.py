@@ -55,6 +55,9 @@ STAND_INS = {
     "experiments/NAME.yaml": "experiments/virus/ladder.yaml",
     # `escala new` writes it in the command before.
     "experiments/flowers.yaml": "experiments/virus/ladder.yaml",
+    "experiments/samples.yaml": "experiments/virus/ladder.yaml",
+    # The tutorial has it.
+    "experiments/my-genomes.yaml": "experiments/virus/ladder.yaml",
 }
 
 ALL = [command for page in PAGES for command in commands(page)]

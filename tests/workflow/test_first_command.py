@@ -69,7 +69,7 @@ def test_fitted_workloads_join_the_tables_of_the_others(experiment, results):
 
 def test_the_tutorial_goes_on_with_files_of_ones_own(first_command, tmp_path):
     """Run the commands that name this test, in one shell; on the lab, only as a dry run."""
-    page = ROOT / "docs" / "tutorial.md"
+    page = ROOT / "docs" / "start" / "tutorial.md"
     [(name, experiment)] = files(page).items()
     # A test has one core.
     (first_command / name).write_text(f"{experiment}oversubscribe: true\n")
