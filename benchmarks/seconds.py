@@ -2,10 +2,11 @@
 
     python benchmarks/seconds.py [-- COMMAND …]
 
-Runs the command, by default the README's first one, and prints two tables. In the first, the whole
-wall time is divided among rules: a moment in which several jobs run is divided equally between
-them. The second divides the jobs of training runs (medians). Jobs that were done before, or are
-served from the store, take no time: delete `results/` and set `ESCALA_STORE=off` to measure it all.
+Runs the command, by default the README's call of Snakemake, and prints two tables. In the first,
+the whole wall time is divided among rules: a moment in which several jobs run is divided equally
+between them. The second divides the jobs of training runs (medians). Jobs that were done before, or
+are served from the store, take no time: delete `results/` and set `ESCALA_STORE=off` to measure it
+all.
 """
 
 from __future__ import annotations

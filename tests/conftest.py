@@ -149,10 +149,10 @@ def pytest_xdist_auto_num_workers() -> int:
 def _group(item: pytest.Item) -> str | None:
     """Return the name of the tests that run in one worker, one after the other; None of a single.
 
-    There is one lab on a machine, and the README's first command runs once. Elsewhere, tests that
-    share a fixture of their module stay together; a workflow without one may run in any worker.
-    Unit tests stay with their module. A test to run alone waits for all others, and so would the
-    tests of its group after it.
+    There is one lab on a machine, and the README's call of Snakemake runs once. Elsewhere, tests
+    that share a fixture of their module stay together; a workflow without one may run in any
+    worker. Unit tests stay with their module. A test to run alone waits for all others, and so
+    would the tests of its group after it.
     """
     if item.get_closest_marker("alone"):
         return None
@@ -324,7 +324,7 @@ def reduced(experiment: dict) -> dict:
 
 @pytest.fixture(scope="session")
 def first_command(tmp_path_factory: pytest.TempPathFactory, warm: Path) -> Path:
-    """The README's first command, in a clone whose config.yaml is made small; returns its folder.
+    """The README's call of Snakemake, in a clone with a small config.yaml; returns its folder.
 
     What it printed is in `said`. The environment is the one of the tests.
     """

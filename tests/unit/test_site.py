@@ -79,6 +79,10 @@ def _listed(nav: list | str | dict) -> Iterator[str]:
             yield from _listed(each)
 
 
+def test_the_readme_has_at_most_500_words():
+    assert len((ROOT / "README.md").read_text().split()) <= 500
+
+
 def test_every_page_is_in_the_navigation_or_in_the_archive_once():
     archive = DOCS / "decisions"
     names = [str(page.relative_to(DOCS)) for page in PAGES if page.parent != archive]

@@ -1,4 +1,4 @@
-"""Run the README's first command: config.yaml from genomes to the report."""
+"""Run the README's call of Snakemake: config.yaml from genomes to the report."""
 
 from __future__ import annotations
 
