@@ -61,7 +61,7 @@ def test_every_exercise_has_the_same_parts_and_a_solution():
 def measuring(page: Path) -> list[str]:
     """Return the commands of a page that call Escala, each as one line."""
     joined = blocks(page).replace("\\\n", " ")
-    commands = re.findall(r"^uv run (?:snakemake|python scripts/).*$", joined, re.MULTILINE)
+    commands = re.findall(r"^uv run (?:escala|python scripts/).*$", joined, re.MULTILINE)
     return [" ".join(command.split()) for command in commands]
 
 
