@@ -83,6 +83,14 @@ def test_the_readme_has_at_most_500_words():
     assert len((ROOT / "README.md").read_text().split()) <= 500
 
 
+def test_how_tos_are_at_most_25_of_two_screens_each():
+    texts = {page.name: page.read_text() for page in (DOCS / "how-to").glob("*.md")}
+    assert len(texts) <= 25
+    words = {name: len(re.findall(r"\S*\w\S*", text)) for name, text in texts.items()}
+    assert {name: words[name] for name in texts if words[name] > 700} == {}
+    assert [name for name, text in texts.items() if len(text.splitlines()) > 100] == []
+
+
 def test_every_page_is_in_the_navigation_or_in_the_archive_once():
     archive = DOCS / "decisions"
     names = [str(page.relative_to(DOCS)) for page in PAGES if page.parent != archive]
