@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.cache import store
-from escala.core import interrupts, packages
+from escala.core import exits, interrupts, packages
 from escala.core.errors import InputError, Unavailable
 from escala.core.progress import say
 
@@ -23,33 +23,30 @@ from escala.core.progress import say
 def main(command: Callable[[], int | None]) -> int:
     """Run `command` and return its exit code.
 
-    It is 0 for success, 2 for wrong input, and 1 for an error of the system or a missing program,
-    package or device.
-
-    Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so that `finally` clauses run and no
-    child survives; the exit code is then 128 plus the signal's number. If the reader of the
-    output has closed it, the code is that of SIGPIPE, and there is no message.
+    It is one of `escala.core.exits`. Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so
+    that `finally` clauses run and no child survives. If the reader of the output has closed it, the
+    code is that of SIGPIPE, and there is no message.
     """
     interrupts.handle()
     try:
-        return command() or 0
+        return command() or exits.DONE
     except (InputError, Unavailable) as error:
         say(error)
-        return 2 if isinstance(error, InputError) else 1
+        return exits.WRONG if isinstance(error, InputError) else exits.FAILED
     except ModuleNotFoundError as error:
         if (message := packages.lacking(error)) is None:
             raise
         say(f"{message}.")
-        return 1
+        return exits.FAILED
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed it. Python must not flush it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        return exits.SIGNALLED + signal.SIGPIPE
     except OSError as error:
         if error.filename is None and error.errno is None:
             raise
         say(f"{error.filename or 'a file'}: {error.strerror}")
-        return 1
+        return exits.FAILED
 
 
 def json_or_file(text: str) -> Any:

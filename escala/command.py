@@ -11,6 +11,7 @@ of the installation.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import shlex
 import sys
@@ -22,73 +23,18 @@ import argcomplete
 from escala import cli
 from escala.core import environment
 from escala.core.errors import InputError
+from escala.teaching import EXAMPLES, SCRIPTS, TEACHING
 
 NAME = "escala"
 #: Files and folders that only the folder of the project has together.
 PROJECT = ("Snakefile", "config.yaml", "escala", "scripts")
 #: The folder of the project that this module belongs to: a clone, or that of the installation.
 ROOT = Path(__file__).resolve().parents[1]
-#: Subcommands that are modules of `scripts/`, with one sentence on each.
-SCRIPTS = {
-    "try": "measure your own training script: do more processes, or more threads, pay?",
-    "submit": "measure an experiment in one job of SLURM: write its script, or submit it",
-    "advise": "recommend a layout for a goal, from measurements and predictions",
-    "lab": "run a SLURM cluster on this machine, with links of a selected rate",
-    "history": "keep measurements of many sessions and machines, and query them",
-    "retry": "remove the failed runs of results/NAME, so that the next call repeats them",
-    "store": "show, check or clean what is stored",
-    "install": "make the environment of PyTorch, the second engine, or compile operations in C++",
-    "new": "write the file of an experiment, from a few questions or from options",
-}
+#: The program of a call, and what makes it: errors of Snakemake then have one message each.
+SNAKEMAKE, CALLED = "snakemake", (sys.executable, "-m", "escala.workflow.called")
 #: What an experiment has after it was run.
 SUMMARY = "summary.md"
 SHELLS = ("bash", "zsh", "fish")
-
-TEACHING = """\
-the most common things:
-  escala try -- python train.py          your own script: do more processes or threads pay?
-  escala run                             the default experiment: does a second process pay here?
-  escala submit experiments/NAME.yaml    a cluster: all its runs in one job
-  escala check                           what this machine can run
-  escala new                             write an experiment on your own data
-  escala run -e experiments/NAME.yaml -n show what would run, how long, and in how much memory
-  escala run -e experiments/NAME.yaml    run it, and write results/NAME/index.html
-
-Arguments after -- go to Snakemake as they are: escala run -- --forcerun train
-docs/how-to/command.md describes every subcommand and its Snakemake call.
-"""
-#: Examples of single subcommands.
-EXAMPLES = {
-    "run": """\
-examples:
-  escala run                                        the default experiment
-  escala run -e experiments/virus/ladder.yaml -n    what would run, and how long
-  escala run results/demo/runs/demo-1000/virus-cnn/single/1x1/tuned/native/rep1/run.json
-  escala run --profile profiles/slurm               every training run is a job of SLURM
-  escala run -- --forcerun train                    arguments after -- are for Snakemake
-""",
-    "report": """\
-examples:
-  escala report                                     results/demo/report.html
-  escala report -e experiments/virus/ladder.yaml    that of another experiment, after its run
-""",
-    "study": """\
-examples:
-  escala study -e experiments/scaling/study-cores.yaml     results/study-cores/study.html
-  escala study -e FILE --profile profiles/slurm            on a cluster
-The experiment has the key `scaling`; docs/how-to/study.md describes it.
-""",
-    "predict": """\
-examples:
-  escala predict                                    the times of all configurations
-  escala predict -e experiments/virus/scaling.yaml  those of another experiment
-  escala predict --run results/fragments/runs/tiles-1000/kmer-logreg reads.fasta
-                                                    classify reads.fasta with the trained run there
-
-RUN is a run.json, its folder, or a folder that holds one trained run. Nothing is trained. Each FILE
-has its table results/EXPERIMENT/predictions/CONFIGURATION/repN/FILE.tsv, which is named at the end.
-""",
-}
 
 
 def main() -> int:
@@ -99,13 +45,26 @@ def main() -> int:
 def _main() -> None:
     # Before other libraries are imported, because PYTHONPATH may hold foreign ones.
     environment.keep_own_modules(ROOT)
-    argcomplete.autocomplete(_parser(), always_complete_options=False)
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     words = sys.argv[1:] or ["--help"]
     if words[0] == "completion":
         shell = _parser().parse_args(words).shell
         print(argcomplete.shellcode([NAME], shell=shell))
     else:
         make(call_of(words))
+
+
+def _complete() -> None:
+    """Print how the line of a shell may go on, and end: options of a script are those it reads."""
+    line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
+    word = (line + "|").split()[1:2]
+    parser = _parser()
+    if word and word[0] in SCRIPTS:
+        # The line without its first word is that of the script.
+        os.environ["_ARGCOMPLETE"] = str(int(os.environ["_ARGCOMPLETE"]) + 1)
+        parser = _script(word[0])
+    argcomplete.autocomplete(parser, always_complete_options=False)
 
 
 def call_of(words: list[str]) -> list[str]:
@@ -137,6 +96,8 @@ def make(call: list[str]) -> NoReturn:
     folder = Path.cwd()
     # On stderr, because stdout belongs to the call.
     print(f"$ {shlex.join(call)}", file=sys.stderr, flush=True)
+    if call[0] == SNAKEMAKE:  # The same, but for its errors.
+        call = [*CALLED, *call[1:]]
     environment.prepare(folder if _is_project(folder) else ROOT)
     environment.require_work_folder(folder)
     os.execvp(call[0], call)
@@ -144,6 +105,10 @@ def make(call: list[str]) -> NoReturn:
 
 def _run(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     """Return the call of Snakemake that makes targets, by default a whole experiment."""
+    for target in arguments.targets:
+        if target.endswith(".yaml") and Path(target).is_file():
+            remedy = f"name it as one: escala run -e {target}"
+            raise InputError("TARGET", target, "is an experiment, and no result", remedy)
     cores = arguments.cores or (None if arguments.profile else "all")
     return [
         *_snakemake(),
@@ -324,6 +289,18 @@ def _parser() -> argparse.ArgumentParser:
     completion = command("completion", "print the completion of this command for a shell")
     completion.add_argument("shell", choices=SHELLS)
     return parser
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each subcommand."""
+    actions = _parser()._actions
+    [own] = (each.choices for each in actions if isinstance(each, argparse._SubParsersAction))
+    return {name: _script(name) if name in SCRIPTS else each for name, each in own.items()}
+
+
+def _script(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a script."""
+    return importlib.import_module(f"scripts.{name}").parser()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import yaml
@@ -51,11 +51,11 @@ def pages(schemas: Path = SCHEMAS) -> dict[str, str]:
     return found
 
 
-def outdated(folder: Path, schemas: Path = SCHEMAS) -> list[str]:
-    """Return the names of the pages in `folder` that are not what the schemas give."""
+def outdated(folder: Path, found: Mapping[str, str]) -> list[str]:
+    """Return the names of the pages in `folder` that are not what they should be."""
     return [
         name
-        for name, text in pages(schemas).items()
+        for name, text in found.items()
         if not (folder / name).is_file() or (folder / name).read_text() != text
     ]
 

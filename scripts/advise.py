@@ -1,10 +1,5 @@
 """Advise which configuration of an experiment to use, or not to distribute the training at all.
 
-    snakemake --cores 2 advice                           calibrates, and advises for the least time
-    python scripts/advise.py results/demo                advises again
-    python scripts/advise.py results/demo --goal core-hours --nodes 2 --cores 32
-    python scripts/advise.py results/demo --goal deadline --minutes 90
-
 It measures nothing: an answer takes seconds. docs/how-to/advise.md explains it.
 """
 
@@ -18,12 +13,20 @@ from escala.analysis.advice.choice import DEADLINE, GOALS, TIME
 from escala.core.arguments import above_zero, raw_parser, whole_number
 from escala.core.files import atomic, write_json
 
+EXAMPLES = """\
+examples:
+  escala run advice                        calibrate, and advise for the least time
+  escala advise results/demo               advise again
+  escala advise results/demo --goal core-hours --nodes 2 --cores 32
+  escala advise results/demo --goal deadline --minutes 90
+"""
+
 
 def main() -> None:
-    parser = _parser()
-    arguments = parser.parse_args()
+    read = parser()
+    arguments = read.parse_args()
     if arguments.goal == DEADLINE and arguments.minutes is None:
-        parser.error(f"--goal {DEADLINE} needs --minutes")
+        read.error(f"--goal {DEADLINE} needs --minutes")
 
     from escala.analysis.advice import text
     from escala.analysis.advice.choice import Limits
@@ -50,8 +53,8 @@ def main() -> None:
             temporary.write_text("\n".join(text.markdown(advice)) + "\n")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = raw_parser(__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser = raw_parser(__doc__, prog="escala advise", epilog=EXAMPLES)
     parser.add_argument("experiment", type=Path, help="its folder, results/NAME")
     parser.add_argument(
         "--goal",

@@ -1,14 +1,19 @@
-"""Write the reference pages of the documentation from the schemas, or check them."""
+"""Write the reference pages of the documentation from schemas and commands, or check them."""
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
-from escala import cli
+from escala import cli, command
+from escala.core import exits
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.reference import ROOT, outdated, pages
+from escala.reference import GENERATED, ROOT, outdated, pages
+
+#: Columns of a help text.
+WIDTH = 100
 
 
 def main() -> None:
@@ -17,15 +22,37 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="change nothing; fail if outdated")
     arguments = parser.parse_args()
     if not arguments.check:
-        for name, text in pages().items():
+        for name, text in all_pages().items():
             with atomic(arguments.folder / name) as temporary:
                 temporary.write_text(text)
         return
-    stale = outdated(arguments.folder)
+    stale = outdated(arguments.folder, all_pages())
     if stale:
-        raise InputError(
-            arguments.folder, stale, "differs from the schemas", "run scripts/docs_reference.py"
-        )
+        reason = "differs from the schemas or commands"
+        raise InputError(arguments.folder, stale, reason, "run scripts/docs_reference.py")
+
+
+def all_pages() -> dict[str, str]:
+    """Return the reference pages: name of the file in `docs/reference/` → Markdown."""
+    return {**pages(), "commands.md": commands()}
+
+
+def commands() -> str:
+    """Return the page of the command `escala`: its exit codes, and the help of each subcommand."""
+    codes = [f"| {code} | {meaning} |" for code, meaning in exits.MEANINGS.items()]
+    lines = [
+        "# Commands",
+        "",
+        GENERATED.format("escala/command.py", "the help texts there, and in `scripts/`,"),
+        "",
+        "## Exit codes",
+        "",
+        *("| code | meaning |", "| --- | --- |", *codes),
+    ]
+    for name, parser in command.parsers().items():
+        parser.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=WIDTH)
+        lines += ["", f"## escala {name}", "", "```text", parser.format_help().rstrip(), "```"]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -25,16 +25,25 @@ if TYPE_CHECKING:
 
 
 def main() -> int | None:
-    arguments = _parser().parse_args()
+    arguments = parser().parse_args()
     return arguments.command(history.location(), arguments)
 
 
+EXAMPLES = """\
+examples:
+  escala history add results/demo         keep its measurements
+  escala history query                    list the queries
+  escala history query sessions           run one of them
+  escala history query --sql "SELECT workload, count(*) FROM measurements GROUP BY ALL"
+  escala history changes --quantity ratio
+  escala history plot history.svg
+"""
 #: Formats of a figure, by the suffix of its file.
 PICTURES = (".svg", ".png", ".pdf")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser, command = subcommands(__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser, command = subcommands(__doc__, prog="escala history", epilog=EXAMPLES)
     add = command("add", _add, "add the measurements of experiments")
     add.add_argument(
         "experiments", type=Path, nargs="+", metavar="EXPERIMENT", help="its folder, results/NAME"

@@ -1,11 +1,12 @@
 """Install the environment of PyTorch, the second engine; or compile the operations in C++.
 
-escala install torch         .venv-torch, by uv
-escala install operations    what some strategies would compile when they first need it: call it
-                             where there is a compiler, if the nodes have none
+The operations are what some strategies compile when they first need it. Install them where there is
+a compiler, if the nodes have none.
 """
 
 from __future__ import annotations
+
+import argparse
 
 from escala import cli
 from escala.core.arguments import raw_parser
@@ -13,19 +14,29 @@ from escala.engines.interpreters import SEPARATE
 from escala.install import compile_operations, install
 
 OPERATIONS = "operations"
+EXAMPLES = """\
+examples:
+  escala install torch                   .venv-torch, by uv
+  escala install torch --python 3.13     with another Python than Escala's own
+  escala install operations
+"""
 
 
 def main() -> None:
-    parser = raw_parser(__doc__)
-    parser.add_argument("what", choices=[*sorted(SEPARATE), OPERATIONS])
-    parser.add_argument(
-        "--python", metavar="VERSION", help="its Python, 3.11 or later; default: Escala's own"
-    )
-    arguments = parser.parse_args()
+    arguments = parser().parse_args()
     if arguments.what == OPERATIONS:
         print(*compile_operations(), sep="\n")
     else:
         print(install(arguments.what, arguments.python))
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = raw_parser(__doc__, prog="escala install", epilog=EXAMPLES)
+    parser.add_argument("what", choices=[*sorted(SEPARATE), OPERATIONS])
+    parser.add_argument(
+        "--python", metavar="VERSION", help="its Python, 3.11 or later; default: Escala's own"
+    )
+    return parser
 
 
 if __name__ == "__main__":

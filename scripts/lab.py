@@ -1,11 +1,5 @@
 """Run a SLURM cluster on this machine, to measure over links of a selected rate.
 
-    python scripts/lab.py up --nodes 2      nodes n1 and n2, each on cores of its own
-    python scripts/lab.py shape 100mbit     every link, in both directions
-    python scripts/lab.py measure           rate and latency of the links, by iperf3 and ping
-    snakemake --profile profiles/lab TARGET
-    python scripts/lab.py down              remove everything
-
 It needs root on Linux, and names other missing requirements. SLURM's own commands (sinfo, squeue,
 sbatch) work while it is up. Logs of its daemons are in /run/escala-lab/log.
 """
@@ -21,16 +15,24 @@ from escala.lab import cluster, daemons, network
 from escala.lab.state import require
 
 say = partial(print, flush=True)
+EXAMPLES = """\
+examples:
+  escala lab up --nodes 2      nodes n1 and n2, each on cores of its own
+  escala lab shape 100mbit     every link, in both directions
+  escala lab measure           rate and latency of the links, by iperf3 and ping
+  escala run --profile profiles/lab TARGET
+  escala lab down              remove everything
+"""
 
 
 def main() -> int | None:
-    arguments = _parser().parse_args()
+    arguments = parser().parse_args()
     cluster.require_machine()
     return arguments.command(arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser, command = subcommands(__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser, command = subcommands(__doc__, prog="escala lab", epilog=EXAMPLES)
     up = command("up", _up, "start it and wait until its nodes are idle; harmless if it is up")
     up.add_argument(
         "--nodes", type=int, default=2, metavar="N", help="number of nodes (default: 2)"

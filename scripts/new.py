@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from escala import cli
+from escala.core.arguments import raw_parser
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import atomic
@@ -22,12 +23,21 @@ from escala.experiment.draft_data import DEFAULTS, draft
 from escala.experiment.recognise import SIMULATED, recognised
 
 COMMAND = "escala new"
+EXAMPLES = """\
+examples:
+  escala new                                            it asks
+  escala new --data flowers.csv --epochs 20 --output flowers.yaml
+  escala new --data pictures/ --strategies ddp-gloo --layouts 1x2
+  escala new --command 'python train.py --batch {rows}'   for your own program
+
+Then: escala run -e flowers.yaml --dry-run, and the same without --dry-run.
+"""
 
 
 def main() -> int | None:
     if any(word.partition("=")[0] == "--command" for word in sys.argv[1:]):
         return _new_program()
-    arguments = _parser().parse_args()
+    arguments = parser().parse_args()
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     force = given.pop("force")
     if "data" not in given:
@@ -64,8 +74,8 @@ def _write(drafted: Draft, output: Path, force: bool) -> None:
     print(f"Next: {call(f'run --experiment {output} --dry-run')}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser = raw_parser(__doc__, prog=COMMAND, epilog=EXAMPLES)
     for option, metavar, text in (
         ("--data", "PATH",
          "a folder of FASTA files, one for each class; a CSV file; a folder with a folder of "

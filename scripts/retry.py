@@ -1,4 +1,4 @@
-"""Remove the failed runs of an experiment, so that the next call of Snakemake repeats them.
+"""Remove the failed runs of an experiment, so that the next call repeats them.
 
 It measures their references of the same repeats with them. Files that cannot be read, for example
 after a power loss, are removed too.
@@ -10,14 +10,18 @@ import argparse
 from pathlib import Path
 
 from escala import cli
+from escala.core.arguments import raw_parser
 from escala.core.errors import InputError
 from escala.record.schema import read_result
 
+EXAMPLES = """\
+example:
+  escala retry results/demo     then the call that measured it again, such as escala run
+"""
+
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("experiment", type=Path, help="its folder, results/NAME")
-    folder = parser.parse_args().experiment
+    folder = parser().parse_args().experiment
     if not (folder / "runs").is_dir():
         raise InputError(folder, str(folder), "holds no runs", "name a folder results/NAME")
     for path in sorted(folder.glob("runs/**/sessions/*.json")):
@@ -28,9 +32,15 @@ def main() -> None:
     for path, status in failed.items():
         _remove(path, status or "it cannot be read")
     print(
-        f"{len(failed)} of {len(paths)} runs will be repeated by the next call of Snakemake, with "
+        f"{len(failed)} of {len(paths)} runs will be repeated by the next call, with "
         "the runs of the same repeats that they are compared with."
     )
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = raw_parser(__doc__, prog="escala retry", epilog=EXAMPLES)
+    parser.add_argument("experiment", type=Path, help="its folder, results/NAME")
+    return parser
 
 
 def _status(path: Path) -> str | None:

@@ -21,10 +21,17 @@ from escala.core.errors import InputError
 from escala.core.readable import counted
 
 KEY_SHOWN = 12
+EXAMPLES = """\
+examples:
+  escala store size                             what each step takes
+  escala store list                             the entries, with their keys
+  escala store verify                           read everything again
+  escala store prune --older-than 90 --dry-run  what would be removed
+"""
 
 
 def main() -> int | None:
-    arguments = _parser().parse_args()
+    arguments = parser().parse_args()
     folder = store.location()
     if folder is None or not (folder / "lock").exists():
         raise InputError(
@@ -36,8 +43,8 @@ def main() -> int | None:
     return arguments.command(folder, arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser, command = subcommands(__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser, command = subcommands(__doc__, prog="escala store", epilog=EXAMPLES)
     command("size", _size, "list the size of each step's results")
     command("list", _list, "list the entries: key, step, stored, last used, size")
     show = command("show", _show, "show all that determined an entry, and its content")

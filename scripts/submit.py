@@ -45,10 +45,10 @@ sbatch reads from the environment counts too: export SBATCH_ACCOUNT=p123 SBATCH_
 def main() -> None:
     words = sys.argv[1:]
     place = words.index("--") if "--" in words else len(words)
-    parser = _parser()
-    arguments = parser.parse_args(words[:place])
+    read = parser()
+    arguments = read.parse_args(words[:place])
     if arguments.output and arguments.one_per_doubling:
-        parser.error("--one-per-doubling writes several files: leave --output out")
+        read.error("--one-per-doubling writes several files: leave --output out")
     named = arguments.file or arguments.named
     options = {name: value for name in submit.OPTIONS if (value := getattr(arguments, name))}
     submit.require_plain(options, arguments.time)
@@ -110,7 +110,7 @@ def write_and_submit(
     say(f"Next: {where}{f'{prepare}; ' if lacking else ''}sbatch {shlex.quote(path)}; {report}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = raw_parser(
         __doc__,
         prog="escala submit",

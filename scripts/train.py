@@ -9,13 +9,13 @@ from pathlib import Path
 
 from escala import cli, lab
 from escala.cache import store
+from escala.core import exits
 from escala.core.children import die_with_parent
 from escala.core.files import read_json
 from escala.data import base
 from escala.probes import PROBES
 from escala.record import again, key
 from escala.record.stored import keep_older, may_be_served
-from escala.runtime import allocation
 from escala.strategies.base import TIMELINE_FILES
 
 #: Files that a run may leave next to its run.json.
@@ -63,7 +63,7 @@ def main() -> int | None:
 
     if late := arguments.turn.get("late"):
         print(f"{output}: not begun: {late}", file=sys.stderr)
-        return allocation.NO_TIME
+        return exits.NO_TIME
 
     serve_or_measure(request, arguments.turn, arguments.data, output, arguments.time_limit)
     try:

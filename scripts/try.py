@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from escala import cli, lab, trial
+from escala.core import exits
 from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
 from escala.core.files import atomic
@@ -78,7 +79,7 @@ def main() -> int:
     return code
 
 
-def _parsed(words: list[str]) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     parser = raw_parser(
         __doc__, prog="escala try", usage="escala try [OPTION …] -- COMMAND …", epilog=EXAMPLES
     )
@@ -93,9 +94,13 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--force", action="store_true", help="replace another escala-NAME.yaml")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def _parsed(words: list[str]) -> argparse.Namespace:
     # What stands after -- is the command, also where it looks like an option.
     place = words.index("--") if "--" in words else len(words)
-    arguments = parser.parse_args(words[:place])
+    arguments = parser().parse_args(words[:place])
     arguments.command += words[place + 1 :]
     if arguments.nodes > 1 and not arguments.profile:
         arguments.profile = f"profiles/{'lab' if lab.location() else 'slurm'}"
@@ -110,7 +115,7 @@ def _measured(file: Path, arguments: argparse.Namespace) -> int:
     call += ["--", "--quiet", "rules", "reason"]
     started = subprocess.Popen(call, preexec_fn=functools.partial(die_with_parent, os.getpid()))
     try:
-        return started.wait()
+        return exits.of_child(started.wait())
     finally:
         # On Ctrl-C it has the signal as well. It ends its runs before it ends.
         if started.poll() is None:

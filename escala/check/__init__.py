@@ -119,7 +119,7 @@ def _compiler() -> str:
     return _programs("g++", "make")
 
 
-@check("TensorFlow, Horovod", f"programs of your own need none; else {packages.REMEDY}")
+@check("TensorFlow, Horovod", f"programs of your own need none; else {packages.remedy()}")
 def _training() -> str:
     """Look for what the project's own workloads train with, without importing it."""
     found = {name: packages.installed(name) for name in ("tensorflow", "horovod")}
@@ -134,14 +134,17 @@ def _torch() -> str:
     return interpreters.described(interpreters.python("torch"))
 
 
-@check("MPI", "in a clone: uv sync --reinstall-package openmpi; elsewhere: an mpirun on the PATH")
+@check("MPI", f"programs without MPI need none; else {packages.remedy()}")
 def _mpi() -> str:
     processes, strategy = 2, STRATEGIES["horovod-mpi"]
     one_node = launch.Launch(launch.MPIRUN, [describe(LOOPBACK, 1)], None)
     say_rank = [sys.executable, "-c", "import os; print(os.environ['OMPI_COMM_WORLD_RANK'])"]
     with launch.command_line(one_node, strategy, [{}] * processes, say_rank) as (command, _):
         # Lines of two ranks may come one within the other.
-        ranks = sorted("".join(_output(command, mpi.own_mpi()).split()))
+        try:
+            ranks = sorted("".join(_output(command, mpi.own_mpi()).split()))
+        except FileNotFoundError:
+            raise Unavailable("there is no mpirun") from None
     if ranks != ["0", "1"]:
         raise Unavailable(f"mpirun started ranks {', '.join(ranks) or 'none'} in place of 0, 1")
     return f"mpirun starts {processes} processes"

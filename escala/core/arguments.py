@@ -18,15 +18,15 @@ def raw_parser(description: str | None, **options: Any) -> argparse.ArgumentPars
 
 
 def subcommands(
-    description: str | None,
+    description: str | None, **options: Any
 ) -> tuple[argparse.ArgumentParser, Callable[..., argparse.ArgumentParser]]:
     """Return a parser that requires a subcommand, and a function that adds one.
 
     The function takes the name of a subcommand, the function that runs it, and its help text. It
     returns the parser of the subcommand. The parsed arguments have the function that runs the
-    selected subcommand as `command`.
+    selected subcommand as `command`. `options` are those of the parser.
     """
-    parser = raw_parser(description)
+    parser = raw_parser(description, **options)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable, text: str) -> argparse.ArgumentParser:

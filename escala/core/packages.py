@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.metadata import PackageNotFoundError, version
 
 #: Top-level module -> the distributions that may hold it. Messages name the first one.
@@ -23,7 +24,8 @@ import importlib.metadata as m, json, platform
 found = {d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}
 print("\\nescala " + json.dumps({"python": platform.python_version(), "packages": found}))
 """
-REMEDY = "run it in a clone of the project, where `uv sync` installs what its own workloads need"
+#: With it `uv sync` and `uv run` leave out what `OPTIONAL` names.
+_WITHOUT = "UV_NO_DEFAULT_GROUPS"
 
 
 def lacking(error: BaseException) -> str | None:
@@ -32,8 +34,15 @@ def lacking(error: BaseException) -> str | None:
     if name is None or (top := name.partition(".")[0]) not in OPTIONAL or installed(top):
         return None
     return f"{OPTIONAL[top][0]} is not installed; programs of your own need none of it. " + (
-        f"Remedy: {REMEDY}"
+        f"Remedy: {remedy()}"
     )
+
+
+def remedy() -> str:
+    """Return how these packages are installed."""
+    if os.environ.get(_WITHOUT):
+        return f"call `uv sync` without the variable {_WITHOUT}: unset {_WITHOUT}"
+    return "run it in a clone of the project, where `uv sync` installs what its own workloads need"
 
 
 def installed(top: str) -> str | None:

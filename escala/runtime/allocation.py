@@ -22,9 +22,6 @@ from escala.runtime.layout import Layout
 
 #: The call that starts what runs inside a job.
 INSIDE = "snakemake --profile profiles/allocation"
-#: The exit code of a call that ended because the next repeat would not end within the job:
-#: EX_TEMPFAIL of sysexits.h.
-NO_TIME = 75
 #: Lines of `scontrol show job` begin so. A name or a comment, which may hold any text, stands after
 #: another key, and within one line.
 _LINES = {

@@ -23,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 
 from escala.core import children, variables
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.runtime import allocation, mpi, slurm
@@ -102,7 +103,7 @@ def survey(
         return Launch(selected if asked == "auto" else asked, [describe(LOOPBACK, ports)], None)
     job = allocation.number()
     if job is None or not shutil.which("srun"):
-        remedy = "or run through SLURM: snakemake --profile profiles/slurm"
+        remedy = f"or run through SLURM: {call('run --profile profiles/slurm')}"
         if layout.nodes > 1:
             reason = "needs several nodes, and this is one machine"
             raise InputError("layout", str(layout), reason, f"use a layout 1xN, {remedy}")

@@ -6,12 +6,15 @@ No other module does (`tests/unit/test_workflow_package.py`).
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
-from snakemake.api import Workflow  # First: the others import each other in a circle.
+from snakemake import cli, exceptions  # First: the others import each other in a circle.
+from snakemake.api import SnakemakeApi, Workflow
 from snakemake.dag import DAG
 from snakemake.jobs import Job
 from snakemake.scheduling.job_scheduler import JobScheduler
@@ -20,6 +23,7 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 _update_needrun = DAG.update_needrun
 _select = JobScheduler.job_selector
+_argument_parser = cli.get_argument_parser
 
 
 def on_update(complete: Callable[[DAG], Awaitable[bool]], created: Callable[[DAG], None]) -> None:
@@ -168,3 +172,45 @@ def experiment_settings(workflow: Workflow) -> tuple[list[Path], dict]:
 def end_dry_run(workflow: Workflow) -> bool:
     """Return whether this process ends a dry run that has made its graph."""
     return workflow.is_main_process and workflow.dryrun and workflow.dag is not None
+
+
+def call(
+    words: Sequence[str],
+    tell: Callable[[Exception, Collection[str]], bool],
+    refuse: Callable[[str, Collection[str]], NoReturn],
+) -> int | str | None:
+    """Make a call of Snakemake in this process; return the exit code, or the message of its end.
+
+    Parameters
+    ----------
+    tell : prints an error in its own way, and returns whether it did. It also gets the names of the
+        rules that may be targets; none before the rules are read.
+    refuse : raises an error for a message on words, or on keys of a profile, that Snakemake cannot
+        read. It also gets all options.
+    """
+
+    def print_exception(error: Exception, linemaps: dict | None = None) -> None:
+        if not tell(error, ()):
+            exceptions.print_exception(error, linemaps)
+
+    def print_exception_of_workflow(api: SnakemakeApi, error: Exception) -> None:
+        workflow = api._workflow_api._workflow_store if api._workflow_api else None
+        rules = workflow.rules if workflow else ()
+        if not tell(error, [rule.name for rule in rules if not rule.has_wildcards()]):
+            exceptions.print_exception(error, workflow.linemaps if workflow else None)
+
+    def get_argument_parser(profiles: Sequence[str | Path] | None = None):
+        for profile in profiles or ():
+            if cli.get_profile_dir(profile) is None:
+                refuse(f"--profile: {profile} is no folder with a config.yaml", ())
+        parser = _argument_parser(profiles)
+        parser.error = lambda message: refuse(message, parser._option_string_actions)
+        return parser
+
+    cli.print_exception, cli.get_argument_parser = print_exception, get_argument_parser
+    SnakemakeApi.print_exception = print_exception_of_workflow
+    sys.argv = ["snakemake", *words]
+    try:
+        cli.main()
+    except SystemExit as end:
+        return end.code

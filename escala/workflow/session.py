@@ -16,7 +16,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from escala.cache import store
-from escala.core import interrupts
+from escala.core import exits, interrupts
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores, available_memory
@@ -29,6 +29,7 @@ from escala.record import again, estimate, estimate_memory
 from escala.runtime import allocation, slurm
 from escala.workflow import internals, matches, order
 from escala.workflow.allocated import Allocated
+from escala.workflow.forming import Forming
 from escala.workflow.internals import Job, Workflow
 from escala.workflow.study import Study, shown
 
@@ -55,6 +56,7 @@ class Session:
         self.allocated = Allocated(workflow)
         self._late: set[Run] = set()
         self._graph = matches.Graph(study, self.reports_only, self.allocated.is_inside)
+        self._forming = Forming(study, self._graph, folder)
         self._ending = cache(self._ending)
         if workflow.is_main_process:
             self._graph.register()
@@ -144,8 +146,7 @@ class Session:
         with shown():
             if self.reports_only():
                 self._require_runs()
-            runs = self.runs()
-            if runs:
+            if runs := self.runs():
                 self.allocated.require(runs)
             if self._workflow.local_exec:
                 self._refuse_impossible_layouts()
@@ -171,6 +172,8 @@ class Session:
 
     def _startable(self, ready: Collection[Job], running: Collection[Job]) -> list[Job]:
         """Return the jobs that may start, on a cluster those of one repeat."""
+        if not (self._workflow.local_exec and running):  # A run has the machine to itself.
+            self._forming.update(self._workflow.dag)
         if self._workflow.local_exec:
             return list(ready)
         for job in self._lost():
@@ -294,7 +297,7 @@ class Session:
                     self._record_lost(job)
         if self._late and not lost:
             print(f"{self._progress()}.", flush=True)
-            raise SystemExit(allocation.NO_TIME)
+            raise SystemExit(exits.NO_TIME)
 
     def _outdate_predictions(self) -> None:
         """Let a next call make the tables of predictions that this one could not make again.

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from escala import command
+from escala.core import exits
 from escala.core.errors import InputError
 from tests.calls import python
 from tests.conftest import ROOT
@@ -74,10 +75,11 @@ def test_the_printed_call_is_made_in_place_of_the_command(tmp_path):
     )
     said, printed = process.communicate(timeout=100)
     assert (said, printed) == ("", "$ snakemake --cores 2 --forcerun 'a b'\n")
-    number, folder, (_, script, *made) = json.loads(record.read_text())
+    number, folder, (_, *words) = json.loads(record.read_text())
+    module, made = words[:2], words[2:]
     assert (number, process.returncode, folder) == (process.pid, 7, str(ROOT))
+    assert module == ["-m", "escala.workflow.called"]
     assert made == ["--cores", "2", "--forcerun", "a b"]
-    assert Path(script).parent == Path(sys.executable).parent
 
 
 @pytest.fixture
@@ -197,6 +199,26 @@ def test_help_teaches_the_most_common_things(tmp_path):
     assert (done.returncode, done.stdout) == (0, named.stdout)
     for name in (*command.SCRIPTS, "run", "report", "predict", "check", "completion"):
         assert re.search(rf"^    {name}( |$)", done.stdout, re.MULTILINE), name
+    for code, meaning in exits.MEANINGS.items():
+        assert f"  {code:9}{meaning}" in done.stdout
+
+
+@pytest.mark.parametrize("name", [*command.SCRIPTS, *command.EXAMPLES])
+def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
+    parser = command.parsers()[name]
+    assert parser.prog == f"escala {name}"
+    lines = re.findall(
+        rf"^  (?:.*[ (])?escala ({name}(?: .*)?)$", parser.format_help(), re.MULTILINE
+    )
+    assert lines and "example" in parser.format_help()
+    for line in lines:
+        _, *words = shlex.split(re.sub(r'  .*|\)".*| \| .*', "", line))
+        place = words.index("--") if "--" in words else len(words)
+        for file in (word for word in words if word.startswith("experiments/")):
+            assert (ROOT / file).is_file()
+        # They are those of another parser.
+        if "--command" not in words:
+            parser.parse_args(words[:place])
 
 
 @pytest.mark.parametrize("arguments", [["walk"], ["completion", "csh"]])
@@ -244,6 +266,25 @@ def test_bash_completes_subcommands_and_experiments_that_exist(tmp_path):
     assert completed(tmp_path, "escala run --experiment experiments/virus/ladd") == found
     assert completed(tmp_path, "escala run --prof") == ["--profile"]
     assert completed(tmp_path, "escala completion f") == ["fish"]
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("escala try --tor", "--torch"),
+        ("escala submit --one", "--one-per-doubling"),
+        ("escala advise results/demo --goal core", "core-hours"),
+        ("escala lab sta", "status"),
+        ("escala history query --sq", "--sql"),
+        ("escala history query fail", "failures"),
+        ("escala retry --he", "--help"),
+        ("escala store prune --older", "--older-than"),
+        ("escala install torch --py", "--python"),
+        ("escala new --work", "--workload"),
+    ],
+)
+def test_bash_completes_the_options_of_every_script(tmp_path, line, offered):
+    assert offered in completed(tmp_path, line)
 
 
 @pytest.mark.parametrize("shell", command.SHELLS)

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from snakemake import cli
+from snakemake.api import SnakemakeApi
 from snakemake.exceptions import WorkflowError
 from snakemake_executor_plugin_slurm import Executor
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
@@ -119,6 +121,10 @@ def test_the_installed_snakemake_has_what_is_used_of_it():
     assert list(inspect.signature(JobScheduler.job_selector).parameters) == ["self", "jobs"]
     assert inspect.iscoroutinefunction(RemoteExecutor.sleep)
     assert "self._job_submission_executor.submit(self.run_job, job)" in inspect.getsource(Executor)
+    assert list(inspect.signature(SnakemakeApi.print_exception).parameters) == ["self", "ex"]
+    assert "self._workflow_api._workflow_store" in inspect.getsource(SnakemakeApi)
+    assert callable(cli.get_profile_dir)
+    assert "--cores" in cli.get_argument_parser()._option_string_actions
 
 
 def test_only_one_module_uses_the_insides_of_snakemake():

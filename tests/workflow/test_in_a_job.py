@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from escala.runtime.allocation import NO_TIME
+from escala.core.exits import NO_TIME
 from tests.workflow.measured import FAKE
 from tests.workflow.test_kept_matches import RUNS, SETTINGS
 

@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from escala.core.hardware import available_cores
 from escala.engines import interpreters
+from escala.teaching import EXAMPLES, SCRIPTS
 from tests.conftest import ROOT
 
 PROGRAM = """
@@ -58,11 +60,16 @@ RUN, TORCH = "results/mine/runs/{}/1x1/plain/native/rep1/run.json", "rows/mlp/to
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """Return the wheel of the project."""
-    uv = shutil.which("uv", path=f"{os.environ['PATH']}:{ROOT / '.uv' / 'bin'}")
-    if uv is None:
+def uv() -> str:
+    found = shutil.which("uv", path=f"{os.environ['PATH']}:{ROOT / '.uv' / 'bin'}")
+    if found is None:
         pytest.skip("uv is not on the PATH")
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(uv, tmp_path_factory) -> Path:
+    """Return the wheel of the project."""
     folder = tmp_path_factory.mktemp("wheel")
     for options in (["--offline"], []):
         call = [uv, "build", "--wheel", *options, "--out-dir", folder, ROOT]
@@ -204,3 +211,67 @@ def test_pytorch_trains_without_tensorflow(installed, folder):
     result = json.loads((folder / file).read_text())
     assert result["status"] == "ok", result["reason"]
     assert result["versions"]["torch"] and "tensorflow-cpu" not in result["versions"]
+
+
+DDP = """
+import sys, time
+import torch
+import torch.distributed as dist
+from escala_steps import epoch, steps
+dist.init_process_group("gloo")
+ranks, batch = dist.get_world_size(), int(sys.argv[1])
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2))
+rows = torch.ones(64 // ranks, 8)
+for _ in range(3):
+    for each in steps([rows[i : i + batch] for i in range(0, len(rows), batch)]):
+        model(each).sum().backward()
+        time.sleep(0.01 * len(each))
+    epoch()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.alone
+def test_a_script_of_pytorch_is_tried_without_tensorflow(installed, folder):
+    """Its PyTorch is in an environment of the user's, which holds nothing of Escala."""
+    mine = folder / "code"  # Without the modules in the way.
+    (mine / "ddp.py").write_text(DDP)
+    own = interpreters.python("torch")
+    options = ["--torch", "--python", own, "--processes", "2", "--repeats", "2"]
+    done = _called(installed, mine, "try", *options, "--", "python", "ddp.py", "{rows_of_rank}")
+    if len(available_cores()) < 2:
+        assert done.returncode == 2 and "no alternative" in done.stderr
+        return
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = list((mine / "results" / "ddp" / "runs").rglob("rep*/run.json"))
+    assert len(files) == 6
+    assert {json.loads(path.read_text())["status"] for path in files} == {"ok"}
+    assert "ddp, after 1 of 2 repeats: about " in done.stderr
+    assert (mine / "results" / "ddp" / "index.html").is_file()
+
+
+def test_every_subcommand_is_there_without_tensorflow(installed, folder):
+    """What needs TensorFlow says so when it is asked for, and not before."""
+    for name in (*SCRIPTS, *EXAMPLES):
+        said = _called(installed, folder, name, "--help")
+        assert said.returncode == 0 and "example" in said.stdout, said.stderr
+    compiled = _called(installed, folder, "install", "operations")
+    assert compiled.returncode == 1 and "tensorflow-cpu is not installed" in compiled.stderr
+
+
+def test_a_variable_lets_uv_leave_out_what_takes_long(uv):
+    """`uv sync` and `uv run` read it, so neither of them compiles Horovod."""
+
+    def installed_by_uv(**variables: str) -> set[str]:
+        call = [uv, "export", "--frozen", "--offline", "--no-hashes", "--no-header"]
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("UV_")}
+        done = subprocess.run(
+            call, cwd=ROOT, env=kept | variables, capture_output=True, text=True, timeout=100
+        )
+        assert done.returncode == 0, done.stderr
+        return set(re.findall(r"^([\w-]+)==", done.stdout, re.MULTILINE))
+
+    whole, command = installed_by_uv(), installed_by_uv(UV_NO_DEFAULT_GROUPS="1")
+    left_out = {"tensorflow-cpu", "keras", "horovod", "openmpi", "biopython", "pytest"}
+    assert left_out <= whole and not left_out & command
+    assert {"snakemake", "numpy", "argcomplete"} <= command < whole

@@ -10,7 +10,7 @@ from `base.Evidence` and from other tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -53,10 +53,10 @@ class _Tables(dict):
         return self[name]
 
 
-def tables(*files: Any, **more: Any) -> dict[str, pd.DataFrame]:
-    """Build every table of `TABLES` from the arguments of `Evidence`."""
+def tables(*files: Any, only: Collection[str] = TABLES, **more: Any) -> dict[str, pd.DataFrame]:
+    """Build all tables, or some `only`, from the arguments of `Evidence`."""
     found = _Tables(Evidence(*files, **more))
-    return {name: found[name] for name in TABLES}
+    return {name: found[name] for name in only}
 
 
 def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:

@@ -1,0 +1,172 @@
+"""A call of Snakemake for the command `escala`: its errors have one message each, with a remedy.
+
+python -m escala.workflow.called --cores 2 TARGET      as snakemake --cores 2 TARGET
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import psutil
+from snakemake.exceptions import (
+    InputFunctionException,
+    LockException,
+    MissingInputException,
+    MissingRuleException,
+    WorkflowError,
+)
+
+from escala.core import exits
+from escala.core.environment import call
+from escala.core.errors import InputError
+from escala.core.progress import say
+from escala.experiment.files import files_by_name
+from escala.workflow import internals
+
+#: Words by which a process is known as a call of Snakemake.
+_CALLS = ("snakemake", "escala.workflow.called")
+_UNKNOWN, _PROFILE = "unrecognized arguments: ", "--profile: "
+
+
+def main() -> int:
+    words, codes = sys.argv[1:], [exits.FAILED]
+
+    def tell(error: Exception, rules: Collection[str]) -> bool:
+        shown = explained(error, rules, words)
+        if shown is not None:
+            say(shown.text)
+            codes.append(shown.code)
+        return shown is not None
+
+    def refuse(message: str, options: Collection[str]) -> NoReturn:
+        raise refused(message, options, words)
+
+    code = internals.call(words, tell, refuse)
+    if isinstance(code, str):  # By `escala.workflow.study.refuse`.
+        say(code)
+        return exits.WRONG
+    return codes[-1] if code == exits.FAILED else code or exits.DONE
+
+
+class Shown(NamedTuple):
+    """What is printed of an error, and the exit code of the call."""
+
+    text: str
+    code: int
+
+
+def explained(error: Exception, rules: Collection[str], words: Collection[str]) -> Shown | None:
+    """Return what to print of an error; None if that is left to Snakemake.
+
+    Parameters
+    ----------
+    rules : names of the rules that may be targets.
+    words : of the call.
+    """
+    wrong = _wrong(error, rules, words)
+    if wrong is not None:
+        return Shown(str(wrong), exits.WRONG)
+    if isinstance(error, LockException):
+        return Shown(_locked(Path.cwd()), exits.FAILED)
+    text = str(error)
+    if isinstance(error, InputFunctionException):
+        # An error of the user's input, between lines on the place in the rules.
+        told = (line.strip() for line in text.splitlines() if "Remedy: " in line)
+        text = next(told, "").removeprefix("WorkflowError: ")
+    elif type(error) is not WorkflowError or error.rule:
+        return None
+    return Shown(text, exits.WRONG if "Remedy: " in text else exits.FAILED) if text else None
+
+
+def _wrong(error: Exception, rules: Collection[str], words: Collection[str]) -> InputError | None:
+    """Return the error of the user's input that an error of Snakemake stands for."""
+    text = str(error)
+    if isinstance(error, InputError):
+        return error
+    if isinstance(error, MissingRuleException) and (
+        found := re.match(r"No rule to produce (.+?) \(if you use", text)
+    ):
+        return _unknown(found[1], rules)
+    if isinstance(error, MissingInputException):
+        files = text.partition("affected files:")[2].split("\n")
+        missing = ", ".join(filter(None, map(str.strip, files)))
+        reason = "is missing, and no step makes it"
+        remedy = "put it there, or correct its path in the experiment"
+        return InputError(f"the step {error.rule}", missing, reason, remedy)
+    if isinstance(error, FileNotFoundError) and str(error.filename) in words:
+        reason = "no such file"
+        return InputError("the call", error.filename, reason, "correct its path, or leave it out")
+    return None
+
+
+def refused(message: str, options: Collection[str], words: Collection[str]) -> InputError:
+    """Return the error for words, or for keys of a profile, that Snakemake cannot read.
+
+    Parameters
+    ----------
+    options : all that Snakemake has.
+    words : of the call.
+    """
+    if message.startswith(_PROFILE):
+        reason = message.removeprefix(_PROFILE)
+        return InputError("--profile", None, reason, "name one, such as profiles/slurm")
+    if not message.startswith(_UNKNOWN):
+        remedy = "correct it; `snakemake --help` describes all options, and so all keys of profiles"
+        return InputError("the call", None, message, remedy)
+    unknown = message.removeprefix(_UNKNOWN)
+    name = unknown.split("=")[0].split()[0]
+    near = difflib.get_close_matches(name, options, 1)
+    meant = f", or did you mean {near[0].lstrip('-')}" if near else ""
+    if any(word.split("=")[0] == name for word in words):
+        return InputError("the call", name, "is no option of Snakemake", f"leave it out{meant}")
+    reason = "is no option of Snakemake, and so no key of a profile"
+    remedy = f"take it out of the config.yaml of the profile{meant}"
+    return InputError("--profile", name.lstrip("-"), reason, remedy)
+
+
+def _locked(folder: Path) -> str:
+    """Return who makes results in a folder that Snakemake found locked."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            words = [Path(word).name for word in process.cmdline()[:3]]
+            is_other = process.pid != os.getpid() and Path(process.cwd()) == folder
+            if is_other and any(word in _CALLS for word in words):
+                since = datetime.fromtimestamp(process.create_time()).strftime("%H:%M")
+                return (
+                    f"{folder}: another call makes these results: process {process.pid}, since "
+                    f"{since}. Remedy: wait for its end, or end it: kill {process.pid}"
+                )
+    return (
+        f"{folder}: an earlier call was killed and left its lock, or a call on another machine "
+        "makes these results. Remedy: if no other call is at work, make this one with "
+        "`-- --unlock` at its end, and then again without"
+    )
+
+
+def _unknown(target: str, rules: Collection[str]) -> InputError:
+    """Return the error for a target that nothing makes."""
+    files = files_by_name(Path.cwd())
+    if target in files:
+        file = os.path.relpath(files[target])
+        reason = "is the name of an experiment, and no result"
+        return InputError("TARGET", target, reason, f"name its file: {call(f'run -e {file}')}")
+    if target.startswith("results/"):
+        reason = "is no result that can be made"
+        remedy = f"`{call('run -e FILE -n')}` lists what an experiment makes"
+        return InputError("TARGET", target, reason, remedy)
+    near = difflib.get_close_matches(target, [*rules, *files], 1)
+    reason = "is no result, and no step of the workflow"
+    remedy = f"perhaps it is {near[0]}" if near else f"one of {', '.join(sorted(rules))}"
+    return InputError("TARGET", target, reason, remedy)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
