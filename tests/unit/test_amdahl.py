@@ -134,6 +134,23 @@ def test_laws_are_fitted_over_ranks_and_over_threads(tmp_path):
     assert found.loc[found["law_over"] == "ranks", "fastest_times"].notna().all()
 
 
+@pytest.mark.parametrize(
+    ("strategy", "variant", "said"),
+    [("horovod-mpi", "fast", "another variant"), ("ddp-gloo", "tuned", "another engine")],
+)
+def test_a_ratio_to_other_work_is_not_extrapolated_over_ranks(tmp_path, strategy, variant, said):
+    experiment = scaled(tmp_path, lambda n: laws.ratio(n, 0.1))
+    for n in (2, 4):
+        experiment.add(strategy, f"1x{n}", 12 * 0.1 / n, variant=variant, rows=128)
+    one = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
+    found = tabled(experiment, references=(one,))["amdahl"]
+    names = ["strategy", "variant"]
+    other = found.set_index(names).loc[(strategy, variant)]
+    assert (other["law_kind"] == "unavailable").all() and (other["speedup"] > 10).all()
+    assert other["law_reason"].str.contains(said).all()
+    assert (found.set_index(names).loc[("horovod-mpi", "tuned"), "law_kind"] == "estimated").all()
+
+
 def test_two_numbers_of_ranks_have_amdahls_law_and_say_so(tmp_path):
     experiment = scaled(tmp_path, lambda n: laws.ratio(n, 0.2), (1, 2))
     row = table(experiment).loc["1x2"]

@@ -132,6 +132,16 @@ def test_speedup_is_the_inverse_of_the_ratio(three):
     assert _row(speedup, "horovod-gloo")["matches"] == 2
 
 
+def test_a_further_reference_that_a_workload_lacks_is_left_out_and_the_main_one_is_not(three):
+    """An experiment of several workloads lists the references of all."""
+    strategies = ("torch-single", "single", "mirrored")
+    listed = tuple({"strategy": each, "layout": "1x1"} for each in strategies)
+    speedup = tabled(three[0], references=listed)["speedup"]
+    found = speedup[speedup["strategy"] == "horovod-mpi"].set_index("reference")
+    assert list(found["kind"]) == ["unavailable", "measured"] and list(found.index) == [1, 2]
+    assert "has no torch-single 1x1 tuned" in found.loc[1, "reason"]
+
+
 def test_only_pairs_of_one_session_are_compared(tmp_path):
     experiment = (
         FakeExperiment(tmp_path)

@@ -28,7 +28,7 @@ import numpy as np
 
 from escala.analysis import laws
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
-from escala.experiment.references import Configuration
+from escala.experiment.references import Configuration, one_process
 from escala.record.comparable import CONFIGURATION, Matched, Measurement, left_out, work
 from escala.report.tables.base import ABOUT, Evidence, Tables, is_cut
 from escala.report.tables.speedup import Comparison, comparisons, inverse
@@ -40,8 +40,11 @@ _UNDIVIDED = ("averaging", "checkpoint", "save")
 _EVALUATION = ("validation", "evaluation")
 #: What the points of a law differ in.
 RANKS, THREADS = "ranks", "threads"
-#: Why there is no law of a fixed size.
+#: Why there is no law.
 _WEAK = "the scaling is weak: these laws are of a fixed amount of work"
+_BOTH = "both ranks and threads differ from the reference's"
+_ENGINES = "the reference has another engine: the ratio is not that of ranks alone"
+_VARIANTS = "the reference has another variant: the ratio is not that of ranks alone"
 #: Laws are extrapolated to this multiple of the cores of their largest point.
 EXTRAPOLATED = 2
 _OF_SPEEDUP = (
@@ -200,8 +203,8 @@ class _Point(NamedTuple):
 
     Attributes
     ----------
-    series : what the points of a law have in common; the first part is `RANKS` or `THREADS`, None
-        if a law is over neither.
+    series : what the points of a law have in common. The first part is `RANKS` or `THREADS`, or
+        None if there is no law, and then the last part tells why.
     times : n, the cores divided by those of the reference.
     ratios : T(n) / T(1) by repeat; none if its ranks had to share cores.
     """
@@ -213,11 +216,16 @@ class _Point(NamedTuple):
     @classmethod
     def of(cls, compared: Comparison, row: Mapping) -> _Point:
         runs, reference_ranks = compared.newest.runs, Layout.parse(row["reference_layout"]).ranks
-        over, last = None, (row["variant"],)
+        over, last = None, (_BOTH,)
+        engines = {one_process(row[each]) for each in ("strategy", "reference_strategy")}
         if row["work"] != 1:
             last = (_WEAK,)
+        elif len(engines) > 1:
+            last = (_ENGINES,)
         elif row["ranks"] * (row["reference_cores"] or 0) == reference_ranks * (row["cores"] or 0):
-            over = RANKS
+            over, last = RANKS, (row["variant"],)
+            if row["variant"] != row["reference_variant"]:
+                over, last = None, (_VARIANTS,)
         elif row["ranks"] == reference_ranks:
             over = THREADS
             knobs = runs[0]["knobs"] | {"cores_per_process": None} if runs else None
@@ -230,14 +238,13 @@ class _Point(NamedTuple):
 
 def _law(points: Sequence[_Point]) -> dict:
     """Return the columns of the laws over some points."""
-    over, is_weak = points[0].series[0], _WEAK in points[0].series
+    over, reason = points[0].series[0], points[0].series[-1]
     points = [each for each in points if each.times > 1 and each.ratios]
     repeats = sorted(set.intersection(*(set(each.ratios) for each in points))) if points else []
     if over is None or not repeats:
-        reason = "the points have no repeat in common"
-        if over is None:
-            reason = _WEAK if is_weak else "both ranks and threads differ from the reference's"
-        elif not points:
+        if over and points:
+            reason = "the points have no repeat in common"
+        elif over:
             reason = f"nothing with more {over} than the reference has a ratio"
         return {"law_kind": "unavailable", "law_reason": reason}
     times = [each.times for each in points]

@@ -78,12 +78,18 @@ class Comparison:
 
 
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
-    """Yield each configuration that is trained over epochs with each reference of it."""
+    """Yield each configuration that is trained over epochs with each reference of it.
+
+    A further reference that its workload does not have is left out; the main one is not.
+    """
+    found = base.by_configuration((*evidence.runs, *evidence.earlier))
     usable = base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.earlier)))
     for names, runs in base.by_configuration(evidence.runs).items():
         if runs[0]["training"]["kind"] == "fit":
             continue
         for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
+            if number > 1 and (*names[:2], *reference) not in found:
+                continue
             theirs = usable.get((*names[:2], *reference), ())
             every = matched(usable.get(names, ()), theirs)
             yield Comparison(names, number, reference, newest_of_repeats(every), every)
