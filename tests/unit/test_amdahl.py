@@ -146,7 +146,7 @@ def test_a_ratio_to_other_work_is_not_extrapolated_over_ranks(tmp_path, strategy
     found = tabled(experiment, references=(one,))["amdahl"]
     names = ["strategy", "variant"]
     other = found.set_index(names).loc[(strategy, variant)]
-    assert (other["law_kind"] == "unavailable").all() and (other["speedup"] > 10).all()
+    assert (other["law_kind"] == "unavailable").all() and (other["speedup"] > 5).all()
     assert other["law_reason"].str.contains(said).all()
     assert (found.set_index(names).loc[("horovod-mpi", "tuned"), "law_kind"] == "estimated").all()
 

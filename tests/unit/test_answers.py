@@ -27,7 +27,7 @@ WIDE = (0.30, 0.32, 0.35, 0.50, 0.60, 1.05, 1.10)
 EQUAL = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
 SLOWER = (1.17, 1.18, 1.2, 1.2, 1.21, 1.22, 1.25)
 STRATEGIES = (
-    "horovod-mpi", "horovod-gloo", "mirrored", "multi-worker-mirrored", "parameter-server",
+    "horovod-mpi", "horovod-gloo", "mirrored", "multiworker-mirrored", "parameter-server",
 )  # fmt: skip
 
 
