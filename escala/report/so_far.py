@@ -42,6 +42,6 @@ def _texts(rows: Sequence[Compared]) -> Iterator[str]:
         best = f", best of {best_of}" if best_of > 1 else ""
         task = f"{row.dataset} {row.workload}: " if len(rows) > 1 else ""
         yield (
-            f"{task}{row.processes()} ({row.label}) {row.take} {low:.2f}–{high:.2f} of the time of "
-            f"{row.reference_in_words()} ({kind}{best})"
+            f"{task}{row.label} takes {low:.2f}–{high:.2f} of the time of {row.reference_label} "
+            f"({kind}{best})"
         )

@@ -25,8 +25,8 @@ def test_each_repeat_is_told_once_with_the_interval_of_the_page(snakemake, tmp_p
     first, second, last = (text for _, text in told)
     assert re.match(r": about .+ of runs left$", first)
     assert re.match(
-        r", provisional: two processes \(horovod-mpi 1x2\) take 0\.50–0\.55 of the time of one "
-        r"process \(range of 2 matches\); about .+ of runs left$",
+        r", provisional: horovod-mpi 1x2 takes 0\.50–0\.55 of the time of single 1x1 "
+        r"\(range of 2 matches\); about .+ of runs left$",
         second,
     )
     row = pd.read_csv(tmp_path / TABLE).set_index("strategy").loc["horovod-mpi"]
