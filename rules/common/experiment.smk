@@ -110,6 +110,8 @@ onstart:
 
 onerror:
     SESSION.fail()
+    # Snakemake would end as after a failed run.
+    interrupts.end_if_received()
 
 
 onsuccess:

@@ -120,10 +120,12 @@ def test_an_interrupted_run_has_not_failed(folder, tmp_path, number, send):
     if number == signal.SIGHUP:
         os.close(reading)  # The terminal is gone.
     send(process.pid, number)
-    assert process.wait(PATIENCE_SECONDS) != 0
+    code = process.wait(PATIENCE_SECONDS)
+    assert code != 0
     assert not (folder / RUN / "run.json").exists()
     assert not processes_in(folder)
     if number != signal.SIGHUP:
+        assert code == 128 + number
         said = os.fdopen(reading).read()
         assert "escala: interrupted" in said
 
