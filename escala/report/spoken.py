@@ -55,14 +55,15 @@ def words(tables: Tables) -> dict[str, str]:
     parts = list(Configuration._fields)
     threads = _threads(tables)
     ends = pd.unique(tables["ladder"][["before", "after"]].to_numpy().ravel())
-    every = {
-        each: _Named(each, threads.get(each, 1))
-        for each in (
-            *(Configuration(*row) for row in frame[parts].itertuples(index=False, name=None)),
-            *(Configuration(*[*name.split(), NATIVE][: len(parts)]) for name in ends),
-        )
+    trained = [Configuration(*row) for row in frame[parts].itertuples(index=False, name=None)]
+    in_ladders = [Configuration(*[*name.split(), NATIVE][: len(parts)]) for name in ends]
+    every = {each: _Named(each, threads.get(each, 1)) for each in (*trained, *in_ladders)}
+    # What only ladders have makes no other name longer.
+    alone = [every[each] for each in trained]
+    found = {
+        str(each): _told(named, alone if each in trained else list(every.values()))
+        for each, named in every.items()
     }
-    found = {str(each): _told(named, list(every.values())) for each, named in every.items()}
     longer, shorter = with_labels(frame, tables), labelled(frame, tables["runs"])
     tasks = [key for key in ("dataset", "workload") if tables["runs"][key].nunique() > 1]
     for row, long, short in zip(
