@@ -55,7 +55,8 @@ def words(tables: Tables) -> dict[str, str]:
     parts = list(Configuration._fields)
     threads = _threads(tables)
     ends = pd.unique(tables["ladder"][["before", "after"]].to_numpy().ravel())
-    trained = [Configuration(*row) for row in frame[parts].itertuples(index=False, name=None)]
+    rows = frame[parts].drop_duplicates().itertuples(index=False, name=None)
+    trained = [Configuration(*row) for row in rows]
     in_ladders = [Configuration(*[*name.split(), NATIVE][: len(parts)]) for name in ends]
     every = {each: _Named(each, threads.get(each, 1)) for each in (*trained, *in_ladders)}
     # What only ladders have makes no other name longer.
