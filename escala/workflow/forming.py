@@ -8,7 +8,6 @@ from contextlib import chdir
 from pathlib import Path
 from typing import NamedTuple
 
-from escala.core.errors import InputError
 from escala.core.progress import say
 from escala.core.readable import counted
 from escala.experiment import Run
@@ -89,8 +88,9 @@ class Forming:
                 self._named(name).references,
                 pilot if pilot.exists() and name not in state.pilots else None,
             )
-        except (InputError, OSError):  # A damaged file. The page will name it.
-            return []
+        except Exception as error:  # a line on progress must not end a measurement
+            found = []
+            say(f"{name}: no answer so far: {error}")
         least = "at least " if name in state.pilots else ""
         number = f"{name}, after {len(repeats)} of {least}{len(every)} repeats"
         if not found:

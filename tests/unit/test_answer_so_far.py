@@ -81,3 +81,14 @@ def test_runs_of_unknown_time_and_a_pilot_are_said(told):
     assert line.endswith("of runs left, and 1 more run of unknown time")
     last = told.after(*EVERY, more=probe)[-1]
     assert last.endswith("; 1 more run, of unknown time")
+
+
+def test_an_answer_that_cannot_be_given_ends_nothing(told, monkeypatch):
+    def damaged(*_):
+        raise OSError("run.json is damaged")
+
+    monkeypatch.setattr(so_far, "answer", damaged)
+    assert told.after() == []
+    one, other = told.after(*EVERY[:4])
+    assert one == "escala: small: no answer so far: run.json is damaged"
+    assert other.startswith("escala: small, after 2 of 7 repeats: about ")
