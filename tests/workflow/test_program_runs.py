@@ -96,7 +96,7 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     assert list(ratios["kind"]) == ["measured", "measured"]
     assert list(pd.read_csv(tables / "noise.csv")["matches"]) == [1, 1]
     summary = (tmp_path / "results/mine/summary.md").read_text()
-    assert re.search(r"as two processes on one node.* the whole program takes", summary)
+    assert "as `processes 1x2 work` the whole program takes" in summary
     assert "An epoch of `train` has 4096 rows, in every configuration." in summary
     assert "<NA>" not in summary and "nan" not in summary.split()
     for name in ("index.html", "figures/seconds_per_epoch.svg"):
