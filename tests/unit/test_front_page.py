@@ -10,9 +10,9 @@ import pytest
 from docutils.core import publish_parts
 from fixtures_runs import REFERENCES, fair
 from jinja2 import Environment
-from pages import HOSTILE, hostile, tabled
+from pages import hostile, tabled
 
-from escala.report.findings import section_findings
+from escala.report.first_screen import all_findings, first_screen
 from escala.report.summary import summary
 
 TEXT = (Path(__file__).resolve().parents[2] / "report" / "workflow.rst").read_text()
@@ -29,15 +29,13 @@ def _front_page(files: list[Path]) -> str:
 
 @pytest.mark.parametrize("change", [dict, hostile])
 def test_the_front_page_has_the_answer_of_the_summary(tmp_path, change):
-    # Labels name the variant, as there are two.
     frames = change(tabled(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES))
     path = tmp_path / "summary.md"
     path.write_text(summary(frames, "demo", "A title", ["tables/speedup.csv"]))
     found = _front_page([tmp_path / "other.csv", path])
     shown = found.split('<p class="answer"><strong>')[1].split("</strong></p>")[0]
-    first = next(section_findings("answer", frames, "demo"))
-    assert unescape(shown) == first.text.replace("`", "")
-    assert (HOSTILE["tuned"] in unescape(shown)) == (change is hostile)
+    answer = first_screen(frames, all_findings(frames, "demo")).answer
+    assert answer.startswith("Yes: two processes") and unescape(shown) == answer.replace("`", "")
     assert "<" not in shown and found.count('class="answer"') == 1
 
 

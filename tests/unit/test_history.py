@@ -279,7 +279,7 @@ def _documented() -> list[tuple[str, ...]]:
     """Return the arguments of each command that reads a history in its how-to."""
     page = ROOT / "docs" / "how-to" / "history.md"
     words = [each.words for each in documented.commands(page)]
-    calls = [each[2:] for each in words if each[1:2] == ("scripts/history.py",)]
+    calls = [each[2:] for each in words if each[:2] == ("escala", "history")]
     return [each for each in calls if each[0] in ("query", "changes", "plot")]
 
 

@@ -166,6 +166,7 @@ def test_how_a_job_ended_is_asked_before_slurm_forgets_it(study, monkeypatch, tm
     workflow = SimpleNamespace(
         is_main_process=False, local_exec=False, scheduler=SimpleNamespace(failed={lost})
     )
+    workflow.dag = SimpleNamespace(jobs=[])
     session = Session(workflow, study, ROOT, tmp_path)
     monkeypatch.setattr(slurm, "ending", lambda *asked: ("timeout", "TIMEOUT"))
     assert session._startable([], []) == []

@@ -18,7 +18,8 @@ from escala.report.figures.looks import significant
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 SVG = "{http://www.w3.org/2000/svg}"
-ONE, THREADS, TWO = "single 1x1 tuned", "single 1x1 threads", "horovod-mpi 1x2 tuned"
+ONE, THREADS = "one process", "one process with two threads"
+TWO = "two processes on one node"
 
 
 def _shown(frames: dict[str, pd.DataFrame], folder: Path) -> tuple[list[dict[str, str]], str]:
@@ -105,7 +106,7 @@ def test_the_noise_floor_is_a_band_around_the_time_of_the_reference(tmp_path):
     assert floor > 0.01 and "Yellow bands: the noise floor" in words
     told = {row["noise floor of the main reference"] for row in rows[:number]}
     assert told == {f"{100 * floor:.1f} %"}
-    assert _by_name(rows)["horovod-gloo 1x2"]["verdict"] == "not distinguishable"
+    assert _by_name(rows)[f"{TWO} (Horovod over Gloo)"]["verdict"] == "not distinguishable"
     with common.style():
         axes = seconds_per_epoch.draw(measured).axes[0]
     known = measured["configurations"].set_index("strategy")["train_seconds_per_epoch"]
@@ -128,7 +129,7 @@ def test_each_variant_has_ideal_and_noise_floor_of_its_own_reference(tmp_path):
     measured["noise"] = references[list(CONFIGURATION)].assign(floor=[0.1, 0.2])
     rows = _by_name(_shown(measured, tmp_path)[0])
     for row, floor in zip(references.itertuples(), ("10.0 %", "20.0 %"), strict=True):
-        two = rows[f"horovod-mpi 1x2 {row.variant}"]
+        two = rows[f"{TWO} ({row.variant})"]
         assert two["ideal"] == f"{significant(row.train_seconds_per_epoch / 2)} s"
         assert two["noise floor of the main reference"] == floor
 
