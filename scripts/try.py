@@ -115,7 +115,7 @@ def _measured(file: Path, arguments: argparse.Namespace) -> int:
     call += ["--", "--quiet", "rules", "reason"]
     started = subprocess.Popen(call, preexec_fn=functools.partial(die_with_parent, os.getpid()))
     try:
-        return exits.of_child(started.wait())
+        return exits.shell_code(started.wait())
     finally:
         # On Ctrl-C it has the signal as well. It ends its runs before it ends.
         if started.poll() is None:

@@ -14,19 +14,19 @@ NO_TIME = 75
 #: To this the number of a signal is added, as shells do.
 SIGNALLED = 128
 
-_OF_CTRL_C, _OF_KILL = SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
+_CTRL_C, _KILL = SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
 MEANINGS = {
     str(DONE): "done",
     str(FAILED): "a run or another step failed; a program, a package or a device is missing; or "
     "another call is at work in the same folder",
     str(WRONG): "an option, a file, a key or a target cannot be used; nothing was measured",
     str(NO_TIME): "in a job of a cluster: the next repeat would not end within the job",
-    f"{SIGNALLED} + n": f"the signal n ended it: {_OF_CTRL_C} is Ctrl-C, {_OF_KILL} is kill",
+    f"{SIGNALLED} + n": f"the signal n ended it: {_CTRL_C} is Ctrl-C, {_KILL} is kill",
 }
 
 
-def of_child(code: int) -> int:
-    """Return the exit code of a process for that of its child, which is below 0 for a signal."""
+def shell_code(code: int) -> int:
+    """Return the exit code as a shell has it: `subprocess` gives a negative one for a signal."""
     return SIGNALLED - code if code < 0 else code
 
 

@@ -1,4 +1,4 @@
-"""Say layouts and strategies in words, for readers who do not know their names."""
+"""Describe layouts and strategies in words, for readers who do not know their names."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ WORDS = {
 
 
 def strategy_in_words(name: str) -> str:
-    """Say by what processes train together; a name without words stays as it is."""
+    """Return what the processes of a strategy use to train together, or its name if unknown."""
     return WORDS.get(name, name)
 
 
 def layout_in_words(layout: str, strategy: str = "", threads: int = 1) -> str:
-    """Say what trains: `two processes on one node`, or `one process with two threads`.
+    """Describe a layout: `two processes on one node`, or `one process with two threads`.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ _MOST_NAMED = 2
 
 
 class FirstScreen(NamedTuple):
-    """What one reads first, as plain text with code between backticks.
+    """The first screen, as plain text with code between backticks.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ def all_findings(tables: Tables, name: str) -> dict[str, list[Finding]]:
 
 
 def first_screen(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> FirstScreen:
-    """Say what answers, and what it rests on.
+    """Return the question, the answer, and what it rests on.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def _without_brackets(tables: Tables, named: Mapping[str, str]) -> dict[str, str
 
 
 def question(tables: Tables) -> str:
-    """Ask what the experiment answers."""
+    """Return the question that the experiment answers."""
     rows = compared(tables)
     only_ladders = rows.empty and not tables["ladder"].empty
     asked = tables["ladder"] if only_ladders else rows

@@ -1,4 +1,4 @@
-"""Say findings in words, for readers who know neither names of configurations nor our terms.
+"""Put findings in words, for readers who know neither names of configurations nor our terms.
 
 Findings name configurations as experiments do, so that they can be found in tables. `say` puts in
 place of each name what it stands for: `two processes on one node`.
@@ -98,7 +98,7 @@ def _threads(tables: Tables) -> dict[Configuration, int]:
 
 
 def _told(named: _Named, every: list[_Named]) -> str:
-    """Say what a configuration is, and in brackets what tells it from others of equal layout."""
+    """Describe a configuration, and in brackets what tells it from others of equal layout."""
     alike = [each.configuration for each in every if each.base == named.base]
     mine = named.configuration
     differ = [

@@ -21,7 +21,7 @@ def layout(row: Mapping) -> str:
 
 
 def in_words(row: Mapping) -> str:
-    """Say the layout of a row in words, and its strategy as `layout` does, if there are several."""
+    """Describe the layout of a row, as `layout` does, in words."""
     text = layout_in_words(row["layout"], row["strategy"])
     if row["strategy"] == row["study_strategy"] or text == layout_in_words("1x1"):
         return text

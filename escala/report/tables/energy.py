@@ -174,8 +174,7 @@ def _ratios(
     if any(isinstance(each, str) for each in joules[1]):
         return {"reason": "no ratio: the energy of the reference is not known"}
     if not found.runs:
-        why = found.why_none()
-        return {"reason": f"no ratio: {why}"}
+        return {"reason": f"no ratio: {found.why_none()}"}
     ratios = np.divide(*map(np.array, joules)) / base.works(found)
     seconds = base.ratios(found)
     return {

@@ -154,8 +154,7 @@ def _gain(
     """
     found = newest_of_repeats(matched(runs, others))
     if not found.runs:
-        why = found.why_none()
-        return _NOTHING, 0, why
+        return _NOTHING, 0, found.why_none()
     ratio = base.interval_of_matches(base.ratios(found), found, evidence)
     return inverse(ratio), len(found.runs), None
 
