@@ -135,6 +135,14 @@ def test_two_configurations_are_compared_in_one_session_on_machines_and_links_of
     assert reason is None if said is None else said in reason
 
 
+def test_nodes_far_apart_in_an_unlimited_network_are_compared_within_a_session(runs):
+    across = changed(runs["across"], "link.rate", None)
+    other = changed(changed(across, "strategy", "other"), "link.mbit_per_second", 40.0)
+    assert refusal(across, other) is refusal(other, across) is None
+    same = changed(changed(across, "link.mbit_per_second", 40.0), "session", "another")
+    assert "links of unlike rates" in refusal(across, same)
+
+
 def test_nodes_of_each_kind_are_counted(runs):
     across = changed(runs["across"], "layout", "3x1")
     fast = MACHINE | {"cpu": "Faster CPU"}

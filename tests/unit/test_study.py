@@ -150,11 +150,11 @@ def test_compute_time_is_that_of_the_planned_runs_with_a_margin(tmp_path):
 def sampled(found: FakeExperiment, layout: str, processes: list[tuple[int, int, float]]) -> Path:
     """Add a run whose resources were sampled.
 
-    A process has its memory, what its node sent, and its use of the processor.
+    A process has its memory, what its node sent in a second, and its use of the processor.
     """
     same_layout = [path for path in found.runs if path.parts[-5] == layout]
     run = read_json(same_layout[0])
-    keys = ("rss_bytes_max", "sent_bytes", "cpu_percent_mean")
+    keys = ("rss_bytes_max", "sent_bytes_per_second", "cpu_percent_mean")
     run |= {
         "instrument": "resources", "repeat": None,
         "resources": [
@@ -171,14 +171,22 @@ def test_memory_and_bytes_are_those_of_the_node_with_the_most(tmp_path):
     found = experiment(tmp_path, {"1x1": 12.0, "2x2": 4.0})
     of_nodes = [(100, 9000, 90.0), (150, 9000, 80.0), (300, 6000, 100.0), (50, 6000, 50.0)]
     probed = [sampled(found, "1x1", [(120, 77, 99.0)]), sampled(found, "2x2", of_nodes)]
-    steps = sum(epoch["steps"] for epoch in read_json(probed[1])["epochs"])
+    epochs = read_json(probed[1])["epochs"]
+    steps, seconds = (sum(epoch[key] for epoch in epochs) for key in ("steps", "train_seconds"))
     given = settings(layouts=["1x1", "2x2"])
     rows = tabled(found, probe_files=probed, scaling=given)["scaling"].set_index("layout")
     assert rows["node_memory_bytes"].to_dict() == {"1x1": 120, "2x2": 350}
     assert rows["core_percent"].to_dict() == {"1x1": 99.0, "2x2": 80.0}
+    [series] = study.study(tabled(found, probe_files=probed, scaling=given), "T", given, []).series
+    assert not any("resources" in note for note in series.notes)
     # One node sends nothing to others.
     assert np.isnan(rows.loc["1x1", "sent_bytes_per_step"])
-    assert rows.loc["2x2", "sent_bytes_per_step"] == pytest.approx(9000 / steps)
+    assert rows.loc["2x2", "sent_bytes_per_step"] == pytest.approx(9000 * seconds / steps)
+
+    probed[0] = sampled(found, "1x1", [(None, None, None)])
+    [series] = study.study(tabled(found, probe_files=probed, scaling=given), "T", given, []).series
+    [note] = [note for note in series.notes if "resources" in note]
+    assert note.startswith("An epoch of one process is too short") and "seconds: 0.05" in note
 
 
 @pytest.fixture(scope="module")

@@ -249,7 +249,16 @@ def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
 
 def _lacking(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     """Yield what would have to be measured or computed for the quantities that are unavailable."""
-    if rows["node_memory_bytes"].isna().any():
+    names = list(CONFIGURATION)
+    lacking = rows[rows["node_memory_bytes"].isna()][names]
+    sampled = tables["resources"].query("status == 'ok'")
+    short = lacking.merge(sampled[names].drop_duplicates())
+    for row in short.itertuples():
+        yield (
+            f"An epoch of {layout_in_words(row.layout, row.strategy)} is too short for samples of "
+            "its memory: write resources: {enabled: true, seconds: 0.05}, or train on more rows."
+        )
+    if len(lacking) > len(short):
         yield (
             "Memory and bytes that are unavailable need runs of the probe resources: write "
             "resources: {enabled: true}."

@@ -202,8 +202,10 @@ def _used_by_nodes(run: Measurement) -> dict:
     nodes = Layout.parse(run["layout"]).nodes
     by_node = np.array_split(np.array(run["resources"], object), nodes)
     steps = sum(epoch["steps"] or 0 for epoch in run["epochs"])
+    seconds = sum(epoch["train_seconds"] for epoch in run["epochs"])
     memory = [[each["rss_bytes_max"] for each in node] for node in by_node if len(node)]
-    sent = [node[0]["sent_bytes"] for node in by_node if len(node)]
+    # Samples leave out the begin and the end of the steps, so bytes are counted by their rate.
+    sent = [node[0]["sent_bytes_per_second"] for node in by_node if len(node)]
     core_use, gpu_use = (
         [value for each in run["resources"] if (value := each.get(name)) is not None]
         for name in ("cpu_percent_mean", "gpu_percent_mean")
@@ -213,7 +215,7 @@ def _used_by_nodes(run: Measurement) -> dict:
         "node_memory_bytes": None
         if any(None in node for node in memory)
         else max(map(sum, memory)),
-        "sent_bytes_per_step": max(sent) / steps if is_known else None,
+        "sent_bytes_per_step": max(sent) * seconds / steps if is_known else None,
         "core_percent": sum(core_use) / base.cores_of(run) if core_use else None,
         "gpu_percent": float(np.mean(gpu_use)) if gpu_use else None,
     }
