@@ -113,7 +113,7 @@ def test_a_doubling_over_other_links_is_unknown_and_says_why(tmp_path):
     found = experiment(tmp_path)
     for layout, rate in {"2x1": 900.0, "4x1": 500.0}.items():
         paths = [path for path in found.runs if path.parts[-5] == layout]
-        link = {"rate": None, "mbit_per_second": rate, "latency_ms": 0.1}
+        link = {"rate": "1gbit", "mbit_per_second": rate, "latency_ms": 0.1}
         rewritten(paths, lambda run, link=link: run.update(link=link))
     rows = table(found)
     assert rows.loc["4x1", "speedup"] == pytest.approx(12 / 5)
