@@ -85,9 +85,8 @@ def test_every_experiment_belongs_to_one_exercise_and_is_named_by_its_commands()
     assert of_each.pop(EXERCISES[-1].name) == []
     for tensorflow, pytorch in of_each.values():
         assert pytorch == tensorflow.replace(".yaml", "-torch.yaml")
-    assert sorted(sum(of_each.values(), [])) == [
-        str(path.relative_to(ROOT)) for path in EXPERIMENTS
-    ]
+    named = sorted(file for files in of_each.values() for file in files)
+    assert named == [str(path.relative_to(ROOT)) for path in EXPERIMENTS]
 
 
 def engine_left_out(path: Path) -> dict[str, object]:
