@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from escala import cli
@@ -27,13 +28,12 @@ def main() -> None:
     from escala.report import study, tables
 
     page = arguments.output
-    script = page.with_name(JOB_SCRIPT)
     found = study.study(
         tables.read(arguments.tables),
         arguments.title,
         arguments.scaling,
         [read_run(path) for path in arguments.runs],
-        script.read_text() if script.exists() else None,
+        job_script(page.with_name(JOB_SCRIPT)),
     )
     caption = DECLARED["scaling"].caption.replace("``", "`")
     texts = {
@@ -47,6 +47,14 @@ def main() -> None:
     reason = study.pdf(page, page.with_suffix(".pdf"))
     print("\n".join(f"{each.heading}\n{each.statement}\n" for each in found.series))
     print(f"No PDF: {reason}." if reason else f"To hand in: {page.with_suffix('.pdf')}")
+
+
+def job_script(file: Path) -> str | None:
+    """Return the text of a job script, to be submitted in the folder of the project; None without.
+
+    The document goes to others, so this folder is `.` in it.
+    """
+    return re.sub(r"(--chdir=)[^\n\"]+", r"\1.", file.read_text()) if file.exists() else None
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
 from escala.report import study, tables
 from escala.report.study import forms, statement
+from scripts.study import JOB_SCRIPT, job_script
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -307,6 +308,15 @@ def test_the_job_script_is_part_of_the_document(whole):
     assert page.text_of("pre") == [found.script]
     assert "#SBATCH --nodes=4" in list(study.markdown(found))
     assert not any("Job script" in line for line in study.markdown(whole[0]))
+
+
+def test_the_job_script_names_no_folder_of_the_one_who_measured(tmp_path):
+    file = tmp_path / JOB_SCRIPT
+    assert job_script(file) is None
+    file.write_text(
+        '#SBATCH --chdir=/home/ada/escala\n#SBATCH "--chdir=/home/ada/an escala"\nexec x\n'
+    )
+    assert job_script(file) == '#SBATCH --chdir=.\n#SBATCH "--chdir=."\nexec x\n'
 
 
 def test_the_figure_shows_the_ideal_and_what_was_measured(whole):

@@ -33,17 +33,29 @@ _PROPERTY, _VALUE = re.compile(r"[a-z-]+"), re.compile(r"[\w#%.,'+\- ]*|url\(#[\
 #: Identifiers that something in a file refers to.
 _USED = re.compile(r"""(?:url\(|href=")#([^)"]+)""")
 _PICTURE = "data:image/png;base64,"
+#: Attributes that hold places and lengths alone, in points.
+_PLACES = frozenset(
+    {"d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "points"}
+)
+#: A number with more digits than can be seen: a hundredth of a point is left.
+_PRECISE = re.compile(r"-?\d+\.\d{3,}(?:e[+-]?\d+)?")
+#: A part that is moved or turned, and not scaled; a turn by nothing.
+_MOVED = re.compile(r"(?:(?:translate|rotate)\([^()]*\) ?)+")
+_UNTURNED = re.compile(r"rotate\(-?0 .*\)")
+_REFERENCE = re.compile(r"url\(#([^)]*)\)")
 
 
 class Drawings:
     """The figures of one page.
 
     A page allows no style attributes. Each style becomes a class, and equal styles of all figures
-    share it. An identifier that a figure refers to gets the figure's name in front.
+    share it. An identifier that a figure refers to becomes a short one, which no other figure has.
+    Numbers are rounded to a hundredth of a point, and groups that say nothing are left out.
     """
 
     def __init__(self) -> None:
         self._classes: dict[str, str] = {}
+        self._identifiers: dict[tuple[str, str], str] = {}
 
     @property
     def rules(self) -> str:
@@ -81,11 +93,13 @@ class Drawings:
     def _copy(self, element: ET.Element, name: str, used: Collection[str]) -> ET.Element:
         copy = ET.Element(element.tag.removeprefix(_SVG), dict(self._attributes(element, name)))
         if element.get("id") in used:
-            copy.set("id", f"{name}-{element.get('id')}")
+            copy.set("id", self._identifier(name, element.get("id")))
         copy.text = element.text if element.text and element.text.strip() else None
         for child in element:
             if child.tag.removeprefix(_SVG) in _DRAWN:
-                copy.append(self._copy(child, name, used))
+                drawn = self._copy(child, name, used)
+                says_nothing = drawn.tag == "g" and not drawn.attrib and drawn.find("title") is None
+                copy.extend(drawn if says_nothing else [drawn])
         return copy
 
     def _attributes(self, element: ET.Element, name: str) -> Iterator[tuple[str, str]]:
@@ -94,18 +108,28 @@ class Drawings:
         for key, value in element.attrib.items():
             if key == "style":
                 if declarations := _declarations(value):
-                    yield "class", self._class(_prefixed(declarations, name))
+                    yield "class", self._class(self._renamed(declarations, name))
             elif key == "class" and value == _TOLD:
                 yield key, value
             elif key == _LINK and value.startswith("#"):
-                yield "href", f"#{name}-{value[1:]}"
+                yield "href", f"#{self._identifier(name, value[1:])}"
             elif key == _LINK and value.startswith(_PICTURE):
                 yield "href", value
+            elif key == "transform" and _UNTURNED.fullmatch(value):
+                continue
             elif key in _ATTRIBUTES and not (key in ("width", "height") and is_root):
-                yield key, _prefixed(" ".join(value.split()), name)
+                yield key, self._renamed(_shortened(key, " ".join(value.split())), name)
 
     def _class(self, style: str) -> str:
         return self._classes.setdefault(style, f"d{len(self._classes)}")
+
+    def _identifier(self, name: str, identifier: str) -> str:
+        number = len(self._identifiers)
+        return self._identifiers.setdefault((name, identifier), f"i{number}")
+
+    def _renamed(self, value: str, name: str) -> str:
+        """Return a value with the identifiers of the page in place of those of its figure."""
+        return _REFERENCE.sub(lambda found: f"url(#{self._identifier(name, found[1])})", value)
 
 
 @cache
@@ -119,6 +143,12 @@ def _declarations(style: str) -> str:
     )
 
 
-def _prefixed(value: str, name: str) -> str:
-    """Put a name before the identifiers that a value refers to."""
-    return value.replace("url(#", f"url(#{name}-")
+def _shortened(key: str, value: str) -> str:
+    """Round the numbers of an attribute, unless they scale something."""
+    places = key in _PLACES or (key == "transform" and _MOVED.fullmatch(value))
+    return _PRECISE.sub(_rounded, value) if places else value
+
+
+def _rounded(found: re.Match) -> str:
+    # Zero has no sign.
+    return f"{round(float(found[0]), 2) + 0.0:.2f}".rstrip("0").rstrip(".")
