@@ -136,6 +136,14 @@ def installed(path: str) -> str:
     return str(ROOT / path) if not Path(path).exists() and (ROOT / path).exists() else path
 
 
+def _study(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
+    """Return the call that makes a scaling study, or the one that joins its doublings."""
+    if not arguments.doublings:
+        return _run(arguments, extra)
+    file = (_configfile(arguments.experiment) or ["config.yaml"])[-1]
+    return ["python", "-m", "scripts.doublings", file]
+
+
 def _predict(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     """Return the call of Snakemake that predicts times, or classifies files with a run."""
     if arguments.run is None:
@@ -264,8 +272,10 @@ def _parser() -> argparse.ArgumentParser:
     run = command("run", "measure an experiment, or make single results of it", _run)
     report = command("report", "write the report of an experiment again", _report)
     predict = command("predict", "predict times of layouts, or classes of your own data", _predict)
-    study = command("study", "measure a scaling study, and write the document to hand in", _run)
+    study = command("study", "measure a scaling study, and write the document to hand in", _study)
     study.set_defaults(targets=["study"])
+    text = "join the doublings that escala submit --one-per-doubling measured; measure nothing"
+    study.add_argument("--doublings", action="store_true", help=text)
     for added, text in (
         (run, "results/NAME/…, such as the run.json of one configuration; default: all"),
         (predict, "results/NAME/predictions/…/NAME.tsv; with --run, files to classify"),

@@ -110,9 +110,12 @@ def time_of(runs: list[Run], e: Experiment) -> Time:
     median = estimate.medians(runs, lambda name: e)
     known = [seconds for run in runs if (seconds := median(run)) is not None]
     if not known:
+        first = min((run.repeat for run in runs if run.repeat), default=None)
+        together = counted(sum(run.repeat == first for run in runs), "run")
         why = (
             f"{UNKNOWN_MINUTES} minutes are a guess, because nothing alike was measured here "
-            "before. If they are too few, submit the same script again"
+            f"before. If the first repeat ({together}) may take longer, name --time. The job "
+            "begins it in any case, and its times tell which further repeats fit"
         )
         return Time(clock(UNKNOWN_MINUTES), why)
     # Runs of which nothing is known count as much as the others.

@@ -51,6 +51,7 @@ examples:
 examples:
   escala study -e experiments/scaling/study-cores.yaml     results/study-cores/study.html
   escala study -e FILE --profile profiles/slurm            on a cluster
+  escala study -e FILE --doublings    join what escala submit FILE --one-per-doubling measured
 The experiment has the key `scaling`; docs/how-to/study.md describes it.
 """,
     "predict": """\

@@ -1,6 +1,7 @@
 """Advise which configuration of an experiment to use, or not to distribute the training at all.
 
-It measures nothing: an answer takes seconds. docs/how-to/advise.md explains it.
+It measures nothing: an answer takes seconds. Without a calibration it is among what was measured.
+docs/how-to/advise.md explains it.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ def main() -> None:
 
     from escala.analysis.advice import text
     from escala.analysis.advice.choice import Limits
-    from escala.analysis.advice.document import PLANS, Question, advise
+    from escala.analysis.advice.document import CALIBRATION, PLANS, Question, advise
     from escala.experiment.planned import with_rows
 
+    folder = arguments.experiment
+    plans = None
     if arguments.plans:
-        plans = with_rows(arguments.plans, arguments.datasets)
-        write_json(arguments.experiment / PLANS, plans)
+        write_json(folder / PLANS, with_rows(arguments.plans, arguments.datasets))
+    elif not any((folder / name).exists() for name in (CALIBRATION, PLANS)):
+        plans = plans_of(folder)
     memory, minutes = arguments.memory_gib, arguments.minutes
     limits = Limits(
         arguments.nodes,
@@ -44,13 +48,28 @@ def main() -> None:
         None if minutes is None else minutes * 60,
     )
     question = Question(arguments.goal, limits, arguments.partition, arguments.joules_per_core_hour)
-    advice = advise(arguments.experiment, question, arguments.draws)
+    advice = advise(folder, question, arguments.draws, plans)
     print("\n".join(text.lines(advice)))
     if arguments.json:
         write_json(arguments.json, advice)
     if arguments.markdown:
         with atomic(arguments.markdown) as temporary:
             temporary.write_text("\n".join(text.markdown(advice)) + "\n")
+
+
+def plans_of(folder: Path) -> dict:
+    """Return the plans of a measured experiment, whose file is in `experiments/` or config.yaml.
+
+    Raises
+    ------
+    InputError : there is no such file.
+    """
+    from escala.experiment import named
+    from escala.experiment.calibration import Calibration
+    from escala.experiment.planned import plans, with_rows
+
+    e = named(folder.resolve().name, Path.cwd())
+    return with_rows(plans(Calibration(e)), filter(Path.exists, map(Path, e.dataset_files())))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -21,7 +21,7 @@ from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.core.progress import say
 from escala.experiment import Experiment, load
-from escala.experiment.doublings import doublings
+from escala.experiment.doublings import doublings, file_of
 
 PROFILE = "profiles/allocation"
 EXAMPLES = """\
@@ -54,13 +54,37 @@ def main() -> None:
     submit.require_plain(options, arguments.time)
     call_of_file(named, words[place + 1 :])  # It refuses a file that is missing.
     e = load(command.installed(named) if named else "config.yaml")
-    files = [named]
+    whole = {named: e}
     if arguments.one_per_doubling:
-        files = [written(f"results/{e.name}/{name}.yaml", yaml.safe_dump(each, sort_keys=False))
+        files = [written(str(file_of(e, name)), yaml.safe_dump(each, sort_keys=False))
                  for name, each in doublings(e).items()]  # fmt: skip
-    for file in files:
-        each = e if file == named else load(file)
+        whole = {file: load(file) for file in files}
+    left = {file: each for file, each in whole.items() if submit.left(submit.runs_of(each), each)}
+    if arguments.now:
+        require_prepared(left)
+    # Doublings that are measured are left out, as long as there are others.
+    for file, each in (left or whole).items():
         write_and_submit(each, file, call_of_file(file, words[place + 1 :]), options, arguments)
+    if arguments.one_per_doubling:
+        say(f"Then join them: {call(f'study --doublings{_option(named)}')}")
+
+
+def require_prepared(experiments: dict[str | None, Experiment]) -> None:
+    """Refuse to submit any job before the data of all are prepared.
+
+    Raises
+    ------
+    InputError : with the commands that prepare them.
+    """
+    lacking = {file: found[0] for file, e in experiments.items() if (found := submit.unprepared(e))}
+    if lacking:
+        reason = "is not prepared, and the nodes of the job would wait for that"
+        remedy = " && ".join(call(f"run prepare{_option(file)}") for file in lacking)
+        raise InputError("--now", next(iter(lacking.values())), reason, f"first {remedy}")
+
+
+def _option(file: str | None) -> str:
+    return f" -e {shlex.quote(file)}" if file else ""
 
 
 def call_of_file(file: str | None, extra: list[str]) -> list[str]:
@@ -84,7 +108,7 @@ def write_and_submit(
     arguments: argparse.Namespace,
 ) -> None:
     """Write and print the script of a job, submit it if asked to, and say what comes next."""
-    whole, option = submit.runs_of(e), f" -e {shlex.quote(file)}" if file else ""
+    whole, option = submit.runs_of(e), _option(file)
     prepare, report = (call(f"run {target}{option}") for target in ("prepare", "report"))
     if not (runs := submit.left(whole, e)):
         remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
@@ -97,17 +121,14 @@ def write_and_submit(
     path = written(arguments.output or f"results/{e.name}/job.sh", text)
     print(text, end="", flush=True)
     say(f"Written: {path}, for {submit.sentence(runs, asked, time)}")
-    lacking = submit.unprepared(e)
-    if arguments.now and lacking:
-        reason = "is not prepared, and the nodes of the job would wait for that"
-        raise InputError("--now", lacking[0], reason, prepare)
     if arguments.now:
         number = submit.submit(path)
         say(f"Submitted: job {number}. Its output: {submit.log_folder(e)}/job-{number}.log")
         say(f"Next, also while it runs: {report}")
         return
     where = "" if shutil.which("sbatch") else "on the login node of a cluster: "
-    say(f"Next: {where}{f'{prepare}; ' if lacking else ''}sbatch {shlex.quote(path)}; {report}")
+    where += f"{prepare}; " * bool(submit.unprepared(e))
+    say(f"Next: {where}sbatch {shlex.quote(path)}; {report}")
 
 
 def parser() -> argparse.ArgumentParser:

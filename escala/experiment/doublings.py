@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from escala.experiment.matrix import Experiment
@@ -38,6 +39,11 @@ def doublings(e: Experiment) -> dict[str, dict[str, Any]]:
         remedy = "list layouts such as 1x4, 2x4 and 4x4"
         raise e.error("layouts", listed, "none has twice the nodes of another", remedy)
     return found
+
+
+def file_of(e: Experiment, name: str) -> Path:
+    """Return the file of the experiment of a doubling of another one."""
+    return Path("results", e.name, f"{name}.yaml")
 
 
 def _doubling(e: Experiment, settings: Mapping[str, Any], count: int) -> dict[str, Any]:

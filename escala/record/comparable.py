@@ -13,7 +13,8 @@ Conditions of any two measurements:
   memory (`escala.core.hardware.memory_gib`). Names of hosts may differ.
 - epochs of a program that are known in one way: by its hook, its output, or not at all;
 - the same link, if both use the network of one name between several nodes: its interface, its
-  transport if both know it, the rate asked for, and measured rates within `RATE` of each other.
+  transport if both know it, the rate asked for, and rates that the lab measured within `RATE` of
+  each other.
 
 A run that ended before it was given its nodes has no machines and no link: these conditions do not
 apply to it.
@@ -136,7 +137,11 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
         yield f"another transport of the network {one['network']}: {pml[0]} and {pml[1]}"
     # What other pairs of nodes reach over one network that nobody limits is part of its noise.
     is_noise = one["session"] == other["session"] and asked == [None, None]
-    rates = [run["link"]["mbit_per_second"] for run in (one, other)]
+    # One connection over a shared network tells the order of its rate, and no change of the link.
+    rates = [
+        None if run["link"].get("measured_by") else run["link"]["mbit_per_second"]
+        for run in (one, other)
+    ]
     if not is_noise and not alike_rates(*rates):
         first, second = (f"{rate:.0f}" for rate in rates)
         yield f"links of unlike rates: {first} and {second} Mbit/s measured"

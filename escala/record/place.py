@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 from escala.core.errors import InputError
 from escala.core.hardware import quota_clause
 from escala.record.outcome import Outcome
-from escala.runtime import launch
+from escala.runtime import launch, link
 from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
@@ -73,8 +74,22 @@ def _share_cores(started: Launch) -> bool:
     return len(set(taken)) < len(taken)
 
 
-def linked(request: dict, started: Launch, result: dict, links: Links | None) -> Outcome:
-    """Set the links between nodes to the requested rate, and measure it."""
+def _experiment_folder(request: dict, folder: Path) -> Path:
+    """Return the folder of the experiment of a run, or that of the run if it is outside."""
+    return next((each for each in folder.parents if each.name == request["experiment"]), folder)
+
+
+def linked(
+    request: dict, started: Launch, result: dict, links: Links | None, folder: Path
+) -> Outcome:
+    """Set the links between nodes to the requested rate, and measure it.
+
+    Links that are real are measured once in a job, by TCP, and not where UCX was asked for.
+
+    Parameters
+    ----------
+    folder : of the run, in that of its experiment.
+    """
     rate, hosts = request["link"]["rate"], [node.host for node in started.nodes]
     if len(hosts) == 1:
         return Outcome("ok")
@@ -87,4 +102,8 @@ def linked(request: dict, started: Launch, result: dict, links: Links | None) ->
     if links is not None:
         links.shape(rate or "native")
         result["link"] |= links.measure(hosts[0], hosts[1])
+    elif started.job and request["link"].get("transport") != "ucx":
+        name = f"link-{started.job}-{started.nodes[0].interface}.json"
+        known = _experiment_folder(request, folder) / "logs" / name
+        result["link"] |= link.measured(started, known) | {"measured_by": link.BY}
     return Outcome("ok")

@@ -177,7 +177,7 @@ def _attempt(
             "run": str(folder),
         }
         started = _begun(request, plan, folder, result, links)
-        outcome = linked(request, started, result, links)
+        outcome = linked(request, started, result, links, folder)
         if outcome.status != "ok":
             return outcome
         write_json(ranks_folder / "plan.json", plan, durable=False)

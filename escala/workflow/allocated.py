@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -17,6 +18,8 @@ from escala.workflow.internals import Workflow
 RESERVE_SECONDS = 180
 #: Seconds that a run takes besides its measurement, and how much longer it may take than before.
 BESIDES_SECONDS, MARGIN = 5, 1.1
+#: Seconds at the beginning of a job until its first run begins.
+BEGIN_SECONDS = 120
 
 
 class Allocated:
@@ -29,6 +32,8 @@ class Allocated:
         self._workflow = workflow
         # The jobs that a call submits are jobs of their own. The executor removes the variable.
         self._number = allocation.number() if workflow.is_main_process else None
+        #: What to do about runs that were not begun.
+        self.remedy = "submit the same script again"
 
     def is_inside(self) -> bool:
         """Return whether this call is inside a job, and submits no others."""
@@ -71,18 +76,26 @@ class Allocated:
     def late(self, seconds: Sequence[float | None]) -> str | None:
         """Return why runs would not end within the job, None if they may.
 
-        SLURM is asked each time, because the end of a job may be changed.
+        SLURM is asked each time, because the end of a job may be changed. Where the whole job is
+        too short for them, the remedy is a longer one.
 
         Parameters
         ----------
         seconds : that each of them took before.
         """
-        takes, ends = needed(seconds), allocation.job_of(self._number).ends
-        if takes is None or ends is None:
+        takes, job = needed(seconds), allocation.job_of(self._number)
+        if takes is None or job.ends is None:
             return None
-        left = (ends - datetime.now(UTC)).total_seconds()
+        left = (job.ends - datetime.now(UTC)).total_seconds()
         if takes <= left - RESERVE_SECONDS:
             return None
+        whole = (job.ends - job.started).total_seconds() if job.started else math.inf
+        if takes + RESERVE_SECONDS + BEGIN_SECONDS > whole:
+            minutes = math.ceil((takes + RESERVE_SECONDS + BEGIN_SECONDS) / 60)
+            self.remedy = (
+                f"submit it with more time, since no repeat fits: sbatch --time={minutes} FILE, or "
+                "escala submit again"
+            )
         return (
             f"the runs of the repeat take {duration(takes)}, and this job ends in "
             f"{duration(max(0.0, left))}"

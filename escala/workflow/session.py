@@ -129,7 +129,7 @@ class Session:
         dag = self._workflow.dag
         jobs = [job for _, job in self._graph.jobs(dag)]
         done = sum(not dag.needrun(job) or dag.finished(job) for job in jobs)
-        return f"{done} of {len(jobs)} runs measured; submit the same script again"
+        return f"{done} of {len(jobs)} runs measured; {self.allocated.remedy}"
 
     def start(self) -> None:
         """Refuse runs that are not possible here, and print what the others will take.

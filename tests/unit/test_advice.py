@@ -23,6 +23,7 @@ from escala.analysis.advice.candidates import ProcessMemory, Training, candidate
 from escala.analysis.advice.changes import BANDWIDTH, RATIO, rate_that_saves, rows_that_save
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose, span
 from escala.analysis.advice.document import Question, advise, document
+from escala.analysis.advice.of_runs import times
 from escala.analysis.cost_model.networks import Network
 from escala.analysis.cost_model.predict import predict
 from escala.analysis.cost_model.reading import parse
@@ -446,6 +447,84 @@ def test_a_measured_ratio_counts_before_a_prediction():
     longer = two["job_seconds"]["estimate"] - option(before, "1x2")["job_seconds"]["estimate"]
     steps = two["seconds"]["estimate"] - option(before, "1x2")["seconds"]["estimate"]
     assert longer == pytest.approx(steps)
+
+
+def test_the_efficiency_is_that_of_the_measured_ratio_where_that_counts():
+    rules = {"name": "a site", "efficiency_of_doubling": 0.75}
+    measured = [ratio("1x2", 1 / 1.6, 1 / 1.7, 1 / 1.5, "faster")]
+    configurations = described(planned("1x2"), rules=rules)
+    found, answer = advice(configurations=configurations, speedups=measured)
+    best = option(answer, "1x2")
+    assert selected(answer) == "1x2" and best["basis"] == "measured"
+    assert best["speedup"]["estimate"] == pytest.approx(1.6, rel=0.01)
+    assert best["efficiency"]["estimate"] == pytest.approx(0.8, rel=0.01)
+    assert "2 times the cores of single 1x1 tuned (measured)" in shown(found)
+    assert "efficiency of 0.80, which reaches the 0.75 of the rule of a site" in shown(found)
+
+
+# What was measured, without a calibration.
+
+
+def timed(layout: str, per_epoch: float, **others) -> dict:
+    """Return a row of the table `configurations`: a time of an epoch, within 1 % of it."""
+    each = planned(layout)
+    return {
+        **{name: each[name] for name in ("dataset", "workload", *Configuration._fields)},
+        "train_seconds_per_epoch": per_epoch,
+        "train_low_seconds_per_epoch": 0.99 * per_epoch,
+        "train_high_seconds_per_epoch": 1.01 * per_epoch,
+        "total_train_seconds": EPOCHS * per_epoch,
+        "wall_seconds": EPOCHS * per_epoch + 5,
+        "oversubscribed": False,
+    } | others
+
+
+def of_runs(*rows: dict, plans=PLANS, ratios=(), **question) -> tuple[dict, dict]:
+    asked, machine = Question(**question), {"cpu": "Old", "cores_available": 2}
+    found = document(None, machine, plans, asked, None, ratios, 200, rows)
+    found = json.loads(json.dumps(found, allow_nan=False))
+    SCHEMA.validate(found)
+    [answer] = found["answers"]
+    return found, answer
+
+
+def test_without_a_calibration_the_advice_is_among_what_was_measured():
+    found, answer = of_runs(timed("1x1", 10.0), timed("1x2", 6.0))
+    assert answer["answer"].startswith("Use horovod-mpi 1x2 tuned: 0.60 of the training time of")
+    two = option(answer, "1x2")
+    assert (two["basis"], two["predicted_ratio"], two["contradiction"]) == ("measured", None, False)
+    assert two["job_seconds"]["estimate"] == pytest.approx(EPOCHS * 6 + 5, rel=0.01)
+    assert two["efficiency"]["estimate"] == pytest.approx(10 / 6 / 2, rel=0.01)
+    [other] = answer["unpredicted"]
+    assert other["layout"] == "2x1" and "nothing was calibrated" in other["reason"]
+    assert not answer["changes"] and answer["repeats"] is None
+    assert "#SBATCH --nodes=1" in shown(found)
+
+
+def test_the_measured_ratio_of_matches_counts_before_that_of_times():
+    rows = timed("1x1", 10.0), timed("1x2", 9.0)
+    found, answer = of_runs(*rows, ratios=[ratio("1x2", 0.9, 0.7, 1.1, "not distinguishable")])
+    assert not answer["distribute"] and selected(answer) == "1x1"
+    assert option(answer, "1x2")["ratio"]["high"] == pytest.approx(1.1, rel=0.02)
+    assert "contradict" not in shown(found)
+
+
+def test_runs_with_other_rows_in_a_step_are_not_compared():
+    plans = described(planned("1x2", rows=2 * PLAN.rows))
+    _, answer = of_runs(timed("1x1", 10.0), timed("1x2", 6.0), plans=plans)
+    assert selected(answer) == "1x1"
+    assert "makes other updates" in answer["unpredicted"][0]["reason"]
+
+
+def test_times_are_those_of_the_table_but_for_shared_cores(tmp_path):
+    assert times(tmp_path) == []
+    (tmp_path / "tables").mkdir()
+    rows = [timed("1x1", 10.0), timed("1x2", 6.0, oversubscribed=True)]
+    rows.append(timed("2x1", 5.0, train_seconds_per_epoch=None))
+    pd.DataFrame(rows).to_csv(tmp_path / "tables" / "configurations.csv", index=False)
+    [found] = times(tmp_path)
+    assert found["layout"] == "1x1"
+    assert advise(tmp_path, Question(), plans=PLANS)["answers"][0]["selected"]["layout"] == "1x1"
 
 
 def test_the_verdict_decides_and_not_the_interval_alone():

@@ -139,3 +139,15 @@ def test_what_a_job_cannot_measure_is_refused_with_the_remedy(
     inside(text, node)
     with pytest.raises(InputError, match=reason):
         call(local).require([run(layout)])
+
+
+@pytest.mark.parametrize(
+    ("minutes", "remedy"), [(4, "submit the same script again"), (20, "sbatch --time=")]
+)
+def test_a_repeat_that_no_job_of_this_length_holds_needs_a_longer_one(inside, minutes, remedy):
+    """The job of 10 minutes is long over: nothing more fits into it."""
+    inside(SAID)
+    allocated = call()
+    assert allocated.late([None, None]) is None, "nothing is known: the first repeat is begun"
+    assert "the runs of the repeat take" in allocated.late([minutes * 30.0, minutes * 30.0])
+    assert remedy in allocated.remedy

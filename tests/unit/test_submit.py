@@ -211,3 +211,22 @@ def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
     refused = called(folder, "small.yaml", "--now", sbatch="echo no account >&2; exit 1", **others)
     assert refused.returncode == 2
     assert "no account" in refused.stderr and "--account" in refused.stderr
+
+
+def test_no_doubling_is_submitted_before_the_data_of_all_are_prepared(folder):
+    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS))
+    programs = dict.fromkeys(("squeue", "scancel", "scontrol", "sinfo", "srun"), "exit 0")
+    programs["sbatch"] = 'echo "$2" >> given; echo 31'
+    words = ("small.yaml", "--one-per-doubling", "--now")
+    refused = called(folder, *words, **programs)
+    assert refused.returncode == 2 and not (folder / "given").exists()
+    files = [f"results/small/small-{name}.yaml" for name in ("1to2", "2to4", "4to8")]
+    assert all(f"run prepare -e {file}" in refused.stderr for file in files)
+    for file in files:
+        for data in load(file).dataset_files():
+            write_json(Path(data), {})
+    done = called(folder, *words, **programs)
+    assert done.returncode == 0, done.stderr
+    scripts = [f"results/small-{name}/job.sh" for name in ("1to2", "2to4", "4to8")]
+    assert (folder / "given").read_text().split() == scripts
+    assert "study --doublings -e small.yaml" in done.stderr

@@ -38,10 +38,16 @@ class InJob:
             "ESCALA_MEASURE_AGAIN": "0",
         }
 
-    def call(self, *files: str, seconds: float = 3600, ok: bool = True, **options: object):
-        """Call for runs, all of them by default, in a job that ends after some seconds."""
+    def call(
+        self, *files: str, seconds: float = 3600, ran: float = 3600, ok: bool = True,
+        **options: object,
+    ):  # fmt: skip
+        """Call for runs, all of them by default, in a job that ran and ends after some seconds."""
         now = datetime.now().replace(microsecond=0)
-        begun, ends = (each.isoformat() for each in (now, now + timedelta(seconds=seconds)))
+        begun, ends = (
+            each.isoformat()
+            for each in (now - timedelta(seconds=ran), now + timedelta(seconds=seconds))
+        )
         lines = [f"SubmitTime={begun}", f"StartTime={begun} EndTime={ends}"]
         lines += ["NodeList=n1", "OverSubscribe=NO"]
         (self.folder / "job").write_text("".join(f"   {line}\n" for line in lines))
@@ -70,6 +76,9 @@ def test_a_repeat_that_does_not_fit_waits_for_the_next_job(job):
     done = job.call(seconds=65, ok=False)
     assert done.returncode == NO_TIME, done.stdout + done.stderr
     assert "3 of 6 runs measured; submit the same script again." in done.stdout
+    # The whole job is too short for a repeat: the same script would never measure one.
+    done = job.call(seconds=65, ran=0, ok=False)
+    assert "3 of 6 runs measured; submit it with more time" in done.stdout
     assert set(job.sessions()) == set(first)
     run = json.loads((job.folder / first[0]).read_text())
     assert run["job"] | {"submitted": None, "started": None} == {

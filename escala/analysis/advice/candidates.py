@@ -67,10 +67,9 @@ class Candidate:
     ----------
     setup : with the rows of a step that all candidates have.
     configured_rows : rows of a step that the experiment sets.
-    calibration : with the network of the setup.
+    calibration : with the network of the setup; None if only what was measured counts.
     seconds : of the training steps of all epochs, of shape (draws,).
     job : seconds from the start to the end of the job, of shape (draws,).
-    predicted : the seconds as predicted, which those of a measured ratio replace.
     memory : of its largest process; None if nothing is known.
     extrapolated, extrapolated_start : phrases, as of a prediction.
     compared : the measured ratio that counts, with the predicted one; None without one.
@@ -79,10 +78,9 @@ class Candidate:
     configuration: Configuration
     setup: Setup
     configured_rows: int
-    calibration: Calibration
+    calibration: Calibration | None
     seconds: np.ndarray
     job: np.ndarray
-    predicted: np.ndarray
     memory: ProcessMemory | None = None
     extrapolated: tuple[str, ...] = ()
     extrapolated_start: tuple[str, ...] = ()
@@ -91,7 +89,7 @@ class Candidate:
     @property
     def basis(self) -> str:
         """What the seconds rest on."""
-        if self.compared is not None:
+        if self.compared is not None or self.calibration is None:
             return MEASURED
         if ONLY_BOUNDS in self.extrapolated:
             return BOUNDS
@@ -116,7 +114,7 @@ def _candidate(
     ------
     InputError : the cost model does not predict it, and why.
     """
-    names = _names(planned)
+    names = names_of(planned)
     if planned["unavailable"]:
         raise InputError(
             names.strategy, names.variant, planned["unavailable"], "leave it out, or measure it"
@@ -139,7 +137,6 @@ def _candidate(
         calibration,
         seconds,
         job,
-        predicted=seconds,
         extrapolated=tuple(notes),
         extrapolated_start=found.extrapolated_start,
     )
@@ -157,7 +154,7 @@ def _program_candidate(
     ------
     InputError : it has no bounds, and why.
     """
-    names, layout = _names(planned), Layout.parse(planned["layout"])
+    names, layout = names_of(planned), Layout.parse(planned["layout"])
     found = bounds(calibration, {**planned, "rows": rows})
     ends = [found.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high")]
     if None in ends:
@@ -172,12 +169,11 @@ def _program_candidate(
         calibration,
         seconds,
         seconds,
-        predicted=seconds,
         extrapolated=(*([ONLY_BOUNDS] if layout.ranks > 1 else []), ONLY_STEPS),
     )
 
 
-def _names(planned: Mapping) -> Configuration:
+def names_of(planned: Mapping) -> Configuration:
     return Configuration(*(planned[name] for name in Configuration._fields))
 
 
@@ -206,5 +202,5 @@ def candidates(
         try:
             found.append(_candidate(calibration, each, training, rows, draws))
         except InputError as error:
-            refused[_names(each)] = each["unavailable"] or str(error)
+            refused[names_of(each)] = each["unavailable"] or str(error)
     return found, refused

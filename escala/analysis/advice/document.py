@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from escala.analysis.advice import changes, text
 from escala.analysis.advice.candidates import Candidate, Training, candidates
 from escala.analysis.advice.choice import ENERGY, TIME, Choice, Limits, Option, Power, choose
-from escala.analysis.advice.measured import memories, memory_of, speedups, with_measured
+from escala.analysis.advice.measured import (
+    machine_of,
+    memories,
+    memory_of,
+    speedups,
+    with_measured,
+)
+from escala.analysis.advice.of_runs import candidates_of_runs, times
 from escala.analysis.cost_model.calibration import Calibration
 from escala.analysis.cost_model.predict import DRAWS, interval
 from escala.analysis.cost_model.reading import read
@@ -25,7 +33,10 @@ from escala.experiment.references import NATIVE
 
 FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"
-_MAKE = f"make it: {call('run advice')}, with the --experiment FILE"
+_MAKE = (
+    f"make it: {call('run advice')}, with the --experiment FILE; in a job of several nodes also "
+    "with --profile profiles/allocation, so that their links are calibrated"
+)
 _PLAN_KEYS = ("experiment", "configurations", "workloads", "rows", "memory_gib", "power_model")
 _JOULES_PER_WATT_HOUR = 3600
 
@@ -46,13 +57,16 @@ class Question:
     joules_per_core_hour: float | None = None
 
 
-def advise(folder: Path, question: Question, draws: int = DRAWS) -> dict:
+def advise(
+    folder: Path, question: Question, draws: int = DRAWS, plans: Mapping | None = None
+) -> dict:
     """Return the advice for an experiment.
 
     Parameters
     ----------
-    folder : the results of the experiment, with its calibration and plans. Measured memory and
-        speed-ups are read from there too, if there are any.
+    folder : the results of the experiment, with its plans, and its calibration or tables of runs.
+        Without a calibration, the advice is among what was measured.
+    plans : in place of those of the folder.
 
     Raises
     ------
@@ -60,26 +74,39 @@ def advise(folder: Path, question: Question, draws: int = DRAWS) -> dict:
     """
     if not folder.is_dir():
         raise InputError(folder, folder.name, "is no folder", "name an experiment's: results/NAME")
-    for name in (CALIBRATION, PLANS):
-        if not (folder / name).is_file():
-            raise InputError(folder / name, name, "is missing", _MAKE)
-    file = folder / CALIBRATION
-    machine, plans = read_json(file)["machine"], _read_plans(folder / PLANS)
+    file, timed = folder / CALIBRATION, times(folder)
+    if not file.is_file() and not timed:
+        raise InputError(file, CALIBRATION, "is missing, and nothing was measured", _MAKE)
+    if plans is None and not (folder / PLANS).is_file():
+        raise InputError(folder / PLANS, PLANS, "is missing", _MAKE)
+    plans = _checked(plans or _read_plans(folder / PLANS), folder / PLANS)
+    calibration = read(file) if file.is_file() else None
+    machine = read_json(file)["machine"] if calibration else machine_of(folder)
     ratios = speedups(folder, machine.get("cpu"))
-    return document(read(file), machine, plans, question, memories(folder), ratios, draws)
+    found = memories(folder)
+    return document(calibration, machine, plans, question, found, ratios, draws, timed)
 
 
-def _read_plans(file: Path) -> dict:
+def _read_plans(file: Path) -> Any:
     """Return the content of plans.json: the result of `escala.experiment.planned.with_rows`.
 
     Raises
     ------
-    InputError : the file is not JSON, lacks a key, or has no configuration.
+    InputError : the file is not JSON.
     """
     try:
-        found = read_json(file)
+        return read_json(file)
     except ValueError as error:
         raise InputError(file, str(error), "is no JSON", _MAKE) from error
+
+
+def _checked(found: Any, file: Path) -> Mapping:
+    """Return plans as they are, unless they lack a key, a configuration or the rows of a dataset.
+
+    Raises
+    ------
+    InputError : with the file that they belong to.
+    """
     missing = [key for key in _PLAN_KEYS if not isinstance(found, dict) or key not in found]
     if missing:
         raise InputError(file, missing, "keys are missing", _MAKE)
@@ -92,26 +119,29 @@ def _read_plans(file: Path) -> dict:
 
 
 def document(
-    calibration: Calibration,
+    calibration: Calibration | None,
     machine: Mapping,
     plans: Mapping,
     question: Question,
     memory: Mapping | None = None,
     ratios: Sequence[Mapping] = (),
     draws: int = DRAWS,
+    timed: Sequence[Mapping] = (),
 ) -> dict:
     """Return the content of advice.json: an answer for each dataset, workload and network.
 
     Parameters
     ----------
-    machine : the calibrated one, as `machine` of a calibration.
+    calibration : None to advise among what was measured.
+    machine : the calibrated one, as `machine` of a calibration, or else that of a run.
     plans : as `escala.experiment.planned.with_rows` returns them.
-    memory, ratios : what was measured, as `memories` and `speedups` return it.
+    memory, ratios, timed : what was measured, as `memories`, `speedups` and `times` return it.
 
     Raises
     ------
     InputError : the goal cannot be answered.
     """
+    cores = calibration.cores_per_node if calibration else machine.get("cores_available")
     found = {
         "format": FORMAT,
         "experiment": plans["experiment"],
@@ -119,31 +149,26 @@ def document(
         "limits": asdict(question.limits),
         "partition": question.partition,
         "rules": plans.get("rules"),
-        "machine": {**machine, "cores_per_node": calibration.cores_per_node},
+        "machine": {**machine, "cores_per_node": cores},
         "answers": [],
     }
     power = _power(question, plans)
-    tasks: dict[tuple[str, str], list[Mapping]] = {}
-    for each in plans["configurations"]:
-        tasks.setdefault((each["dataset"], each["workload"]), []).append(each)
-    for task, planned in tasks.items():
+    for task, planned in _by_task(plans).items():
         training = _training(plans, *task)
-        predicted, refused = candidates(calibration, planned, training, draws)
-        known = with_measured(predicted, ratios, task)
-        variants = [each.configuration.variant for each in known]
-        needed = [memory_of(memory or {}, *task, each, plans["memory_gib"]) for each in variants]
+        offered, refused = (
+            candidates(calibration, planned, training, draws)
+            if calibration
+            else candidates_of_runs(timed, planned, training, draws)
+        )
         known = [
-            replace(candidate, memory=bytes_)
-            for candidate, bytes_ in zip(known, needed, strict=True)
-        ]
+            replace(each, memory=memory_of(memory or {}, *task, each.configuration.variant,
+                                           plans["memory_gib"]))
+            for each in with_measured(offered, ratios, task)
+        ]  # fmt: skip
         networks = [each["network"] for each in planned if not each["layout"].startswith("1x")]
         for network in dict.fromkeys(networks or [NATIVE]):
-            here = [
-                each
-                for each in known
-                if each.setup.layout.nodes == 1 or each.configuration.network == network
-            ]
             names = {"dataset": task[0], "workload": task[1], "network": network}
+            here = [*filter(lambda each, network=network: _is_over(each, network), known)]
             answer = names | _answer(here, training, question, power)
             answer["unpredicted"] = [
                 each._asdict() | {"reason": reason}
@@ -152,6 +177,18 @@ def document(
             ]
             found["answers"].append(_with_texts(answer, found))
     return found
+
+
+def _by_task(plans: Mapping) -> dict[tuple[str, str], list[Mapping]]:
+    """Return the configurations of each dataset and workload."""
+    tasks: dict[tuple[str, str], list[Mapping]] = {}
+    for each in plans["configurations"]:
+        tasks.setdefault((each["dataset"], each["workload"]), []).append(each)
+    return tasks
+
+
+def _is_over(candidate: Candidate, network: str) -> bool:
+    return candidate.setup.layout.nodes == 1 or candidate.configuration.network == network
 
 
 def _with_texts(answer: dict, document: Mapping) -> dict:
@@ -196,18 +233,12 @@ def _answer(
     except InputError as error:
         return empty | {"unavailable": f"{error.reason}. Remedy: {error.remedy}"}
     base = found.baseline.candidate
-    work = base.calibration.works.get(base.setup.work)
-    if work:
-        repeats = [len(each.means) for each in work.steps]
-    else:
-        steps = base.calibration.programs[base.setup.work]["steps"]
-        repeats = [len(each["seconds"]) for each in steps]
     selected = (found.best, found.baseline, found.nearest, found.passed_over)
     return empty | {
         "rows": base.setup.rows,
         "energy_source": power.source if question.goal == ENERGY and power else None,
         "distribute": None if found.best is None else found.distribute,
-        "repeats": min(repeats),
+        "repeats": _repeats(base),
         **{
             name: option and option.candidate.configuration._asdict()
             for name, option in zip(selections, selected, strict=True)
@@ -217,10 +248,22 @@ def _answer(
     }
 
 
+def _repeats(base: Candidate) -> int | None:
+    """Return the fewest repeats of a calibrated step, None if nothing was calibrated."""
+    if base.calibration is None:
+        return None
+    work = base.calibration.works.get(base.setup.work)
+    if work:
+        return min(len(each.means) for each in work.steps)
+    steps = base.calibration.programs[base.setup.work]["steps"]
+    return min(len(each["seconds"]) for each in steps)
+
+
 def _option(option: Option, base: Candidate) -> dict:
     each = option.candidate
-    speedup = base.predicted / each.predicted
+    speedup = base.seconds / each.seconds
     measured = each.compared and each.compared.measured
+    predicted = each.compared if each.calibration else None
     return each.configuration._asdict() | {
         "nodes": each.setup.layout.nodes,
         "processes": each.setup.layout.processes,
@@ -243,8 +286,8 @@ def _option(option: Option, base: Candidate) -> dict:
             "verdict": measured.verdict,
             "reference": str(measured.reference),
         },
-        "predicted_ratio": each.compared and each.compared.predicted._asdict(),
-        "contradiction": each.compared is not None and each.compared.contradict,
+        "predicted_ratio": predicted and predicted.predicted._asdict(),
+        "contradiction": predicted is not None and predicted.contradict,
         "memory": each.memory and each.memory._asdict(),
         "excluded": option.excluded,
         "extrapolated": list(each.extrapolated),
@@ -255,7 +298,7 @@ def _option(option: Option, base: Candidate) -> dict:
 def _changes(found: Choice, training: Training) -> Iterator[changes.Change]:
     """Yield what would have to change for several ranks to save `changes.SAVING`.
 
-    Nothing is yielded if a configuration already saves it, or for a program.
+    Nothing is yielded if a configuration already saves it, for a program, or without a calibration.
     """
     base = found.baseline.candidate
     several = [
@@ -264,7 +307,8 @@ def _changes(found: Choice, training: Training) -> Iterator[changes.Change]:
         if each.candidate.ranks > 1 and each.excluded is None
     ]
     ratios = [float(np.median(each.seconds / base.seconds)) for each in several]
-    program = base.setup.work in base.calibration.programs
+    model = base.calibration
+    program = model is None or base.setup.work in model.programs
     if ratios and min(ratios) > changes.RATIO and not program:
         yield from changes.changes(several, base, training.train_rows)
 

@@ -89,6 +89,13 @@ def speedups(folder: Path, cpu: str | None = None) -> list[dict]:
     return [row for row in rows if cpu is None or _cpu(folder, row) in (None, cpu)]
 
 
+def machine_of(folder: Path) -> dict:
+    """Return the machine of the newest timing run of an experiment; empty without a run."""
+    files = (folder / "runs").glob("*/*/*/*/*/*/rep*/run.json")
+    newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
+    return (newest and read_json(newest).get("machine")) or {}
+
+
 def _cpu(folder: Path, row: Mapping) -> str | None:
     """Return the model of the CPU of a configuration's first run; None if it is not known."""
     names = [str(row.get(name)) for name in ("dataset", "workload", *Configuration._fields)]
@@ -119,7 +126,7 @@ def with_measured(
             return each
         if names not in found:
             reference = resolved(measured.reference, above | {names})
-            seconds = reference.seconds * _draws(measured.interval, len(each.seconds))
+            seconds = reference.seconds * drawn(measured.interval, len(each.seconds))
             as_predicted = interval(each.seconds / predicted[measured.reference].seconds)
             found[names] = replace(
                 each,
@@ -163,7 +170,7 @@ def _measured(row: Mapping, reference: Configuration) -> Measured:
     return Measured(ratio, verdict, reference)
 
 
-def _draws(ratio: Interval, number: int) -> np.ndarray:
+def drawn(ratio: Interval, number: int) -> np.ndarray:
     """Return draws with the median of a ratio, and its ends as those of an interval of `LEVEL`.
 
     Logarithms of ratios are taken to be normal on either side of the median.

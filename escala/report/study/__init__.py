@@ -8,6 +8,7 @@ sets them against what was measured. What is not known says so.
 | `content` | what the document says: tables of text, and notes |
 | `statement` | a paragraph to paste, and the largest size that passes |
 | `provenance` | where, when and with what it was measured |
+| `joined` | the same of doublings that were measured in jobs of their own |
 | `cells` | numbers as text |
 | `forms` | the same as HTML, Markdown, LaTeX, and as PDF if Chromium is installed |
 """
@@ -16,5 +17,6 @@ from __future__ import annotations
 
 from escala.report.study.content import Study, study
 from escala.report.study.forms import html, latex, markdown, pdf
+from escala.report.study.joined import Part, joined
 
-__all__ = ["Study", "html", "latex", "markdown", "pdf", "study"]
+__all__ = ["Part", "Study", "html", "joined", "latex", "markdown", "pdf", "study"]

@@ -22,7 +22,7 @@ from escala.report.tables.views import unit
 FEWEST_SIZES, MOST_SET_UP = 3, 0.5
 #: Scores of a workload that the document has.
 _MOST_SCORES = 3
-_SERIES = ["dataset", "workload", "variant", "study_strategy", "study_network"]
+SERIES = ["dataset", "workload", "variant", "study_strategy", "study_network"]
 
 
 class Series(NamedTuple):
@@ -73,7 +73,7 @@ def study(
     runs : the contents of the `run.json` files of its timing runs.
     script : the job script in which they ran, if there is one.
     """
-    groups = tables["scaling"].groupby(_SERIES, sort=False)
+    groups = tables["scaling"].groupby(SERIES, sort=False)
     series = [_series(rows, tables, settings) for _, rows in groups]
     return Study(title, series, list(provenance(tables, settings, runs)), script)
 

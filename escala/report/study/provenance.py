@@ -115,6 +115,8 @@ def _interconnect(ok: Sequence[Mapping]) -> str:
         known = [link[key] for link in links if link[key] is not None]
         value = text.format(pd.Series(known).median()) if known else UNKNOWN
         named.append(f"{name} {value}")
+    if any(link.get("measured_by") for link in links):
+        named[-1] += " (of one TCP connection between two nodes, once a job)"
     return ", ".join(named)
 
 

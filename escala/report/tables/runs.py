@@ -37,6 +37,8 @@ def row(run: Measurement) -> dict:
     ok, cut = run["status"] == "ok", base.is_cut(run)
     evaluation = {} if cut else run["evaluation"] or {}
     disturbance, link = run.get("disturbance") or {}, run["link"] or {}
+    # A rate by one connection is not that of a series: it differs from job to job.
+    link = {} if link.get("measured_by") else link
     return {
         **base.names_of(run),
         **{key: run[key] for key in ("current", "comparable", "incomparable_because")},

@@ -1,0 +1,94 @@
+"""Join the doublings that `escala submit --one-per-doubling` measured into one document.
+
+The report of each doubling is written before. The document has the efficiency of each doubling, and
+their products as speed-ups.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from escala import cli
+from escala.core.arguments import raw_parser
+from escala.core.environment import call
+from escala.core.errors import InputError
+from escala.core.progress import say
+from escala.experiment import Experiment, load
+from escala.experiment.doublings import doublings, file_of
+from escala.report.figures import DECLARED
+
+#: The document, in the folder of the experiment.
+NAME = "doublings"
+
+
+def main() -> None:
+    parser = raw_parser(__doc__, prog="escala study --doublings")
+    parser.add_argument("file", metavar="FILE", help="of the whole experiment")
+    e = load(parser.parse_args().file)
+    if "scaling" not in e.settings:
+        remedy = "write the key `scaling` (docs/how-to/study.md), and submit the doublings again"
+        raise e.error("scaling", e.name, "this experiment has no scaling study", remedy)
+    files = {name: file_of(e, name) for name in doublings(e)}
+    ready = {name: file for name, file in files.items() if _is_reported(name, file)}
+    for name in files.keys() - ready.keys():
+        say(f"{name}: no runs; left out. Measure it: sbatch results/{name}/job.sh")
+    if not ready:
+        remedy = call(f"submit {e.origin} --one-per-doubling --now")
+        raise InputError("FILE", e.origin, "no doubling was measured", remedy)
+    _write(e, ready)
+
+
+def _is_reported(name: str, file: Path) -> bool:
+    """Write the report of a doubling, and return whether it has runs."""
+    folder = Path("results", name)
+    if not any(folder.glob("runs/**/run.json")):
+        return False
+    code = _report(file)
+    # It also fails where a run has failed: its tables are written before.
+    if not (folder / "tables" / "scaling.csv").exists():
+        remedy = f"see why: {call(f'run report -e {file}')}"
+        raise InputError(file, name, f"its report failed with exit code {code}", remedy)
+    return True
+
+
+def _report(file: Path) -> int:
+    words = [sys.executable, "-m", "escala.command", "run", "report", "-e", str(file)]
+    return subprocess.run(words, stdout=subprocess.DEVNULL).returncode
+
+
+def _write(e: Experiment, files: dict[str, Path]) -> None:
+    """Write the document of an experiment from its reported doublings."""
+    from escala.analysis.measurements import read_run
+    from escala.core.files import atomic
+    from escala.report import study, tables
+    from escala.report.figures import common, figure
+
+    parts = []
+    for name, file in files.items():
+        there = filter(Path.exists, map(Path, load(file).largest.run_files()))
+        frames = tables.read(Path("results", name, "tables"))
+        parts.append(study.Part(name, frames, [read_run(path) for path in there]))
+    found, joined = study.joined(parts, e.title, e.settings["scaling"])
+    page = Path("results", e.name, f"{NAME}.html")
+    drawing, caption = page.with_suffix(".svg"), DECLARED["scaling"].caption.replace("``", "`")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    with common.style():
+        common.save(figure("scaling").draw(joined), drawing)
+    texts = {
+        page: study.html(found, drawing.read_text(), caption, [f"{NAME}.csv", drawing.name]),
+        page.with_suffix(".md"): "\n".join(study.markdown(found)) + "\n",
+        page.with_suffix(".tex"): "\n".join(study.latex(found)),
+        page.with_suffix(".csv"): joined["scaling"].to_csv(index=False),
+    }
+    for path, text in texts.items():
+        with atomic(path) as temporary:
+            temporary.write_text(text)
+    reason = study.pdf(page, page.with_suffix(".pdf"))
+    print("\n".join(f"{each.heading}\n{each.statement}\n" for each in found.series))
+    print(f"No PDF: {reason}. To hand in: {page}" if reason else page.with_suffix(".pdf"))
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))
