@@ -20,7 +20,9 @@ from escala.report.study.cells import UNKNOWN, in_words, interval, with_ends
 from escala.report.study.content import SERIES, Study, study
 
 #: Tables of a part that the document reads.
-_JOINED = ("scaling", "configurations", "mean_scores", "runs", "speedup", "amdahl")
+_JOINED = (
+    "scaling", "configurations", "mean_scores", "runs", "speedup", "amdahl", "resources",
+)  # fmt: skip
 _ENDS = ("", "_low", "_high")
 _NOTHING = Interval(None, None, None)
 PRODUCT = (
