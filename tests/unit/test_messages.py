@@ -43,7 +43,7 @@ def mpirun(*options: str, rank: str = "pass", before: str = "true") -> str:
             },
             "It appears as if there is not enough space for /dev/shm/vader_segment",
         ),
-        ({"rank": "import os; os._exit(3)"}, ""),
+        ({"rank": "import os; os._exit(3)"}, "Exit code:    3"),
         ({"rank": "raise KeyError('why')"}, "KeyError: 'why'"),
         ({"rank": "import no_such_module"}, "ModuleNotFoundError: No module named"),
     ],
