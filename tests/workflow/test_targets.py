@@ -51,6 +51,6 @@ def test_data_and_report_need_no_run_and_measure_none(snakemake, tmp_path, impor
     snakemake("runs", experiment=experiment)
     assert len(_started(tmp_path)) == 4
     assert len(pd.read_csv(tmp_path / "results/small/tables/runs.csv")) == 1
-    complete = snakemake("report")
-    assert "are measured; the others" not in complete.stdout
+    # As another report would, before it draws all figures once more.
+    snakemake("results/small/tables/runs.csv")
     assert pd.read_csv(tmp_path / "results/small/tables/runs.csv")["repeat"].nunique() == 2
