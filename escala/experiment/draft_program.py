@@ -123,7 +123,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     if python and not options.python:
         said.append(f"Its interpreter is {python}; --python names another.")
     data = dict(map(_path, options.data))
-    program = _program(words, folder, data)
+    program = _program(words, folder, data, options.python)
     if strategy == OWN and not set(launchers.NUMBERS) & program.named:
         if options.strategy:
             reason = "always starts the same number of ranks"
@@ -179,12 +179,19 @@ def _workload(program: Program, python: str | None, options: argparse.Namespace)
     return found
 
 
-def _program(words: list[str], folder: Path, data: dict[str, str]) -> Program:
-    """Return the program of a command that names known placeholders and data."""
+def _program(words: list[str], folder: Path, data: dict[str, str], python: str | None) -> Program:
+    """Return the program of a command that names known placeholders and data.
+
+    Parameters
+    ----------
+    python : the interpreter that an option names.
+    """
+    environment = {"environment": {"python": python}} if python else {}
     try:
-        program = Program.of({"command": words}, folder, "")
+        program = Program.of({"command": words} | environment, folder, "")
     except InputError as error:
-        raise InputError("command", error.value, error.reason, error.remedy) from None
+        where = "--python" if error.where.endswith(".python") else "command"
+        raise InputError(where, error.value, error.reason, error.remedy) from None
     for name in program.data:
         if name not in data:
             reason = "no --data gives its path"

@@ -21,6 +21,10 @@ _ASKS = "It asks for input, and gets none here. Remedy: give what it asks for as
 #: What programs write at their end that names a cause, and what to say of it.
 _HINTS = (
     (
+        r"python\S*: can't open file '",
+        "Its script is not there. Remedy: write its whole path, or make the call in its folder",
+    ),
+    (
         r"ModuleNotFoundError|ImportError|No module named",
         "Its interpreter lacks a module. Remedy: environment: {python: DIR/bin/python} names the "
         "one that has it",

@@ -192,5 +192,7 @@ def _interpreter(python: str, base: Path, where: str) -> str:
     else:
         found = str((base / path).absolute())
     if found is None or not os.access(found, os.X_OK) or Path(found).is_dir():
-        raise InputError(where, python, "is no program", "name an interpreter: DIR/bin/python")
+        inside = (base / path / name for name in ("bin/python", "python"))
+        there = next((each for each in inside if each.is_file()), "DIR/bin/python")
+        raise InputError(where, python, "is no program", f"name an interpreter: {there}")
     return found

@@ -48,6 +48,7 @@ def test_the_end_is_told_in_words(code, words):
         (127, "sh: 1: tarin: not found", "not found"),
         (2, "train.py: error: unrecognized arguments: --rows 64", "`command`"),
         (1, "RuntimeError: Address already in use", "{port}"),
+        (2, "/venv/bin/python3: can't open file '/a/train.py': [Errno 2] No such …", "whole path"),
     ],
 )
 def test_a_cause_is_named_with_its_remedy(code, said, words):

@@ -135,10 +135,14 @@ def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, dr
         ("--regex '(' -- python train.py", "no regular expression"),
         ("--data reads=none -- python train.py {data.reads}", "none"),
         ("--name 'a b' -- python train.py", "not allowed"),
+        ("--python none -- python train.py", "--python: 'none': is no program"),
+        ("--python ./venv -- python train.py", "venv/bin/python"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(call, said, drafted, tmp_path):
     (tmp_path / "lone.py").touch()
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/python").touch()
     with pytest.raises(InputError, match=r"Remedy: ") as refused:
         compared(drafted(call))
     assert said in str(refused.value)
