@@ -16,6 +16,7 @@ from typing import NoReturn
 from snakemake import cli, exceptions  # First: the others import each other in a circle.
 from snakemake.api import SnakemakeApi, Workflow
 from snakemake.dag import DAG
+from snakemake.executors import local
 from snakemake.jobs import Job
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.shell import shell
@@ -167,6 +168,23 @@ def experiment_settings(workflow: Workflow) -> tuple[list[Path], dict]:
     """Return the files of `--configfile`, and the changes of `--config`."""
     settings = workflow.config_settings
     return list(settings.configfiles), dict(settings.config)
+
+
+def tell_no_job(ended: Callable[[], bool]) -> None:
+    """Print no error of a job once `ended` returns that a signal has ended all jobs.
+
+    Snakemake prints the whole command of a job, which holds its request.
+    """
+
+    def unless_ended(tell: Callable[..., None]) -> Callable[..., None]:
+        def told(*arguments, **options) -> None:
+            if not ended():
+                tell(*arguments, **options)
+
+        return told
+
+    local.print_exception = unless_ended(exceptions.print_exception)
+    Job.log_error = unless_ended(Job.log_error)
 
 
 def end_dry_run(workflow: Workflow) -> bool:

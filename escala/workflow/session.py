@@ -134,8 +134,7 @@ class Session:
     def start(self) -> None:
         """Refuse runs that are not possible here, and print what the others will take.
 
-        By default Snakemake waits for its jobs after SIGTERM, and leaves them running after SIGHUP.
-        From now on they end.
+        From now on jobs end on SIGTERM and SIGHUP. Snakemake waits for them, or lets them run on.
 
         Raises
         ------
@@ -143,6 +142,7 @@ class Session:
             a scheduler that does not answer, or a report of an experiment without runs.
         """
         interrupts.handle(self._end_programs)
+        internals.tell_no_job(interrupts.received)
         with shown():
             if self.reports_only():
                 self._require_runs()
