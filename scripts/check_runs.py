@@ -62,8 +62,8 @@ def _say_results(paths: list[Path], folders: list[str], page: bool) -> None:
             )
         if Path(folder, "summary.md").exists():
             print(
-                "Report, every figure and table in one file: with --report-after-run it is written "
-                f"next. Without, make the same call again with --report {folder}/report.html."
+                f"Report, every figure and table in one file: {call('report')}, and -e FILE as in "
+                "this call. With --report-after-run it is written next."
             )
 
 
