@@ -107,8 +107,8 @@ def _run(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     """Return the call of Snakemake that makes targets, by default a whole experiment."""
     for target in arguments.targets:
         if target.endswith(".yaml") and Path(target).is_file():
-            remedy = f"name it as one: escala run -e {target}"
-            raise InputError("TARGET", target, "is an experiment, and no result", remedy)
+            remedy = f"name it as an experiment: escala run -e {target}"
+            raise InputError("TARGET", target, "is an experiment, and not a result", remedy)
     cores = arguments.cores or (None if arguments.profile else "all")
     return [
         *_snakemake(),
@@ -150,7 +150,7 @@ def _predict(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
         for target in arguments.targets:
             if Path(target).exists() and Path(target).parts[0] != "results":
                 remedy = f"name the run that classifies it: escala predict --run RUN {target}"
-                raise InputError("TARGET", target, "is a file, and no result", remedy)
+                raise InputError("TARGET", target, "is a file, and not a result", remedy)
         arguments.targets = arguments.targets or ["predictions"]
         return _run(arguments, extra)
     from escala.experiment.predictions import RULES, predictions
@@ -270,29 +270,33 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     run = command("run", "measure an experiment, or make single results of it", _run)
-    report = command("report", "write the report of an experiment again", _report)
+    report = command("report", "write the report of an experiment", _report)
     predict = command("predict", "predict times of layouts, or classes of your own data", _predict)
     study = command("study", "measure a scaling study, and write the document to hand in", _study)
     study.set_defaults(targets=["study"])
     text = "join the doublings that escala submit --one-per-doubling measured; measure nothing"
     study.add_argument("--doublings", action="store_true", help=text)
     for added, text in (
-        (run, "results/NAME/…, such as the run.json of one configuration; default: all"),
-        (predict, "results/NAME/predictions/…/NAME.tsv; with --run, files to classify"),
+        (run, "result to make, such as the run.json of one configuration; default: all"),
+        (predict, "result to make, results/NAME/predictions/…; with --run, files to classify"),
     ):
         added.add_argument("targets", nargs="*", metavar="TARGET", help=text)
     for added in (run, predict, study):
         text = "cores to use; default: all, or those of the profile"
         added.add_argument("-c", "--cores", metavar="N", help=text)
-        added.add_argument("--profile", metavar="FOLDER", help="such as profiles/slurm")
+        text = "Snakemake's profile, such as profiles/slurm"
+        added.add_argument("--profile", metavar="FOLDER", help=text)
         text = "show what would run, and run nothing"
         added.add_argument("-n", "--dry-run", action="store_true", help=text)
     for added in (run, report, predict, study):
         experiment = added.add_argument(
-            "-e", "--experiment", metavar="FILE", help="default: the experiment in config.yaml"
+            "-e",
+            "--experiment",
+            metavar="FILE",
+            help="file of the experiment; default: config.yaml",
         )
         experiment.completer = lambda **_: experiments()
-    predict.add_argument("--run", metavar="RUN", help="trained run that classifies the files")
+    predict.add_argument("--run", metavar="RUN", help="the trained run that classifies the files")
     command("check", "show what this machine can run", _check)
     for name, text in SCRIPTS.items():
         command(name, text).add_argument("arguments", nargs=argparse.REMAINDER)

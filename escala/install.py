@@ -63,10 +63,10 @@ def install(engine: str, python: str | None = None) -> str:
     with _alone(target.parent):
         try:
             found = interpreters.described(str(target / "bin" / "python"))
-            return f"{target} is there: {found}. To make it anew: rm -r {target}"
+            return f"{target} is there: {found}. To make it again: rm -r {target}"
         except Unavailable as error:
             if target.exists():
-                _say(f"{error}. It is made anew")
+                _say(f"{error}. It is made again")
         try:
             _make(separate, partial, python or sys.executable)
             found = interpreters.described(str(partial / "bin" / "python"))

@@ -29,17 +29,19 @@ from escala.strategies import STRATEGIES
 
 #: Options of sbatch that a site may ask for, with what they are.
 OPTIONS = {
-    "account": "whose compute time is used",
+    "account": "the account whose compute time is used",
     "partition": "the queue",
     "constraint": "a feature of nodes, so that all are of one kind",
     "reservation": "nodes that are reserved for you",
     "qos": "the quality of service",
     "gres": "devices of a node, such as gpu:4",
-    "hint": "nomultithread: one process a physical core",
+    "hint": "nomultithread: one process for each physical core",
 }
 #: Seconds before the end of the job at which its shell, which is Snakemake, gets SIGTERM. SLURM may
 #: send it up to a minute earlier.
 TERM_SECONDS = 120
+#: The shortest job: a shorter one may get that signal before its first run.
+SHORTEST_MINUTES = 5
 #: Minutes to ask for where nothing alike was measured before.
 UNKNOWN_MINUTES = 60
 #: How much longer than estimated runs may take; seconds to start a run; minutes to start the job.
@@ -144,8 +146,23 @@ def require_plain(options: Mapping[str, str], time: str | None) -> None:
         if not _PLAIN.fullmatch(value):
             raise InputError(f"--{name}", value, "holds a space, a quote or a sign of the shell",
                              "write it as sbatch takes it, in one word")  # fmt: skip
-    if time is not None and not _TIME.fullmatch(time):
-        raise InputError("--time", time, "is no time of SLURM", "write HH:MM:SS or D-HH:MM:SS")
+    if time is None:
+        return
+    if not _TIME.fullmatch(time):
+        raise InputError(
+            "--time", time, "is not a time that SLURM reads", "write HH:MM:SS or D-HH:MM:SS"
+        )
+    if _seconds(time) < SHORTEST_MINUTES * 60:
+        raise InputError("--time", time, f"is shorter than {SHORTEST_MINUTES} minutes",
+                         "ask for more: the signal before the end would come at the start")  # fmt: skip
+
+
+def _seconds(time: str) -> int:
+    """Return the seconds of a time as SLURM reads it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+    days, _, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    hours, minutes, seconds, *_ = (*([0] if not days and len(parts) < 3 else []), *parts, 0, 0)
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def script(
@@ -231,7 +248,7 @@ def submit(file: str) -> str:
         done = slurm.call(["sbatch", "--parsable", file], _SBATCH_SECONDS)
         said = done.stderr.strip().splitlines()
     except subprocess.TimeoutExpired:
-        said = [f"no answer within {_SBATCH_SECONDS} s; squeue --me tells whether the job is there"]
+        said = [f"no answer within {_SBATCH_SECONDS} s; squeue --me shows whether the job is there"]
         done = None
     if done is None or done.returncode:
         remedy = "name what your site asks for, such as --account or --partition (sinfo lists them)"

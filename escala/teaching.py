@@ -45,7 +45,7 @@ examples:
     "report": """\
 examples:
   escala report                                     results/demo/report.html
-  escala report -e experiments/virus/ladder.yaml    that of another experiment, after its run
+  escala report -e experiments/virus/ladder.yaml    the report of another one, after its runs
 """,
     "study": """\
 examples:
@@ -57,16 +57,16 @@ The experiment has the key `scaling`; docs/how-to/study.md describes it.
     "predict": """\
 examples:
   escala predict                                    the times of all configurations
-  escala predict -e experiments/virus/scaling.yaml  those of another experiment
+  escala predict -e experiments/virus/scaling.yaml  the times of another experiment
   escala predict --run results/fragments/runs/tiles-1000/kmer-logreg reads.fasta
                                                     classify reads.fasta with the trained run there
 
-RUN is a run.json, its folder, or a folder that holds one trained run. Nothing is trained. Each FILE
-has its table results/EXPERIMENT/predictions/CONFIGURATION/repN/FILE.tsv, which is named at the end.
+RUN is a run.json, its folder, or a folder that holds one trained run. Nothing is trained. The last
+lines name the table of each FILE: results/EXPERIMENT/predictions/CONFIGURATION/repN/FILE.tsv.
 """,
     "check": """\
 examples:
-  escala check                       this machine: each ability, with a remedy for each no
+  escala check                       what this machine can run, with a remedy for each no
   srun --ntasks=1 escala check       a node of a cluster
 """,
     "completion": """\

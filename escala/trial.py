@@ -153,7 +153,7 @@ def _failed(program: Program, strategy: str, reason: str) -> InputError:
     elif strategy == ONE:
         found = ((re.search(pattern, said), option) for pattern, option in _MISSING.items())
         remedy = next((f"if it reads {m[0]}, {option} sets it" for m, option in found if m), remedy)
-    remedy = _as_options(remedy) or "mend what its last lines name, or the words of the command"
+    remedy = _as_options(remedy) or "correct what its last lines name, or the words of the command"
     words = shlex.join(program.command)
     return InputError("the command", words, f"{ended.rstrip('.')}{lines}{said}", remedy)
 
@@ -169,7 +169,7 @@ def report(found: Trial, experiment: Experiment) -> Iterator[str]:
     """Yield sentences on what a trial told, what is measured, and how long that takes."""
     run, runs = experiment.runs[0], len(experiment.timed)
     if found.ended:
-        yield f"One process ended well after {_short(found.seconds)}."
+        yield f"One process ended without an error after {_short(found.seconds)}."
     else:
         same = sum(each.configuration == run.configuration for each in experiment.timed)
         yield (
@@ -184,15 +184,15 @@ def report(found: Trial, experiment: Experiment) -> Iterator[str]:
         yield f"Its epochs are known by {how}{took}."
     else:
         yield (
-            f"It told of no steps{'' if found.ended else ' so far'}, so whole runs are compared, "
-            "start-up included. For the time of its epochs use --epoch-ends REGEX for the line "
-            "that it prints after each, or in the script: `from escala_steps import steps, epoch`, "
-            "`for batch in steps(loader):`, and epoch() after each epoch. "
+            f"It reported no steps{'' if found.ended else ' so far'}, so whole runs are compared, "
+            "start-up included. To time its epochs, match the line that it prints after each with "
+            "--epoch-ends REGEX. Or write into the script: `from escala_steps import steps, "
+            "epoch`, `for batch in steps(loader):`, and epoch() after each epoch. "
             f"Its last lines: {found.last}"
         )
     if found.ended and found.known_by == marks.WHOLE and found.seconds < SHORT_SECONDS:
         yield (
-            f"Too short to time: the run takes {_short(found.seconds)}, of which most is its "
+            f"Too short to time: the run takes {_short(found.seconds)}, and most of it is its "
             "start. Give it more to do: more epochs or more rows."
         )
     elif found.ended and found.epoch_seconds is not None and found.epoch_seconds < SHORT_SECONDS:

@@ -74,7 +74,7 @@ def plans_of(folder: Path) -> dict:
 
 def parser() -> argparse.ArgumentParser:
     parser = raw_parser(__doc__, prog="escala advise", epilog=EXAMPLES)
-    parser.add_argument("experiment", type=Path, help="its folder, results/NAME")
+    parser.add_argument("experiment", type=Path, help="folder of its results, results/NAME")
     parser.add_argument(
         "--goal",
         choices=GOALS,
@@ -83,23 +83,26 @@ def parser() -> argparse.ArgumentParser:
         "--minutes with the fewest core-hours",
     )
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--nodes", type=whole_number, help="the most nodes")
-    limits.add_argument("--cores", type=whole_number, help="the most cores of all nodes together")
+    limits.add_argument("--nodes", type=whole_number, help="most nodes")
+    limits.add_argument("--cores", type=whole_number, help="most cores of all nodes together")
     limits.add_argument("--memory-gib", type=above_zero, metavar="GIB", help="memory of a node")
-    limits.add_argument("--minutes", type=above_zero, help="in which the job ends, from its start")
-    parser.add_argument("--partition", help="of SLURM, for the lines of the job script")
+    limits.add_argument("--minutes", type=above_zero, help="most minutes of the whole job")
+    parser.add_argument("--partition", help="SLURM's partition, for the lines of the job script")
     parser.add_argument(
         "--joules-per-core-hour",
         type=above_zero,
         metavar="J",
-        help="for the least energy; default: energy.power_model of the experiment",
+        help="energy of a core-hour; default: by energy.power_model of the experiment",
     )
     parser.add_argument(
-        "--draws", type=whole_number, default=200, help="for the intervals; default: %(default)s"
+        "--draws",
+        type=whole_number,
+        default=200,
+        help="random draws for the intervals; default: %(default)s",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="advice.json to write")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="advice.md to write")
-    plans = parser.add_argument_group("to write plans.json before")
+    plans = parser.add_argument_group("to write plans.json first")
     plans.add_argument(
         "--plans",
         type=cli.json_or_file,

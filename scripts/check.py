@@ -13,7 +13,7 @@ from escala import check, cli
 from escala.check import job
 from escala.lab import cluster
 
-check.check("lab", "docs/how-to/lab.md tells what it takes", before="browser")(cluster.abilities)
+check.check("lab", "docs/how-to/lab.md says what it needs", before="browser")(cluster.abilities)
 
 
 def main() -> None:

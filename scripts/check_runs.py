@@ -49,7 +49,7 @@ def _say_results(paths: list[Path], folders: list[str], page: bool) -> None:
     """Print where the runs are, or the answer and the report if the call made the page."""
     for document in (Path(folder, "study.html") for folder in folders):
         if document.exists():
-            print(f"Scaling study, to hand in: {document}, and as study.pdf, .md and .tex.")
+            print(f"Scaling study to hand in: {document}, and study.pdf, .md and .tex next to it.")
     if not page:
         where = paths[0] if len(paths) == 1 else ", ".join(f"{folder}/runs" for folder in folders)
         print(f"Results: {where}. A call without a target makes the page of all runs.")

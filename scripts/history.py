@@ -46,11 +46,11 @@ def parser() -> argparse.ArgumentParser:
     parser, command = subcommands(__doc__, prog="escala history", epilog=EXAMPLES)
     add = command("add", _add, "add the measurements of experiments")
     add.add_argument(
-        "experiments", type=Path, nargs="+", metavar="EXPERIMENT", help="its folder, results/NAME"
+        "experiments", type=Path, nargs="+", metavar="EXPERIMENT", help="a folder results/NAME"
     )
     ask = command("query", _query, "print a table; without a name, list the queries")
     ask.add_argument("name", nargs="?", choices=[*history.QUERIES], help="one of the queries")
-    ask.add_argument("--sql", help="a query of your own, in place of a name")
+    ask.add_argument("--sql", help="your own query, in place of a name")
     ask.add_argument("--csv", action="store_true", help="print CSV")
     change = command("changes", _changes, "list changes that recur in several sessions")
     plot = command("plot", _plot, "draw configurations over time, machines and versions")
@@ -100,7 +100,7 @@ def _read(folder: Path, where: str) -> tuple[duckdb.DuckDBPyConnection, int]:
         raise InputError(
             history.LOCATION,
             str(folder),
-            "is no folder of a history",
+            "is not a folder of a history",
             f"add an experiment: {call('history add results/NAME')}",
         )
     warnings: list[str] = []

@@ -1,7 +1,7 @@
 """Install the environment of PyTorch, the second engine; or compile the operations in C++.
 
-The operations are what some strategies compile when they first need it. Install them where there is
-a compiler, if the nodes have none.
+Some strategies compile operations in C++ when they first need them. If the nodes have no compiler,
+install the operations before, on a machine that has one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from escala.install import compile_operations, install
 OPERATIONS = "operations"
 EXAMPLES = """\
 examples:
-  escala install torch                   .venv-torch, by uv
+  escala install torch                   the environment .venv-torch, made by uv
   escala install torch --python 3.13     with another Python than Escala's own
-  escala install operations
+  escala install operations              all operations in C++
 """
 
 
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     parser = raw_parser(__doc__, prog="escala install", epilog=EXAMPLES)
     parser.add_argument("what", choices=[*sorted(SEPARATE), OPERATIONS])
     parser.add_argument(
-        "--python", metavar="VERSION", help="its Python, 3.11 or later; default: Escala's own"
+        "--python", metavar="VERSION", help="Python of PyTorch, from 3.11; default: Escala's own"
     )
     return parser
 

@@ -33,7 +33,7 @@ def main() -> int | None:
 
 def parser() -> argparse.ArgumentParser:
     parser, command = subcommands(__doc__, prog="escala lab", epilog=EXAMPLES)
-    up = command("up", _up, "start it and wait until its nodes are idle; harmless if it is up")
+    up = command("up", _up, "start the lab, and wait until its nodes are idle")
     up.add_argument(
         "--nodes", type=int, default=2, metavar="N", help="number of nodes (default: 2)"
     )
@@ -41,8 +41,8 @@ def parser() -> argparse.ArgumentParser:
         "--cores-per-node",
         type=int,
         metavar="C",
-        help="default: this machine's are divided, at least one each; nodes share cores if there "
-        "are too few",
+        help="default: the nodes divide the cores of this machine, with one each at least; they "
+        "share cores if there are too few",
     )
     up.add_argument(
         "--subnet",
@@ -51,20 +51,20 @@ def parser() -> argparse.ArgumentParser:
         help=f"256 IPv4 addresses that nothing else here uses (default: {network.SUBNET})",
     )
     command("status", _status, "show the state of each node and its link; fails if no lab is up")
-    command("down", _down, "end its jobs and daemons, and remove all of it, also an incomplete one")
+    command("down", _down, "end its jobs and daemons, and remove the lab, also an incomplete one")
     shape = command("shape", _shape, "set the rate of every link, in both directions")
     shape.add_argument("rate", help="10mbit, 100mbit, 1gbit, … or native: without a limit")
     measure = command("measure", _measure, "measure rate and latency from one node to another")
     measure.add_argument("source", nargs="?", default="n1", help="a node (default: n1)")
-    measure.add_argument("target", nargs="?", default="n2", help="another (default: n2)")
+    measure.add_argument("target", nargs="?", default="n2", help="another node (default: n2)")
     for name, run, text in (
         ("cut", network.cut, "take the link of a node down"),
-        ("mend", network.mend, "take it up again"),
-        ("stop-node", lambda node: daemons.stop_node(require().node(node)), "stop its slurmd"),
+        ("mend", network.mend, "take the link of a node up again"),
+        ("stop-node", lambda node: daemons.stop_node(require().node(node)), "stop a node's slurmd"),
         ("start-node", lambda node: daemons.start_node(require().node(node)), "start it again"),
     ):
         fault = command(name, lambda arguments, run=run: run(arguments.node), text)
-        fault.add_argument("node", help="the node's name, such as n2")
+        fault.add_argument("node", help="name of the node, such as n2")
     command(
         "restart-scheduler",
         lambda arguments: daemons.restart_scheduler(),

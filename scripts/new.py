@@ -30,7 +30,7 @@ examples:
   escala new --data pictures/ --strategies ddp-gloo --layouts 1x2
   escala new --command 'python train.py --batch {rows}'   for your own program
 
-Then: escala run -e flowers.yaml --dry-run, and the same without --dry-run.
+Then call escala run -e flowers.yaml --dry-run, and the same without --dry-run.
 """
 
 
@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         ("--command", "TEXT",
          "in place of --data: your own program, as in 'python train.py --batch {rows}'; its "
          "options are those of escala try: escala new --command TEXT --help"),
-        ("--workload", "NAME|FOLDER", "default: one for such data; FOLDER: your own"),
+        ("--workload", "NAME|FOLDER", "a network, or your own; default: a network for such data"),
     ):  # fmt: skip
         parser.add_argument(option, metavar=metavar, help=text)
     for name, metavar in (("strategies", "NAME"), ("layouts", "NODESxPROCS")):
@@ -161,7 +161,7 @@ def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:
 
 def _whole(answer: str) -> int:
     if not answer.isdecimal():
-        raise ValueError(f"{answer!r} is no whole number, such as 5")
+        raise ValueError(f"{answer!r} is not a whole number, such as 5")
     return int(answer)
 
 

@@ -1,7 +1,7 @@
 """Remove the failed runs of an experiment, so that the next call repeats them.
 
-It measures their references of the same repeats with them. Files that cannot be read, for example
-after a power loss, are removed too.
+The next call also measures their references in the same repeats. Files that cannot be read, for
+example after a power loss, are removed too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from escala.record.schema import read_result
 
 EXAMPLES = """\
 example:
-  escala retry results/demo     then the call that measured it again, such as escala run
+  escala retry results/demo     then repeat the call that measured it, such as escala run
 """
 
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     parser = raw_parser(__doc__, prog="escala retry", epilog=EXAMPLES)
-    parser.add_argument("experiment", type=Path, help="its folder, results/NAME")
+    parser.add_argument("experiment", type=Path, help="folder of its results, results/NAME")
     return parser
 
 

@@ -139,22 +139,22 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     parser.add_argument(
-        "file", nargs="?", metavar="FILE", help="of the experiment; default: config.yaml"
+        "file", nargs="?", metavar="FILE", help="file of the experiment; default: config.yaml"
     )
-    text = "the same, as of escala run"
+    text = "the same file, as for escala run"
     parser.add_argument("-e", "--experiment", dest="named", metavar="FILE", help=text)
     parser.add_argument("--now", action="store_true", help="submit the job, too")
     parser.add_argument(
         "--time", metavar="HH:MM:SS", help="limit of the job; default: the estimate with a margin"
     )
-    text = "a job for n and 2n nodes each, which takes fewer node-hours; each with its own results"
+    text = "one job for n and 2n nodes each, with its own results; this takes fewer node-hours"
     parser.add_argument("--one-per-doubling", action="store_true", help=text)
     text = "a line of the shell before the runs, such as 'module load gcc'; may be repeated"
     parser.add_argument("--setup", metavar="LINE", action="append", default=[], help=text)
     for name, what in submit.OPTIONS.items():
-        parser.add_argument(f"--{name}", metavar="NAME", help=f"of sbatch: {what}")
+        parser.add_argument(f"--{name}", metavar="NAME", help=f"for sbatch: {what}")
     parser.add_argument(
-        "--output", metavar="FILE", help="where to write; default: results/NAME/job.sh"
+        "--output", metavar="FILE", help="file to write; default: results/NAME/job.sh"
     )
     return parser
 

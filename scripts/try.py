@@ -1,9 +1,11 @@
 """Measure your own training script: do more processes, or more threads, pay here?
 
-It writes the smallest experiment, tries the command once in one process, measures one process, as
-many processes as there are cores, and one process with as many threads, and prints the answer. The
-command stands after --, and is started in the working directory as it is. Placeholders in it are
-filled in for each run.
+Write the command after --. It is started as it is, in the working directory. Placeholders in it are
+replaced for each run.
+
+Escala writes a small experiment, and tries the command once in one process. Then it measures one
+process, as many processes as there are cores, and one process with as many threads. At the end it
+prints the answer.
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--profile",
         metavar="FOLDER",
-        help="of Snakemake; default with --nodes: profiles/slurm, or profiles/lab if it is up",
+        help="Snakemake's profile; default with --nodes: profiles/slurm, or profiles/lab if the "
+        "lab is up",
     )
     parser.add_argument(
         "--dry", action="store_true", help="show what each configuration would start, and end"

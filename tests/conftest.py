@@ -90,7 +90,7 @@ NEEDS = {
         partial(_folder, "ESCALA_PICTURES"),
         "set it to a folder with mnist/ (idx files) and cifar-10/ (binary files)",
     ),
-    "cluster": ("cluster", _cluster, "docs/how-to/lab.md tells what the lab takes"),
+    "cluster": ("cluster", _cluster, "docs/how-to/lab.md says what the lab needs"),
     "browser": (
         "browser",
         _chromium,

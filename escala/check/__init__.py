@@ -119,7 +119,7 @@ def _compiler() -> str:
     return _programs("g++", "make")
 
 
-@check("TensorFlow, Horovod", f"programs of your own need none; else {packages.remedy()}")
+@check("TensorFlow, Horovod", f"your own programs do not need it; otherwise {packages.remedy()}")
 def _training() -> str:
     """Look for what the project's own workloads train with, without importing it."""
     found = {name: packages.installed(name) for name in ("tensorflow", "horovod")}
@@ -134,7 +134,7 @@ def _torch() -> str:
     return interpreters.described(interpreters.python("torch"))
 
 
-@check("MPI", f"programs without MPI need none; else {packages.remedy()}")
+@check("MPI", f"programs without MPI do not need it; otherwise {packages.remedy()}")
 def _mpi() -> str:
     processes, strategy = 2, STRATEGIES["horovod-mpi"]
     one_node = launch.Launch(launch.MPIRUN, [describe(LOOPBACK, 1)], None)
@@ -164,11 +164,11 @@ def _direct_copies() -> str:
     return "MPI ranks read each other's memory"
 
 
-@check("SLURM", "call it on a cluster's login node, after `module load slurm` where it takes that")
+@check("SLURM", "call it on a cluster's login node, after `module load slurm` if that is needed")
 def _slurm() -> str:
     slurm.require_controller()
     inside = "SLURM_JOB_ID" in os.environ
-    return "its controller answers" + "; what a node has: srun --ntasks=1 escala check" * (
+    return "its controller answers" + "; to check a node: srun --ntasks=1 escala check" * (
         not inside
     )
 
@@ -236,7 +236,9 @@ def _output(command: Iterable[str], added: dict[str, str] | None = None) -> str:
     try:
         done = completed(words, env=os.environ | (added or {}), timeout=_PROGRAM_SECONDS)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"{Path(words[0]).name}: no end after {_PROGRAM_SECONDS:g} s") from None
+        raise Unavailable(
+            f"{Path(words[0]).name} did not end within {_PROGRAM_SECONDS:g} s"
+        ) from None
     if done.returncode:
         said = cause(done.stderr) or cause(done.stdout) or "no message"
         raise Unavailable(f"{Path(words[0]).name} ended with {done.returncode}: {said}")

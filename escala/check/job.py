@@ -54,8 +54,8 @@ def pmix(listed: str) -> str:
 
 @check(
     "control groups",
-    "the site does not keep jobs to their cores: submit with --exclusive, and with it no other job "
-    "is on the nodes",
+    "the site does not bind jobs to their cores: submit with --exclusive, so that no other job is "
+    "on the nodes",
     among=CHECKS,
 )
 def _groups() -> str:
@@ -158,7 +158,8 @@ def _shared() -> str:
     if nodes == 1:
         if kind not in SHARED:
             raise Unavailable(
-                f"{Path.cwd()} is on {kind}, mostly a node's own; a job of two nodes tells"
+                f"{Path.cwd()} is on {kind}, which mostly belongs to one node; to be sure, check "
+                "in a job of two nodes"
             )
         return f"{Path.cwd()} is on {kind}"
     with tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".escala-check-") as file:
@@ -195,7 +196,7 @@ def time_left(ends: datetime | None, partition: str, limits: str, now: datetime)
     limits : lines of a partition and its limit.
     """
     if ends is None:
-        raise Unavailable("SLURM tells no end of this job")
+        raise Unavailable("SLURM does not say when this job ends")
     allowed = dict(line.split()[:2] for line in limits.splitlines() if len(line.split()) > 1)
     longest = f"; the partition {partition} allows {allowed[partition]}" * (partition in allowed)
     return f"{duration((ends - now).total_seconds())} are left{longest}"

@@ -48,7 +48,7 @@ def prepare(root: Path) -> None:
     if not (home.is_dir() and _is_writable(home)):
         home = Path.cwd() / HOME
         home.mkdir(parents=True, exist_ok=True)
-        say(f"HOME: {os.environ.get('HOME', '')!r} cannot be written to; {home} serves instead")
+        say(f"HOME: {os.environ.get('HOME', '')!r} cannot be written to; {home} is used instead")
         os.environ["HOME"] = str(home)
     named = {"LOGNAME", "USER", "LNAME", "USERNAME"} & os.environ.keys()
     if not named and _name(os.getuid()) is None:

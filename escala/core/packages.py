@@ -33,7 +33,7 @@ def lacking(error: BaseException) -> str | None:
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     if name is None or (top := name.partition(".")[0]) not in OPTIONAL or installed(top):
         return None
-    return f"{OPTIONAL[top][0]} is not installed; programs of your own need none of it. " + (
+    return f"{OPTIONAL[top][0]} is not installed; your own programs do not need it. " + (
         f"Remedy: {remedy()}"
     )
 

@@ -97,9 +97,9 @@ def _require_text(path: Path, head: bytes) -> None:
             raise _encoded(path, "line 1", encoding)
     for magic, name in ARCHIVES:
         if head.startswith(magic):
-            raise InputError(path, path.name, f"is {name}, and no text", "unpack or export it")
+            raise InputError(path, path.name, f"is {name}, and not text", "unpack or export it")
     if head[_TAR] == b"ustar":
-        raise InputError(path, path.name, "is a tar archive, and no text", "unpack it")
+        raise InputError(path, path.name, "is a tar archive, and not text", "unpack it")
     # Text in UTF-16 without a mark has a NUL in most of its even or odd bytes, and in no other.
     for empty, full in ((head[::2], head[1::2]), (head[1::2], head[::2])):
         if len(full) > 1 and all(full) and 2 * empty.count(0) > len(empty):
@@ -146,5 +146,5 @@ def _unreadable(path: Path, error: Exception) -> InputError:
             FileNotFoundError: ("no such file", "name an existing file"),
             IsADirectoryError: ("is a directory", "name a file in it"),
             PermissionError: ("may not be read", "change its permissions"),
-        }.get(type(error), (f"cannot be read: {error}", "mend what the reason names"))
+        }.get(type(error), (f"cannot be read: {error}", "correct what the reason names"))
     return InputError(path, path.name or str(path), reason, remedy)

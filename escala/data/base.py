@@ -166,7 +166,7 @@ def require_class_names(names: Iterable[str], where: object, remedy: str) -> Non
     """Refuse a text that can name no class; `remedy` is what its source can do about it."""
     for name in names:
         if not is_class_name(name):
-            reason = "is no name of a class: too long, not printable, or a formula"
+            reason = "is not a valid name of a class: too long, not printable, or a formula"
             remedy += f", with {LONGEST_CLASS} characters at most and none of =+-@ first"
             raise InputError(where, name[:LONGEST_CLASS], reason, remedy)
 
@@ -175,5 +175,5 @@ def _spec(entry: dict) -> Spec:
     """Return the spec that an entry describes; raise one of Python's own errors if it does not."""
     below = entry.get("below")
     if below is not None and (type(below) is not int or below < 1):
-        raise ValueError(f"below: {below!r} is no limit of whole numbers")
+        raise ValueError(f"below: {below!r} is not a limit of whole numbers")
     return Spec(entry["name"], tuple(entry["shape"]), np.dtype(entry["dtype"]).name, below)

@@ -64,7 +64,7 @@ def records(path: Path) -> Iterator[tuple[str, str]]:
         if first is None:
             raise InputError(path, path.name, "is empty", "give at least one record")
         if not first.startswith(">"):
-            reason = "is not FASTA: the first line is no header"
+            reason = "is not FASTA: the first line is not a header"
             raise InputError(
                 path, first.strip()[:LINE], reason, "start every record with >ACCESSION"
             )

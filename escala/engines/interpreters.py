@@ -98,7 +98,7 @@ def python(engine: str) -> str:
         found = shutil.which(Path(named).expanduser())
         if found is None:
             raise Unavailable(
-                f"{separate.variable}: {named} is no program. Remedy: {remedy(engine)}"
+                f"{separate.variable}: {named} is not a program. Remedy: {remedy(engine)}"
             )
         # A link decides which packages it finds, and is not followed.
         return str(Path(found).absolute())
@@ -135,7 +135,7 @@ def versions(engine: str) -> dict[str, str]:
 def _versions(interpreter: str, distributions: tuple[str, ...]) -> dict[str, str]:
     found = packages.read(_printed(interpreter, packages.ASK))
     if found is None:
-        raise Unavailable(f"{interpreter} does not tell its packages")
+        raise Unavailable(f"{interpreter} does not list its packages")
     if lacking := [name for name in distributions if name not in found["packages"]]:
         raise Unavailable(f"{interpreter} has no {', '.join(lacking)}")
     return {"python": found["python"]} | {name: found["packages"][name] for name in distributions}
@@ -180,7 +180,7 @@ def _printed(interpreter: str, code: str) -> str:
         said = "".join(done.stderr.strip().splitlines()[-1:]) or f"it ended with {done.returncode}"
         raise Unavailable(f"{interpreter} cannot be used: {said}")
     if not done.stdout.strip():
-        raise Unavailable(f"{interpreter} cannot be used: it is no Python, and prints nothing")
+        raise Unavailable(f"{interpreter} cannot be used: it is not Python, and prints nothing")
     return done.stdout
 
 

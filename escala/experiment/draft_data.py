@@ -110,7 +110,7 @@ def _workloads(workload: str | None, dataset: Dataset, epochs: int) -> dict[str,
         return {workload: _steps(workload, epochs) if by_steps else {}}
     file = Path(expanded_path(workload, "workload")) / plugins.DECLARATIONS[plugins.WORKLOADS]
     if not file.is_file():
-        reason = f"is no workload and no folder with a {file.name}"
+        reason = f"is neither a workload nor a folder with a {file.name}"
         remedy = f"use one of {', '.join(WORKLOADS)}, or name your folder"
         raise InputError("workload", workload, reason, remedy)
     name, path = named(file.parent), {"path": workload}

@@ -60,11 +60,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     size = parser.add_argument_group("what is compared")
     for option, default, text in (
-        ("--processes", None, "and threads; default: the cores there are"),
-        ("--nodes", 1, "of a cluster, besides one node"),
-        ("--epochs", None, f"for {{epochs}}; default: {EPOCHS}"),
-        ("--rows", None, f"of a step, over all ranks, for {{rows}}; default: {ROWS}"),
-        ("--repeats", None, f"of each configuration; default: {REPEATS}"),
+        ("--processes", None, "most processes, and threads; default: the cores of this machine"),
+        ("--nodes", 1, "also compare so many nodes of a cluster"),
+        ("--epochs", None, f"number of epochs, for {{epochs}}; default: {EPOCHS}"),
+        ("--rows", None, f"rows of all ranks in a step, for {{rows}}; default: {ROWS}"),
+        ("--repeats", None, f"repeats of each configuration; default: {REPEATS}"),
     ):
         size.add_argument(option, type=_count, default=default, metavar="N", help=text)
     about = parser.add_argument_group("the program")
@@ -78,11 +78,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--python", metavar="PATH", help="its interpreter; default: python of this shell"
     )
     about.add_argument(
-        "--terminal", action="store_true", help="for a program that holds its output back otherwise"
+        "--terminal", action="store_true", help="run it on a terminal, so that it prints at once"
     )
-    about.add_argument("--name", help="of the experiment; default: that of the script")
+    about.add_argument("--name", help="name of the experiment; default: that of the script")
     for option, metavar, text in (
-        ("--variable", "NAME", "of this shell, which the program needs"),
+        ("--variable", "NAME", "a variable of this shell that the program needs"),
         ("--data", "NAME=PATH", "a file or folder of data, for {data.NAME}"),
     ):
         text += "; may be given several times"
@@ -91,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _count(text: str) -> int:
     if not re.fullmatch(r"0*[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
@@ -207,12 +207,12 @@ def _words(command: Sequence[str]) -> list[str]:
             words = shlex.split(words[0])
         except ValueError as error:
             reason = f"cannot be divided into words: {error}"
-            raise InputError("command", words[0], reason, "mend its quotes") from None
+            raise InputError("command", words[0], reason, "correct its quotes") from None
     if not words or not words[0]:
         remedy = "write it after --, as in: escala try -- python train.py --batch {rows}"
         raise InputError("command", None, "is missing", remedy)
     if words[0].endswith(".py") and Path(words[0]).is_file() and not os.access(words[0], os.X_OK):
-        reason, remedy = "is a script, and no program", f"write: python {words[0]}"
+        reason, remedy = "is a script, and not a program", f"write: python {words[0]}"
         raise InputError("command", words[0], reason, remedy)
     return ["env", *words] if _ASSIGNED.fullmatch(words[0]) else words
 
@@ -261,10 +261,10 @@ def _processes(options: argparse.Namespace, said: list[str]) -> int:
     if options.nodes > 1:
         return options.processes or there
     if options.processes and options.processes > there:
-        said.append(f"--processes {options.processes}: {there} cores are there, so {there}.")
+        said.append(f"--processes {options.processes}: this machine has {there} cores: {there}.")
     processes = min(options.processes or there, there)
     if processes == 1:
-        reason = f"one process on one core has no alternative ({there} available)"
+        reason = f"one process on one core can be compared with nothing ({there} available)"
         remedy = "give at least 2, or --nodes 2 on a cluster"
         raise InputError("--processes", options.processes, reason, remedy)
     return processes
@@ -274,9 +274,9 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
     """Yield what the command cannot vary, and what that means."""
     if strategy == ONE:
         yield (
-            "Compared are one core and several cores for one process. To compare processes, say "
-            "how they find each other: --torch, --mpi, --horovod, --tf-config, --launcher, or "
-            "{rank} and {ranks} in the command."
+            "Escala compares one process on one core with one process on several cores. To compare "
+            "several processes, say how they find each other: --torch, --mpi, --horovod, "
+            "--tf-config, --launcher, or {rank} and {ranks} in the command."
         )
     if options.epochs and "epochs" not in program.named:
         yield "--epochs has no effect: the command does not name {epochs}."

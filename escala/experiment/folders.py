@@ -150,7 +150,7 @@ def add(part: Part, name: str, path: Any, where: str) -> None:
     _require_name(name, where)
     where = f"{where}.{PATH}"
     if not isinstance(path, str) or not path:
-        raise InputError(where, path, "is no path", f"give the folder of the {part.word}")
+        raise InputError(where, path, "is not a path", f"give the folder of the {part.word}")
     folder = Path(expanded_path(path, where)).resolve()
     if not folder.is_dir():
         remedy = f"give the folder that holds {part.declaration}"
@@ -235,7 +235,7 @@ def _faults(part: Part, parts: dict[str, dict]) -> Iterator[tuple[str, object, s
     for where, schema in parts.items():
         for key, value in _texts(schema):
             if key == "$ref" and value not in ("#/$defs/name", "#/$defs/count_by_class"):
-                yield where, value, "is no definition of an experiment's schema", "write it out"
+                yield where, value, "is not a definition of an experiment's schema", "write it out"
             if key in _SCHEMA_IDENTIFIERS:
                 yield where, value, f"{key} is not for parts of a schema", "leave it out"
     for where, schema in parts.items():
@@ -282,7 +282,7 @@ def _check_code(folder: Path) -> None:
             line = getattr(error, "lineno", None)
             where = f"{file}, line {line}" if line else file
             reason = f"is not Python: {getattr(error, 'msg', error)}"
-            raise InputError(where, file.name, reason, "mend it") from None
+            raise InputError(where, file.name, reason, "correct it") from None
 
 
 def _check_settings(kind: data.Kind, folder: Path) -> None:
@@ -298,10 +298,10 @@ def _check_settings(kind: data.Kind, folder: Path) -> None:
     except Exception as error:
         where = user_code.location(error, folder) or file
         reason = f"cannot be imported: {user_code.message(error)}"
-        raise InputError(where, file.name, reason, "mend it") from error
+        raise InputError(where, file.name, reason, "correct it") from error
     needed = ("check", "preparation", "prepared_from", "size")
     needed += ("acquisition", "inputs") if kind.has("source") else ()
     for name in needed:
         if not callable(getattr(module, name, None)):
             remedy = f"add it, as {GUIDES[KINDS.key]} shows"
-            raise InputError(file, name, "is no function in it", remedy)
+            raise InputError(file, name, "is not a function in it", remedy)

@@ -172,8 +172,8 @@ def _without(launcher: _Launcher, words: Sequence[str]) -> Known:
 def _unclear(words: Sequence[str], why: str) -> InputError:
     reason = f"begins with the launcher {words[0]}, and {why}"
     remedy = (
-        "write what it starts, with --torch, --mpi or --horovod; or keep it: --launcher, with "
-        "{ranks_of_node} in the place of its number of processes"
+        "write the command that it starts, with --torch, --mpi or --horovod; or keep it: "
+        "--launcher, with {ranks_of_node} in place of its number of processes"
     )
     return InputError("command", " ".join(words), reason, remedy)
 
@@ -194,8 +194,8 @@ def _accelerate(words: Sequence[str]) -> Known:
             rest.pop(0)
     options = [word for pair in _ACCELERATE.items() for word in pair]
     said = (
-        f"accelerate launch starts the ranks itself (strategy {OWN}); the numbers of its "
-        "processes and machines are Escala's."
+        f"accelerate launch starts the ranks itself (strategy {OWN}). Escala sets its numbers of "
+        "processes and machines."
     )
     return Known([*words[:2], *options, *kept], OWN, [said])
 

@@ -12,7 +12,7 @@ from escala.core.text import read_text
 
 #: Entries of a file, with every alias written out.
 MOST_NODES = 100_000
-MEND = "mend this line, or close a bracket or a quote before it"
+MEND = "correct this line, or close a bracket or a quote before it"
 
 
 def read(path: str | Path) -> dict:
@@ -56,7 +56,7 @@ class _Plain(yaml.SafeLoader):
             inner = [part for pair in parts for part in (pair if type(pair) is tuple else [pair])]
             sizes[node] = 1 + sum(self._size(part, sizes) for part in inner)
         if sizes[node] is None:
-            raise _mistake("an alias stands within what it names", node)
+            raise _mistake("an alias is inside the value that it names", node)
         if sizes[node] > MOST_NODES:
             raise _mistake(f"its aliases stand for more than {MOST_NODES:,} entries", node)
         return sizes[node]
@@ -65,15 +65,15 @@ class _Plain(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, AttributeError):
-            raise _mistake(f"{node.value} is no such value", node) from None
+            raise _mistake(f"{node.value} is not a valid value", node) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         seen = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise _mistake("a list or a mapping stands as a key", key)
+                raise _mistake("a list or a mapping is used as a key", key)
             if key.value in seen:
-                raise _mistake(f"the key {key.value} stands twice", key)
+                raise _mistake(f"the key {key.value} is there twice", key)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 

@@ -65,7 +65,7 @@ def recognised(data: str) -> Dataset:
     raise InputError(
         "data",
         data,
-        "is no folder of FASTA files, pictures or .npy files, no CSV file, no .npz file, and "
+        "is not a folder of FASTA files, pictures or .npy files, not a CSV or .npz file, and "
         "neither MNIST nor CIFAR-10",
         f"name one of these, and not a folder around it (FASTA files end in {', '.join(ENDINGS)}, "
         "pictures are PNG or JPEG), or write the experiment by hand: "

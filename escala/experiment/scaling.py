@@ -116,7 +116,7 @@ def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
     """Yield settings with which the rows of a rank would not stay the same."""
     by_steps = [name for name in settings["workloads"] if WORKLOADS[name].kind == "steps"]
     if by_steps and "rows_per_rank" not in settings["scaling"]:
-        reason = f"does not tell how many rows {by_steps[0]} trains on with one rank"
+        reason = f"does not say how many rows {by_steps[0]} trains on with one rank"
         remedy = "write scaling.rows_per_rank, at most the training rows of the dataset / the ranks"
         yield "scaling", WEAK, reason, remedy
     sections = {

@@ -80,7 +80,7 @@ def refusal(errors: Iterable[ValidationError], schema: dict, origin: str) -> Inp
         about = setting.get("description", "") if isinstance(setting, Mapping) else ""
         reason, remedy = "the key is missing", f"add {keys[0]}{_in_brackets(about)}"
     elif kinds := _kinds_with_source(error):
-        reason = "is no source of this kind of dataset"
+        reason = "is not a source of this kind of dataset"
         remedy = f"set `kind: {' or '.join(kinds)}`; without it, the kind is {DEFAULT_KIND}"
     else:
         reason, remedy = _reason_and_remedy(error, name_pattern)

@@ -136,7 +136,7 @@ def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
     if found["workload"] not in workloads:
         remedy = "use the version of Escala that trained it, name its folder in the experiment as "
         remedy += f"`path`, or use one of {', '.join(workloads)}"
-        raise InputError(path, found["workload"], "is no workload here", remedy)
+        raise InputError(path, found["workload"], "is not a workload here", remedy)
     for key, reason in _faults(found):
         raise InputError(path, key, reason, _again(folder))
     return found
@@ -158,9 +158,9 @@ def _faults(described: dict) -> Iterator[tuple[str, str]]:
         yield "data.inputs", "is missing, or does not describe arrays"
     else:
         if not all(type(size) is int and size >= 1 for size in sizes):
-            yield "data.inputs", "holds a shape that is no row of any array"
+            yield "data.inputs", "holds a shape that no row of an array has"
     if not isinstance(data.get("sha256"), dict):
-        yield "data.sha256", "is missing, or no dict"
+        yield "data.sha256", "is missing, or not a dict"
 
 
 def _fit(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:

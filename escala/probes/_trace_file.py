@@ -33,7 +33,7 @@ _WRAPPED = re.compile(r'[\s\ufeff]*\{.*?"traceEvents"\s*:\s*(?=\[)', re.DOTALL)
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no time")
+    raise ValueError(f"{constant} is not a time")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse)

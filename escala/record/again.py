@@ -41,7 +41,10 @@ def times() -> int:
     text = os.environ.get(VARIABLE) or str(TIMES)
     if not text.isdecimal():
         raise InputError(
-            VARIABLE, text, "is no number of times", f"set it to 0 or more, or unset it ({TIMES})"
+            VARIABLE,
+            text,
+            "is not a number of times",
+            f"set it to 0 or more, or unset it ({TIMES})",
         )
     return int(text)
 

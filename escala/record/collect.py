@@ -29,7 +29,7 @@ PREDICTIONS = "predictions.npy"
 def collect(plan: Plan, data: Path, folder: Path, result: dict) -> Outcome:
     """Write the ranks' measurements into `result`, if the run kept the invariants of every run.
 
-    A run whose workload gives a score that is no finite number has failed, and keeps the rest.
+    A run whose workload gives a score that is not a finite number has failed, and keeps the rest.
     """
     everyone = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
     if plan["kind"] == "command":

@@ -89,7 +89,9 @@ def _problem(plan: Plan, everyone: list[dict], known_by: str, folder: Path) -> s
     """Return why what the processes told is no result, or None."""
     patterns = [key for key in ("epoch_ends", "step_ends") if plan["start"]["program"][key]]
     if known_by == WHOLE and patterns:
-        said = f"{' and '.join(patterns)} matched no line of its output. Remedy: mend the pattern"
+        said = (
+            f"{' and '.join(patterns)} matched no line of its output. Remedy: correct the pattern"
+        )
         return f"{said}{tail(folder, 0)}"
     ends = {
         rank: each["epochs"][-1]["epoch"]
@@ -113,8 +115,8 @@ def _notes(known_by: str, telling: list[dict], named: Iterable[str]) -> Iterable
     asked = sorted({"rows", "rows_of_rank", "epochs"} & set(named))
     if known_by == WHOLE and asked:
         yield (
-            "it told of no step and no epoch, so its time is that of the whole run, and whether it "
-            f"obeyed {', '.join(f'{{{name}}}' for name in asked)} is not known"
+            "it reported no step and no epoch, so its time is that of the whole run. Whether it used "
+            f"{', '.join(f'{{{name}}}' for name in asked)} is not known"
         )
 
 

@@ -109,7 +109,7 @@ def _common(one: Measurement, other: Measurement) -> Iterator[str]:
         yield f"measured with another environment: {', '.join(differing)}"
     told = {_program(run).get("known_by") for run in (one, other)} - {None}
     if len(told) > 1:
-        yield f"the program tells of its epochs in different ways: {' and '.join(sorted(told))}"
+        yield f"the program reports its epochs in different ways: {' and '.join(sorted(told))}"
     mechanisms = {run["ranks"].get("single_copy") for run in (one, other)} - {None}
     if len(mechanisms) > 1:
         yield "measured with another mechanism of copies between the ranks of a node"
@@ -144,7 +144,7 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
     ]
     if not is_noise and not alike_rates(*rates):
         first, second = (f"{rate:.0f}" for rate in rates)
-        yield f"links of unlike rates: {first} and {second} Mbit/s measured"
+        yield f"links of different rates: {first} and {second} Mbit/s measured"
 
 
 def alike_rates(one: float | None, other: float | None) -> bool:
@@ -161,7 +161,7 @@ def unlike_machines(one: Machines, other: Machines) -> str | None:
     same = counts[0] == counts[1] if len(one) == len(other) else set(counts[0]) == set(counts[1])
     if same or not one or not other:
         return None
-    return f"unlike machines: {_described(one)} and {_described(other)}"
+    return f"different kinds of machines: {_described(one)} and {_described(other)}"
 
 
 def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int, tuple[str, ...]]:

@@ -115,7 +115,7 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     errors = {int(re.search(r"\d+", p.name)[0]): p for p in folder.glob("rank*.error.json")}
     # Other ranks told of an error, because they could not reach the one that told of none.
     if (ended := _ended_rank(folder, bool(errors))) and ended[0] not in errors:
-        how = f"rank {ended[0]} ended with exit code {ended[1]} and told of no error"
+        how = f"rank {ended[0]} ended with exit code {ended[1]} and reported no error"
         said = tail(folder, ended[0])
         return (
             _out_of_memory(how, said) if _NO_MEMORY.search(said) else Outcome("failed", how + said)

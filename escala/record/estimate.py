@@ -54,7 +54,7 @@ def sentence(runs: list[Run], experiment: Experiments) -> str:
         source = f"for {len(known)} from earlier runs of the same experiment"
         parts.append(f"{duration(sum(known))} {source}")
     if unknown := len(runs) - len(known):
-        parts.append(f"unknown for {unknown}, of which nothing alike was measured here before")
+        parts.append(f"unknown for {unknown}, because nothing similar was measured here before")
     before = {run.dataset: expected(run, experiment(run.experiment)).untimed for run in runs}
     untimed = [
         f"Not included for {dataset}: {what}, whose time is not known."

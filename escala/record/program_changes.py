@@ -24,7 +24,7 @@ def changed(request: Mapping[str, Any], data: Path) -> list[str]:
 
     Parameters
     ----------
-    request : of a run; None of one that is no program's was changed.
+    request : of a run; None of one that is not a program's was changed.
     data : folder of its split.
     """
     if WHERE not in request:
@@ -44,15 +44,15 @@ def notes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
     """
     if others := changed(request, data):
         yield (
-            f"{', '.join(others)} changed since this call began: the run may be of the old or of "
-            "the new one, and is not stored; call again"
+            f"{', '.join(others)} changed since this call began. The run may have used the old or "
+            "the new content, and is not stored. Remedy: make the same call again"
         )
     if WHERE in request and (new := sorted(_now(request).keys() - request["program"]["files"])):
         more = f" and {len(new) - 3} more" if len(new) > 3 else ""
         yield (
-            f"its folder holds new files: {', '.join(new[:3])}{more}. They count as the program's, "
-            "so the next call measures it anew; let it write into {output}, or name the files that "
-            "it is made of: files: ['*.py']"
+            f"its folder holds new files: {', '.join(new[:3])}{more}. They count as files of the "
+            "program, so the next call measures it again. Remedy: let it write into {output}, or "
+            "name the files that it consists of: files: ['*.py']"
         )
 
 

@@ -64,7 +64,7 @@ def read_result(path: Path) -> dict:
     except ValueError:
         run = None
     if not isinstance(run, dict) or "status" not in run:
-        problem = f"{path.stat().st_size} bytes", "is empty, cut off or no run.json"
+        problem = f"{path.stat().st_size} bytes", "is empty, cut off, or not a run.json"
     elif run.get("format", FORMAT) != FORMAT:
         problem = f"format {run['format']}", f"is not the present one, {FORMAT}"
     else:

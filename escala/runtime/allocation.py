@@ -164,8 +164,8 @@ def require_host() -> None:
     raise InputError(
         "SLURM_JOB_ID",
         job,
-        f"is an allocation of {nodes}, and {here} is not of it: runs of one node would be measured "
-        "on this machine, and compared with those of the nodes",
+        f"is an allocation of {nodes}, and {here} is not part of it: runs of one node would be "
+        "measured on this machine, and compared with those of the nodes",
         f"start the call on a node: srun --jobid={job} --nodes=1 --pty …; or in a job script; to "
         "measure this machine, leave the allocation",
     )
@@ -210,6 +210,6 @@ def refuse_submission(job: str) -> InputError:
         "executor: slurm",
         f"SLURM_JOB_ID={job}",
         "this call is inside a job, and would submit further jobs from there",
-        f"to measure on the nodes of this job: {INSIDE}; to submit a job a run, call it on the "
-        "login node, outside of salloc",
+        f"to measure on the nodes of this job: {INSIDE}; to submit a job for each run, call it on "
+        "the login node, outside of salloc",
     )

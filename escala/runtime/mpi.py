@@ -40,7 +40,7 @@ def mpirun(program: Program | None = None) -> str:
         raise InputError(
             f"{program.where}.environment",
             found,
-            "is not of Open MPI, and the processes of a run are started by its options",
+            "is not Open MPI's, and Escala starts processes by options of Open MPI",
             "use own-launcher, and start the ranks in the command: mpirun -n {ranks_of_node} …",
         )
     return found or str(_project_mpirun())

@@ -24,8 +24,8 @@ def served(nodes: Sequence[Node], places: Sequence[dict], address: str) -> Itera
     except ModuleNotFoundError:
         raise Unavailable(
             "its processes find each other by Horovod's server, and Escala's own environment has "
-            "no Horovod. Remedy: horovod-mpi, or own-launcher with horovodrun in the command, or "
-            "Escala from its clone, by uv sync"
+            "no Horovod. Remedy: use horovod-mpi, or own-launcher with horovodrun in the command, "
+            "or install Escala in a clone of the project: uv sync"
         ) from None
 
     per_node = places[0]["processes_per_node"]

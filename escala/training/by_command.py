@@ -112,7 +112,7 @@ def _require_epochs(
     done, asked = max(map(len, epochs)), plan["epochs"]
     if "epochs" not in program.named or done == asked:
         return
-    how = "ended after" if done < asked else "told of"
+    how = "ended after" if done < asked else "reported"
     by = "mark" if known_by == marks.HOOK else "print, so that epoch_ends matches it,"
     raise Failed(
         f"the program {how} {done} of {asked} epochs. Remedy: let it train as many as {{epochs}}, "
@@ -131,7 +131,7 @@ def _notes(
     """Return the notes on a program that ended well."""
     found = []
     if _TRACEBACK in written.last:
-        found.append("its last lines tell of an error, and it ended with exit code 0")
+        found.append("its last lines report an error, and it ended with exit code 0")
     if ended.asked:
         found.append("it read its input, which is empty here")
     if not ended.cores <= set(place.cores):
@@ -141,7 +141,7 @@ def _notes(
         found.append(f"{unread} lines among its marks cannot be read, and are left out")
     undefined = {name for m in reported for name, v in m.values.items() if not math.isfinite(v)}
     found += [
-        f"it reported {name} that is no finite number: left out" for name in sorted(undefined)
+        f"it reported {name} that is not a finite number: left out" for name in sorted(undefined)
     ]
     if known_by == marks.OUTPUT and len(reported) < len(written.marks.marks):
         found.append("most lines of its steps arrived at once, so the times of steps are not known")

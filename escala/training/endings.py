@@ -53,7 +53,7 @@ _HINTS = (
 def hint(code: int, said: str, asked: bool) -> str:
     """Return what may be the cause of a bad end and its remedy, or an empty text."""
     if code in (126, 127):
-        return ". The command was not found, or is no program"
+        return ". The command was not found, or is not a program"
     last = "\n".join(said.splitlines()[-_LAST_LINES:])
     for pattern, words in _HINTS:
         if re.search(pattern, last, re.IGNORECASE):

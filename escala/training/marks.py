@@ -123,7 +123,7 @@ def require_order(
         for before, number in pairwise(numbers):
             if number <= before:
                 raise Failed(
-                    f"the program told of the end of epoch {number:.10g} after that of epoch "
+                    f"the program reported the end of epoch {number:.10g} after that of epoch "
                     f"{before:.10g}. Remedy: mark or print the end of each once, in their order"
                 )
 

@@ -126,8 +126,8 @@ def refused(message: str, options: Collection[str], words: Collection[str]) -> I
     near = difflib.get_close_matches(name, options, 1)
     meant = f", or did you mean {near[0].lstrip('-')}" if near else ""
     if any(word.split("=")[0] == name for word in words):
-        return InputError("the call", name, "is no option of Snakemake", f"leave it out{meant}")
-    reason = "is no option of Snakemake, and so no key of a profile"
+        return InputError("the call", name, "is not an option of Snakemake", f"leave it out{meant}")
+    reason = "is not an option of Snakemake, and so not a key of a profile"
     remedy = f"take it out of the config.yaml of the profile{meant}"
     return InputError("--profile", name.lstrip("-"), reason, remedy)
 
@@ -156,14 +156,14 @@ def _unknown(target: str, rules: Collection[str]) -> InputError:
     files = files_by_name(Path.cwd())
     if target in files:
         file = os.path.relpath(files[target])
-        reason = "is the name of an experiment, and no result"
+        reason = "is the name of an experiment, and not a result"
         return InputError("TARGET", target, reason, f"name its file: {call(f'run -e {file}')}")
     if target.startswith("results/"):
-        reason = "is no result that can be made"
+        reason = "is not a result that can be made"
         remedy = f"`{call('run -e FILE -n')}` lists what an experiment makes"
         return InputError("TARGET", target, reason, remedy)
     near = difflib.get_close_matches(target, [*rules, *files], 1)
-    reason = "is no result, and no step of the workflow"
+    reason = "is neither a result nor a step of the workflow"
     remedy = f"perhaps it is {near[0]}" if near else f"one of {', '.join(sorted(rules))}"
     return InputError("TARGET", target, reason, remedy)
 

@@ -220,7 +220,7 @@ def call(
     def get_argument_parser(profiles: Sequence[str | Path] | None = None):
         for profile in profiles or ():
             if cli.get_profile_dir(profile) is None:
-                refuse(f"--profile: {profile} is no folder with a config.yaml", ())
+                refuse(f"--profile: {profile} is not a folder with a config.yaml", ())
         parser = _argument_parser(profiles)
         parser.error = lambda message: refuse(message, parser._option_string_actions)
         return parser

@@ -241,20 +241,20 @@ class Session:
             print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
         for e in self._pilots():
             most = e.settings["pilot"]["at_most"]
-            print(f"{e.name}: a pilot decides on the repeats; the estimates are those of {most}.")
+            print(f"{e.name}: a pilot sets the number of repeats. The estimates are for {most}.")
         with chdir(self._folder):
             print(estimate.sentence(self.runs_to_estimate(), self._study.named), flush=True)
             if self.runs() and (text := self.allocated.sentence()):
                 print(text)
             if added := self._graph.added:
                 print(
-                    f"Of these, {counted(len(added), 'run')} only so that each run has its match: "
-                    "a run of its reference in the same repeat and session."
+                    f"They include {counted(len(added), 'run')}, added so that each run has its "
+                    "match: a run of its reference in the same repeat and session."
                 )
             if again.times() and self.runs():
                 print(
                     "A timing run that other work disturbs is measured again, at most "
-                    f"{counted(again.times(), 'time')}; the estimate does not hold that."
+                    f"{counted(again.times(), 'time')}. The estimate does not include this."
                 )
             if (folder := store.location()) and folder.exists():
                 print(f"Runs in the store {folder} take no time.")

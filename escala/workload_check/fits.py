@@ -23,8 +23,8 @@ def _fit(subject: Subject) -> str:
     shapes = {name: tuple(shape) for name, shape in subject.module.shapes(*subject.form).items()}
     if {name: array.shape for name, array in weights.items()} != shapes:
         raise Refused(
-            f"fit gives {_shapes(weights)}, and shapes tells otherwise",
-            "let shapes tell the names and shapes of what fit gives",
+            f"fit gives {_shapes(weights)}, and shapes returns something else",
+            "let shapes return the names and shapes of what fit gives",
         )
     if any(not np.array_equal(weights[name], again[name]) for name in weights):
         raise Refused("two fits to the same rows give different weights", "draw nothing at random")

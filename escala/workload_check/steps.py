@@ -112,7 +112,9 @@ def _gradients(subject: Subject) -> str:
             "let the loss depend on every trainable variable, or set trainable=False",
         )
     if not all(np.isfinite(tf.convert_to_tensor(gradient)).all() for gradient in gradients):
-        raise Refused("a gradient is infinite or not a number", "mend the loss or its logarithms")
+        raise Refused(
+            "a gradient is infinite or not a number", "correct the loss or its logarithms"
+        )
     return f"for all {len(variables)} trainable variables"
 
 
@@ -131,7 +133,7 @@ def _falls(subject: Subject) -> str:
     if not after < before:
         raise Refused(
             f"the loss of one batch is {before:.4g}, and {after:.4g} after {STEPS} steps on it",
-            "mend the loss, or change the learning rate with --settings",
+            "correct the loss, or change the learning rate with --settings",
         )
     return f"from {before:.4g} to {after:.4g} in {STEPS} steps on one batch"
 

@@ -159,7 +159,9 @@ class Subject:
         if not (folder / "run.json").exists():
             self.measured("single", "1x1")
         elif read_json(folder / "run.json")["status"] != "ok":
-            raise Refused("the run on one rank kept none", "mend that run, see above")
+            raise Refused(
+                "the run on one rank kept none", "correct the cause of its error, see above"
+            )
         return np.load(folder / "predictions.npy", allow_pickle=False)
 
 

@@ -78,7 +78,7 @@ class Program:
 
         A relative `directory` starts in the folder `base`. `where` names the declaration, for
         messages. A directory or an interpreter that is not there, a placeholder that is not known,
-        and a pattern that is no regular expression, are refused.
+        and a pattern that is not a regular expression, are refused.
         """
         environment = declared.get("environment", {})
         directory = Path(expanded_path(declared.get("directory", "."), f"{where}.directory"))
@@ -108,8 +108,8 @@ class Program:
             try:
                 re.compile(pattern or "")
             except re.error as error:
-                reason = f"is no regular expression: {error}"
-                raise InputError(f"{self.where}.{key}", pattern, reason, "mend it") from None
+                reason = f"is not a regular expression: {error}"
+                raise InputError(f"{self.where}.{key}", pattern, reason, "correct it") from None
         for name in self.named:
             if name not in PLACEHOLDERS and not name.startswith(DATA):
                 reason, known = "there is no such placeholder", ", ".join(PLACEHOLDERS)
@@ -181,7 +181,7 @@ def _words(command: str | Sequence[str], where: str) -> list[str]:
         return shlex.split(command)
     except ValueError as error:
         reason = f"cannot be divided into words: {error}"
-        raise InputError(where, command, reason, "mend it") from None
+        raise InputError(where, command, reason, "correct it") from None
 
 
 def _interpreter(python: str, base: Path, where: str) -> str:
@@ -194,5 +194,5 @@ def _interpreter(python: str, base: Path, where: str) -> str:
     if found is None or not os.access(found, os.X_OK) or Path(found).is_dir():
         inside = (base / path / name for name in ("bin/python", "python"))
         there = next((each for each in inside if each.is_file()), "DIR/bin/python")
-        raise InputError(where, python, "is no program", f"name an interpreter: {there}")
+        raise InputError(where, python, "is not a program", f"name an interpreter: {there}")
     return found

@@ -87,7 +87,7 @@ def versions(program: Program) -> dict[str, Any]:
     remedy = "name a program on the PATH, or an interpreter: environment: {python: DIR/bin/python}"
     if done.returncode == LINE_FAILED:
         key, value, reason = "environment.lines", None, said
-        remedy = "mend it, or write `|| true` after it if it may fail"
+        remedy = "correct it, or write `|| true` after it if it may fail"
     elif (program.directory / first).is_file() and not interpreter:
         reason = "may not be executed"
         remedy = f"write its interpreter before it, or chmod +x {program.directory / first}"

@@ -134,5 +134,5 @@ def test_in_the_shell_of_an_allocation_one_node_is_not_measured_beside_it(lab):
     )
     command = [sys.executable, "-c", survey]
     done = subprocess.run(["salloc", "--nodes=1", *command], capture_output=True, text=True)
-    assert done.returncode and "is not of it: runs of one node" in done.stderr
+    assert done.returncode and "is not part of it: runs of one node" in done.stderr
     assert "n1" in output("salloc", "--nodes=1", "--nodelist=n1", "srun", "--nodes=1", *command)

@@ -79,5 +79,5 @@ def test_a_job_that_shares_its_nodes_is_refused(lab, tmp_path):
 
 def test_the_shell_of_salloc_is_refused_also_for_several_nodes(lab, tmp_path):
     done = inside(tmp_path, ["salloc"], EXCLUSIVE)
-    assert "is not of it" in done.stdout + done.stderr
+    assert "is not part of it" in done.stdout + done.stderr
     assert not (tmp_path / "results").exists()

@@ -63,7 +63,7 @@ def test_all_that_cannot_be_had_is_named_in_one_message_with_reason_and_line(ncb
         "12345": "is a GI number",
         "6T0V": "name the chain",
         "SRR10971381": "set of reads",
-        "FL000090.1": "its letters are no nucleotides",
+        "FL000090.1": "its letters are not nucleotides",
         "FL000092.1": "gives FL000091.2 in its place",
     }
     (tmp_path / "flu.txt").write_text("FL000001\n" + "".join(f"{name}\n" for name in wrong))

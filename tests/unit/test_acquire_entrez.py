@@ -118,7 +118,7 @@ def test_an_address_that_is_not_http_is_refused_by_its_variable(
     ncbi, tmp_path, monkeypatch, address
 ):
     monkeypatch.setenv("ESCALA_EUTILS_URL", address)
-    with pytest.raises(InputError, match=r"^ESCALA_EUTILS_URL: .*is no HTTP address"):
+    with pytest.raises(InputError, match=r"^ESCALA_EUTILS_URL: .*is not an HTTP address"):
         fetched(tmp_path)
 
 

@@ -290,7 +290,7 @@ def test_without_one_rank_or_a_deadline_there_is_no_answer():
 @pytest.mark.parametrize(
     ("plans_file", "told"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", "keys are missing"),
         (json.dumps(PLANS | {"configurations": []}), "there are none"),
         (json.dumps(PLANS | {"rows": {}}), "the rows of these datasets are missing"),
@@ -304,7 +304,7 @@ def test_a_file_of_plans_that_cannot_be_used_is_named(tmp_path, plans_file, told
 
 
 def test_a_missing_folder_is_told_from_a_missing_file(tmp_path):
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         advise(tmp_path / "none", Question())
     with pytest.raises(InputError, match=r"calibration\.json.*is missing"):
         advise(tmp_path, Question())

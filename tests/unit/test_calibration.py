@@ -538,7 +538,7 @@ def test_runs_of_unlike_machines_are_refused(tmp_path):
     run = read_json(file)
     [machine] = run["ranks"]["machines"]
     changed([file], ranks=run["ranks"] | {"machines": [machine | {"cores_total": 64}]})
-    with pytest.raises(InputError, match="unlike machines"):
+    with pytest.raises(InputError, match="different kinds of machines"):
         document(sources)
 
 
@@ -670,4 +670,4 @@ def test_times_of_another_kind_of_machine_are_not_compared(reported):
     of, machine = reported
     found = of(machine | {"cores_total": 64})["predictions"]
     assert (found["runs"] == 0).all() and found["error"].isna().all()
-    assert found["uncompared"].str.contains("unlike machines").all()
+    assert found["uncompared"].str.contains("different kinds of machines").all()

@@ -97,7 +97,7 @@ def test_slurm_is_there_if_its_controller_answers(only):
 
 def test_a_program_that_does_not_end_is_a_no(monkeypatch):
     monkeypatch.setattr(check, "_PROGRAM_SECONDS", 0.2)
-    with pytest.raises(Unavailable, match=r"sleep: no end after 0\.2 s"):
+    with pytest.raises(Unavailable, match=r"sleep did not end within 0\.2 s"):
         check._output(["sleep", "1000"])
 
 

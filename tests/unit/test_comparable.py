@@ -53,8 +53,8 @@ def changed(run: dict, path: str, value: object) -> dict:
     [
         ("link.rate", "1gbit", "another rate of the network slow: 100mbit and 1gbit"),
         ("ranks.interface", "ib0", "another interface of the network slow: eth0 and ib0"),
-        ("link.mbit_per_second", 80.0, "links of unlike rates: 95 and 80 Mbit/s measured"),
-        ("ranks.machines.1.cpu", "Another CPU", "unlike machines: 2 × Example CPU"),
+        ("link.mbit_per_second", 80.0, "links of different rates: 95 and 80 Mbit/s measured"),
+        ("ranks.machines.1.cpu", "Another CPU", "different kinds of machines: 2 × Example CPU"),
         ("ranks.machines.1.gpus", ["Model A"], "2 cores, 8 GiB, Model A"),
         ("ranks.machines.1.cpu_quota", 1.5, "2 cores, 8 GiB, a quota of 1.5 cores"),
         ("ranks.machines.1.memory_bytes", 16 * 2**30, "2 cores, 16 GiB"),
@@ -113,7 +113,7 @@ def test_the_key_and_comparisons_know_one_kind_of_machine(runs, monkeypatch, man
         ("single", "session", "another", "another session"),
         ("single", "repeat", 2, "another repeat: 2 and 1"),
         ("single", "instrument", "clocks", "another instrument"),
-        ("single", "ranks.machines.1.cpu", "Another CPU", "unlike machines"),
+        ("single", "ranks.machines.1.cpu", "Another CPU", "different kinds of machines"),
         ("single", "data.sha256", {}, "other data"),
         ("single", "wall_seconds", 1.0, None),
         # A scheduler gives a run of one rank one core.
@@ -121,7 +121,7 @@ def test_the_key_and_comparisons_know_one_kind_of_machine(runs, monkeypatch, man
         ("single", "ranks.machines.1.cpu_quota", 1.0, "a quota of 1 cores"),
         ("hybrid", "link.rate", "1gbit", "another rate of the network slow"),
         ("hybrid", "ranks.interface", "ib0", "another interface of the network slow"),
-        ("hybrid", "link.mbit_per_second", 40.0, "links of unlike rates"),
+        ("hybrid", "link.mbit_per_second", 40.0, "links of different rates"),
         ("hybrid", "network", "fast", None),
     ],
 )
@@ -140,7 +140,7 @@ def test_nodes_far_apart_in_an_unlimited_network_are_compared_within_a_session(r
     other = changed(changed(across, "strategy", "other"), "link.mbit_per_second", 40.0)
     assert refusal(across, other) is refusal(other, across) is None
     same = changed(changed(across, "link.mbit_per_second", 40.0), "session", "another")
-    assert "links of unlike rates" in refusal(across, same)
+    assert "links of different rates" in refusal(across, same)
 
 
 def test_nodes_of_each_kind_are_counted(runs):
@@ -221,7 +221,7 @@ def test_runs_of_a_session_on_unlike_machines_have_no_ratio_and_it_is_said(tmp_p
             _rewrite(path, lambda run: run["ranks"].update(machines=faster))
         (row,) = tabled(experiment)["speedup"].itertuples()
         assert (row.kind, row.matches) == (kind, matches)
-        assert "unlike machines: Faster CPU, 2 cores" in row.reason
+        assert "different kinds of machines: Faster CPU, 2 cores" in row.reason
         assert row.reason.startswith("1 of 3 matches are left out: ") == (matches == 2)
 
 

@@ -142,10 +142,10 @@ def test_arrays_are_recognised_by_their_names(names, sides, inputs, archive, tmp
 
 def test_arrays_whose_names_tell_nothing_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", np.ones(3), np.ones(3))
-    with pytest.raises(InputError, match="arr_0, arr_1, and their names do not tell"):
+    with pytest.raises(InputError, match="arr_0, arr_1, and their names do not show"):
         recognised(str(tmp_path / "a.npz"))
     (tmp_path / "b.npz").write_text("no archive")
-    with pytest.raises(InputError, match=r"b\.npz.*is no file of NumPy, or is damaged"):
+    with pytest.raises(InputError, match=r"b\.npz.*is not a file of NumPy, or is damaged"):
         recognised(str(tmp_path / "b.npz"))
 
 
@@ -186,7 +186,7 @@ def test_files_of_mnist_and_cifar_are_recognised(tmp_path):
         (["data_batch_1", "batches.meta"], "pickled form for Python", "cifar-10-binary.tar.gz"),
         (["emnist-letters-train-images-idx3-ubyte.gz"], "like those of EMNIST", "the four files"),
         (["A.fasta", "B.txt"], "one class only, A; not read are B.txt", ".fasta"),
-        (["A.txt", "B.txt"], "is no folder of FASTA files", ".fasta"),
+        (["A.txt", "B.txt"], "is not a folder of FASTA files", ".fasta"),
         (["1.jpg", "2.jpg", "labels.csv"], "no folder for each class", "move the pictures"),
     ],
 )
@@ -252,7 +252,7 @@ def test_a_workload_in_a_folder_is_named_by_its_path(own_workload):
 
 
 def test_a_workload_that_does_not_exist_or_reads_other_data_is_refused(table):
-    with pytest.raises(InputError, match="is no workload and no folder"):
+    with pytest.raises(InputError, match="is neither a workload nor a folder"):
         draft("mine", SIMULATED, workload="nothing")
     with pytest.raises(InputError, match="no workload of the experiment reads"):
         Experiment(draft("mine", str(table), workload="virus-cnn"), "mine.yaml")

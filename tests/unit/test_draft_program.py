@@ -132,7 +132,7 @@ def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, dr
         ("--data reads -- python train.py", "NAME=PATH"),
         ("-- python train.py {row}", "command: '{row}': there is no such placeholder"),
         ("-- python train.py {data.reads}", "--data reads=PATH"),
-        ("--regex '(' -- python train.py", "no regular expression"),
+        ("--regex '(' -- python train.py", "not a regular expression"),
         ("--data reads=none -- python train.py {data.reads}", "none"),
         ("--name 'a b' -- python train.py", "not allowed"),
         ("--python none -- python train.py", "--python: 'none': is no program"),
@@ -192,7 +192,7 @@ def test_files_are_the_script_and_what_it_imports(drafted, tmp_path):
 def test_what_has_no_effect_is_said(drafted, tmp_path):
     (tmp_path / "mlp.py").touch()
     found = drafted("--rows 8 --epochs 2 --processes 9 -- python mlp.py")
-    for each in ("--rows has no effect", "--epochs has no effect", "4 cores are there"):
+    for each in ("--rows has no effect", "--epochs has no effect", "this machine has 4 cores"):
         assert each in " ".join(found.said)
     # The name of another workload is no obstacle.
     assert found.name == "mlp" and "mlp" in WORKLOADS and compared(found)

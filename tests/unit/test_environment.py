@@ -52,7 +52,7 @@ def test_modules_that_would_replace_those_of_the_environment_are_left_out(prepar
 def test_a_home_that_cannot_be_written_to_is_replaced(prepared, tmp_path, home):
     found, said = prepared(HOME=home)
     assert Path(found["HOME"]) == tmp_path / ".escala" / "home"
-    assert Path(found["HOME"]).is_dir() and "serves instead" in said
+    assert Path(found["HOME"]).is_dir() and "is used instead" in said
     assert prepared()[0]["HOME"] == str(tmp_path)
 
 
@@ -108,4 +108,4 @@ def test_the_command_works_where_the_module_system_and_the_account_do_not(tmp_pa
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "its numpy would replace" in done.stderr and "serves instead" in done.stderr
+    assert "its numpy would replace" in done.stderr and "is used instead" in done.stderr

@@ -152,7 +152,7 @@ def cut_short(files: dict[str, Path]) -> None:
         (lambda files: files["tokens"].write_bytes(b"\xff\xfe"), "tokens.txt: 'line 1': is not"),
         (replaced("test", "f.jpg", "a.jpg"), "test.txt: 'a.jpg': is already in the list train.txt"),
         (replaced("tokens", "b.jpg#1\t", "b.jpg\t"), "is not a file name, #, a number, a tab"),
-        (replaced("tokens", "b.jpg#1\t", "b.jpg#0\t"), "'line 7: b.jpg#0': stands twice"),
+        (replaced("tokens", "b.jpg#1\t", "b.jpg#0\t"), "'line 7: b.jpg#0': is twice"),
         (replaced("tokens", "e.jpg", "x.jpg"), "test.txt, and does not have 5 captions."),
         (lambda files: [(files["pictures"] / f"{name}.jpg").unlink() for name in "abd"],
          "'a.jpg': is in the list of the side train, and is not in the folder (and 1 more)."),

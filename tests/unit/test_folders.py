@@ -85,7 +85,7 @@ STEPS = "trained_by: steps\n"
         ("workload.yaml", ", default: 16", "", "is not required and has no default"),
         ("workload.yaml", "    words:", "    path:", "names the folder of the workload"),
         ("workload.yaml", "type: integer", "type: whole", "is not JSON Schema"),
-        ("workload.yaml", "type: integer", '$ref: "#/$defs/no"', "is no definition"),
+        ("workload.yaml", "type: integer", '$ref: "#/$defs/no"', "is not a definition"),
         ("workload.yaml", "type: integer", '$id: "http://x"', "$id is not for parts of a schema"),
         ("workload.yaml", "trained_by: steps", "trained_by: [", "'line 4, column 9': is not YAML"),
         ("workload.yaml", "default: 16", "default: many", "words.default: 'many': is not what"),
@@ -121,7 +121,7 @@ def test_a_workload_declares_knobs_of_its_own(own_workload):
     [
         ("shard: {description: d., type: integer, default: 1}", "a knob of other values elsewhere"),
         ("batch: {description: d., type: integer, default: 1}", "is already a setting of every"),
-        ("width: {description: d., $ref: '#/$defs/no', default: 1}", "is no definition"),
+        ("width: {description: d., $ref: '#/$defs/no', default: 1}", "is not a definition"),
         ("width: {description: d., type: integer}", "default"),
         ("width: {description: d., type: integer, default: many}", "default"),
     ],
@@ -145,7 +145,7 @@ def test_a_folder_that_is_no_workload_is_refused_with_its_key(own_workload, tmp_
     for path, name, message in [
         (str(tmp_path / "no"), "new", f"there is no folder {tmp_path / 'no'}"),
         ("$NO_SUCH_FOLDER/x", "new", "the environment variable NO_SUCH_FOLDER is not set"),
-        (3, "new", "is no path"),
+        (3, "new", "is not a path"),
         (str(tmp_path / "empty"), "new", "holds no workload.yaml"),
         (str(tmp_path / "half"), "new", "holds no model.py or model_torch.py"),
         (str(own_workload), "../new", "not allowed as a name"),
@@ -244,7 +244,7 @@ def test_a_kept_model_takes_its_code_from_the_experiment_and_never_from_its_file
     np.testing.assert_allclose(load(run).probabilities(codes), model(codes), rtol=1e-5)
     assert not trap.exists()
     forget()
-    with pytest.raises(InputError, match=r"mine.*is no workload here.*`path`"):
+    with pytest.raises(InputError, match=r"mine.*is not a workload here.*`path`"):
         load(run)
 
 
@@ -284,7 +284,7 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
     assert known()[1] != before[1], "runs are known by a reader of the kind's own"
     changed(folder / "settings.py", "def size", "def sizes")
     del sys.modules[KINDS["blobs"].module("settings")]
-    with pytest.raises(InputError, match=r"settings\.py: 'size': is no function in it"):
+    with pytest.raises(InputError, match=r"settings\.py: 'size': is not a function in it"):
         read()
 
 

@@ -189,7 +189,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_added(folder):
     added = rows.add(folder, [made.folder])
     assert added.measurements == 3 and made.runs[0] in added.unreadable
     done = started("add", made.folder)
-    assert "is empty, cut off or no run.json" in done.communicate()[1] and done.returncode == 1
+    assert "is empty, cut off, or not a run.json" in done.communicate()[1] and done.returncode == 1
     with pytest.raises(InputError, match="holds no runs"):
         rows.add(folder, [folder.parent])
 
@@ -410,7 +410,7 @@ def test_a_command_that_skips_a_damaged_file_shows_the_rest_and_ends_with_1(
 def test_the_command_adds_queries_and_draws(folder, tmp_path, run_command):
     made = experiment(tmp_path)
     missing = run_command("query", "sessions")
-    assert missing.returncode == 2 and "is no folder of a history" in missing.stderr
+    assert missing.returncode == 2 and "is not a folder of a history" in missing.stderr
     added, _ = started("add", made.folder).communicate()
     assert "4 measurements of 1 session added, 0 already there" in added
     listed = run_command("query").stdout

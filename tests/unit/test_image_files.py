@@ -99,7 +99,7 @@ def test_idx_files_are_read_whole(tmp_path, mnist, pictures, compress):
     [
         (IMAGES, None, "no such file, nor with .gz"),
         (IMAGES, lambda b: b"", "begins with nothing"),
-        (IMAGES, lambda b: b"\x89PNG" + b[4:], "is no idx file of bytes in 3 dimensions"),
+        (IMAGES, lambda b: b"\x89PNG" + b[4:], "is not an idx file of bytes in 3 dimensions"),
         (IMAGES, lambda b: b[:-30], "'10 of 12': is cut short"),
         (IMAGES, lambda b: b + b"\0", "do not fit its header"),
         (IMAGES, lambda b: b[:4] + b"\xff\xff\xff\xff" + b[8:], "of 4294967295': is cut short"),
@@ -207,8 +207,8 @@ def test_cifar_files_are_read_in_their_order(tmp_path, records, form):
         ({"test_batch.bin": b"\0" * 100}, {}, "is not 1 to 10000 records of 3073"),
         ({"test_batch.bin": b"\0" * 30_730_001}, {}, "is not 1 to 10000 records of 3073"),
         ({"test_batch.bin": b"\x0b" * 3073}, {}, "'picture 1': has the label 11 of 10"),
-        ({cifar.NAMES: named("=2+5")}, {}, "'=2+5': is no name of a class"),
-        ({cifar.NAMES: named("x" * 65)}, {}, "is no name of a class: too long"),
+        ({cifar.NAMES: named("=2+5")}, {}, "'=2+5': is not a valid name of a class"),
+        ({cifar.NAMES: named("x" * 65)}, {}, "is not a valid name of a class: too long"),
         ({cifar.NAMES: named(NAMES[1])}, {}, f"'{NAMES[1]}': is the name of two classes"),
     ],
 )

@@ -141,7 +141,7 @@ def test_pictures_of_every_common_mode_are_brought_to_one_form(tmp_path, folders
         ("x.png", lambda p: with_text(p, 2**21), "as PNG or JPEG: Decompressed data too large"),
         ("x.jpg", lambda p: picture(np.random.default_rng(0), 6, 5, "CMYK").save(p), "mode CMYK"),
         ("x.png", lambda p: Image.fromarray(np.ones((6, 5), np.uint16)).save(p), "mode I;16"),
-        ("x.txt", lambda p: p.write_text("notes"), "is no PNG or JPEG"),
+        ("x.txt", lambda p: p.write_text("notes"), "is not a PNG or JPEG file"),
         ("x.png", lambda p: (picture(np.random.default_rng(0), 60, 50).save(p),
                              p.write_bytes(p.read_bytes()[:900])), "cannot be read as PNG or JPEG"),
     ],
@@ -199,7 +199,7 @@ def test_a_whole_picture_with_damaged_exif_data_is_read(tmp_path, kind, form):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("all/test/cow", "cow.*is no class of the training side"),
+        ("all/test/cow", "cow.*is not a class of the training side"),
         ("pets/cow", "cow.*holds no picture"),
     ],
 )

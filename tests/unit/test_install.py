@@ -70,7 +70,7 @@ def test_a_broken_one_is_made_anew(clone, capsys):
     (clone / ".venv-torch" / "bin").mkdir(parents=True)
     (clone / ".venv-torch" / "half").touch()
     assert "is made: torch 9" in install.install("torch")
-    assert "made anew" in capsys.readouterr().err
+    assert "made again" in capsys.readouterr().err
     assert not (clone / ".venv-torch" / "half").exists()
 
 

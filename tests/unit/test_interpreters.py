@@ -42,14 +42,14 @@ def test_each_engine_has_its_interpreter(clone, monkeypatch):
     monkeypatch.setenv("ESCALA_TORCH", named)
     assert interpreters.python("torch") == named
     monkeypatch.setenv("ESCALA_TORCH", str(clone / "nowhere" / "python"))
-    with pytest.raises(Unavailable, match=r"ESCALA_TORCH: .* is no program"):
+    with pytest.raises(Unavailable, match=r"ESCALA_TORCH: .* is not a program"):
         interpreters.python("torch")
 
 
 def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(clone, monkeypatch):
     python = clone / "python"
     for prints, reason in (
-        ("", "it is no Python"),
+        ("", "it is not Python"),
         ('escala {"python": "3", "packages": {}}', "no to"),
         (
             'escala {"python": "3", "packages": {"torch": "2.8.1+cpu", "numpy": "2"}}',

@@ -22,7 +22,7 @@ DIGEST = hashlib.sha256(b"ACGT").hexdigest()
         ("class,accession,length,sha256\n", "is not the head of a lock file"),
         (HEAD, "the class has no row"),
         (f"{HEAD}Y\tA1\t4\t{DIGEST}\n", "the class has no row"),
-        (f"{HEAD}X\tA1\t4\t{DIGEST}\nX\tA1\t4\t{DIGEST}\n", "'A1': stands twice"),
+        (f"{HEAD}X\tA1\t4\t{DIGEST}\nX\tA1\t4\t{DIGEST}\n", "'A1': is twice"),
         (f"{HEAD}X\tA1\t4\n", "'line 2': is not class, accession"),
         (f"{HEAD}X\t\t4\t{DIGEST}\n", "'line 2': is not class, accession"),
         (f"{HEAD}X\tA1\tfour\t{DIGEST}\n", "'line 2': is not class, accession"),

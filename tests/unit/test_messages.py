@@ -124,7 +124,7 @@ def test_a_rank_that_told_of_no_error_is_the_cause_of_what_others_told_by_mpirun
     error = {"status": "failed", "reason": "RuntimeError: Connection closed by peer"}
     (tmp_path / "rank0.error.json").write_text(json.dumps(error))
     found = diagnose.failure(1, tmp_path, {})
-    assert found.reason.startswith("rank 1 ended with exit code 3 and told of no error")
+    assert found.reason.startswith("rank 1 ended with exit code 3 and reported no error")
     assert "out of patience" in found.reason
 
 

@@ -99,7 +99,7 @@ def test_links_are_followed_and_what_is_no_data_is_passed_over(photos, tmp_path,
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
         assert identity(linked, tmp_path / "c") == identity(photos, tmp_path / "b")
-        assert "is a socket, and no file or folder" in refusal(linked / "socket")
+        assert "is a socket, and not a file or a folder" in refusal(linked / "socket")
     assert "is a pipe" in refusal(linked / "pipe")
     assert "holds no files" in refusal(linked / "empty")
     assert "there is no such file" in refusal(linked / "gone")

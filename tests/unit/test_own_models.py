@@ -109,7 +109,7 @@ IGNORED = {
             inner = tf.keras.optimizers.SGD(learning_rate)
             return tf.keras.mixed_precision.LossScaleOptimizer(inner)
         """,
-    "optimizer gives str": """
+    "optimizer returns str": """
         def optimizer(settings, learning_rate, knobs):
             return "adam"
         """,

@@ -174,7 +174,7 @@ def test_a_query_of_a_scene_has_its_features_without_noise(scenes_split, tmp_pat
     ("text", "message"),
     [
         ("red dog\n", "line 1: 'red dog': is not a scene of attribute, object, action, place"),
-        ("\nred fish runs park", "line 2: 'fish': is no object of a scene"),
+        ("\nred fish runs park", "line 2: 'fish': is not a known object of a scene"),
         (" \n\n", "scenes.txt: 'scenes.txt': names no scene"),
     ],
 )

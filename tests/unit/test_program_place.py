@@ -199,7 +199,7 @@ def test_an_environment_without_mpi_has_the_projects_where_it_is_asked_for(by, o
 
 def test_another_mpi_than_open_mpi_is_refused(other, tmp_path):
     write(other / "mpirun", "HYDRA build details: Version: 4.2.1")
-    with pytest.raises(InputError, match=r"is not of Open MPI.*own-launcher"):
+    with pytest.raises(InputError, match=r"is not Open MPI's.*own-launcher"):
         mpi.mpirun(program(tmp_path, **declared(other, "python")))
 
 

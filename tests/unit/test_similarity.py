@@ -160,7 +160,7 @@ RECORDS = pd.DataFrame({"accession": ["a", "b", "NA"], "class": ["X", "X", "Y"]}
     ("content", "value", "reason"),
     [
         (None, "groups.tsv", "no such file"),
-        ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\th\n", "groups.tsv", "is no TSV"),
+        ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\th\n", "groups.tsv", "is not a TSV file"),
         ("accession\tclass\n", ["accession", "class"], "no column group"),
         ("accession\tclass\tgroup\na\tX\tg\na\tX\th\n", "a", "is listed twice"),
         ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\n", "NA", "has no group"),

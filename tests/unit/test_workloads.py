@@ -195,8 +195,8 @@ def with_classes(*names: object) -> dict:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"workload": "os"}, "is no workload here"),
-        ({"knobs": "layers"}, "knobs.*is missing, or no dict"),
+        ({"workload": "os"}, "is not a workload here"),
+        ({"knobs": "layers"}, "knobs.*is missing, or not a dict"),
         (with_length(3), "does not hold the weights"),
         (with_length(-5), "model.json: 'data.inputs': holds a shape"),
         (with_length("60"), "model.json: 'data.inputs': holds a shape"),
@@ -206,7 +206,7 @@ def with_classes(*names: object) -> dict:
         (with_classes("A", *CLASSES[:3], "A"), "'data.classes': holds a name twice"),
         (with_classes("=HYPERLINK(1)", *CLASSES[1:]), "'data.classes': holds a name that no class"),
         (with_classes(1, 2, 3, 4, 5), "'data.classes': holds a name that no class"),
-        ({"data": DATA | {"sha256": None}}, "'data.sha256': is missing, or no dict"),
+        ({"data": DATA | {"sha256": None}}, "'data.sha256': is missing, or not a dict"),
         ({"format": 4}, "is not a description of format 3"),
     ],
 )

@@ -181,7 +181,7 @@ def test_in_a_terminal_it_asks_and_asks_again(mine, tmp_path):
     terminal.answer("Layouts, NODESxPROCS [1x2]", "two")
     terminal.answer("Layouts, NODESxPROCS [1x2]")
     terminal.answer("Epochs [5]", "many")
-    terminal.wait_for("'many' is no whole number, such as 5")
+    terminal.wait_for("'many' is not a whole number, such as 5")
     terminal.answer("Epochs [5]", "3")
     terminal.answer("File to write [experiments/rows.yaml]", "experiments/a b.yaml")
     terminal.answer("File to write [experiments/rows.yaml]")
@@ -248,7 +248,7 @@ def test_a_script_is_tried_measured_and_answered(mine):
     options = ["try", "--processes", "2", "--repeats", "1", "--epochs", "2"]
     done = escala(mine, *options, *command)
     if len(available_cores()) < 2:
-        assert done.returncode == 2 and "no alternative" in done.stderr
+        assert done.returncode == 2 and "can be compared with nothing" in done.stderr
         return
     assert done.returncode == 0, done.stderr
     # What was taken for known, the trial, and the call that measures.

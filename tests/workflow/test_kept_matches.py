@@ -137,7 +137,7 @@ def test_a_further_configuration_and_a_single_target_are_measured_with_their_ref
     alone = runs_of("horovod-gloo")[1]
     (called.folder / alone.file).unlink()
     said = called.call(alone.file)
-    assert "Of these, 1 run only so that each run has its match" in said
+    assert "They include 1 run, added so that each run has its match" in said
     assert "All 2 runs ended ok" in said
     again = called.sessions()
     changed = {name for name in first if first[name] != again[name]}

@@ -34,7 +34,7 @@ def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, dry_run, 
     del experiment["repeats"]
     table = "results/small/tables/pilot.csv"
     before = snakemake("--dry-run", experiment=experiment)
-    assert "small: a pilot decides on the repeats; the estimates are those of 3." in before.stdout
+    assert "small: a pilot sets the number of repeats. The estimates are for 3." in before.stdout
     # Two configurations and the second runs of one, three times.
     assert "Estimated training time of 9 runs" in before.stdout
     # With a store, which must not take the second run of a reference for the first.

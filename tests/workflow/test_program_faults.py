@@ -125,7 +125,7 @@ def gone(folder: Path) -> bool:
 FAULTS = {
     "takes other rows": (OBEDIENT.replace("rows=rows", "rows=7"), {}, "for 64 rows", "took 7"),
     "trains once": (OBEDIENT.replace("(epochs)", "(1)"), {}, "after 1 of 2 epochs"),
-    "trains more": (OBEDIENT.replace("(epochs)", "(3)"), {}, "told of 3 of 2 epochs"),
+    "trains more": (OBEDIENT.replace("(epochs)", "(3)"), {}, "reported 3 of 2 epochs"),
     "asks": ("input('which? ')", {}, "asks for input", "as an argument", "which?"),
     "hides its error": (
         "import sys\ntry: 1 / 0\nexcept Exception: sys.excepthook(*sys.exc_info()); sys.exit(0)",
@@ -205,11 +205,11 @@ def test_a_fault_is_told_and_nothing_is_left(run, name):
 
 
 NOTED = {
-    "tells nothing": ("pass", {}, "whether it obeyed {epochs}, {rows_of_rank} is not known"),
+    "tells nothing": ("pass", {}, "Whether it used {epochs}, {rows_of_rank} is not known"),
     "reads its input": (None, {"command": "wc -c"}, "read its input, which is empty"),
     "hides a late error": (
         OBEDIENT + "\nimport traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()",
-        {}, "tell of an error, and it ended with exit code 0",
+        {}, "report an error, and it ended with exit code 0",
     ),
     "writes no marks": (
         OBEDIENT + "f = os.path.join(os.environ['ESCALA_STEPS'], '1.jsonl')\n"
@@ -318,7 +318,7 @@ def test_the_key_knows_another_value_and_nothing_of_a_secret(tmp_path, request_f
         ({"environment": {"lines": ["read -p 'Which? ' answer"]}}, ["line before", "read -p"]),
         ({"command": "no-such-program {rows}"}, ["no-such-program", "PATH"]),
         ({"command": "./train.py"}, ["may not be executed", "chmod +x"]),
-        ({"epoch_ends": "(loss"}, ["epoch_ends", "no regular expression"]),
+        ({"epoch_ends": "(loss"}, ["epoch_ends", "not a regular expression"]),
     ],
 )
 def test_what_cannot_start_is_refused_before_anything_runs(run, declared, words):

@@ -31,7 +31,7 @@ def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, tmp_path):
     assert (results / "study.tex").exists()
     assert (results / "study.pdf").exists() == bool(shutil.which("chromium"))
     assert "All 2 runs ended ok." in done.stdout + done.stderr
-    assert "Scaling study, to hand in: results/grows/study.html" in done.stdout + done.stderr
+    assert "Scaling study to hand in: results/grows/study.html" in done.stdout + done.stderr
 
 
 def test_the_rows_of_an_epoch_grow_with_real_ranks(snakemake, tmp_path):

@@ -92,7 +92,7 @@ def test_a_profiler_that_is_left_on_writes_every_epoch_of_every_rank(run, tmp_pa
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
-        ("os.write(1, b'out of patience'); os._exit(7)", "exit code 7 and told of no error"),
+        ("os.write(1, b'out of patience'); os._exit(7)", "exit code 7 and reported no error"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "was ended by signal 11"),
         ("raise SystemExit('why')", "SystemExit: why"),
     ],

@@ -34,7 +34,7 @@ from escala.experiment.references import NATIVE
 FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"
 _MAKE = (
-    f"make it: {call('run advice')}, with the --experiment FILE; in a job of several nodes also "
+    f"make it: {call('run advice')}, with --experiment FILE; in a job of several nodes also "
     "with --profile profiles/allocation, so that their links are calibrated"
 )
 _PLAN_KEYS = ("experiment", "configurations", "workloads", "rows", "memory_gib", "power_model")
@@ -73,7 +73,9 @@ def advise(
     InputError : a file is missing, or the goal cannot be answered.
     """
     if not folder.is_dir():
-        raise InputError(folder, folder.name, "is no folder", "name an experiment's: results/NAME")
+        raise InputError(
+            folder, folder.name, "is not a folder", "name the folder of an experiment: results/NAME"
+        )
     file, timed = folder / CALIBRATION, times(folder)
     if not file.is_file() and not timed:
         raise InputError(file, CALIBRATION, "is missing, and nothing was measured", _MAKE)
@@ -97,7 +99,7 @@ def _read_plans(file: Path) -> Any:
     try:
         return read_json(file)
     except ValueError as error:
-        raise InputError(file, str(error), "is no JSON", _MAKE) from error
+        raise InputError(file, str(error), "is not JSON", _MAKE) from error
 
 
 def _checked(found: Any, file: Path) -> Mapping:

@@ -53,7 +53,7 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
     InputError : something that they need was not measured, and what.
     """
     if program["unavailable"]:
-        raise _unknown(program["unavailable"], "mend it, and calibrate again")
+        raise _unknown(program["unavailable"], "correct it, and calibrate again")
     repeats = _repeats(program["steps"])
     alone = [computed(program["steps"], repeat, rows) for repeat in repeats]
     rank_seconds = [computed(program["steps"], repeat, -(-rows // ranks)) for repeat in repeats]

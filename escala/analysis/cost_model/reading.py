@@ -46,10 +46,10 @@ def read(path: Path) -> Calibration:
     try:
         content = read_json(path)
     except FileNotFoundError:
-        remedy = "name another one, or make it: snakemake calibration"
+        remedy = f"name another file, or make it: {call('run calibration')}"
         raise InputError(path, None, "no such file", remedy) from None
     except ValueError as error:
-        raise InputError(path, str(error), "is no JSON", "calibrate again") from error
+        raise InputError(path, str(error), "is not JSON", "calibrate again") from error
     return parse(content, path)
 
 
@@ -66,7 +66,7 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
             where,
             error.instance,
             f"{'.'.join(map(str, error.absolute_path)) or '(top level)'}: {error.message}",
-            f"calibrate again: {call('run calibration')}, with the --experiment FILE; "
+            f"calibrate again: {call('run calibration')}, with --experiment FILE; "
             "docs/reference/calibration.md has the form",
         )
     for each in content["collectives"]:

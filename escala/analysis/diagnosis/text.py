@@ -80,8 +80,8 @@ def _exposed_sentence(steps: pd.DataFrame, step: float) -> str:
     waited = steps["waited"].dropna()
     if len(waited) < len(steps) / 2:
         return (
-            f"{exposed}. When rank 0 had it is not recorded: the larger bound holds the time until "
-            "the slowest rank was ready too, which cannot be told apart."
+            f"{exposed}. The moment when rank 0 had it is not recorded. So the larger bound also "
+            "contains the time until the slowest rank was ready."
         )
     return f"{exposed}. Of this it waits {milliseconds(waited.median())} for slower ranks."
 

@@ -120,7 +120,7 @@ Limit = tuple[int, str, str]
 def _class_limit(classes: list[str]) -> Limit:
     last = len(classes) - 1
     reason = f"and the {last + 1} classes have the numbers 0 to {last}"
-    return last + 1, reason, "mend it, or mend classes; number them from 0"
+    return last + 1, reason, "correct it, or correct classes; number them from 0"
 
 
 def _side(
@@ -138,7 +138,7 @@ def _side(
             limits.append(_class_limit(preparation["classes"]))
         if (limit := preparation["below"].get(key)) is not None:
             reason = f"and its numbers are from 0 to below {limit}"
-            limits.append((limit, reason, "mend it, or raise below"))
+            limits.append((limit, reason, "correct it, or raise `below`"))
         finite = preparation["missing"] == "refuse"
         shape, native = (len(rows), *array.shape[1:]), array.dtype.newbyteorder("=")
         checked = _blocks(array, rows, limits, finite, native, _place(where, side, key))
@@ -162,7 +162,7 @@ def _blocks(
         some = rows[begin : begin + at_once]
         block = array[some]
         if finite and array.dtype.kind == "f":
-            remedy = "mend it, leave the row out, or set missing: keep"
+            remedy = "correct it, leave the row out, or set missing: keep"
             _refuse(block, ~np.isfinite(block), some, place, "", remedy)
         for limit in limits:
             _require_numbers(block, some, limit, place)

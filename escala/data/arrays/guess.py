@@ -65,7 +65,10 @@ def _divided(found: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
 
 
 def _unclear(found: Iterable[str], data: str) -> InputError:
-    reason = f"holds the arrays {', '.join(found)}, and their names do not tell inputs from targets"
+    names = ", ".join(found)
+    reason = (
+        f"holds the arrays {names}, and their names do not show what is input and what is target"
+    )
     remedy = "save them as x and y, or x_train, y_train, x_test, y_test; or write the experiment "
     return InputError("data", data, reason, f"{remedy}by hand: docs/how-to/own-table.md")
 

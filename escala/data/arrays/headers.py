@@ -79,7 +79,7 @@ def header(array: Named, where: str) -> Header:
         rows = "has no axis, and so no rows" if not found.shape else f"has shape {found.shape}"
         raise InputError(where, str(array), rows, "give an array with a row at least")
     if held < wanted:
-        reason = f"is cut short: its header tells of {wanted} bytes, and it holds {held}"
+        reason = f"is cut short: its header announces {wanted} bytes, and it holds {held}"
         raise InputError(where, str(array), reason, "copy or save the file again")
     return found
 
@@ -134,5 +134,5 @@ def _errors(where: str, path: Path) -> Iterator[None]:
         reason = f"cannot be read: {error.strerror or error}"
         raise InputError(where, str(path), reason, remedy) from error
     except (ValueError, EOFError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
-        reason = f"is no file of NumPy, or is damaged: {error}"
+        reason = f"is not a file of NumPy, or is damaged: {error}"
         raise InputError(where, str(path), reason, remedy) from error

@@ -47,7 +47,7 @@ def check(settings: Mapping[str, Any]) -> None:
         if key not in train or train[key].dtype.kind not in "iu":
             whole = [k for k, found in train.items() if k != TARGETS and found.dtype.kind in "iu"]
             remedy = f"name one of {', '.join(whole)}" if whole else "leave below out"
-            reason = "is no input of whole numbers"
+            reason = "is not an input of whole numbers"
             raise InputError(f"below.{key}", settings["below"][key], reason, remedy)
     require_training_rows(_split(settings))
 

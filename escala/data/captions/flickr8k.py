@@ -9,7 +9,7 @@ from escala.core.errors import InputError
 from escala.core.text import read_text
 from escala.data.captions.settings import CAPTIONS
 
-OFFICIAL = "docs/how-to/captions.md tells where to get the files"
+OFFICIAL = "docs/how-to/captions.md says where to get the files"
 
 
 def sides(tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]:
@@ -24,7 +24,9 @@ def sides(tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]:
     for side, listed in names.items():
         if not listed:
             file = lists[side]
-            raise InputError(file, file.name, "names no picture", "write a file name a line")
+            raise InputError(
+                file, file.name, "names no picture", "write one file name on each line"
+            )
         for name in listed:
             if name in known:
                 reason = f"is already in the list {lists[known[name]].name}"
@@ -38,7 +40,7 @@ def sides(tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]:
     for side, listed in described.items():
         few = [each["name"] for each in listed if len(each["captions"]) != CAPTIONS]
         reason = f"is in the list {lists[side].name}, and does not have {CAPTIONS} captions"
-        _refuse(tokens, few, reason, "add them, or take it from the list")
+        _refuse(tokens, few, reason, "add them, or remove it from the list")
     return described
 
 
@@ -52,7 +54,7 @@ def files(described: Mapping[str, list[dict]], pictures: Path) -> dict[str, Path
     for side, listed in described.items():
         absent = [each["name"] for each in listed if not (pictures / each["name"]).is_file()]
         reason = f"is in the list of the side {side}, and is not in the folder"
-        _refuse(pictures, absent, reason, "add it, or take it from the list")
+        _refuse(pictures, absent, reason, "add it, or remove it from the list")
     names = sorted(each["name"] for listed in described.values() for each in listed)
     return {name: pictures / name for name in names}
 
@@ -68,9 +70,11 @@ def _captions(file: Path) -> dict[str, list[str]]:
         name, mark, place = key.rpartition("#")
         if not (tab and mark and name and place.isdecimal()):
             reason = "is not a file name, #, a number, a tab and a caption"
-            raise InputError(file, f"line {number}: {line}", reason, f"mend the line; {OFFICIAL}")
+            raise InputError(
+                file, f"line {number}: {line}", reason, f"correct the line; {OFFICIAL}"
+            )
         if int(place) in numbered.setdefault(name, {}):
-            reason, remedy = "stands twice in the file", "give each caption of a picture its own "
+            reason, remedy = "is twice in the file", "give each caption of a picture its own "
             raise InputError(file, f"line {number}: {key}", reason, f"{remedy}number")
         numbered[name][int(place)] = caption
     return {

@@ -61,7 +61,7 @@ def _scenes(path: Path, description: Mapping[str, Any]) -> Found:
     lines = enumerate(read_text(path).splitlines(), start=1)
     named = [(number, line) for number, line in lines if line.strip()]
     if not named:
-        raise InputError(path, path.name, "names no scene", "write a scene a line")
+        raise InputError(path, path.name, "names no scene", "write one scene on each line")
     for number, line in named:
         scene = scenes.named(line, f"{path}, line {number}")
         [row] = scenes.projected(scene[None], *features.shape)

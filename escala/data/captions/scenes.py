@@ -66,7 +66,9 @@ def named(text: str, where: str) -> np.ndarray:
         raise InputError(where, text, reason, "write for example: red dog runs in park")
     for word, (part, values) in zip(words, PARTS.items(), strict=True):
         if word not in values:
-            raise InputError(where, word, f"is no {part} of a scene", f"use {', '.join(values)}")
+            raise InputError(
+                where, word, f"is not a known {part} of a scene", f"use {', '.join(values)}"
+            )
     return np.array([PARTS[part].index(word) for part, word in zip(PARTS, words, strict=True)])
 
 

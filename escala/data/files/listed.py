@@ -76,7 +76,7 @@ def state(found: Mapping[str, Path], where: str) -> str:
 def unreadable(where: str, path: object, error: OSError) -> InputError:
     """Return the error about a path that cannot be read."""
     if isinstance(error, FileNotFoundError):
-        remedy = "mend the path, and let nothing remove files while Escala runs"
+        remedy = "correct the path, and let nothing remove files while Escala runs"
         return InputError(where, str(path), "there is no such file or folder", remedy)
     reason = f"cannot be read: {error.strerror}"
     return InputError(where, str(path), reason, "get the right to read it, or name another path")
@@ -94,7 +94,7 @@ def _files(path: Path, where: str) -> Iterator[File]:
         raise unreadable(where, path, error) from error
     for is_sort, word in _SORTS.items():
         if is_sort(status.st_mode):
-            reason = f"is {word}, and no file or folder"
+            reason = f"is {word}, and not a file or a folder"
             raise InputError(where, str(path), reason, "name a file or a folder")
     yield File("", str(path), status)
 

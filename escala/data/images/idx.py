@@ -33,7 +33,7 @@ def sides(folder: Path, accept_cut: bool) -> Iterator[tuple[str, np.ndarray, np.
     """Yield side, pictures and labels of the files in a folder, a side after the other.
 
     They are `train` or `test`; uint8 (pictures, height, width, 1); uint8 (pictures,). A file that
-    is missing or not whole, or is no idx file of bytes, is refused.
+    is missing or not whole, or is not an idx file of bytes, is refused.
     """
     for side, stems in FILES.items():
         paths = [_file(folder, stem) for stem in stems]
@@ -51,7 +51,7 @@ def require_named(folder: Path) -> None:
     pictures = sorted(each.name for each in folder.glob("*-images[-.]idx3-ubyte*"))
     if pictures and not any(name.startswith(("train-", "t10k-")) for name in pictures):
         stems = ", ".join(stem for stems in FILES.values() for stem in stems)
-        reason = "is no name of MNIST's files, but like those of EMNIST or QMNIST"
+        reason = "is not a name of MNIST's files, but looks like one of EMNIST or QMNIST"
         remedy = "copy the four files of one set into a folder of their own, with the names "
         raise InputError(folder, pictures[0], reason, remedy + stems)
 
@@ -77,7 +77,9 @@ def _read(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
     header = 4 * (1 + dimensions)
     if len(content) < header or content[:4] != bytes([0, 0, _BYTES, dimensions]):
         value = f"begins with {content[:4].hex(' ') or 'nothing'}"
-        reason = f"is no idx file of bytes in {dimensions} dimensions (00 00 08 {dimensions:02x})"
+        reason = (
+            f"is not an idx file of bytes in {dimensions} dimensions (00 00 08 {dimensions:02x})"
+        )
         raise InputError(path, value, reason, _AGAIN)
     rows, *shape = np.frombuffer(content[4:header], ">u4").tolist()
     body = content[header:]

@@ -68,7 +68,7 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
         reason = f"cannot be read as PNG or JPEG: {error}"
         if not path.stat().st_size:
             reason = "is empty"
-        raise InputError(path, path.name, reason, "mend the file, or take it away") from error
+        raise InputError(path, path.name, reason, "repair or remove the file") from error
     bits = _bits(path)
     if mode not in _MODES or bits > 8:
         reason = "is not grey, palette or RGB with 8 bits a colour"
@@ -147,7 +147,7 @@ def classes_of(folder: Path) -> list[str]:
         remedy = f"{inner}; else {remedy}"
     elif any(each.suffix.lower() in ENDINGS for each in folder.iterdir()):
         reason = "holds pictures, and no folder for each class"
-        remedy = "move the pictures of each class into a folder with its name; take away those "
+        remedy = "move the pictures of each class into a folder with its name; remove those "
         remedy += "whose class is not known"
     raise InputError(folder, classes, reason, remedy)
 
@@ -158,12 +158,12 @@ def files_of(folder: Path) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
             reason = "is a folder among pictures, and would not be read"
-            remedy = "take it away; or name the folder whose folders are the classes; or call the "
+            remedy = "remove it; or name the folder whose folders are the classes; or call the "
             remedy += "folders of the sides train, validation and test"
             raise InputError(path, path.name, reason, remedy)
         if path.suffix.lower() not in ENDINGS:
-            remedy = f"take it away; {', '.join(ENDINGS)} are read"
-            raise InputError(path, path.name, "is no PNG or JPEG", remedy)
+            remedy = f"remove it; {', '.join(ENDINGS)} are read"
+            raise InputError(path, path.name, "is not a PNG or JPEG file", remedy)
     if not paths:
         remedy = "add some, or leave the folder out"
         raise InputError(folder, folder.name, "holds no picture", remedy)
@@ -202,5 +202,5 @@ def sides_of(folder: Path) -> dict[str, Path]:
     for name in names:
         if name not in sides.values():
             reason = f"would not be read, as {', '.join(sides.values())} alongside it are the sides"
-            raise InputError(folder / name, name, reason, "take it away")
+            raise InputError(folder / name, name, reason, "remove it")
     return {side: folder / name for side, name in sides.items()}

@@ -71,7 +71,7 @@ def _numbered(path: Path, numbers: np.ndarray) -> list[str]:
     present, largest = len(np.unique(numbers)), int(numbers.max())
     if 2 * present < largest + 1:
         reason = f"would make {largest + 1} classes, of which {present} have pictures"
-        remedy = "mend the labels: they are the numbers of the classes, from 0"
+        remedy = "correct the labels: they are the numbers of the classes, from 0"
         raise InputError(path, f"label {largest}", reason, remedy)
     return [str(number) for number in range(largest + 1)]
 
@@ -102,7 +102,7 @@ def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[l
     for inner in sides.values():
         others = sorted(set(classes_of(inner)) - set(classes))
         if others:
-            reason, remedy = "is no class of the training side", "add it there, or take it away"
+            reason, remedy = "is not a class of the training side", "add it there, or remove it"
             raise InputError(inner, others, reason, remedy)
 
     def read() -> Pictures:

@@ -58,7 +58,7 @@ def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
         # Biopython raises whatever its parser met.
         words = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         reason = f"cannot be read as a motif in the format {form}: {words}"
-        raise InputError(path, path.name, reason, "give its format, or mend it") from error
+        raise InputError(path, path.name, reason, "give its format, or correct it") from error
     if len(parsed) != 1:
         raise InputError(path, f"{len(parsed)} motifs", "is not one motif", "keep one in the file")
     [motif] = parsed
@@ -82,7 +82,7 @@ def _probabilities(path: Path, numbers: np.ndarray, form: str) -> np.ndarray:
     if off.any() and (form == "meme" or ((numbers % 1).any() and (numbers <= 1).all())):
         place = int(off.argmax())
         reason = f"has probabilities that sum to {total[place]:.3g}"
-        raise InputError(path, f"position {place + 1}", reason, "mend it, so that they sum to 1")
+        raise InputError(path, f"position {place + 1}", reason, "correct it, so that they sum to 1")
     return numbers / total[:, None]
 
 
@@ -145,7 +145,7 @@ def _require_positions(path: Path, lines: Lines) -> None:
         announced = re.search(r"\bw=\s*(\d+)", line)
         if announced and int(announced[1]) != rows:
             reason = f"announces {announced[1]} positions, and {rows} follow"
-            raise InputError(path, f"line {number}", reason, "copy the file again, or mend w=")
+            raise InputError(path, f"line {number}", reason, "copy the file again, or correct w=")
 
 
 def _are_numbers(words: list[str]) -> bool:

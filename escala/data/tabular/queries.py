@@ -38,7 +38,7 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
                 raise InputError(path, place, "a value is missing", remedy)
             if columns.labelled and label not in known:
                 place = f"line {line}, column {len(names) + 1}"
-                reason = f"{label or 'a missing class'} is no class that the model knows"
+                reason = f"{label or 'a missing class'} is not a class that the model knows"
                 remedy = f"use {', '.join(known.values())}, or leave the column out"
                 raise InputError(path, place, reason, remedy)
             given = {"class": known[label]} if columns.labelled else {}

@@ -76,6 +76,6 @@ def _without_row_numbers(
         raise InputError(
             origin,
             f"column {place + 1}, {names[place]}",
-            "numbers the rows, and is no feature",
+            "numbers the rows, and is not a feature",
             f"{remedy}write the rows in another order",
         )

@@ -106,7 +106,7 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
     header = found == list(names) or not all(map(_is_value, found))
     if header and found != list(names):
         place = next(n for n, name in enumerate(names) if found[n] != name)
-        reason = f"{found[place][:40]!r} stands where the model reads {names[place]}"
+        reason = f"{found[place][:40]!r} is where the model reads {names[place]}"
         remedy = "put the columns in order, and leave out others, such as row numbers; and the "
         remedy += "line of names if the model's table had none"
         raise InputError(path, f"line {line}, column {place + 1}", reason, remedy)
@@ -116,8 +116,8 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
 def blocks(path: Path, form: Columns) -> Iterator[Block]:
     """Yield the rows of a CSV file, some at a time.
 
-    A row with more or fewer columns than the first, a feature that is no finite number, and a NUL
-    character are refused with the line.
+    A row with more or fewer columns than the first, a feature that is not a finite number, and a
+    NUL character are refused with the line.
     """
     rows, width = _rows(path), len(form.features)
     if form.header:
@@ -180,7 +180,7 @@ def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[f
                 remedy = "write 1 for true and 0 for false"
             elif "," in value and _DECIMAL.fullmatch(value.strip()):
                 remedy = "write points in place of decimal commas"
-            reason = f"is no finite number: {value[:40]!r}"
+            reason = f"is not a finite number: {value[:40]!r}"
             raise InputError(path, where, reason, remedy) from None
     return numbers
 
@@ -205,7 +205,7 @@ def _are_names(path: Path, line: int, fields: Sequence[str]) -> bool:
     numbers = [field for field in fields if is_number(field)]
     if names and numbers:
         reason = f"may be a header or a sample: {numbers[0]} is a number, and {names[0]} is none"
-        raise InputError(path, f"line {line}", reason, "set header: yes or no, or mend the line")
+        raise InputError(path, f"line {line}", reason, "set header: yes or no, or correct the line")
     return bool(names)
 
 
@@ -245,7 +245,7 @@ def _require_commas(path: Path, line: str) -> None:
         return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
 
     if line.lower().startswith("sep="):
-        reason = "names the delimiter for a spreadsheet, and is no row"
+        reason = "names the delimiter for a spreadsheet, and is not a row"
         raise InputError(path, line[:80], reason, "remove this line; commas are read")
     one = len(fields(",")) == 1
     if one and line[0] in _COMMENTS:
@@ -286,7 +286,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _no_csv(path: Path, line: int, error: csv.Error) -> InputError:
-    reason = "a quote is not closed, stands in a field, or is followed by a space"
+    reason = "a quote is not closed, is inside a field, or is followed by a space"
     if "limit" in str(error):
         reason = f"{error}, so a quote may not be closed"
-    return InputError(path, f"line {line}", f"cannot be read as CSV: {reason}", "mend it")
+    return InputError(path, f"line {line}", f"cannot be read as CSV: {reason}", "correct it")

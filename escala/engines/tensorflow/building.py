@@ -45,7 +45,7 @@ def build(
     model = work.build(specs, outputs, settings, knobs)
     if not isinstance(model, tf.keras.Model):
         kind = type(model).__name__
-        reason = f"build gives {kind}, no keras.Model of TensorFlow {tf.__version__}"
+        reason = f"build returns {kind}, and not a keras.Model of TensorFlow {tf.__version__}"
         raise InputError(file_of(work), None, reason, "return a keras.Model")
     # Only models of Keras's functional form know their inputs before they are called.
     if getattr(model, "inputs", None):
@@ -126,7 +126,7 @@ def _ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
             "give the optimizer inside it: the strategy exchanges the gradients",
         )
     if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
-        reason = f"optimizer gives {type(optimizer).__name__}, no optimizer of Keras"
+        reason = f"optimizer returns {type(optimizer).__name__}, and not an optimizer of Keras"
         yield reason, "return a keras.optimizers.Optimizer"
 
 

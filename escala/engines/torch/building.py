@@ -44,7 +44,7 @@ def build(
         raise InputError(
             file_of(work),
             None,
-            f"build gives {type(model).__name__}, no module of PyTorch {torch.__version__}",
+            f"build returns {type(model).__name__}, and not a module of PyTorch {torch.__version__}",
             "return a torch.nn.Module",
         )
     if not any(each.requires_grad for each in model.parameters()):
@@ -124,7 +124,7 @@ def _ignored(work: ModuleType, model: nn.Module, optimizer: Any) -> Iterator[tup
     yield from unread(work, UNREAD)
     if not isinstance(optimizer, torch.optim.Optimizer):
         yield (
-            f"optimizer gives {type(optimizer).__name__}, no optimizer of PyTorch",
+            f"optimizer returns {type(optimizer).__name__}, and not an optimizer of PyTorch",
             "return a torch.optim.Optimizer",
         )
         return

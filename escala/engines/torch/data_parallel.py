@@ -21,13 +21,13 @@ class DataParallel(Ranks):
         if found < wanted:
             raise Unavailable(
                 f"DataParallel needs a GPU for each of {wanted} ranks, and PyTorch finds {found}. "
-                "Remedy: ddp-gloo"
+                "Remedy: use ddp-gloo"
             )
         return self.place.ranks, wanted
 
     def wrapped(self, model, watch=None):
         if synchronised(model):
-            raise Unavailable("DataParallel cannot normalise over all ranks. Remedy: ddp-nccl")
+            raise Unavailable("DataParallel cannot normalise over all ranks. Remedy: use ddp-nccl")
         return nn.DataParallel(model, device_ids=[*range(len(self.place.ranks))])
 
     def one(self, arguments):

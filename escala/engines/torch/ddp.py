@@ -154,8 +154,8 @@ def require_one_bucket(knobs: Mapping[str, Any], model: nn.Module) -> None:
     if knobs["communication_hook"] == "powersgd" and trained > (knobs["bucket_cap_mb"] or 1) * MIB:
         raise Unavailable(
             "communication_hook: powersgd over Gloo needs all gradients in one bucket, because "
-            "several would wait for each other for ever. Remedy: bucket_cap_mb: "
-            f"{math.ceil(trained / MIB)}, or ddp-nccl"
+            "several would wait for each other for ever. Remedy: set bucket_cap_mb: "
+            f"{math.ceil(trained / MIB)}, or use ddp-nccl"
         )
 
 

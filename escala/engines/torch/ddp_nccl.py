@@ -15,8 +15,8 @@ class NCCL(ddp.DDP):
     def start(self):
         if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
             raise Unavailable(
-                "NCCL sums what lies on GPUs, and PyTorch finds none. Remedy: ddp-gloo, or the "
-                f"PyTorch with CUDA: {call('install torch')}"
+                "NCCL sums arrays on GPUs, and PyTorch finds no GPU. Remedy: use ddp-gloo, or "
+                f"install the PyTorch with CUDA: {call('install torch')}"
             )
         return super().start()
 

@@ -182,7 +182,7 @@ class Torch(Engine):
         except ModuleNotFoundError:
             raise Unavailable(
                 "tensorboard: true, and the environment of PyTorch has no package tensorboard. "
-                "Remedy: tensorboard: false, or install it there"
+                "Remedy: set tensorboard: false, or install it there"
             ) from None
         board = SummaryWriter(str(folder))
 
@@ -239,12 +239,12 @@ def gpus_in_use(device: str) -> list[str]:
         if device == "gpu":
             raise Unavailable(
                 "device: gpu, and PyTorch finds no GPU; its log in `ranks/` states why. Remedy: "
-                f"device: cpu, or the PyTorch with CUDA: {call('install torch')}"
+                f"set device: cpu, or install the PyTorch with CUDA: {call('install torch')}"
             )
         return []
     if not (gpus := available_gpus()):
         raise Unavailable(
             "PyTorch finds a GPU, and NVIDIA's library does not name it. Remedy: install "
-            "nvidia-ml-py in the environment of PyTorch, or device: cpu"
+            "nvidia-ml-py in the environment of PyTorch, or set device: cpu"
         )
     return [gpu.identifier for gpu in gpus]

@@ -69,7 +69,7 @@ class State:
             if not isinstance(value, torch.Tensor | int | float):
                 raise Unavailable(
                     f"the optimizer {type(self.optimizer).__name__} keeps a {type(value).__name__},"
-                    " which no checkpoint holds. Remedy: checkpoint_epochs: null"
+                    " which no checkpoint holds. Remedy: set checkpoint_epochs: null"
                 )
         return [as_array(each) for each in (*self.tensors, *kept)]
 

@@ -154,7 +154,7 @@ class Download:
                 faults["a record that is not nucleotides"] += 1
                 damaged = True
                 if re.fullmatch(r"[A-Z*-]+", sequence, re.I):
-                    self._instead = "its letters are no nucleotides (list a nucleotide record)"
+                    self._instead = "its letters are not nucleotides (list a nucleotide record)"
             elif name in usable:
                 faults["a record sent twice"] += 1
                 if usable[name][:2] != (received, sequence.upper()):

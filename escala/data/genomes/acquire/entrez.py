@@ -91,7 +91,7 @@ def _named(lines: dict[str, str], where: object) -> dict[str, str]:
     count = Counter(forms.values())
     for wrong, reason, remedy in (
         ([place for place, form in forms.items() if not ACCESSION.fullmatch(form)],
-         "is no accession", "write one per line: AB123456.1, or 1ABC_A for a chain in PDB"),
+         "is not an accession", "write one per line: AB123456.1, or 1ABC_A for a chain in PDB"),
         ([place for place, form in forms.items() if count[form] > 1],
          "is listed twice", "keep one of each"),
     ):  # fmt: skip

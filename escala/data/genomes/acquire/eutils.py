@@ -221,7 +221,7 @@ def _server() -> tuple[str, str]:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(URL_VARIABLE, url, "is no HTTP address", "give it as https://HOST")
+        raise InputError(URL_VARIABLE, url, "is not an HTTP address", "give it as https://HOST")
     return url, parts.hostname
 
 
@@ -230,7 +230,7 @@ def _first_wait() -> float:
     try:
         return max(0.0, float(value))
     except ValueError:
-        raise InputError(FIRST_WAIT_VARIABLE, value, "is no number", "give seconds") from None
+        raise InputError(FIRST_WAIT_VARIABLE, value, "is not a number", "give seconds") from None
 
 
 def _key() -> str | None:

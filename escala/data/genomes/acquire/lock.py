@@ -66,7 +66,7 @@ def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
                 remedy = "use the lock.tsv that Escala wrote, unchanged"
                 raise InputError(path, f"line {table.line_num}", reason, remedy)
             if locked.accession in found.get(locked.name, ()):
-                raise InputError(path, locked.accession, "stands twice in a class", "remove a line")
+                raise InputError(path, locked.accession, "is twice in a class", "remove a line")
             found.setdefault(locked.name, {})[locked.accession] = locked
     for name in classes:
         if not found[name]:

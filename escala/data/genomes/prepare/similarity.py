@@ -227,7 +227,9 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
         with opened(path) as text:
             table = pd.read_csv(text, sep="\t", dtype=str, keep_default_na=False, index_col=False)
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise InputError(path, path.name, f"is no TSV ({str(error).strip()})", remedy) from None
+        raise InputError(
+            path, path.name, f"is not a TSV file ({str(error).strip()})", remedy
+        ) from None
     if "group" not in table:
         table = table.rename(columns={"lineage": "group"})
     for column in ("accession", "class", "group"):
