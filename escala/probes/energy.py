@@ -89,7 +89,7 @@ class Energy(Probe):
         ),
         seconds=value(
             "number",
-            "Seconds from one sample to the next; fewer where a counter could otherwise wrap "
+            "Seconds from one sample to the next; fewer if a counter could otherwise overflow "
             "unseen.",
             exclusiveMinimum=0,
             maximum=60,
