@@ -127,7 +127,13 @@ def test_a_job_of_one_node_is_this_machine(inside, tmp_path):
 @pytest.mark.parametrize(
     ("text", "node", "local", "layout", "reason"),
     [
-        (SAID, "", True, "1x1", r"is an allocation of n\[1-4\], and .* is not part of it.*srun --jobid"),
+        (
+            SAID,
+            "",
+            True,
+            "1x1",
+            r"is an allocation of n\[1-4\], and .* is not part of it.*srun --jobid",
+        ),
         (SAID.replace("=NO", "=OK"), "n1", True, "1x1", "shares its nodes.*--exclusive"),
         (SAID, "n1", True, "5x1", "needs 5 nodes, and the job 17 has 4.*--nodes=5"),
         (SAID, "n1", False, "1x1", "inside a job.*--profile profiles/allocation"),

@@ -165,7 +165,9 @@ def test_what_follows_rank_0_is_not_what_follows_the_first_rank(tmp_path):
     hidden = only(written(tmp_path, without)).steps
     assert (hidden["exposed_high"] > 0.5 * hidden["step_seconds"]).all()
     assert (hidden["exposed_low"] < 0.1 * hidden["step_seconds"]).all()
-    assert "contains the time until the slowest rank was ready" in "\n".join(lines(diagnose(tmp_path / "timeline.json")))
+    assert "contains the time until the slowest rank was ready" in "\n".join(
+        lines(diagnose(tmp_path / "timeline.json"))
+    )
 
 
 def test_the_wait_of_rank_0_for_slower_ranks_is_a_part_of_what_follows_it(tmp_path):
