@@ -132,7 +132,7 @@ def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
         raise InputError(path, form, reason, _again(folder))
     for key, kind in _KEYS.items():
         if type(found.get(key)) is not kind:
-            raise InputError(path, key, f"is missing, or no {kind.__name__}", _again(folder))
+            raise InputError(path, key, f"is missing, or not a {kind.__name__}", _again(folder))
     if found["workload"] not in workloads:
         remedy = "use the version of Escala that trained it, name its folder in the experiment as "
         remedy += f"`path`, or use one of {', '.join(workloads)}"

@@ -115,8 +115,8 @@ def _notes(known_by: str, telling: list[dict], named: Iterable[str]) -> Iterable
     asked = sorted({"rows", "rows_of_rank", "epochs"} & set(named))
     if known_by == WHOLE and asked:
         yield (
-            "it reported no step and no epoch, so its time is that of the whole run. Whether it used "
-            f"{', '.join(f'{{{name}}}' for name in asked)} is not known"
+            "it reported no step and no epoch, so its time is that of the whole run. Whether it "
+            f"used {', '.join(f'{{{name}}}' for name in asked)} is not known"
         )
 
 

@@ -184,7 +184,7 @@ def test_files_of_mnist_and_cifar_are_recognised(tmp_path):
     ("names", "reason", "remedy"),
     [
         (["data_batch_1", "batches.meta"], "pickled form for Python", "cifar-10-binary.tar.gz"),
-        (["emnist-letters-train-images-idx3-ubyte.gz"], "like those of EMNIST", "the four files"),
+        (["emnist-letters-train-images-idx3-ubyte.gz"], "like one of EMNIST", "the four files"),
         (["A.fasta", "B.txt"], "one class only, A; not read are B.txt", ".fasta"),
         (["A.txt", "B.txt"], "is not a folder of FASTA files", ".fasta"),
         (["1.jpg", "2.jpg", "labels.csv"], "no folder for each class", "move the pictures"),

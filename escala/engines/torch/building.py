@@ -44,7 +44,7 @@ def build(
         raise InputError(
             file_of(work),
             None,
-            f"build returns {type(model).__name__}, and not a module of PyTorch {torch.__version__}",
+            f"build returns {type(model).__name__}, not a module of PyTorch {torch.__version__}",
             "return a torch.nn.Module",
         )
     if not any(each.requires_grad for each in model.parameters()):
