@@ -79,10 +79,10 @@ def test_a_program_that_fails_is_refused_with_its_last_lines(
     ("source", "arguments", "further", "said", "unsaid"),
     [
         # It makes two epochs, of three that are to be measured.
-        (EPOCHS, ("{epochs}", "0.3"), {"epochs": 3}, ["its hook; the last one took 1.2"], "short"),
+        (EPOCHS, ("{epochs}", "0.3"), {"epochs": 3}, ["its hook; the last one took 1."], "short"),
         ("print('done it')", (), {}, ["no steps", "done it", "Too short", "--epoch-ends"], "hook;"),
         ("import time\nfor n in '123': time.sleep(1.1); print('\\repoch', n, end='')", (),
-         {"epoch_ends": "epoch (?P<n>.)"}, ["lines of its output; the last one took 1.1"], "short"),
+         {"epoch_ends": "epoch (?P<n>.)"}, ["lines of its output; the last one took 1."], "short"),
     ],
 )  # fmt: skip
 def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, experiment):
