@@ -154,7 +154,7 @@ def require_plain(options: Mapping[str, str], time: str | None) -> None:
         )
     if _seconds(time) < SHORTEST_MINUTES * 60:
         raise InputError("--time", time, f"is shorter than {SHORTEST_MINUTES} minutes",
-                         "ask for more: the signal before the end would come at the start")  # fmt: skip
+                         "ask for more: the signal of its end would come at its start")  # fmt: skip
 
 
 def _seconds(time: str) -> int:

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,16 @@ def test_what_a_shell_or_sbatch_reads_otherwise_is_refused(wrong):
         submit.require_plain(wrong, None)
     with pytest.raises(InputError, match="HH:MM:SS"):
         submit.require_plain({}, "an hour")
+
+
+@pytest.mark.parametrize(
+    ("time", "is_refused"),
+    [("4", True), ("4:59", True), ("00:04:00", True), ("5", False), ("0-1", False),
+     ("1-00:01", False), ("2-01:20:00", False)],
+)  # fmt: skip
+def test_a_job_lasts_longer_than_the_signal_of_its_end_comes_early(time, is_refused):
+    with pytest.raises(InputError, match="shorter") if is_refused else nullcontext():
+        submit.require_plain({}, time)
 
 
 def test_each_doubling_is_an_experiment_whose_larger_side_has_the_smaller_for_reference(folder):

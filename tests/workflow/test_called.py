@@ -49,7 +49,7 @@ def mine(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("reprot", ["TARGET: 'reprot': is not a result", "perhaps it is report."]),
+        ("reprot", ["TARGET: 'reprot': is neither a result", "perhaps it is report."]),
         ("theirs", ["is the name of an experiment", "escala run -e experiments/theirs.yaml."]),
         ("results/mine/no.txt", ["is not a result that can be made", "run -e FILE -n"]),
         ("results/mine/runs/small/virus-cnn/single/9x9/tuned/native/rep1/run.json",
