@@ -271,25 +271,29 @@ def _numbered(name: str, found: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     return {f"{name}{number}": each for number, each in enumerate(found)}
 
 
-def compared(case: Case) -> dict[str, dict[str, Any]]:
-    """Return how PyTorch's results differ from TensorFlow's, by precision.
+def compared(cases: Mapping[str, Case]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return how PyTorch's results differ from TensorFlow's, by the name of a case and precision.
 
-    Differences are relative to the largest number of an array.
+    Differences are relative to the largest number of an array. One process of PyTorch computes all
+    cases.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for precision in PRECISIONS:
-            np.savez(Path(folder, f"{precision}.npz"), **by_tensorflow(case, precision))
-        described = asdict(case) | {"settings": settings_of(case), "knobs": knobs_of(case)}
-        Path(folder, "case.json").write_text(json.dumps(described))
+        folders = {name: Path(folder, str(number)) for number, name in enumerate(cases)}
+        for name, case in cases.items():
+            folders[name].mkdir()
+            for precision in PRECISIONS:
+                np.savez(folders[name] / f"{precision}.npz", **by_tensorflow(case, precision))
+            described = asdict(case) | {"settings": settings_of(case), "knobs": knobs_of(case)}
+            (folders[name] / "case.json").write_text(json.dumps(described))
         paths = os.pathsep.join([str(FOLDER), str(FOLDER / "benchmarks")])
         done = subprocess.run(
-            [interpreters.python("torch"), str(TORCH_SIDE), folder],
+            [interpreters.python("torch"), str(TORCH_SIDE), *map(str, folders.values())],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-        return json.loads(done.stdout)
+        return dict(zip(cases, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
 def row(name: str, found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -319,7 +323,7 @@ def main() -> None:
     cases = SMALL if arguments.small else WHOLE
     print(HEADER)
     for name in arguments.only or cases:
-        print(row(name, compared(cases[name])), flush=True)
+        print(row(name, compared({name: cases[name]})[name]), flush=True)
 
 
 if __name__ == "__main__":

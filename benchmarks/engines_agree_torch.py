@@ -1,4 +1,6 @@
-"""PyTorch's side of `engines_agree`: `python engines_agree_torch.py FOLDER`. It prints JSON."""
+"""PyTorch's side of `engines_agree`: `python engines_agree_torch.py FOLDER…`.
+
+It prints a line of JSON for each folder."""
 
 from __future__ import annotations
 
@@ -123,4 +125,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    for argument in sys.argv[1:]:
+        main(Path(argument))

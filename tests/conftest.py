@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import os
@@ -12,9 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
@@ -25,6 +26,7 @@ from hypothesis import settings
 
 from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
+from escala.engines import interpreters
 from escala.strategies.knobs import complete
 from tests.warm import Warm
 
@@ -36,6 +38,8 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The knobs of a run that sets none.
 KNOBS = complete({}, "virus-cnn")
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
+#: What a process of an interpreter is given, before tests change it.
+VARIABLES = interpreters.variables
 #: The rules of accessibility, as one script.
 AXE = ROOT / "tests" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -64,8 +68,6 @@ def _cluster() -> str | None:
 
 
 def _torch() -> str | None:
-    from escala.engines import interpreters
-
     return _refusal(lambda: interpreters.python("torch"))
 
 
@@ -123,15 +125,14 @@ def pytest_configure() -> None:
 
     A suite in the background inherits that SIGINT is ignored, and one under `nohup` SIGHUP. What
     tests start keeps compiled modules: without them every process compiles the project again, a
-    call of Snakemake for 0.7 seconds. The tests themselves change modules faster than Python looks
-    at their times, and keep none.
+    call of Snakemake for 0.7 seconds.
     """
     remove_settings(os.environ)
     # Workflows of several workers run alongside each other, and disturb each other.
     os.environ["ESCALA_LOCKS"] = tempfile.mkdtemp(prefix="escala-locks-")
     os.environ["ESCALA_MEASURE_DISTURBED"] = "0"
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sys.dont_write_bytecode = True
+    sys.dont_write_bytecode = False
     handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     for number, handler in handlers.items():
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -187,7 +188,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection() -> Iterator[object]:
     """Keep the collector of garbage from what collecting tests makes and imports, which stays.
 
-    To look at all of it, again and again, takes seconds in every worker.
+    To look at all of it, again and again, takes seconds in every worker. Tests change modules
+    faster than Python looks at their times, so that none is kept compiled afterwards.
     """
     gc.disable()
     try:
@@ -195,12 +197,19 @@ def pytest_collection() -> Iterator[object]:
     finally:
         gc.freeze()
         gc.enable()
+        sys.dont_write_bytecode = True
 
 
 def pytest_unconfigure() -> None:
-    """Let the modules of extensions be freed, some of which print what is left of them."""
-    gc.unfreeze()
+    """Let the modules of extensions be freed, some of which print what is left of them.
+
+    Workers end at once: to free what they imported takes each of them three seconds.
+    """
     shutil.rmtree(os.environ["ESCALA_LOCKS"], ignore_errors=True)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        atexit.register(os._exit, 0)
+    else:
+        gc.unfreeze()
 
 
 _ALL_CORES = available_cores()
@@ -233,13 +242,15 @@ def _taken(lock: TextIO) -> bool:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Run a test on a core of its own; one to run alone on all of them, once the others wait.
 
+    Others that take more than a core say so.
+
     Tests of the lab mostly wait for its daemons: they have all cores, and keep none from others.
     There is a worker more than cores, whose test uses what the others leave while they wait.
     """
     if not hasattr(item.config, "cache"):  # `-p no:cacheprovider`: there is no place for a lock.
         return (yield)
     alone = item.get_closest_marker("alone") is not None
-    whole = alone or item.get_closest_marker("cluster") is not None
+    whole = alone or any(map(item.get_closest_marker, ("cluster", "all_cores")))
     folder = item.config.cache.mkdir("escala")
     with open(folder / LOCK, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
@@ -273,20 +284,65 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     server.close()
 
 
+@pytest.fixture(scope="session")
+def warm_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """Return a function that returns the same for an interpreter of PyTorch, once it is needed."""
+    with ExitStack() as started:
+
+        @cache
+        def folder(python: str) -> Path:
+            server = Warm(shared_folder(tmp_path_factory) / "warm-torch", python)
+            return started.enter_context(closing(server)).folder
+
+        yield folder
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Make processes of the project forks, but for unit tests and modules marked `cold`."""
+    """Make processes of the project forks, but for unit tests and modules marked `cold`.
+
+    Those of PyTorch are, where the process of a test starts them.
+    """
+    cold = request.node.get_closest_marker("cold") or request.path.parent.name == "unit"
     with pytest.MonkeyPatch.context() as patch:
-        cold = request.node.get_closest_marker("cold") or request.path.parent.name == "unit"
         if not cold:
             patch.setenv("PYTHONPATH", str(request.getfixturevalue("warm")))
+        if not cold and _torch() is None:
+            forks = partial(
+                _variables_of_forks,
+                interpreters.variables,
+                interpreters.python("torch"),
+                request.getfixturevalue("warm_torch"),
+            )
+            patch.setattr(interpreters, "variables", forks)
         yield
+
+
+def _variables_of_forks(
+    variables: Callable[..., dict[str, str]],
+    torch: str,
+    forks: Callable[[str], Path],
+    python: str,
+    given: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the variables of a process of an interpreter, which make one of PyTorch's a fork."""
+    found = variables(python, given)
+    if python != torch or python == sys.executable:
+        return found
+    return found | {"PYTHONPATH": f"{forks(python)}{os.pathsep}{found['PYTHONPATH']}"}
+
+
+@pytest.fixture
+def as_forks(monkeypatch: pytest.MonkeyPatch, warm: Path) -> None:
+    """Let the processes that a unit test starts be forks."""
+    monkeypatch.setenv("PYTHONPATH", str(warm))
 
 
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the processes of one test start by themselves."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setattr(interpreters, "variables", VARIABLES)
 
 
 def copy_project(folder: Path) -> Path:

@@ -70,5 +70,5 @@ def eventually(holds: Callable[[], object], seconds: float = 60) -> bool:
     """Wait until something holds, and return whether it does."""
     deadline = time.monotonic() + seconds
     while not (held := holds()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.1)
     return bool(held)

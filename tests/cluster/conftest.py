@@ -102,18 +102,6 @@ def lab(put_up: Callable[[], Lab]) -> Lab:
 
 
 @pytest.fixture
-def lab_alone(lab_of_tests: Path) -> Iterator[Lab]:
-    """The lab, for a test that runs alone: any worker may run it, and leaves the lab as it was."""
-    claim_machine(lab_of_tests)
-    if cluster.runs():
-        yield location()
-        return
-    cluster.down()
-    yield cluster.up(2, 1)
-    cluster.down()
-
-
-@pytest.fixture
 def no_lab(put_up: Callable[[], Lab]) -> Iterator[None]:
     """No lab at first, nor afterwards."""
     cluster.down()

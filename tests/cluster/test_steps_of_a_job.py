@@ -1,19 +1,23 @@
-"""A study inside one job: its runs are job steps on nested nodes, which begin with another one."""
+"""A study inside one job, which `escala submit` submits: its runs are job steps on nested nodes."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
 from escala.core.files import read_json
 from escala.experiment import load
-from tests.cluster.test_runs import experiment, snakemake_command
+from tests.cluster.test_runs import experiment, is_over, snakemake, snakemake_command
 from tests.conftest import ROOT
+from tests.programs import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -22,14 +26,19 @@ CONFIGURATIONS = {"single": "1x1", "horovod-mpi": "2x1"}
 EXCLUSIVE = "--exclusive"
 
 
-def inside(folder: Path, program: list[str], *options: str) -> subprocess.CompletedProcess:
-    """Run a program of SLURM's, with a call for the runs of repeat 2 of the experiment there."""
+def settings_of() -> dict:
+    """Return an experiment of two configurations, measured twice."""
     settings = experiment() | {"repeats": 2, "oversubscribe": True}
     del settings["networks"]
     settings["configurations"] = [
         {"strategy": strategy, "layouts": [layout]} for strategy, layout in CONFIGURATIONS.items()
     ]
-    (folder / "experiment.yaml").write_text(yaml.safe_dump(settings))
+    return settings
+
+
+def inside(folder: Path, program: list[str], *options: str) -> subprocess.CompletedProcess:
+    """Run a program of SLURM's, with a call for the runs of repeat 2 of the experiment there."""
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(settings_of()))
     found = load(folder / "experiment.yaml")
     files = [run.file for run in found.runs if run.repeat == 2]
     call = snakemake_command(folder, *files, *PROFILE)
@@ -46,14 +55,48 @@ def inside(folder: Path, program: list[str], *options: str) -> subprocess.Comple
 
 
 @pytest.fixture(scope="module")
-def runs(put_up, tmp_path_factory) -> dict[str, dict]:
-    """The runs of repeat 2 by their strategies, all made in one job."""
+def submitted(put_up, tmp_path_factory) -> tuple[Path, str]:
+    """The folder of an experiment that was submitted and measured, and the number of its job."""
     put_up()
-    folder = tmp_path_factory.mktemp("job")
-    done = inside(folder, ["sbatch", "--wait"], EXCLUSIVE, f"--output={folder}/job.out")
-    assert done.returncode == 0, (folder / "job.out").read_text()
-    found = [read_json(path) for path in folder.glob("results/*/runs/**/rep2/run.json")]
+    folder = tmp_path_factory.mktemp("job") / "my work"
+    folder.mkdir()
+    settings = settings_of() | {"resources": {"enabled": False}, "clocks": {"enabled": False}}
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(settings))
+    prepared = snakemake(folder, "prepare", "--cores", "2")
+    assert prepared.returncode == 0, prepared.stderr
+    options = ["--partition", "lab", "--setup", "echo loaded > loaded"]
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.submit", "experiment.yaml", "--now", *options],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    number = re.search(r"job (\d+)\.", done.stderr)[1]
+    assert eventually(lambda: is_over(number), seconds=300)
+    return folder, number
+
+
+@pytest.fixture(scope="module")
+def runs(submitted) -> dict[str, dict]:
+    """The runs of repeat 2 by their strategies."""
+    found = map(read_json, submitted[0].glob("results/*/runs/**/rep2/run.json"))
     return {run["strategy"]: run for run in found}
+
+
+def test_a_submitted_experiment_is_measured_in_one_job_and_tabulated_after(submitted):
+    folder, number = submitted
+    [log] = folder.glob(f"results/across/logs/job-{number}.log")
+    runs = [read_json(path) for path in folder.glob("results/**/rep*/run.json")]
+    assert {run["status"] for run in runs} == {"ok"} and len(runs) == 4, log.read_text()
+    assert {run["job"]["number"] for run in runs} == {number}
+    assert (folder / "loaded").read_text() == "loaded\n"
+    table = "results/across/tables/runs.csv"
+    reported = snakemake(folder, table, "--cores", "1")
+    assert reported.returncode == 0, reported.stdout + reported.stderr
+    assert sorted(pd.read_csv(folder / table)["layout"]) == ["1x1", "1x1", "2x1", "2x1"]
 
 
 def test_one_node_is_another_one_in_each_repeat_and_belongs_to_the_larger_layout(runs):
@@ -64,7 +107,6 @@ def test_one_node_is_another_one_in_each_repeat_and_belongs_to_the_larger_layout
 
 
 def test_the_job_and_its_steps_are_recorded(runs):
-    assert {run["job"]["number"] for run in runs.values()} == {runs["single"]["job"]["number"]}
     assert len({run["job"]["step"] for run in runs.values()} - {None}) == len(runs)
     for run in runs.values():
         assert (run["job"]["nodes"], run["job"]["exclusive"]) == (["n1", "n2"], True)

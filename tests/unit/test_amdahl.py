@@ -19,6 +19,8 @@ from escala.core.files import read_json, write_json
 from escala.report.findings import section_findings
 from escala.report.tables import amdahl
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 
 def test_cruz_varonas_two_gpus():
     """Speed-ups of 1.79 and 1.97: (2 / 1.79 − 1) and (2 / 1.97 − 1) are not divided."""

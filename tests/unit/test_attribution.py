@@ -20,6 +20,8 @@ from escala.probes import timeline
 from escala.report import tables
 from escala.report.summary import summary
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 GRID = 40
 spans = st.lists(st.tuples(st.integers(-5, GRID + 5), st.integers(-5, GRID + 5)), max_size=6)
 

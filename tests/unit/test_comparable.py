@@ -19,6 +19,8 @@ from escala.record import comparable, key
 from escala.record.comparable import matched, refusal
 from escala.record.schema import FORMAT, validate_run
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 MIB = 2**20
 
 

@@ -17,6 +17,8 @@ from escala.report.findings import section_findings
 from tests.unit.fixtures_runs import FakeExperiment, changed
 from tests.unit.pages import tabled
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 MODEL = {"power_model": {"node_watts": 40.0, "core_watts": 10.0}}
 
 

@@ -13,10 +13,15 @@ pytestmark = pytest.mark.torch
 ROUNDING, FOLLOWING = {"float64": 1e-7, "float32": 1e-5}, {"float64": 1e-5, "float32": 5e-3}
 
 
+@pytest.fixture(scope="module")
+def differences() -> dict[str, dict]:
+    return compared(SMALL)
+
+
 @pytest.mark.parametrize("name", SMALL)
-def test_losses_gradients_and_steps_of_both_engines_are_the_same(name):
+def test_losses_gradients_and_steps_of_both_engines_are_the_same(name, differences):
     case = SMALL[name]
-    for precision, found in compared(case).items():
+    for precision, found in differences[name].items():
         rounding, following = ROUNDING[precision], FOLLOWING[precision]
         assert found["parameters"] == case.parameters
         assert found["initial_difference"] < 1e-6, "weights that a seed gives"

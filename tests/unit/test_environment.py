@@ -95,7 +95,7 @@ def test_the_command_works_where_the_module_system_and_the_account_do_not(tmp_pa
     (tmp_path / "numpy" / "__init__.py").write_text("raise ImportError('a foreign NumPy')")
     kept = {k: v for k, v in os.environ.items() if k not in ("USER", "LOGNAME", "HOME")}
     experiment = ["--experiment", "config.yaml"]
-    call = [sys.executable, "-m", "escala.command", "run", *experiment, "-n", "--", "--quiet"]
+    call = [sys.executable, "-m", "escala.command", "run", "prepare", *experiment, "-n", "--", "-q"]
     as_nobody = ["unshare", "--user", "--map-user=54321"]
     if subprocess.run([*as_nobody, "true"], capture_output=True).returncode:
         pytest.skip("no user namespace can be made")

@@ -283,6 +283,7 @@ def test_the_memory_of_the_run_nearest_to_its_limit_is_named(experiment):
     assert estimate_memory.sentence(estimate_memory.Memory({}, {}), named, 1.0) is None
 
 
+@pytest.mark.usefixtures("as_forks")
 def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(
     experiment, monkeypatch, tmp_path
 ):

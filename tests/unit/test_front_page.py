@@ -15,6 +15,8 @@ from pages import hostile, tabled
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.summary import summary
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 TEXT = (Path(__file__).resolve().parents[2] / "report" / "workflow.rst").read_text()
 
 

@@ -13,6 +13,8 @@ from escala.report import tables
 from escala.report.figures import common, ladder
 from escala.report.summary import summary
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 
 def _tables(folder: Path, change=lambda paths: None, match="way-", rungs=slice(None)):
     experiment, paths, listed = laddered(folder)

@@ -17,6 +17,8 @@ from escala.report.figures import text as texts
 from escala.report.figures.looks import in_order, looks, strategy_look
 from escala.strategies import STRATEGIES
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 # Machado, Oliveira and Fernandes (2009), IEEE TVCG 15(6): severity 1.0, on linear RGB.
 BLIND = {
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],

@@ -253,6 +253,7 @@ def test_the_classes_of_several_places_need_a_fraction_and_scores(write):
     assert "(rows,)" in refused.value.remedy
 
 
+@pytest.mark.usefixtures("as_forks")
 def test_a_wrapper_in_a_model_without_variables_is_trained_by_one_and_by_two_ranks(write, tmp_path):
     folder = write(WRAPPED, RIGHT, example=PLACES)
     (tmp_path / "scratch").mkdir()

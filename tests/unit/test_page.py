@@ -23,6 +23,8 @@ from escala.report.page import FIGURE_SIZE, page, templates
 from escala.report.page.svg import Drawings
 from escala.report.spoken import say, words
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 DRAWN = ("seconds_per_epoch", "speedup", "confusion_matrices")
 SVG = "{http://www.w3.org/2000/svg}"
 #: Bytes of a page.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
@@ -116,26 +117,45 @@ else:
     raise AssertionError
 """
 
+CASES = {
+    "arrays": ARRAYS,
+    "modes": MODES,
+    "one value": ONE_VALUE,
+    "infinite buffer": INFINITE,
+    "nothing trained": NOTHING,
+}
+#: Run each case of the standard input in a fork, and print its name and how it ended.
+FORKS = """
+import json, os, sys, traceback
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param(code, id=name)
-        for name, code in (
-            ("arrays", ARRAYS),
-            ("modes", MODES),
-            ("one value", ONE_VALUE),
-            ("infinite buffer", INFINITE),
-            ("nothing trained", NOTHING),
-        )
-    ],
-)
-def test_modules_of_users(code):
+for name, code in json.load(sys.stdin).items():
+    child = os.fork()
+    if not child:
+        try:
+            exec(code, globals())
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    print(json.dumps([name, os.waitpid(child, 0)[1]]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def ends() -> tuple[dict[str, int], str]:
+    """Return how the process of each case ended, and what they said."""
     python = interpreters.python("torch")
     done = subprocess.run(
-        [python, "-P", "-c", BEGIN + code],
+        [python, "-P", "-c", BEGIN + FORKS],
+        input=json.dumps(CASES),
         env=interpreters.variables(python, passed()) | {"PYTHONPATH": str(interpreters.ROOT)},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
+    return dict(map(json.loads, done.stdout.splitlines())), done.stderr
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_modules_of_users(ends, name):
+    codes, said = ends
+    assert codes.get(name) == 0, said

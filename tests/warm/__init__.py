@@ -1,9 +1,9 @@
 """Start the Python processes of tests as forks of one that has imported what takes long to import.
 
-An import of TensorFlow takes three seconds of a core, a fork some hundredths. `Warm` starts the
-server, `server.py`, and names the folder whose `sitecustomize.py` asks it: every process with this
-folder on its PYTHONPATH that runs a module of the project is a fork. Each process imports the
-project's own modules itself, which may be those of a copy.
+An import of TensorFlow or PyTorch takes three seconds of a core, a fork some hundredths. `Warm`
+starts the server, `server.py`, and names the folder whose `sitecustomize.py` asks it: every process
+with this folder on its PYTHONPATH that runs a module of the project is a fork. Each process imports
+the project's own modules itself, which may be those of a copy.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ class Warm:
     Parameters
     ----------
     folder : for its sockets, on PYTHONPATH of what is to be forked. All workers name the same one.
+    python : the interpreter whose processes are to be forks.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, python: str = sys.executable):
         folder.mkdir(exist_ok=True)
-        self.folder = folder
+        self.folder, self._python = folder, python
         with open(folder / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
@@ -63,7 +64,7 @@ class Warm:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         with open(self.folder / "server.log", "w") as log:
             subprocess.run(
-                [sys.executable, HERE / "server.py", *map(str, numbers)],
+                [self._python, HERE / "server.py", *map(str, numbers)],
                 env=environment | mpi.own_mpi() | ALONE,
                 pass_fds=numbers,
                 stdin=subprocess.DEVNULL,

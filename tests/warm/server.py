@@ -28,13 +28,14 @@ from pathlib import Path
 #: Runs the code of a test that every process begins with.
 _client = runpy.run_path(str(Path(__file__).with_name("sitecustomize.py")))
 begin, NAMESPACES = _client["begin"], _client["NAMESPACES"]
-#: What the processes of a workflow import, of other projects.
+#: What the processes of a workflow import, of other projects, where they are installed.
 MODULES = (
     "tensorflow", "keras.api._v2.keras", "horovod.tensorflow",
     "snakemake.cli", "snakemake.profiles", "snakemake.report", "snakemake.storage",
     "Bio.Entrez", "Bio.SeqIO", "PIL.Image", "duckdb", "jinja2", "jsonschema", "matplotlib.pyplot",
     "pandas", "psutil", "scipy.optimize", "scipy.stats", "seaborn", "sklearn.linear_model",
     "sklearn.metrics", "sklearn.model_selection", "tenacity", "yaml",
+    "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "torch.profiler",
 )  # fmt: skip
 
 

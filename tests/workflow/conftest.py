@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -165,12 +165,14 @@ def begin_with(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Make every Python process begin with some code, which is kept in `folder`."""
     patch.setenv("PYTHONPATH", put(code, folder))
     variables = interpreters.variables
+
     # An interpreter of another environment is given the project's folder alone.
-    patch.setattr(
-        interpreters,
-        "variables",
-        lambda python, given: variables(python, given) | {"PYTHONPATH": given["PYTHONPATH"]},
-    )
+    def with_code(python: str, given: Mapping[str, str]) -> dict[str, str]:
+        found = variables(python, given)
+        paths = f"{found['PYTHONPATH']}{os.pathsep}{given['PYTHONPATH']}".split(os.pathsep)
+        return found | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+    patch.setattr(interpreters, "variables", with_code)
 
 
 @pytest.fixture

@@ -242,22 +242,28 @@ for number in range(epochs):
 """
 
 
+@pytest.mark.all_cores
 def test_a_script_is_tried_measured_and_answered(mine):
     (mine / "ranked.py").write_text(RANKED)
     command = ["--", "python", "ranked.py", "{rows_of_rank}", "{epochs}", "{ranks}"]
-    options = ["try", "--processes", "2", "--repeats", "1", "--epochs", "2"]
+    options = ["try", "--processes", "2", "--repeats", "2", "--epochs", "2"]
     done = escala(mine, *options, *command)
     if len(available_cores()) < 2:
         assert done.returncode == 2 and "can be compared with nothing" in done.stderr
         return
     assert done.returncode == 0, done.stderr
     # What was taken for known, the trial, and the call that measures.
-    for said in ("strategy processes", "known by its hook", "Too short to time well"):
+    for said in (
+        "strategy processes",
+        "known by its hook",
+        "Too short to time well",
+        "ranked, after 1 of 2 repeats: about ",
+    ):
         assert said in done.stderr, said
     assert re.search(r"^\$ snakemake .*--configfile escala-ranked.yaml$", done.stderr, re.MULTILINE)
     runs = {
         tuple(path.parts[-6:-3]): json.loads(path.read_text())
-        for path in (mine / "results" / "ranked" / "runs").rglob("rep1/run.json")
+        for path in (mine / "results" / "ranked" / "runs").rglob("rep2/run.json")
     }
     compared = (("1x1", "tuned"), ("1x2", "tuned"), ("1x1", "threads"))
     assert runs.keys() == {("processes", *each) for each in compared}
@@ -282,7 +288,7 @@ def test_a_script_is_tried_measured_and_answered(mine):
     assert again.replace("escala new", "escala try") == written
 
 
-@pytest.mark.alone
+@pytest.mark.all_cores
 def test_a_script_that_fails_is_not_measured_and_leaves_nothing(mine):
     (mine / "wrong.py").write_text("import no_such_module")
     done = escala(mine, "try", "--", "python", "wrong.py")

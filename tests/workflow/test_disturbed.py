@@ -96,7 +96,7 @@ def test_a_busy_process_beside_a_run_is_found(small_split, request_for, tmp_path
 @pytest.mark.usefixtures("cold")
 def test_neighbours_of_the_experiment_are_the_run_s_own(small_split, request_for, tmp_path):
     """Beside the same run, they make more than its own cores busy, and none of that is foreign."""
-    asked = request_for("single", "1x1", epochs=30, knobs={"busy_neighbours": [0, 0]})
+    asked = request_for("single", "1x1", epochs=15, knobs={"busy_neighbours": [0, 0]})
     run = measured(asked, small_split, tmp_path)
     [node], rank = run["disturbance"]["nodes"], run["ranks"]["cores"][0]
     # With two neighbours on its core, the rank itself has about a third of it.

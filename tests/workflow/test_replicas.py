@@ -339,28 +339,32 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(run, tmp_path,
     assert not left
 
 
-@each(EVEN, swept=["multiworker-mirrored", "horovod-mpi"])
-def test_a_run_that_was_ended_goes_on_as_if_it_had_not_been(run, tmp_path, strategy):
-    """It draws the same numbers, and restores the best weights from a later checkpoint."""
-    resumed, unbroken = resumed_and_whole(run, tmp_path, strategy, early_stopping=BEST_IS_FIRST)
+@pytest.mark.parametrize(
+    ("strategy", "optimizer"),
+    [
+        ("horovod-gloo", {}),
+        ("mirrored", {}),
+        pytest.param("multiworker-mirrored", {}, marks=pytest.mark.sweep),
+        pytest.param("horovod-mpi", {}, marks=pytest.mark.sweep),
+        pytest.param(
+            "torch-single", {"optimizer": "rmsprop", "optimizer_form": "keras"},
+            marks=pytest.mark.torch,
+        ),
+        pytest.param(
+            "ddp-gloo", {"optimizer": "adam", "optimizer_form": "pytorch"}, marks=pytest.mark.torch
+        ),
+        pytest.param(
+            "fsdp", {"optimizer": "adam", "optimizer_form": "keras"}, marks=pytest.mark.torch
+        ),
+    ],
+)  # fmt: skip
+def test_a_run_that_was_ended_goes_on_as_if_it_had_not_been(run, tmp_path, strategy, optimizer):
+    """It draws the same numbers, keeps what its optimizer does, and restores the best weights."""
+    resumed, unbroken = resumed_and_whole(
+        run, tmp_path, strategy, early_stopping=BEST_IS_FIRST, **optimizer
+    )
     # The weights of the first epoch, by far the best, were kept in the checkpoint.
     assert resumed["training"]["best_epoch"] == unbroken["training"]["best_epoch"] == 1
-    assert resumed["weights_sha256"] == unbroken["weights_sha256"]
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("strategy", "optimizer", "form"),
-    [
-        ("torch-single", "rmsprop", "keras"),
-        ("ddp-gloo", "adam", "pytorch"),
-        ("fsdp", "adam", "keras"),
-    ],
-)
-def test_what_an_optimizer_of_pytorch_keeps_is_resumed(run, tmp_path, strategy, optimizer, form):
-    resumed, unbroken = resumed_and_whole(
-        run, tmp_path, strategy, optimizer=optimizer, optimizer_form=form
-    )
     assert resumed["weights_sha256"] == unbroken["weights_sha256"]
 
 
