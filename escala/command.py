@@ -22,6 +22,7 @@ import argcomplete
 
 from escala import cli
 from escala.core import environment
+from escala.core.arguments import Parser, raw_parser
 from escala.core.errors import InputError
 from escala.teaching import EXAMPLES, SCRIPTS, TEACHING
 
@@ -249,16 +250,15 @@ def _is_project(folder: Path) -> bool:
     return all((folder / name).exists() for name in PROJECT)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = raw_parser(
+        "Does training a model in parallel pay on my machines, by how much, and why?",
         prog=NAME,
-        description="Does training a model in parallel pay on my machines, by how much, and why?",
         epilog=TEACHING,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, text: str, call=None) -> argparse.ArgumentParser:
+    def command(name: str, text: str, call=None) -> Parser:
         added = commands.add_parser(
             name,
             help=text,
@@ -267,6 +267,8 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         added.set_defaults(call=call)
+        if call:
+            added.further = f"those of Snakemake stand after --: {added.prog} -- --OPTION"
         return added
 
     run = command("run", "measure an experiment, or make single results of it", _run)

@@ -7,17 +7,16 @@ A no is not an error: the exit code is 0.
 
 from __future__ import annotations
 
-import argparse
-
 from escala import check, cli
 from escala.check import job
+from escala.core.arguments import Parser
 from escala.lab import cluster
 
 check.check("lab", "docs/how-to/lab.md says what it needs", before="browser")(cluster.abilities)
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    Parser(prog="escala check", description=__doc__).parse_args()
     checks = [*check.CHECKS, *(job.CHECKS if job.in_a_job() else [])]
     for answer in check.answers(checks):
         print(answer, flush=True)

@@ -5,16 +5,16 @@ The exit code is 1 if any answer is no.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
 from escala import cli
 from escala.core import environment
+from escala.core.arguments import Parser
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("folder", type=Path, help="folder that holds its workload.yaml")
     parser.add_argument(
         "--dataset",

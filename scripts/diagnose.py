@@ -5,14 +5,14 @@ The bounds of what the exchange adds assume Horovod's default cycle of 1 ms (HOR
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from escala import cli
+from escala.core.arguments import Parser
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument(
         "timeline",
         type=Path,

@@ -55,7 +55,7 @@ def main() -> int | None:
 
 def _new_program() -> None:
     """Write the file that `escala try` writes, and measure nothing."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description=_new_program.__doc__)
+    parser = raw_parser(_new_program.__doc__, prog=COMMAND)
     parser.add_argument("--command", required=True, metavar="TEXT", help="the program to start")
     draft_program.add_options(parser)
     _add_output(parser, "escala-NAME.yaml")

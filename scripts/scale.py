@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from escala import cli
-from escala.core.arguments import whole_number
+from escala.core.arguments import Parser, whole_number
 from escala.probes.collectives import LIBRARIES, MPI
 from escala.runtime.layout import Layout
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("calibration", type=Path, help="docs/reference/calibration.md describes it")
     parser.add_argument("--work", help="its name in the calibration; needed if there are several")
     scaling = parser.add_argument_group(

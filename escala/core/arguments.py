@@ -3,23 +3,64 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn
+
+from escala.core import exits
+from escala.core.errors import InputError
+from escala.core.progress import say
+
+_CHOICE = re.compile(r"argument (.+): invalid choice: '(.*)' \(choose from (.+)\)", re.DOTALL)
 
 
-def raw_parser(description: str | None, **options: Any) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors have a remedy: the nearest words that it knows, and where all are."""
+
+    #: What an option may be that it does not know.
+    further = ""
+
+    def parse_known_args(self, args=None, namespace=None):
+        # So a subcommand, which knows its options, refuses a word, and not the whole command.
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            if not word.startswith("-"):
+                self._refuse("the call", word, "is one word too many")
+            reason = f"is no option of {self.prog}"
+            self._refuse("the call", word, reason, self._option_string_actions, self.further)
+        return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        if found := _CHOICE.fullmatch(message):
+            name, word, known = found.groups()
+            self._refuse(name, word, "is unknown", re.findall("'([^']+)'", known))
+        self._end(InputError("the call", None, message, f"`{self.prog} --help` describes it"))
+
+    def _refuse(
+        self, where: str, word: str, reason: str, known: Collection[str] = (), further: str = ""
+    ) -> NoReturn:
+        near = " or ".join(difflib.get_close_matches(word, known, 2))
+        remedies = f"perhaps it is {near}" * bool(near), f"`{self.prog} --help` lists all", further
+        self._end(InputError(where, word, reason, "; ".join(filter(None, remedies))))
+
+    def _end(self, error: InputError) -> NoReturn:
+        say(error)
+        self.exit(exits.WRONG)
+
+
+def raw_parser(description: str | None, **options: Any) -> Parser:
     """Return a parser whose description and epilog keep their lines, as examples need them."""
-    return argparse.ArgumentParser(
+    return Parser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         **options,
     )
 
 
-def subcommands(
-    description: str | None, **options: Any
-) -> tuple[argparse.ArgumentParser, Callable[..., argparse.ArgumentParser]]:
+def subcommands(description: str | None, **options: Any) -> tuple[Parser, Callable[..., Parser]]:
     """Return a parser that requires a subcommand, and a function that adds one.
 
     The function takes the name of a subcommand, the function that runs it, and its help text. It
@@ -29,7 +70,7 @@ def subcommands(
     parser = raw_parser(description, **options)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, run: Callable, text: str) -> argparse.ArgumentParser:
+    def add(name: str, run: Callable, text: str) -> Parser:
         added = commands.add_parser(name, help=text, description=text)
         added.set_defaults(command=run)
         return added

@@ -6,17 +6,20 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from escala.core import variables
 from escala.core.files import read_json
 from escala.core.hardware import control_groups
-from escala.core.readable import size
+from escala.core.readable import counted, size
 from escala.record.outcome import Outcome
 from escala.runtime.messages import cause
+from escala.training import marks
 from escala.training.memory import REMEDIES
+from escala.workloads.program import Program
 
 #: What libraries, the kernel and schedulers write when memory runs out.
 _NO_MEMORY = re.compile(
@@ -83,22 +86,44 @@ def failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     return Outcome(outcome.status, f"{outcome.reason}{about and f'; {about}'}")
 
 
-def timeout(seconds: float, folder: Path, processes: int) -> Outcome:
-    """Return the outcome of a run that took longer than it may, with the ranks that still run.
-
-    Parameters
-    ----------
-    processes : of the run.
-    """
+def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
+    """Return the outcome of a run that took longer than it may, with the ranks that still run."""
+    processes = len(plan["places"])
     running = [rank for rank in range(processes) if not (folder / f"rank{rank}.json").exists()]
-    who = ""
+    who = ": every rank has written its result, but did not exit" * bool(processes and not running)
     if 0 < len(running) < processes:
         names, more = ", ".join(map(str, running[:5])), ", …" * (len(running) > 5)
         one = len(running) == 1
         who = f": rank{'' if one else 's'} {names}{more} still run{'s' if one else ''}"
         who += f", and {processes - len(running)} of {processes} have ended"
+    hangs = _hanging_exit(seconds, folder, running, plan) if "start" in plan else ""
     lines = tail(folder, running[0] if running else 0)
-    return Outcome("timeout", f"not finished after {seconds:.10g} seconds{who}{lines}")
+    return Outcome("timeout", f"not finished after {seconds:.10g} seconds{who}{hangs}{lines}")
+
+
+def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Mapping) -> str:
+    """Say that a program made all of its epochs and did not exit, as far as it tells of them.
+
+    If their number is not known, it told of nothing more for half of the time.
+    """
+    program = Program.from_plan(plan["start"]["program"])
+    for rank in running:
+        log, told = folder / f"rank{rank}.log", folder / f"marks{rank}"
+        searched = marks.Searched(program.epoch_ends, None)
+        searched.feed(log.read_text(errors="replace") if log.exists() else "", 0.0)
+        by_process = [*marks.read_files(told)[0], searched.marks]
+        epochs = max(sum(mark.event == marks.EPOCH for mark in each) for each in by_process)
+        files = [each for each in (log, *told.glob("*.jsonl")) if each.exists()]
+        silent = time.time() - max((each.stat().st_mtime for each in files), default=0.0)
+        is_done = epochs >= plan["epochs"] if "epochs" in program.named else silent > seconds / 2
+        if epochs and is_done:
+            return (
+                f"; its last of {counted(epochs, 'epoch')} ended after "
+                f"{max(0.0, seconds - silent):.0f} s, but the program did not exit. Remedy: let it "
+                "end what it started; in PyTorch, `del` the DDP model before "
+                "destroy_process_group()"
+            )
+    return ""
 
 
 def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:

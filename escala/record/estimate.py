@@ -78,10 +78,12 @@ def duration(seconds: float) -> str:
 def medians(runs: list[Run], experiment: Experiments) -> Callable[[Run], float | None]:
     """Return a function from one of `runs` to its median seconds before, None if there are none.
 
-    They are those of its configuration, or else of its dataset and workload. Each file is read
-    once.
+    They are those of its configuration, or else of its dataset and workload. A run of a probe that
+    was not run before takes about the time of a timing run. Each file is read once.
     """
-    tasks = dict.fromkeys((run.experiment, run.instrument, *_names(run)[1]) for run in runs)
+    tasks = dict.fromkeys(
+        (run.experiment, probe, *_names(run)[1]) for run in runs for probe in (run.instrument, None)
+    )
     measured: dict[tuple, list[float]] = defaultdict(list)
     for name, probe in dict.fromkeys(task[:2] for task in tasks):
         for peer in experiment(name).instrumented(probe):
@@ -91,7 +93,11 @@ def medians(runs: list[Run], experiment: Experiments) -> Callable[[Run], float |
                     measured[name, probe, names] += seconds
 
     def median(run: Run) -> float | None:
-        found = (measured[run.experiment, run.instrument, names] for names in _names(run))
+        found = (
+            measured[run.experiment, probe, names]
+            for probe in (run.instrument, None)
+            for names in _names(run)
+        )
         return next((statistics.median(seconds) for seconds in found if seconds), None)
 
     return median

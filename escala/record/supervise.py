@@ -78,7 +78,7 @@ def supervise(
             while launcher.poll() is None:
                 interrupts.end_if_received()
                 if time.monotonic() > deadline:
-                    return diagnose.timeout(limit_seconds, folder, len(plan["places"]))
+                    return diagnose.timeout(limit_seconds, folder, plan)
                 time.sleep(POLL_SECONDS)
                 progress.show()
             if code := launcher.poll():

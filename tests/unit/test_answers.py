@@ -15,6 +15,7 @@ from escala.analysis.statistics import ratio_interval, sessions_interval
 from escala.core.files import read_json, write_json
 from escala.report import tables
 from escala.report.findings.verdicts import answers
+from escala.report.first_screen import all_findings, first_screen
 from escala.report.history.rows import add
 from escala.report.overview import overview
 from escala.report.summary import summary
@@ -288,10 +289,34 @@ def test_more_repeats_do_not_replace_those_that_failed(tmp_path):
     assert first.startswith("For a verdict on `horovod-mpi 1x2`, run `uv run escala retry results/")
 
 
-def test_what_was_not_measured_or_predicted_is_named(tmp_path):
+def test_what_was_not_predicted_is_named(tmp_path):
+    texts = told(tabled(_measured(tmp_path, {"horovod-mpi": EQUAL})), "next")
+    assert any("`predictions`" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ratios", "what"),
+    [
+        ("horovod-mpi", SLOWER, "why two processes on one node take more time than one process"),
+        ("horovod-mpi", FASTER, "why two processes on one node take less time than one process"),
+        ("horovod-mpi", EQUAL, "where the time of two processes on one node goes"),
+        ("parameter-server", SLOWER, "why two processes on one node take more time than"),
+    ],
+)  # fmt: skip
+def test_a_reason_that_was_not_measured_is_said_to_be_none(tmp_path, strategy, ratios, what):
+    """Not the start-up, which is outside the time that is compared."""
+    frames = tabled(_measured(tmp_path, {strategy: ratios}))
+    first, *rest = told(frames, "why")
+    why = first_screen(frames, all_findings(frames, "demo")).brief["why"]
+    assert why.startswith(f"Not measured: {what}")
+    assert ("`clocks: {enabled: true}`" in first) == (strategy == "horovod-mpi")
+    assert any("outside the training steps" in text for text in rest)
+
+
+def test_a_reason_that_was_measured_comes_first(tmp_path):
     experiment, runs = clocked(tmp_path)
     experiment.runs = [path for path in experiment.runs if "horovod-gloo" not in path.parts]
-    for probes in ([], runs):
-        texts = told(tabled(experiment, probe_files=probes), "next")
-        assert any("clocks" in text for text in texts) == (not probes)
-        assert any("`predictions`" in text for text in texts)
+    assert told(tabled(experiment, probe_files=runs), "why")[0].startswith("A step of ")
+    changed(runs, status="failed", reason="no space left")
+    texts = told(tabled(experiment, probe_files=runs), "why")
+    assert texts[0].endswith("; the run with clocks ended by `no space left`.")

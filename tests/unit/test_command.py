@@ -221,11 +221,32 @@ def test_the_help_of_each_subcommand_has_examples_that_it_reads(name):
             parser.parse_args(words[:place])
 
 
-@pytest.mark.parametrize("arguments", [["walk"], ["completion", "csh"]])
-def test_unknown_words_end_with_the_usage(arguments):
-    done = escala(*arguments)
-    assert done.returncode == 2
-    assert done.stderr.startswith("usage: escala")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("walk", ["COMMAND: 'walk': is unknown", "`escala --help` lists all"]),
+        ("rnu", ["perhaps it is run"]),
+        ("completion csh", ["shell: 'csh'", "perhaps it is zsh", "`escala completion --help`"]),
+        ("run --croes 2", ["'--croes': is no option of escala run", "perhaps it is --cores"]),
+        ("run --forcerun train", ["`escala run --help` lists all", "escala run -- --OPTION"]),
+        ("report results", ["the call: 'results': is one word too many"]),
+        ("predict -e", ["the call: argument -e/--experiment: expected one argument"]),
+        ("history qurey", ["perhaps it is query", "`escala history --help` lists all"]),
+        ("history query --sqll=x", ["'--sqll': is no option of escala history query", "--sql"]),
+        ("store", ["the following arguments are required: COMMAND"]),
+        ("advise results/demo --goal tme", ["--goal: 'tme'", "perhaps it is time"]),
+        ("try --torhc -- python train.py", ["perhaps it is --torch"]),
+    ],
+)
+def test_unknown_words_end_with_the_nearest_and_where_all_are(arguments, said, capsys):
+    name, *words = arguments.split()
+    parser = command.parsers()[name] if name in command.SCRIPTS else None
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(words) if parser else command.call_of([name, *words])
+    [line] = capsys.readouterr().err.splitlines()
+    assert ended.value.code == exits.WRONG
+    assert line.startswith("escala: ") and " Remedy: " in line
+    assert all(each in line for each in said), line
 
 
 def test_the_project_installs_the_command():

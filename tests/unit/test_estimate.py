@@ -84,6 +84,14 @@ def test_a_run_takes_the_median_of_its_own_configuration_or_of_others_of_its_dat
     assert ": 25 s for 1 from earlier runs" in said([of(experiment, "horovod-gloo", 1)], experiment)
 
 
+def test_a_run_of_a_probe_takes_as_long_as_a_timing_run_until_it_is_measured(experiment):
+    timeline = experiment.probed("timeline")[0]
+    measured(of(experiment, timeline.strategy, 1), 10)
+    assert ": 10 s for 1 from earlier runs" in said([timeline], experiment)
+    measured(timeline, 1000)
+    assert ": 16 min 40 s for 1 from earlier runs" in said([timeline], experiment)
+
+
 def test_each_file_is_read_once_and_a_damaged_one_is_left_out(experiment, monkeypatch, capsys):
     for repeat in (1, 2, 3):
         measured(of(experiment, "single", repeat), 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -61,7 +62,8 @@ def test_everything_is_made_of_what_a_program_tells(reported, tmp_path):
         assert "<NA>" not in each and "&lt;NA&gt;" not in each and "nan" not in each.split()
     assert "clocks" not in text and "predict" not in text
     assert written.count("python train.py") == 1, "the command says where results are from"
-    assert "torch" not in written.replace("torch-ddp", ""), "versions stay in run.json"
+    assert "torch" not in re.sub("torch-(ddp|trace)", "", written), "versions stay in run.json"
+    assert ("torch-trace" in text) == (told.get("known_by", "hook") == "hook")
 
 
 @pytest.mark.parametrize("failed", [(1, 3), range(1, 8)])
@@ -96,7 +98,7 @@ def test_a_program_and_another_workload_stand_beside_each_other(tmp_path):
     drawn_times = drawn(frames, tmp_path, ["seconds_per_epoch"])["seconds_per_epoch"]
     assert "time of the whole program (s)" in drawn_times
     assert "training time per epoch (s)" in drawn_times
-    assert "clocks" in "".join(found), "advice for the other stays"
+    assert "clocks" in "".join(texts(frames, "why")), "advice for the other stays"
 
 
 def test_the_first_sentences_say_what_is_unavailable(reported):

@@ -175,7 +175,8 @@ def test_weak_efficiency_is_the_time_of_one_rank_divided_by_that_of_all(tmp_path
     assert "with an efficiency of 0.55" in answer
     assert "The scaling is weak: ratios are of the time for the same" in explanation(frames)
     [cost, *_] = [each.text for each in section_findings("cost", frames, "demo")]
-    assert cost.startswith("A row of `horovod-mpi 1x2` takes 1.82 times the core time of a row of")
+    times = "1.82 times the core time (cores × seconds) of a row of"
+    assert cost.startswith(f"A row of `horovod-mpi 1x2` takes {times}")
     told = " ".join(each.text for each in section_findings("data", frames, "demo"))
     assert "The scaling is weak: an epoch of n ranks has n times the rows" in told
 

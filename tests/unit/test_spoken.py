@@ -7,10 +7,12 @@ import re
 import pandas as pd
 import pytest
 from fixtures_runs import REFERENCES, FakeExperiment, fair, program, three_configurations
+from hypothesis import given
+from hypothesis import strategies as st
 from pages import tabled
 
 from escala.experiment.spoken import WORDS, layout_in_words, strategy_in_words
-from escala.report.findings.words import with_labels
+from escala.report.findings.words import quoted, with_labels
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.spoken import name_in_words, say, words
 from escala.strategies import STRATEGIES
@@ -138,3 +140,25 @@ def test_variants_are_said_by_their_names(tmp_path, repeats):
     _, answer, *_ = _screen(tabled(experiment))
     assert "two processes on one node (`fast`) take " in answer
     assert "of the time of one process (`fast`) in this call (" in answer
+
+
+@given(
+    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]*", fullmatch=True)
+    | st.sampled_from([*STRATEGIES, "1x2", "matches", "rank", "takes", "is", ", 9 matches)", "`"])
+)
+def test_no_name_of_a_user_and_no_word_of_a_reason_is_changed(name):
+    """A name of a configuration has a space, which no name of a user may have."""
+    named = {"single 1x1": "one process", "ddp-gloo 1x2": "two processes on one node"}
+    text = f"{quoted(name)} takes `single 1x1`, {quoted(f'a 1x2 {name} is it')} and {quoted(name)}."
+    assert say(text, named) == text.replace("`single 1x1`", "one process")
+
+
+def test_names_like_our_words_stay_on_the_first_screen(tmp_path):
+    experiment = FakeExperiment(tmp_path, dataset="1x2").add_dataset()
+    for variant, (one, two) in {"matches": (5.0, 2.5), "ddp-gloo": (1.0, 0.8)}.items():
+        experiment.add("single", "1x1", one, 7, variant=variant, rows=64)
+        experiment.add("horovod-mpi", "1x2", two, 7, variant=variant, rows=64)
+    question, answer, *_ = _screen(tabled(experiment))
+    assert "on `1x2` in parallel" in question
+    assert "two processes on one node (`ddp-gloo`) take" in answer
+    assert "of the time of one process (`ddp-gloo`) in this call (" in answer

@@ -219,7 +219,7 @@ def test_the_cost_is_that_of_all_cores(tmp_path):
     row = frames["speedup"].query("variant == 'tuned' and reference == 1").iloc[0]
     core_time, hours = read(frames)["cost"]
     # Two processes with a core each against one process with one core.
-    expected = f"{2 * row['ratio']:.2f} times the core time of an epoch of `single 1x1 tuned`"
+    expected = f"{2 * row['ratio']:.2f} times the core time (cores × seconds) of an epoch of"
     ends = f"({2 * row['ratio_low']:.2f}–{2 * row['ratio_high']:.2f}, 7 matches)"
     assert expected in core_time and ends in core_time
     wall = frames["configurations"].set_index(["strategy", "variant"])["wall_seconds"]

@@ -190,8 +190,18 @@ FAULTS = {
         "if os.environ['RANK'] == '1': print('still', flush=True); time.sleep(99)",
         {"layout": "1x2", "limit": 2}, "after 2 seconds: rank 1 still runs", "1 of 2", "still",
     ),
+    "hangs at its exit": (
+        f"{OBEDIENT}time.sleep(99)", {"limit": 8},
+        "its last of 2 epochs ended after", "did not exit. Remedy: ",
+    ),
+    "hangs at its exit, of epochs of its own": (
+        f"{OBEDIENT}time.sleep(99)", {"limit": 8, "command": "{python} train.py 64 3"},
+        "its last of 3 epochs ended after", "did not exit. Remedy: ",
+    ),
 }  # fmt: skip
-STATUS = {"fills the memory": "out-of-memory", "one hangs": "timeout", "diverges": "diverged"}
+STATUS = {"fills the memory": "out-of-memory", "diverges": "diverged"} | dict.fromkeys(
+    [name for name in FAULTS if "hangs" in name], "timeout"
+)
 
 
 @pytest.mark.parametrize("name", FAULTS)

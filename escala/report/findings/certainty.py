@@ -106,6 +106,10 @@ def _rests_on(row: Compared) -> Iterator[str]:
             )
         else:
             yield f"There are {matches} of {label} with {other}, of one session only."
+    elif 0 < row.matches < VALUES_FOR_INTERVAL:
+        least, number = in_words(VALUES_FOR_INTERVAL), in_words(int(row.matches))
+        are = "is" if row.matches == 1 else "are"
+        yield f"A verdict on {label} needs {least} matches, and there {are} {number}."
     if found.ratio.best_of > 1:
         yield (
             f"{label} is the best of {in_words(found.ratio.best_of)} that were compared, and the "

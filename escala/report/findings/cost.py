@@ -37,7 +37,7 @@ def _core_time(row: Compared, tables: Tables) -> Iterator[Finding]:
     cores = Ratio(1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low, row.matches)
     one = a(row.unit(tables))
     text = (
-        f"{one} of {label} takes {cores.value:.2f} times the core time "
+        f"{one} of {label} takes {cores.value:.2f} times the core time (cores × seconds) "
         f"of {one} of {reference}{interval(cores)}"
     )
     yield Finding(sentence(text), "speedup", "speedup")

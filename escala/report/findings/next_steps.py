@@ -14,7 +14,6 @@ from escala.report.figures.looks import significant
 from escala.report.findings.certainty import disturbed, runs_ok
 from escala.report.findings.compared import UNAVAILABLE, Compared, rows_of
 from escala.report.findings.gaps import has_failed, to_retry
-from escala.report.findings.steps import without_clocks
 from escala.report.findings.verdicts import (
     Answer,
     against_main,
@@ -28,7 +27,7 @@ from escala.report.tables.views import programs, same_batch, unit
 POSITION = 55
 SECTION = "next"
 
-_CLOCKS, _PREDICTIONS = "docs/how-to/attribution.md", "docs/how-to/predict-times.md"
+_PREDICTIONS = "docs/how-to/predict-times.md"
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
@@ -38,12 +37,6 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     for answer in found:
         texts = _use(answer, against, seconds, tables), _decide(answer.row, tables, name)
         yield from (Finding(text, "speedup", "speedup") for text in texts if text)
-    for row in without_clocks(tables):
-        yield Finding(
-            f"To see where the time of a step of {quoted(row.label)} goes, set "
-            f"`clocks: {{enabled: true}}`, as in `{_CLOCKS}`.",
-            "attribution",
-        )
     modelled = {answer.row.workload for answer in found} - set(programs(tables))
     if modelled and tables["predictions"].empty:
         yield Finding(

@@ -8,6 +8,7 @@ import pandas as pd
 
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.compared import Compared
+from escala.report.findings.verdicts import answering
 from escala.report.findings.words import Finding, Tables, joined, quoted, sentence, with_labels
 from escala.report.tables.views import named_by, programs
 from escala.training.marks import HOOK, OUTPUT, WHOLE
@@ -29,13 +30,14 @@ _SAME_ROWS = 0.05
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe each program: how its times are known, what is unavailable, and what is its own."""
     runs = tables["runs"][tables["runs"]["current"]]
+    answer = [row.workload for row in answering(tables)[:1]]
     for workload in programs(tables):
         program_runs = runs[runs["workload"] == workload]
         ok = program_runs[program_runs["status"] == "ok"]
         if ok.empty:
             continue
         for text, first in _known(workload, ok, tables):
-            yield Finding(sentence(text), "runs", first=first)
+            yield Finding(sentence(text), "runs", first=first and workload in answer)
         if ok["ranks"].max() > 1:
             yield Finding(sentence(_divided(workload, tables)), "epochs")
 

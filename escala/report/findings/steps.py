@@ -1,4 +1,4 @@
-"""Describe how the time of a training step is divided."""
+"""Describe how the time of a training step is divided, or say that it was not measured."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import pandas as pd
 
 from escala.analysis.attribution import OVERLAP, WHOLE
 from escala.analysis.parts import PARTS
+from escala.analysis.verdicts import FASTER, SLOWER
+from escala.core.environment import call
 from escala.report.findings.compared import Compared
 from escala.report.findings.verdicts import answering, shown
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import names_of_rows, programs, trained_by_steps
+from escala.strategies import STRATEGIES
+from escala.training.marks import HOOK
 
 POSITION = 20
 SECTION = "why"
@@ -21,6 +25,7 @@ SECTION = "why"
 #: a virtual machine seven equal runs differed by up to 1.33.
 UNLIKE = 1.5
 
+_CLOCKS = "clocks: {enabled: true}"
 _PART_NAMES = {
     "input": "on input",
     "dispatch": "entering and leaving the step",
@@ -34,7 +39,12 @@ _PART_NAMES = {
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
-    """Describe how the time of a step of rank 0 is divided, if its clocks were read."""
+    """Describe how the time of a step of rank 0 is divided, if its clocks were read.
+
+    Where they were not, the reason of an answer is not known, and this comes before all else.
+    """
+    for row in _unmeasured(tables):
+        yield Finding(_not_measured(row, tables), "attribution")
     steps = clocked(tables)
     slowdowns = {label: parts.loc[WHOLE, "slowdown"] for label, parts in steps}
     for label, parts in steps:
@@ -42,18 +52,33 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             yield Finding(text, "attribution", "attribution")
 
 
-def without_clocks(tables: Tables) -> list[Compared]:
-    """Return the rows that answer whose configuration was timed, but has no parts of a step.
-
-    Those of programs, inside which no clock can be read, are left out.
-    """
+def _unmeasured(tables: Tables) -> list[Compared]:
+    """Return the rows that answer and were timed, with neither parts of a step nor a ladder."""
     measured = set(names_of_rows(tables["attribution"].dropna(subset=["part"])))
-    unclocked = programs(tables)
+    explained = set(tables["ladder"]["workload"])
     return [
         row for row in answering(tables)
-        if row.kind != "unavailable" and row.names not in measured
-        and row.workload not in unclocked
+        if row.kind != "unavailable" and row.names not in measured and row.workload not in explained
     ]  # fmt: skip
+
+
+def _not_measured(row: Compared, tables: Tables) -> str:
+    """Say that the reason of an answer was not measured, and how to measure it if one can."""
+    label, verdict = quoted(row.label), row.headline.verdict
+    what = f"where the time of {label} goes"
+    if verdict in (FASTER, SLOWER):
+        more = "less" if verdict == FASTER else "more"
+        what = f"why {label} takes {more} time than {quoted(row.reference_label)}"
+    how = f"to see it, add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`"
+    if row.workload in programs(tables):
+        how = "parts of a program's step are not known"
+        if HOOK in set(tables["runs"].loc[tables["runs"]["workload"] == row.workload, "known_by"]):
+            how += "; `torch-trace: {enabled: true}` traces PyTorch's"
+    elif not (ended := among(tables["attribution"], {row.names})["reason"].dropna()).empty:
+        how = f"the run with clocks ended by {quoted(ended.iloc[0])}"
+    elif (strategy := STRATEGIES.get(row.strategy)) and not strategy.waits():
+        how = "its processes make no steps together"
+    return f"Not measured: {what}; {how}."
 
 
 def clocked(tables: Tables) -> list[tuple[str, pd.DataFrame]]:
