@@ -58,7 +58,7 @@ def test_the_time_left_is_that_of_the_job_and_its_partition_has_a_limit():
     limits = "lab 30:00\ncpu 2-00:00:00\n"
     said = job.time_left(NOW + timedelta(minutes=90), "cpu", limits, NOW)
     assert said == "1 h 30 min are left; the partition cpu allows 2-00:00:00"
-    with pytest.raises(Unavailable, match="no end"):
+    with pytest.raises(Unavailable, match="does not say when"):
         job.time_left(None, "cpu", limits, NOW)
 
 

@@ -135,7 +135,7 @@ def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, dr
         ("--regex '(' -- python train.py", "not a regular expression"),
         ("--data reads=none -- python train.py {data.reads}", "none"),
         ("--name 'a b' -- python train.py", "not allowed"),
-        ("--python none -- python train.py", "--python: 'none': is no program"),
+        ("--python none -- python train.py", "--python: 'none': is not a program"),
         ("--python ./venv -- python train.py", "venv/bin/python"),
     ],
 )

@@ -151,7 +151,7 @@ def test_packed_idx_files_that_are_damaged_or_would_fill_the_memory_are_refused(
     for path in list(mnist.iterdir()):
         path.rename(mnist / f"emnist-letters-{path.name.replace('t10k', 'test')}")
     said = refusal(mnist, tmp_path / "source", **IDX)
-    assert "like those of EMNIST" in said and "t10k-labels-idx1-ubyte" in said
+    assert "like one of EMNIST" in said and "t10k-labels-idx1-ubyte" in said
 
 
 @pytest.fixture
