@@ -291,8 +291,8 @@ def test_the_process_that_fails_first_is_named_although_others_fail_at_once(tmp_
         "if os.environ['ESCALA_PROCESS'] == '2':\n"
         f"    file = open({str(fifo)!r}, 'w')\n"
         "    {how}\n"
-        # Their input ends as the process does. An error is told within milliseconds.
-        f"open({str(fifo)!r}).read(); time.sleep(0.005); os._exit(1)"
+        # Their input ends as the process does. On idle cores an error is told within milliseconds.
+        f"open({str(fifo)!r}).read(); time.sleep(0.05); os._exit(1)"
     )
     for how, said in {
         "os._exit(7)": "with code 7",

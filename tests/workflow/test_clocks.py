@@ -245,4 +245,4 @@ def test_each_rank_of_pytorch_sees_its_exchange_and_waits_for_the_slow_one(torch
     medians = run.parts(run.one_clock)["median_seconds"]
     assert medians[1, "skew"] < 0.1 * medians[0, "skew"]
     quietest = run.steps["backward"].groupby("rank").min()
-    assert quietest[1] > 2 * quietest[0]
+    assert quietest[1] > 1.3 * quietest[0]
