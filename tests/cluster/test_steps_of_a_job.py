@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -15,33 +16,42 @@ import yaml
 
 from escala.core.files import read_json
 from escala.experiment import load
+from escala.lab import network
 from tests.cluster.test_runs import experiment, is_over, snakemake, snakemake_command
-from tests.conftest import ROOT
+from tests.conftest import NEEDS, ROOT
 from tests.programs import eventually
 
 pytestmark = pytest.mark.cluster
 
-PROFILE = ("--profile", str(ROOT / "profiles" / "allocation"))
 CONFIGURATIONS = {"single": "1x1", "horovod-mpi": "2x1"}
+#: Horovod's server and the shared port of PyTorch are where the call is: on the node n1.
+FURTHER = {"single": "1x1", "horovod-gloo": "2x1"}
+FURTHER |= {"ddp-gloo": "2x1"} if NEEDS["torch"][1]() is None else {}
 EXCLUSIVE = "--exclusive"
 
 
-def settings_of() -> dict:
-    """Return an experiment of two configurations, measured twice."""
-    settings = experiment() | {"repeats": 2, "oversubscribe": True}
+def settings_of(configurations: Mapping[str, str] = CONFIGURATIONS, **changes: object) -> dict:
+    """Return an experiment of some configurations, measured twice."""
+    settings = experiment() | {"repeats": 2, "oversubscribe": True} | changes
     del settings["networks"]
     settings["configurations"] = [
-        {"strategy": strategy, "layouts": [layout]} for strategy, layout in CONFIGURATIONS.items()
+        {"strategy": strategy, "layouts": [layout]} for strategy, layout in configurations.items()
     ]
     return settings
 
 
-def inside(folder: Path, program: list[str], *options: str) -> subprocess.CompletedProcess:
+def inside(
+    folder: Path,
+    program: list[str],
+    *options: str,
+    profile: str = "allocation",
+    **changes: object,
+) -> subprocess.CompletedProcess:
     """Run a program of SLURM's, with a call for the runs of repeat 2 of the experiment there."""
-    (folder / "experiment.yaml").write_text(yaml.safe_dump(settings_of()))
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(settings_of(**changes)))
     found = load(folder / "experiment.yaml")
     files = [run.file for run in found.runs if run.repeat == 2]
-    call = snakemake_command(folder, *files, *PROFILE)
+    call = snakemake_command(folder, *files, "--profile", str(ROOT / "profiles" / profile))
     (folder / "job.sh").write_text(f"#!/bin/sh\nexec {shlex.join(call)}\n")
     (folder / "job.sh").chmod(0o755)
     return subprocess.run(
@@ -52,6 +62,20 @@ def inside(folder: Path, program: list[str], *options: str) -> subprocess.Comple
         timeout=400,
         cwd=folder,
     )
+
+
+def in_a_batch_job(folder: Path, *options: str, **changes: object) -> str:
+    """Submit the call as a job, wait for its end, and return what it printed."""
+    output = folder / "job.out"
+    done = inside(folder, ["sbatch", "--wait"], f"--output={output}", *options, **changes)
+    return output.read_text() if output.exists() else done.stderr
+
+
+def measured(folder: Path, said: str) -> dict[str, dict]:
+    """Return the runs of repeat 2 by their strategies."""
+    found = [read_json(path) for path in folder.glob("results/*/runs/**/rep2/run.json")]
+    assert found and {run["status"] for run in found} == {"ok"}, said
+    return {run["strategy"]: run for run in found}
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +137,35 @@ def test_the_job_and_its_steps_are_recorded(runs):
         assert run["job"]["submitted"] <= run["job"]["started"] <= run["started"]
 
 
-def test_a_job_that_shares_its_nodes_is_refused(lab, tmp_path):
-    inside(tmp_path, ["sbatch", "--wait"], f"--output={tmp_path}/job.out")
-    assert "shares its nodes with other jobs" in (tmp_path / "job.out").read_text()
+def test_ranks_of_every_engine_run_on_another_node_than_that_of_the_call(lab, tmp_path):
+    said = in_a_batch_job(tmp_path, EXCLUSIVE, configurations=FURTHER)
+    found = measured(tmp_path, said)
+    hosts = {name: run["ranks"]["hosts"] for name, run in found.items()}
+    assert hosts == {name: ["n2"] if name == "single" else ["n1", "n2"] for name in FURTHER}
+    interfaces = {name: run["ranks"]["interface"] for name, run in found.items()}
+    assert interfaces == {name: "lo" if name == "single" else "eth0" for name in found}
+
+
+def test_mpirun_starts_ranks_on_another_node_than_that_of_the_call(lab, tmp_path):
+    said = in_a_batch_job(
+        tmp_path, EXCLUSIVE, configurations={"horovod-mpi": "1x2"}, launcher="mpirun",
+        references=[{"strategy": "horovod-mpi", "layout": "1x2"}],
+    )  # fmt: skip
+    [run] = measured(tmp_path, said).values()
+    assert (run["ranks"]["launcher"], run["ranks"]["hosts"]) == ("mpirun", ["n2"])
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "reason"),
+    [
+        ([], {}, "shares its nodes with other jobs"),
+        ([EXCLUSIVE], {"configurations": {"single": "1x1", "horovod-mpi": "3x1"}},
+         "needs 3 nodes, and the job"),
+        ([EXCLUSIVE], {"profile": "slurm"}, "would submit further jobs from there"),
+    ],
+)  # fmt: skip
+def test_what_a_job_cannot_measure_is_refused(lab, tmp_path, options, changes, reason):
+    assert reason in in_a_batch_job(tmp_path, *options, **changes)
     assert not (tmp_path / "results").exists()
 
 
@@ -123,3 +173,33 @@ def test_the_shell_of_salloc_is_refused_also_for_several_nodes(lab, tmp_path):
     done = inside(tmp_path, ["salloc"], EXCLUSIVE)
     assert "is not part of it" in done.stdout + done.stderr
     assert not (tmp_path / "results").exists()
+
+
+LINK = """
+from pathlib import Path
+from escala.runtime import launch, link
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
+started = launch.survey(Layout.parse("2x1"), STRATEGIES["horovod-gloo"], None, "auto")
+link.measured(started, Path("link.json"))
+"""
+
+
+def test_a_link_that_nobody_controls_is_measured_by_a_step(lab, tmp_path):
+    network.shape("100mbit")
+    try:
+        (tmp_path / "measure.py").write_text(LINK)
+        call = f"--wrap=exec {sys.executable} measure.py"
+        done = subprocess.run(
+            ["sbatch", "--wait", "--nodes=2", "--ntasks-per-node=1", "--output=said", call],
+            env=os.environ | {"PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{ROOT}"},
+            cwd=tmp_path,
+            timeout=200,
+        )
+        assert done.returncode == 0, (tmp_path / "said").read_text()
+    finally:
+        network.shape("native")
+    found = read_json(tmp_path / "link.json")
+    # A busy machine carries less, never more.
+    assert 30 < found["mbit_per_second"] < 110
+    assert 0 < found["latency_ms"] < 100

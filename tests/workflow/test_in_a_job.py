@@ -102,3 +102,11 @@ def test_a_repeat_that_was_cut_is_measured_again_whole(job):
     after = job.sessions()
     for file, run in zip(FILES, RUNS, strict=True):
         assert (before.get(file) == after[file]) == (run.repeat != CUT.repeat), file
+
+
+def test_links_are_calibrated_in_a_job_of_several_nodes(job):
+    scontrol = job.folder / "programs" / "scontrol"
+    scontrol.write_text(scontrol.read_text().replace("echo n1", "echo n1 n2"))
+    across = [*SETTINGS["configurations"], {"strategy": "horovod-mpi", "layouts": ["2x1"]}]
+    done = job.call("calibration", "-n", experiment=SETTINGS | {"configurations": across})
+    assert "small-calibration/runs/small/tal1-cnn/horovod-mpi/2x1/" in done.stdout + done.stderr
