@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             if not word.startswith("-"):
                 self._refuse("the call", word, "is one word too many")
-            reason = f"is no option of {self.prog}"
+            reason = f"is not an option of {self.prog}"
             self._refuse("the call", word, reason, self._option_string_actions, self.further)
         return parsed, unknown
 

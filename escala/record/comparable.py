@@ -14,7 +14,7 @@ Conditions of any two measurements:
 - epochs of a program that are known in one way: by its hook, its output, or not at all;
 - the same link, if both use the network of one name between several nodes: its interface, its
   transport if both know it, the rate asked for, and rates that the lab measured within `RATE` of
-  each other.
+  each other. In one session, measured rates of links that nobody limits may differ.
 
 A run that ended before it was given its nodes has no machines and no link: these conditions do not
 apply to it.

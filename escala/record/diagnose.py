@@ -102,9 +102,9 @@ def timeout(seconds: float, folder: Path, plan: Mapping) -> Outcome:
 
 
 def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Mapping) -> str:
-    """Say that a program made all of its epochs and did not exit, as far as it tells of them.
+    """Return that a program made its last epoch and did not exit; empty if this is not known.
 
-    If their number is not known, it told of nothing more for half of the time.
+    A program that was given no number of epochs must also have been silent for half of the time.
     """
     program = Program.from_plan(plan["start"]["program"])
     for rank in running:
@@ -115,10 +115,12 @@ def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Ma
         epochs = max(sum(mark.event == marks.EPOCH for mark in each) for each in by_process)
         files = [each for each in (log, *told.glob("*.jsonl")) if each.exists()]
         silent = time.time() - max((each.stat().st_mtime for each in files), default=0.0)
-        is_done = epochs >= plan["epochs"] if "epochs" in program.named else silent > seconds / 2
+        is_counted = "epochs" in program.named
+        is_done = epochs >= plan["epochs"] if is_counted else silent > seconds / 2
         if epochs and is_done:
+            last = "its last of" if is_counted else "the last reported of"
             return (
-                f"; its last of {counted(epochs, 'epoch')} ended after "
+                f"; {last} {counted(epochs, 'epoch')} ended after "
                 f"{max(0.0, seconds - silent):.0f} s, but the program did not exit. Remedy: let it "
                 "end what it started; in PyTorch, `del` the DDP model before "
                 "destroy_process_group()"

@@ -23,7 +23,7 @@ from escala.analysis.advice.candidates import ProcessMemory, Training, candidate
 from escala.analysis.advice.changes import BANDWIDTH, RATIO, rate_that_saves, rows_that_save
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose, span
 from escala.analysis.advice.document import Question, advise, document
-from escala.analysis.advice.of_runs import times
+from escala.analysis.advice.timed import times
 from escala.analysis.cost_model.networks import Network
 from escala.analysis.cost_model.predict import predict
 from escala.analysis.cost_model.reading import parse
@@ -479,7 +479,7 @@ def timed(layout: str, per_epoch: float, **others) -> dict:
     } | others
 
 
-def of_runs(*rows: dict, plans=PLANS, ratios=(), **question) -> tuple[dict, dict]:
+def advised_by_runs(*rows: dict, plans=PLANS, ratios=(), **question) -> tuple[dict, dict]:
     asked, machine = Question(**question), {"cpu": "Old", "cores_available": 2}
     found = document(None, machine, plans, asked, None, ratios, 200, rows)
     found = json.loads(json.dumps(found, allow_nan=False))
@@ -489,7 +489,7 @@ def of_runs(*rows: dict, plans=PLANS, ratios=(), **question) -> tuple[dict, dict
 
 
 def test_without_a_calibration_the_advice_is_among_what_was_measured():
-    found, answer = of_runs(timed("1x1", 10.0), timed("1x2", 6.0))
+    found, answer = advised_by_runs(timed("1x1", 10.0), timed("1x2", 6.0))
     assert answer["answer"].startswith("Use horovod-mpi 1x2 tuned: 0.60 of the training time of")
     two = option(answer, "1x2")
     assert (two["basis"], two["predicted_ratio"], two["contradiction"]) == ("measured", None, False)
@@ -503,7 +503,9 @@ def test_without_a_calibration_the_advice_is_among_what_was_measured():
 
 def test_the_measured_ratio_of_matches_counts_before_that_of_times():
     rows = timed("1x1", 10.0), timed("1x2", 9.0)
-    found, answer = of_runs(*rows, ratios=[ratio("1x2", 0.9, 0.7, 1.1, "not distinguishable")])
+    found, answer = advised_by_runs(
+        *rows, ratios=[ratio("1x2", 0.9, 0.7, 1.1, "not distinguishable")]
+    )
     assert not answer["distribute"] and selected(answer) == "1x1"
     assert option(answer, "1x2")["ratio"]["high"] == pytest.approx(1.1, rel=0.02)
     assert "contradict" not in shown(found)
@@ -511,7 +513,7 @@ def test_the_measured_ratio_of_matches_counts_before_that_of_times():
 
 def test_runs_with_other_rows_in_a_step_are_not_compared():
     plans = described(planned("1x2", rows=2 * PLAN.rows))
-    _, answer = of_runs(timed("1x1", 10.0), timed("1x2", 6.0), plans=plans)
+    _, answer = advised_by_runs(timed("1x1", 10.0), timed("1x2", 6.0), plans=plans)
     assert selected(answer) == "1x1"
     assert "makes other updates" in answer["unpredicted"][0]["reason"]
 

@@ -80,12 +80,12 @@ def experiments(page: Path) -> list[str]:
 
 
 def test_every_experiment_belongs_to_one_exercise_and_is_named_by_its_commands():
-    of_each = {page.name: experiments(page) for page in EXERCISES}
+    files_by_page = {page.name: experiments(page) for page in EXERCISES}
     # The last one is on a script as it is.
-    assert of_each.pop(EXERCISES[-1].name) == []
-    for tensorflow, pytorch in of_each.values():
+    assert files_by_page.pop(EXERCISES[-1].name) == []
+    for tensorflow, pytorch in files_by_page.values():
         assert pytorch == tensorflow.replace(".yaml", "-torch.yaml")
-    named = sorted(file for files in of_each.values() for file in files)
+    named = sorted(file for files in files_by_page.values() for file in files)
     assert named == [str(path.relative_to(ROOT)) for path in EXPERIMENTS]
 
 

@@ -233,15 +233,15 @@ def test_drawings_keep_their_shapes_and_styles(figures):
 def test_drawings_on_one_page_refer_to_their_own_parts(figures):
     drawings, svg = Drawings(), figures["confusion_matrices"]
     both = [ET.fromstring(drawings.inline(svg, name, "t", "d")) for name in ("one", "two")]
-    of_each = []
+    by_figure = []
     for root in both:
         identifiers = {each.get("id") for each in root.iter()} - {None}
         values = " ".join(value for each in root.iter() for value in each.attrib.values())
         used = set(re.findall(r"url\(#([^)]*)\)", values))
         used |= {each.get("href")[1:] for each in root.iter("use")}
         assert used and used <= identifiers
-        of_each.append(identifiers)
-    assert of_each[0].isdisjoint(of_each[1])
+        by_figure.append(identifiers)
+    assert by_figure[0].isdisjoint(by_figure[1])
 
 
 def test_what_does_not_draw_is_left_out_of_a_drawing():

@@ -196,7 +196,7 @@ FAULTS = {
     ),
     "hangs at its exit, of epochs of its own": (
         f"{OBEDIENT}time.sleep(99)", {"limit": 8, "command": "{python} train.py 64 3"},
-        "its last of 3 epochs ended after", "did not exit. Remedy: ",
+        "the last reported of 3 epochs ended after", "did not exit. Remedy: ",
     ),
 }  # fmt: skip
 STATUS = {"fills the memory": "out-of-memory", "diverges": "diverged"} | dict.fromkeys(
@@ -212,6 +212,12 @@ def test_a_fault_is_told_and_nothing_is_left(run, name):
     assert all(word in ran.said for word in words), ran.said
     assert "escala: " not in ran.said and "escala/training" not in ran.said, "it is not our fault"
     assert gone(ran.folder)
+
+
+def test_a_program_that_is_too_slow_is_not_said_to_hang_at_its_exit(run):
+    slow = OBEDIENT.replace("    epoch(loss", "    time.sleep(99 * number)\n    epoch(loss")
+    ran = run(slow, limit=8)
+    assert ran.outcome.status == "timeout" and "did not exit" not in ran.said, ran.said
 
 
 NOTED = {

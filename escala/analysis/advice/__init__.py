@@ -4,7 +4,7 @@
 |---|---|
 | `candidates` | predicts the time of each configuration |
 | `measured` | lets measured ratios and memory count before predictions |
-| `of_runs` | takes candidates from measured times where nothing is calibrated |
+| `timed` | takes candidates from measured times where nothing is calibrated |
 | `choice` | selects one for a goal within limits |
 | `changes` | finds what would have to change for several ranks to pay |
 | `document` | makes the advice for an experiment: advice.json |

@@ -22,7 +22,7 @@ from escala.analysis.advice.measured import (
     speedups,
     with_measured,
 )
-from escala.analysis.advice.of_runs import candidates_of_runs, times
+from escala.analysis.advice.timed import timed_candidates, times
 from escala.analysis.cost_model.calibration import Calibration
 from escala.analysis.cost_model.predict import DRAWS, interval
 from escala.analysis.cost_model.reading import read
@@ -160,7 +160,7 @@ def document(
         offered, refused = (
             candidates(calibration, planned, training, draws)
             if calibration
-            else candidates_of_runs(timed, planned, training, draws)
+            else timed_candidates(timed, planned, training, draws)
         )
         known = [
             replace(each, memory=memory_of(memory or {}, *task, each.configuration.variant,

@@ -63,7 +63,10 @@ def _unmeasured(tables: Tables) -> list[Compared]:
 
 
 def _not_measured(row: Compared, tables: Tables) -> str:
-    """Say that the reason of an answer was not measured, and how to measure it if one can."""
+    """Return a sentence: the reason of an answer was not measured, and how to measure it.
+
+    Where no call can measure it, the sentence has the reason for that instead.
+    """
     label, verdict = quoted(row.label), row.headline.verdict
     what = f"where the time of {label} goes"
     if verdict in (FASTER, SLOWER):

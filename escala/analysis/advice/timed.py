@@ -36,7 +36,7 @@ def times(folder: Path) -> list[dict]:
     return table[known].to_dict("records")
 
 
-def candidates_of_runs(
+def timed_candidates(
     timed: Sequence[Mapping], planned: Sequence[Mapping], training: Training, draws: int
 ) -> tuple[list[Candidate], dict[Configuration, str]]:
     """Return the measured configurations of one dataset and workload with the same rows in a step.
