@@ -101,7 +101,7 @@ def _link(state: cluster.State) -> str:
 
 def _down(arguments: argparse.Namespace) -> None:
     cluster.down()
-    say("No lab is up, and no part of one remains.")
+    say("The lab is down: no part of one remains.")
 
 
 def _shape(arguments: argparse.Namespace) -> None:
