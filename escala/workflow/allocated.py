@@ -73,15 +73,16 @@ class Allocated:
             for layout in dict.fromkeys(run.layout for run in runs):
                 allocation.require_nodes(self.job, self.names, layout)
 
-    def late(self, seconds: Sequence[float | None]) -> str | None:
+    def late(self, seconds: Sequence[float | None], has_measured: bool) -> str | None:
         """Return why runs would not end within the job, None if they may.
 
-        SLURM is asked each time, because the end of a job may be changed. Where the whole job is
-        too short for them, the remedy is a longer one.
+        SLURM is asked each time, because the end of a job may be changed. If this call has measured
+        nothing, and the whole job is too short for them, the remedy is a longer one.
 
         Parameters
         ----------
         seconds : that each of them took before.
+        has_measured : whether this call has measured other runs.
         """
         takes, job = needed(seconds), allocation.job_of(self._number)
         if takes is None or job.ends is None:
@@ -90,7 +91,7 @@ class Allocated:
         if takes <= left - RESERVE_SECONDS:
             return None
         whole = (job.ends - job.started).total_seconds() if job.started else math.inf
-        if takes + RESERVE_SECONDS + BEGIN_SECONDS > whole:
+        if not has_measured and takes + RESERVE_SECONDS + BEGIN_SECONDS > whole:
             minutes = math.ceil((takes + RESERVE_SECONDS + BEGIN_SECONDS) / 60)
             self.remedy = (
                 f"submit it with more time, since no repeat fits: sbatch --time={minutes} FILE, or "

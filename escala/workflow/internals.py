@@ -171,7 +171,7 @@ def experiment_settings(workflow: Workflow) -> tuple[list[Path], dict]:
 
 
 def tell_no_job(ended: Callable[[], bool]) -> None:
-    """Print no error of a job once `ended` returns that a signal has ended all jobs.
+    """Print no error of a job once `ended` returns that all jobs end as they are meant to.
 
     Snakemake prints the whole command of a job, which holds its request.
     """

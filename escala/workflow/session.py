@@ -118,7 +118,8 @@ class Session:
             return None
         with chdir(self._folder):
             before = estimate.medians(list(together), self._study.named)
-            why = self.allocated.late([before(each) for each in together])
+            has_measured = any(dag.finished(job) for _, job in jobs)
+            why = self.allocated.late([before(each) for each in together], has_measured)
         if why is None:
             return None
         self._late.add(run)
@@ -142,7 +143,7 @@ class Session:
             a scheduler that does not answer, or a report of an experiment without runs.
         """
         interrupts.handle(self._end_programs)
-        internals.tell_no_job(interrupts.received)
+        internals.tell_no_job(lambda: interrupts.received() or bool(self._late))
         with shown():
             if self.reports_only():
                 self._require_runs()

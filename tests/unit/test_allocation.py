@@ -148,12 +148,22 @@ def test_what_a_job_cannot_measure_is_refused_with_the_remedy(
 
 
 @pytest.mark.parametrize(
-    ("minutes", "remedy"), [(4, "submit the same script again"), (20, "sbatch --time=")]
+    ("minutes", "has_measured", "remedy"),
+    [
+        (4, False, "submit the same script again"),
+        (20, False, "sbatch --time="),
+        (20, True, "submit the same script again"),
+    ],
 )
-def test_a_repeat_that_no_job_of_this_length_holds_needs_a_longer_one(inside, minutes, remedy):
+def test_a_repeat_that_no_job_of_this_length_holds_needs_a_longer_one(
+    inside, minutes, has_measured, remedy
+):
     """The job of 10 minutes is long over: nothing more fits into it."""
     inside(SAID)
     allocated = call()
-    assert allocated.late([None, None]) is None, "nothing is known: the first repeat is begun"
-    assert "the runs of the repeat take" in allocated.late([minutes * 30.0, minutes * 30.0])
+    assert allocated.late([None, None], False) is None, (
+        "nothing is known: the first repeat is begun"
+    )
+    why = allocated.late([minutes * 30.0, minutes * 30.0], has_measured)
+    assert "the runs of the repeat take" in why
     assert remedy in allocated.remedy

@@ -76,6 +76,7 @@ def test_a_repeat_that_does_not_fit_waits_for_the_next_job(job):
     done = job.call(seconds=65, ok=False)
     assert done.returncode == NO_TIME, done.stdout + done.stderr
     assert "3 of 6 runs measured; submit the same script again." in done.stdout
+    assert "exec python" not in done.stdout + done.stderr, "the command of a run is not shown"
     # The whole job is too short for a repeat: the same script would never measure one.
     done = job.call(seconds=65, ran=0, ok=False)
     assert "3 of 6 runs measured; submit it with more time" in done.stdout
