@@ -126,6 +126,10 @@ def test_a_quotation_ends_where_it_ends(text, letters):
     assert re.fullmatch(r"`[^`\n]*`", shown) and len(shown) <= letters + 2
 
 
+def test_a_reason_that_is_cut_keeps_its_last_words():
+    assert quoted(f"failed: {'Traceback … ' * 20}no data").endswith("no data`")
+
+
 @given(st.floats(1e-9, 1e9), st.sampled_from([-1, 1]), st.booleans())
 def test_a_number_has_three_digits_and_no_exponent(size, side, signed):
     text = significant(side * size, signed)

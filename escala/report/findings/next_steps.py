@@ -120,7 +120,7 @@ def _decide(row: Compared, tables: Tables, name: str) -> str:
     if (is_open or found.verdict == NO_VERDICT) and enough and disturbed(row, tables):
         return (
             f"Leave the machine idle and measure {label} again: put `ESCALA_MEASURE_AGAIN=1` "
-            "before the call of Snakemake, and `--forcerun train` at its end."
+            "before the call of `escala`, and `-- --forcerun train` at its end."
         )
     if found.verdict == UNAVAILABLE:
         remedy = f"remove what prevented it, and {retry or 'repeat the call'}"

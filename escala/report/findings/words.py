@@ -45,9 +45,15 @@ def among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.DataFrame:
 
 
 def quoted(text: str, letters: int = REASON_LETTERS) -> str:
-    """Quote a name from data, or the words of another program, as code on one line."""
+    """Quote a name from data, or the words of another program, as code on one line.
+
+    A long one loses its middle: the cause of a failure is in the last line of a program.
+    """
     line = " ".join(text.replace("`", "'").split())
-    return f"`{line if len(line) <= letters else line[: letters - 1] + '…'}`"
+    if len(line) > letters:
+        begin = letters // 2
+        line = f"{line[:begin]}…{line[len(line) - letters + begin + 1 :]}"
+    return f"`{line}`"
 
 
 def joined(parts: Iterable[str]) -> str:
