@@ -1,4 +1,4 @@
-"""Try a user's own program before it is measured: one short run, and what every run would start.
+"""Try a user's own program before it is measured: short runs, and what every run would start.
 
 The trial is a run like every other (`escala.record.run.measure`), in a folder that does not stay.
 """
@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ from escala.experiment.draft_program import ONE
 from escala.experiment.spoken import layout_in_words
 from escala.record import diagnose
 from escala.record.estimate import duration
+from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.runtime import launch
@@ -93,29 +95,55 @@ def tried(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> Trial
     InputError : it fails, or a pattern of its output matches no line; with its last lines.
     """
     run = experiment.runs[0]
-    request = experiment.request(run)
-    program = Program.from_plan(request["start"]["program"])
-    epochs = min(EPOCHS, experiment.settings["workloads"][run.workload]["epochs"])
-    request["training"] = request["training"] | {"epochs": epochs}
-    with TemporaryDirectory(prefix="escala-try-") as temporary:
-        data, output = Path(temporary, "data"), Path(temporary, "run", "run.json")
-        ranks = output.parent / "ranks"
-        _describe(experiment, run, data)
-        outcome = measure(request, data, output, limit_seconds)
+    with _attempted(experiment, run, limit_seconds) as (request, outcome, output):
+        ranks, program = output.parent / "ranks", _program(request)
         _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
         lines = (each for each in said.split(" | ") if " escala: " not in each)
         last = " | ".join(lines) or "nothing"
         if outcome.status == "timeout":
             known_by = _known_so_far(program, ranks)
             return Trial(limit_seconds, False, known_by, None, EPOCHS, last)
-        if outcome.status != "ok":
-            raise _failed(program, run.strategy, outcome.reason or outcome.status)
         result = read_json(output)
-    told = result["program"]
+    told, epochs = result["program"], request["training"]["epochs"]
     whole = told["known_by"] == marks.WHOLE
     epoch = None if whole else result["epochs"][-1]["train_seconds"]
     notes = tuple(told["notes"])
     return Trial(told["whole_seconds"], True, told["known_by"], epoch, epochs, last, notes)
+
+
+def together(experiment: Experiment) -> Run | None:
+    """Return the run of most processes on one node, or None if all have one process."""
+    layouts = ((Layout.parse(run.layout), run) for run in experiment.runs)
+    on_one = [(layout.processes, run) for layout, run in layouts if layout.nodes == 1]
+    most, run = max(on_one, key=lambda each: each[0])
+    return run if most > 1 else None
+
+
+def require_works(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> None:
+    """Do for a further run what `tried` does for the first one; raise as it does."""
+    with _attempted(experiment, run, limit_seconds):
+        pass
+
+
+@contextmanager
+def _attempted(
+    experiment: Experiment, run: Run, limit_seconds: float
+) -> Iterator[tuple[dict, Outcome, Path]]:
+    """Yield the request of a short run, how it ended, and its `run.json`, in a folder that goes."""
+    request = experiment.request(run)
+    epochs = min(EPOCHS, experiment.settings["workloads"][run.workload]["epochs"])
+    request["training"] = request["training"] | {"epochs": epochs}
+    with TemporaryDirectory(prefix="escala-try-") as temporary:
+        data, output = Path(temporary, "data"), Path(temporary, "run", "run.json")
+        _describe(experiment, run, data)
+        outcome = measure(request, data, output, limit_seconds)
+        if outcome.status not in ("ok", "timeout"):
+            raise _failed(_program(request), run, outcome.reason or outcome.status)
+        yield request, outcome, output
+
+
+def _program(request: dict) -> Program:
+    return Program.from_plan(request["start"]["program"])
 
 
 def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
@@ -139,8 +167,10 @@ def _known_so_far(program: Program, ranks: Path) -> str:
     return marks.OUTPUT if searched.marks else marks.WHOLE
 
 
-def _failed(program: Program, strategy: str, reason: str) -> InputError:
+def _failed(program: Program, run: Run, reason: str) -> InputError:
     """Return the error of a program that failed: how it ended, its last lines, and a remedy."""
+    alone = Layout.parse(run.layout).processes == 1
+    where = "" if alone else f"with {layout_in_words(run.layout, run.strategy)}: "
     ended, lines, said = reason.removeprefix("rank 0: ").partition(_LAST)
     ended, _, remedy = ended.partition(" Remedy: ")
     if match := re.search(r"No module named '?([\w.]+)", said):
@@ -150,12 +180,13 @@ def _failed(program: Program, strategy: str, reason: str) -> InputError:
         )
     elif (match := re.search(r"KeyError: '(\w+)'", said)) and match[1] in os.environ:
         remedy = f"if it reads the variable {match[1]}, pass it on: --variable {match[1]}"
-    elif strategy == ONE:
+    elif run.strategy == ONE:
         found = ((re.search(pattern, said), option) for pattern, option in _MISSING.items())
         remedy = next((f"if it reads {m[0]}, {option} sets it" for m, option in found if m), remedy)
     remedy = _as_options(remedy) or "correct what its last lines name, or the words of the command"
     words = shlex.join(program.command)
-    return InputError("the command", words, f"{ended.rstrip('.')}{lines}{said}", remedy)
+    reason = f"{where}{ended.rstrip('.')}{lines}{said}"
+    return InputError("the command", words, reason, remedy)
 
 
 def _as_options(text: str) -> str:

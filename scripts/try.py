@@ -3,9 +3,9 @@
 Write the command after --. It is started as it is, in the working directory. Placeholders in it are
 replaced for each run.
 
-Escala writes a small experiment, and tries the command once in one process. Then it measures one
-process, as many processes as there are cores, and one process with as many threads. At the end it
-prints the answer.
+Escala writes a small experiment. It tries the command once in one process, and once in as many as
+there are cores. Then it measures both, and one process with as many threads. At the end it prints
+the answer.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from escala.core.children import die_with_parent
 from escala.core.files import atomic
 from escala.core.progress import say
 from escala.experiment import Experiment, draft_program
+from escala.experiment.spoken import layout_in_words
 from escala.workloads.program import PLACEHOLDERS
 
 EXAMPLES = f"""\
@@ -70,7 +71,11 @@ def main() -> int:
     content = drafted.checked(file, arguments.force, "escala try")
     here = " on this machine, and not on a node" if arguments.profile else ""
     say(f"One run of one process{here}, to see whether the command works.")
-    for sentence in trial.report(trial.tried(experiment), experiment):
+    found = trial.tried(experiment)
+    if run := trial.together(experiment):
+        say(f"The same with {layout_in_words(run.layout, run.strategy)}.")
+        trial.require_works(experiment, run)
+    for sentence in trial.report(found, experiment):
         say(sentence)
     with atomic(file) as temporary:
         temporary.write_text(content, encoding="utf-8")

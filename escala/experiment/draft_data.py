@@ -12,7 +12,7 @@ from escala.core import plugins
 from escala.core.errors import InputError
 from escala.data.paths import expanded_path
 from escala.experiment.draft import PROCESSES, Draft, compared
-from escala.experiment.recognise import Dataset, named, recognised
+from escala.experiment.recognise import SIMULATED, Dataset, named, recognised
 from escala.experiment.references import ONE_PROCESS
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -76,9 +76,10 @@ def draft(
         only = [one] if known and known.layouts.one_rank else list(layouts)
         if each != strategy:
             configurations.append({"strategy": each, "layouts": only, "variants": [PROCESSES]})
+    subject = "simulated genomes" if data == SIMULATED else dataset.name
     settings = compared(
         name,
-        f"Does parallel training on {dataset.name} pay?",
+        f"Does parallel training on {subject} pay?",
         repeats,
         strategy,
         max((each.processes for each in parsed if each.nodes == 1), default=1),

@@ -11,6 +11,7 @@ from typing import Any
 from escala.core.errors import InputError
 from escala.data.genomes.acquire.paths import ENDINGS, class_files, files_by_class
 from escala.data.paths import expanded_path, is_hidden
+from escala.experiment.schema_errors import NAME_RULE
 
 #: The word that stands for simulated genomes, in place of a path.
 SIMULATED = "simulated"
@@ -81,6 +82,13 @@ def _genomes(path: Path, data: str) -> Dataset | None:
     classes = sorted(found)
     source = {"type": "files", "folder": data}
     class_files(source, classes)
+    for name, files in found.items():
+        if (fits := named(Path(name))) != name:
+            remedy = (
+                f"rename it, for instance to {files[0].name.replace(name, fits, 1)}: {NAME_RULE}"
+            )
+            reason = f"gives a class the name {name!r}, which an experiment does not allow"
+            raise InputError("data", str(files[0]), reason, remedy)
     read = [file for files in found.values() for file in files]
     others = [each for each in path.iterdir() if each not in read]
     # Hidden files come last.

@@ -27,6 +27,7 @@ from escala.record.plan import make_plan, resumption, split_description
 from escala.record.program_changes import notes
 from escala.record.schema import validate_run
 from escala.record.supervise import supervise
+from escala.runtime import allocation
 from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
@@ -85,7 +86,7 @@ def measure(
     Raises
     ------
     InputError : the layout does not fit the machines there are, or the arrays are not those their
-        description tells of; nothing was started.
+        description tells of, and nothing was started; or the job has lost a node of the run.
     """
     # Where another run has the machine, this one has not begun: neither its time nor its limit.
     with alone.hold({"experiment": request["experiment"], "run": str(output.parent)}):
@@ -109,6 +110,8 @@ def _measured(
     finally:
         _tidy(ranks_folder)
     interrupts.end_if_received()
+    if outcome.status != "ok":
+        allocation.require_answers(request["nodes"])
     if outcome.status == "ok" and "program" in result:
         result["program"]["notes"] += notes(request, data)
     seconds = time.monotonic() - clock

@@ -45,7 +45,7 @@ _HINTS = (
     (
         r"unrecognized arguments|invalid choice|the following arguments are required|"
         r"[Nn]o such option|unrecognized option|invalid option",
-        "Remedy: write in `command` the options that it knows",
+        "Remedy: give it only options that it knows",
     ),
 )
 

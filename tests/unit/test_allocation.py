@@ -167,3 +167,15 @@ def test_a_repeat_that_no_job_of_this_length_holds_needs_a_longer_one(
     why = allocated.late([minutes * 30.0, minutes * 30.0], has_measured)
     assert "the runs of the repeat take" in why
     assert remedy in allocated.remedy
+
+
+def test_a_run_is_not_recorded_where_the_job_has_lost_a_node(tmp_path, monkeypatch):
+    lost = tmp_path / "srun"
+    lost.write_text('#!/bin/sh\ncase "$*" in *--nodelist=n3*) exit 1;; esac\n')
+    lost.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    allocation.require_answers([])
+    allocation.require_answers(["n1", "n2"])
+    with pytest.raises(InputError, match=r"SLURM_JOB_ID.*17.*no longer has n3,"):
+        allocation.require_answers(["n2", "n3"])

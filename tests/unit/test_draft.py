@@ -186,6 +186,7 @@ def test_files_of_mnist_and_cifar_are_recognised(tmp_path):
         (["data_batch_1", "batches.meta"], "pickled form for Python", "cifar-10-binary.tar.gz"),
         (["emnist-letters-train-images-idx3-ubyte.gz"], "like one of EMNIST", "the four files"),
         (["A.fasta", "B.txt"], "one class only, A; not read are B.txt", ".fasta"),
+        (["S C.fasta", "B.fasta"], "S C.fasta.*gives a class the name 'S C'", "S-C.fasta"),
         (["A.txt", "B.txt"], "is not a folder of FASTA files", ".fasta"),
         (["1.jpg", "2.jpg", "labels.csv"], "no folder for each class", "move the pictures"),
     ],

@@ -1,4 +1,4 @@
-"""One short run of a program: what is wrong with it, and what each run would start."""
+"""Short runs of a program: what is wrong with it, and what each run would start."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ def experiment(tmp_path, monkeypatch):
     """Return a function from a script and its arguments to an experiment on it."""
     monkeypatch.setenv(plugins.VARIABLE, "{}")
 
-    def make(source: str, *arguments: str, strategy: str = "single", **further) -> Experiment:
+    def make(
+        source: str, *arguments: str, strategy: str = "single", more: str = "2x2", **further
+    ) -> Experiment:
         (tmp_path / "train.py").write_text(source)
-        layouts = ["1x1"] if strategy == "single" else ["1x1", "2x2"]
+        layouts = ["1x1"] if strategy == "single" else ["1x1", more]
         program = {"command": ["python", "train.py", *arguments], "directory": str(tmp_path)}
         program |= {"environment": {"python": sys.executable}, "files": [], **further}
         settings = experiment_on(
@@ -91,6 +93,16 @@ def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, e
     for each in (*said, "2 runs follow"):
         assert each in text, text
     assert unsaid not in text
+
+
+def test_a_program_of_which_only_another_rank_fails_is_refused(experiment):
+    source = "import os; assert os.environ['RANK'] == '0', 'this rank has no shard'"
+    tried = experiment(source, strategy="torch-ddp", more="1x2")
+    assert trial.tried(tried).ended
+    run = trial.together(tried)
+    assert run.layout == "1x2"
+    with pytest.raises(InputError, match=r"two processes on one node: .*this rank has no shard"):
+        trial.require_works(tried, run)
 
 
 def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):

@@ -58,9 +58,11 @@ class Distributed(Ranks):
 
     def total(self, values):
         # Backends of GPUs cannot sum what lies in the node's memory; this tensor is on a processor.
-        summed = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(summed)
-        return summed.numpy()
+        # It is kept: the thread of Gloo that lets go of it last needs Python's lock for that, which
+        # `stop` has while it waits for this thread.
+        self._last = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(self._last)
+        return self._last.numpy()
 
     def stop(self):
         dist.destroy_process_group()
