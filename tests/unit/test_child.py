@@ -46,7 +46,7 @@ def test_the_end_is_told_in_words(code, words):
         (1, "EOFError: EOF when reading a line", "asks for input"),
         (1, "the input device is not a TTY", "asks for input"),
         (127, "sh: 1: tarin: not found", "not found"),
-        (2, "train.py: error: unrecognized arguments: --rows 64", "`command`"),
+        (2, "train.py: error: unrecognized arguments: --rows 64", "only options"),
         (1, "RuntimeError: Address already in use", "{port}"),
         (2, "/venv/bin/python3: can't open file '/a/train.py': [Errno 2] No such …", "whole path"),
     ],
