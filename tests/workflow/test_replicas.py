@@ -348,7 +348,7 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(run, tmp_path,
         pytest.param("horovod-mpi", {}, marks=pytest.mark.sweep),
         pytest.param(
             "torch-single", {"optimizer": "rmsprop", "optimizer_form": "keras"},
-            marks=pytest.mark.torch,
+            marks=[pytest.mark.torch, pytest.mark.sweep],
         ),
         pytest.param(
             "ddp-gloo", {"optimizer": "adam", "optimizer_form": "pytorch"}, marks=pytest.mark.torch
