@@ -146,6 +146,11 @@ def press_until(browser: webdriver.Chrome, key: str, selector: str, most: int = 
     raise AssertionError(f"{selector} is not reached by the keyboard")
 
 
+def printed_page(browser: webdriver.Chrome) -> PdfReader:
+    """Return what the browser prints."""
+    return PdfReader(io.BytesIO(base64.b64decode(browser.print_page())))
+
+
 def _letters(text: str) -> str:
     """Return a text without spaces and ligatures."""
     return "".join(unicodedata.normalize("NFKC", text).split())
@@ -262,13 +267,26 @@ def test_the_address_keeps_filter_and_order(opened, page):
 
 
 def test_the_first_printed_page_has_the_answer(opened):
-    printed = PdfReader(io.BytesIO(base64.b64decode(opened.print_page())))
+    printed = printed_page(opened)
     words = _letters(printed.pages[0].extract_text())
     for selector in (".question", ".brief dd", "#figure-seconds_per_epoch figcaption"):
         assert _letters(opened.find_element(By.CSS_SELECTOR, selector).text) in words
     assert "Noverdictfromtwocomparisons:twoprocesses" in words
+    everything = _letters("".join(page.extract_text() for page in printed.pages))
+    assert "Everymeasurementofeverytimingrun." in everything
+    assert "Pressaheading" not in everything, "nothing on paper can be pressed"
     assert len(printed.pages) < 20
     assert all(page.extract_text().strip() for page in printed.pages)
+
+
+def test_a_table_on_several_printed_pages_has_its_headings_on_each(opened):
+    opened.execute_script(
+        "const body = document.querySelector('#runs-table tbody'), rows = Array.from(body.rows);"
+        "for (let time = 0; time < 15; time++)"
+        " rows.forEach(row => body.append(row.cloneNode(true)))"
+    )
+    pages = [_letters(page.extract_text()) for page in printed_page(opened).pages]
+    assert sum("medianstep(s)" in page for page in pages) > 2
 
 
 def test_it_is_readable_without_javascript(opened, page):

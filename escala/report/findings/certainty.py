@@ -97,15 +97,17 @@ def _rests_on(row: Compared) -> Iterator[str]:
             f"{label} was measured in {in_words(found.sessions)} sessions, and the interval covers "
             "how sessions differ."
         )
-    elif row.matches >= VALUES_FOR_INTERVAL and row.sessions == 1:
+    elif row.matches >= VALUES_FOR_INTERVAL:
         other, matches = quoted(row.reference_label), f"{in_words(int(row.matches))} matches"
+        one = row.sessions == 1
+        of = "one session only" if one else f"{in_words(int(row.sessions))} sessions only"
         if more_or_less := {FASTER: "less", SLOWER: "more"}.get(found.verdict):
             yield (
                 f"With 95 % confidence, {label} takes {more_or_less} time than {other}, in "
-                f"{matches} of one session only."
+                f"{matches} of {of}."
             )
         else:
-            yield f"There are {matches} of {label} with {other}, of one session only."
+            yield f"There are {matches} of {label} with {other}, of {of}."
     elif 0 < row.matches < VALUES_FOR_INTERVAL:
         least, number = in_words(VALUES_FOR_INTERVAL), in_words(int(row.matches))
         are = "is" if row.matches == 1 else "are"
