@@ -75,10 +75,9 @@ def refusal(errors: Iterable[ValidationError], schema: dict, origin: str) -> Inp
     if error.validator == "additionalProperties":
         keys, value, reason, remedy = _unknown_key(error, name_pattern)
     elif error.validator == "required":
-        keys, value = [next(name for name in error.validator_value if name not in value)], None
-        setting = error.schema.get("properties", {}).get(keys[0])
-        about = setting.get("description", "") if isinstance(setting, Mapping) else ""
-        reason, remedy = "the key is missing", f"add {keys[0]}{_in_brackets(about)}"
+        missing, value = [name for name in error.validator_value if name not in value], None
+        keys, reason = missing[:1], "the key is missing"
+        remedy = "add " + ", ".join(name + _meaning(error, name) for name in missing)
     elif kinds := _kinds_with_source(error):
         reason = "is not a source of this kind of dataset"
         remedy = f"set `kind: {' or '.join(kinds)}`; without it, the kind is {DEFAULT_KIND}"
@@ -166,6 +165,12 @@ def _for_users(value: object) -> str:
     """Return a value of a schema as users write it."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text.replace(r"\Z", "$")
+
+
+def _meaning(error: ValidationError, key: str) -> str:
+    """Return in brackets what a key means whose lack is an error."""
+    setting = error.schema.get("properties", {}).get(key)
+    return _in_brackets(setting.get("description", "") if isinstance(setting, Mapping) else "")
 
 
 def _description(schema: dict, path: Iterable[str | int]) -> str:

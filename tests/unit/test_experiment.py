@@ -198,6 +198,12 @@ def test_a_missing_key_is_named_with_its_meaning(path):
     assert re.fullmatch(rf"add {path.rpartition('.')[2]} \(.{{10,}}\)", error.remedy)
 
 
+def test_all_missing_keys_of_a_part_are_named_at_once():
+    error = refusal(small(drop("title"), drop("variants")))
+    assert error.where == "e.yaml: title"
+    assert re.fullmatch(r"add title \(.{10,}\), variants \(.{10,}\)", error.remedy)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "reason", "remedy"),
     [

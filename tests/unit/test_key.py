@@ -17,7 +17,11 @@ from escala.engines import interpreters
 from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
+from escala.strategies.base import Strategy
+from escala.strategies.distribute import Distribute
+from escala.strategies.horovod_mpi import HorovodMPI
 from escala.strategies.knobs import all_knobs, complete, model_knobs, read_by_run, readable
+from escala.strategies.mirrored import Mirrored
 from tests.calls import python
 from tests.conftest import copy_project
 from tests.kinds import add_kind, add_reader, add_workload
@@ -173,17 +177,23 @@ def before(project: Path) -> dict[str, str]:
 
 RUNS = {*STRATEGIES, *PROBES}
 OF_TORCH = {name for name, each in STRATEGIES.items() if (each.engine or "").startswith("torch.")}
-MPI = {"horovod-mpi", "hybrid", *PROBES}
+
+
+def derived(base: type[Strategy]) -> set[str]:
+    """Return the strategies that are a class or are derived from it."""
+    return {name for name, each in STRATEGIES.items() if issubclass(each, base)}
+
+
 #: The runs that a change of a file voids.
 VOIDED = {
     "training/train.py": RUNS,
     "data/genomes/arrays.py": set(),
     "workloads/virus_cnn/workload.yaml": RUNS,
     "engines/tensorflow/lookup/__init__.py": RUNS - OF_TORCH,
-    "strategies/distribute.py": {"mirrored", "multiworker-mirrored"},
-    "strategies/horovod_mpi.py": MPI,
+    "strategies/distribute.py": derived(Distribute),
+    "strategies/horovod_mpi.py": derived(HorovodMPI) | set(PROBES),
     "strategies/knobs.py": set(),
-    "engines/tensorflow/mirrored.py": {"mirrored"},
+    "engines/tensorflow/mirrored.py": derived(Mirrored),
     "engines/tensorflow/recorders/clocks.py": {"clocks"},
     "record/plan.py": RUNS,
     "report/tables/runs.py": set(),

@@ -14,7 +14,7 @@ from pages import three
 from escala.report import tables
 from escala.report.figures import common, figure
 from escala.report.figures import text as texts
-from escala.report.figures.looks import in_order, looks, strategy_look
+from escala.report.figures.looks import MARKERS, in_order, looks, strategy_look
 from escala.strategies import STRATEGIES
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -48,7 +48,9 @@ def test_strategies_differ_for_colour_blind_readers(blindness, trained_by):
     seen = {name: _lab(strategy_look(name).colour, blindness) for name in names}
     close = {pair: np.linalg.norm(seen[pair[0]] - seen[pair[1]]) for pair in combinations(seen, 2)}
     assert min(close.values()) > NOTICEABLE, min(close, key=close.get)
-    assert len({strategy_look(name).marker for name in names}) == len(names)
+    # Matplotlib has no more filled markers: a further strategy shares one, in another colour.
+    markers = {strategy_look(name).marker for name in names}
+    assert len(markers) == min(len(names), len(MARKERS))
 
 
 def test_a_strategy_has_one_colour_and_marker_in_every_figure(tmp_path):

@@ -27,7 +27,8 @@ class Ranks(Group):
     def wrapped(self, model: nn.Module, watch: Callable | None = None) -> nn.Module:
         """Return what a step calls in place of the model, so that gradients are exchanged.
 
-        It is called once, before the optimizer is built.
+        It is called once, before the optimizer is built. It must leave the model's buffers alone,
+        of which `agree` makes the mean; PyTorch's own wrappers send those of rank 0 by default.
 
         Parameters
         ----------
