@@ -40,6 +40,8 @@ from escala.workloads.program import Program
 
 #: A program may need longer than a trial waits.
 LIMIT_SECONDS = 60.0
+#: Several processes that take so many times as long as one do not pay, or wait for each other.
+PATIENCE = 10
 #: Epochs of a trial: the first one may hold what a framework compiles.
 EPOCHS = 2
 #: In shorter epochs and runs, most of the time is not training.
@@ -63,10 +65,11 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Trial:
-    """What one short run of one process told of a program.
+    """What one short run told of a program.
 
     Attributes
     ----------
+    run : that it is like.
     seconds : from its start to its end, or until it was ended.
     ended : whether it ended by itself.
     known_by : how its steps are known (`escala.training.marks`).
@@ -76,6 +79,7 @@ class Trial:
     notes : what else is to be said of it.
     """
 
+    run: Run
     seconds: float
     ended: bool
     known_by: str
@@ -85,8 +89,8 @@ class Trial:
     notes: tuple[str, ...] = ()
 
 
-def tried(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> Trial:
-    """Run the first configuration of an experiment on a program once, for two epochs at most.
+def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
+    """Do a run of an experiment on a program once, for two epochs at most.
 
     A program that takes longer than the limit is ended.
 
@@ -94,7 +98,6 @@ def tried(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> Trial
     ------
     InputError : it fails, or a pattern of its output matches no line; with its last lines.
     """
-    run = experiment.runs[0]
     with _attempted(experiment, run, limit_seconds) as (request, outcome, output):
         ranks, program = output.parent / "ranks", _program(request)
         _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
@@ -102,13 +105,14 @@ def tried(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> Trial
         last = " | ".join(lines) or "nothing"
         if outcome.status == "timeout":
             known_by = _known_so_far(program, ranks)
-            return Trial(limit_seconds, False, known_by, None, EPOCHS, last)
+            return Trial(run, limit_seconds, False, known_by, None, EPOCHS, last)
         result = read_json(output)
     told, epochs = result["program"], request["training"]["epochs"]
     whole = told["known_by"] == marks.WHOLE
     epoch = None if whole else result["epochs"][-1]["train_seconds"]
     notes = tuple(told["notes"])
-    return Trial(told["whole_seconds"], True, told["known_by"], epoch, epochs, last, notes)
+    whole_seconds = told["whole_seconds"]
+    return Trial(run, whole_seconds, True, told["known_by"], epoch, epochs, last, notes)
 
 
 def together(experiment: Experiment) -> Run | None:
@@ -119,10 +123,27 @@ def together(experiment: Experiment) -> Run | None:
     return run if most > 1 else None
 
 
-def require_works(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> None:
-    """Do for a further run what `tried` does for the first one; raise as it does."""
-    with _attempted(experiment, run, limit_seconds):
-        pass
+def tried_together(
+    experiment: Experiment, run: Run, alone: Trial, limit_seconds: float = LIMIT_SECONDS
+) -> Trial:
+    """Do a run of several processes as `tried` does, after a trial of one.
+
+    Raises
+    ------
+    InputError : as `tried`, or it does not end within the limit and ten times the time of one.
+    """
+    if not alone.ended:
+        return tried(experiment, run, limit_seconds)
+    limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
+    found = tried(experiment, run, limit_seconds)
+    if not found.ended:
+        reason = (
+            f"the program did not end within {duration(limit_seconds)}, and one process ended "
+            f"after {_short(alone.seconds)}. Remedy: let no process wait for another one that "
+            f"sends nothing{_LAST}{found.last}"
+        )
+        raise _failed(_program(experiment.request(run)), run, reason)
+    return found
 
 
 @contextmanager
@@ -183,7 +204,8 @@ def _failed(program: Program, run: Run, reason: str) -> InputError:
     elif run.strategy == ONE:
         found = ((re.search(pattern, said), option) for pattern, option in _MISSING.items())
         remedy = next((f"if it reads {m[0]}, {option} sets it" for m, option in found if m), remedy)
-    remedy = _as_options(remedy) or "correct what its last lines name, or the words of the command"
+    wrong = "what its last lines name" if said else "what ends it"
+    remedy = _as_options(remedy) or f"correct {wrong}, or the words of the command"
     words = shlex.join(program.command)
     reason = f"{where}{ended.rstrip('.')}{lines}{said}"
     return InputError("the command", words, reason, remedy)
@@ -196,19 +218,28 @@ def _as_options(text: str) -> str:
     return text
 
 
-def report(found: Trial, experiment: Experiment) -> Iterator[str]:
-    """Yield sentences on what a trial told, what is measured, and how long that takes."""
-    run, runs = experiment.runs[0], len(experiment.timed)
+def report(found: Trial, several: Trial | None, experiment: Experiment) -> Iterator[str]:
+    """Yield sentences on what trials told, what is measured, and how long that takes.
+
+    Parameters
+    ----------
+    found, several : of one process, and of several unless all configurations have one.
+    """
+    runs = len(experiment.timed)
     if found.ended:
         yield f"One process ended without an error after {_short(found.seconds)}."
     else:
-        same = sum(each.configuration == run.configuration for each in experiment.timed)
+        same = _number_like(found, experiment)
         yield (
             f"One process did not end within {duration(found.seconds)}, and was ended. That is no "
             f"error: {same} of {runs} runs are like it, so the study takes at least "
             f"{duration(same * found.seconds)}. A run ends after "
             f"{experiment.settings['time_limit_minutes']} minutes (time_limit_minutes)."
         )
+    if several and found.ended:
+        words = layout_in_words(several.run.layout, several.run.strategy)
+        took = _short(several.seconds)
+        yield f"{words[0].upper()}{words[1:]} ended without an error after {took}."
     if found.known_by != marks.WHOLE:
         how = "its hook" if found.known_by == marks.HOOK else "lines of its output"
         took = f"; the last one took {_short(found.epoch_seconds)}" if found.epoch_seconds else ""
@@ -233,12 +264,21 @@ def report(found: Trial, experiment: Experiment) -> Iterator[str]:
         )
     yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in found.notes)
     if found.ended:
-        epochs = experiment.settings["workloads"][run.workload]["epochs"]
-        more = max(0, epochs - found.epochs) * (found.epoch_seconds or 0.0)
-        yield (
-            f"{runs} runs follow. If each takes as long as one process, that is "
-            f"{duration(runs * (found.seconds + more))}."
-        )
+        like = _number_like(several, experiment) if several else 0
+        total = like * _seconds(several or found, experiment)
+        total += (runs - like) * _seconds(found, experiment)
+        yield f"{runs} runs follow. If they take as long as these, that is {duration(total)}."
+
+
+def _number_like(found: Trial, experiment: Experiment) -> int:
+    """Return how many runs of an experiment are like a trial."""
+    return sum(run.configuration == found.run.configuration for run in experiment.timed)
+
+
+def _seconds(found: Trial, experiment: Experiment) -> float:
+    """Return how long a run like a trial takes, with all its epochs."""
+    epochs = experiment.settings["workloads"][found.run.workload]["epochs"]
+    return found.seconds + max(0, epochs - found.epochs) * (found.epoch_seconds or 0.0)
 
 
 def _short(seconds: float) -> str:

@@ -71,11 +71,11 @@ def main() -> int:
     content = drafted.checked(file, arguments.force, "escala try")
     here = " on this machine, and not on a node" if arguments.profile else ""
     say(f"One run of one process{here}, to see whether the command works.")
-    found = trial.tried(experiment)
+    found, several = trial.tried(experiment, experiment.runs[0]), None
     if run := trial.together(experiment):
         say(f"The same with {layout_in_words(run.layout, run.strategy)}.")
-        trial.require_works(experiment, run)
-    for sentence in trial.report(found, experiment):
+        several = trial.tried_together(experiment, run, found)
+    for sentence in trial.report(found, several, experiment):
         say(sentence)
     with atomic(file) as temporary:
         temporary.write_text(content, encoding="utf-8")

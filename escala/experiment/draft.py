@@ -65,7 +65,8 @@ class Draft:
         """
         Experiment(self.settings, file)
         content = text(self, by)
-        require_place(file, self.name, content, force)
+        other = "--name NAME" if by == "escala try" else f"--output {file.with_name('NAME.yaml')}"
+        require_place(file, self.name, content, force, other)
         return content
 
 
@@ -97,8 +98,12 @@ def compared(
     }
 
 
-def require_place(file: Path, name: str, content: str, force: bool) -> None:
+def require_place(file: Path, name: str, content: str, force: bool, other: str) -> None:
     """Refuse to replace another experiment, or to take the name of one.
+
+    Parameters
+    ----------
+    other : the option for another name.
 
     Raises
     ------
@@ -107,11 +112,11 @@ def require_place(file: Path, name: str, content: str, force: bool) -> None:
     """
     if file.exists() and file.read_text(errors="replace") != content and not force:
         reason = "exists, and differs from what these options give"
-        remedy = f"measure it as it is: escala run -e {file}; or add --force, or another name"
+        remedy = f"measure it as it is: escala run -e {file}; or add --force, or {other}"
         raise InputError(file, file.name, reason, remedy)
     for owner in owners(name, Path()):
         if not (file.exists() and owner.samefile(file)):
-            raise InputError(file, name, f"is the name of {owner}", "choose another one")
+            raise InputError(file, name, f"is the name of {owner}", f"choose another: {other}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=file.parent).close()

@@ -50,6 +50,10 @@ def experiment(tmp_path, monkeypatch):
     WORKLOADS.pop("tried", None)
 
 
+def first(experiment: Experiment, **how: float) -> trial.Trial:
+    return trial.tried(experiment, experiment.runs[0], **how)
+
+
 @pytest.mark.parametrize(
     ("source", "reasons", "remedy"),
     [
@@ -57,6 +61,7 @@ def experiment(tmp_path, monkeypatch):
         ("name = input('Your name? ')", ["asks for input", "Your name?"], "argument"),
         ("print('half'); raise SystemExit('bad rate')", ["exit code 1", "half | bad rate"], ""),
         ("import argparse; argparse.ArgumentParser().parse_args()", ["--word"], "options"),
+        ("import os; os.kill(os.getpid(), 9)", ["signal 9", "wrote nothing"], "what ends it"),
         ("import os; os.environ['WORLD_SIZE']", ["WORLD_SIZE"], "--torch"),
         ("import os; os.environ['TF_CONFIG']", ["TF_CONFIG"], "--tf-config"),
         ("import os; os.environ['OWN_CACHE']", ["OWN_CACHE"], "--variable OWN_CACHE"),
@@ -69,7 +74,7 @@ def test_a_program_that_fails_is_refused_with_its_last_lines(
     monkeypatch.setenv("OWN_CACHE", "here")
     further = {"epoch_ends": r"Epoch \d"} if remedy == "epoch_ends" else {}
     with pytest.raises(InputError) as refused:
-        trial.tried(experiment(source, "--word", **further))
+        first(experiment(source, "--word", **further))
     for each in reasons:
         assert each in refused.value.reason, refused.value
     assert remedy in str(refused.value) and refused.value.remedy
@@ -89,7 +94,7 @@ def test_a_program_that_fails_is_refused_with_its_last_lines(
 )  # fmt: skip
 def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, experiment):
     tried = experiment(source, *arguments, **further)
-    text = "\n".join(trial.report(trial.tried(tried), tried))
+    text = "\n".join(trial.report(first(tried), None, tried))
     for each in (*said, "2 runs follow"):
         assert each in text, text
     assert unsaid not in text
@@ -98,18 +103,42 @@ def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, e
 def test_a_program_of_which_only_another_rank_fails_is_refused(experiment):
     source = "import os; assert os.environ['RANK'] == '0', 'this rank has no shard'"
     tried = experiment(source, strategy="torch-ddp", more="1x2")
-    assert trial.tried(tried).ended
+    assert first(tried).ended
     run = trial.together(tried)
     assert run.layout == "1x2"
     with pytest.raises(InputError, match=r"two processes on one node: .*this rank has no shard"):
-        trial.require_works(tried, run)
+        trial.tried(tried, run)
+
+
+SLEEP = """\
+import os, sys, time
+print("early", flush=True)
+time.sleep(float(sys.argv[int(os.environ["WORLD_SIZE"])]))
+"""
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_several_processes_that_take_longer_than_one_are_told(long, experiment):
+    tried = experiment(SLEEP, "9" if long else "0", "4", strategy="torch-ddp", more="1x2")
+    found = first(tried, limit_seconds=5)
+    several = trial.tried_together(tried, trial.together(tried), found)
+    text = "\n".join(trial.report(found, several, tried))
+    assert ("Two processes on one node ended without an error after" in text) is not long
+    estimate = re.search(r"4 runs follow\. If they take as long as these, that is (\d+)", text)
+    assert (estimate is None) is long and (long or int(estimate[1]) >= 8), text
+
+
+def test_several_processes_that_wait_for_each_other_are_refused(experiment):
+    tried = experiment(SLEEP, "0", "99", strategy="torch-ddp", more="1x2")
+    with pytest.raises(InputError, match=r"two processes.* did not end within.*: early.*wait"):
+        trial.tried_together(tried, trial.together(tried), first(tried), limit_seconds=3)
 
 
 def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):
     tried = experiment(EPOCHS, "{epochs}", "2", epochs=100)
-    found = trial.tried(tried, limit_seconds=3)
+    found = first(tried, limit_seconds=3)
     assert (found.ended, found.seconds) == (False, 3)
-    text = "\n".join(trial.report(found, tried))
+    text = "\n".join(trial.report(found, None, tried))
     assert "no error" in text and "at least 6 s" in text
     assert "known by its hook" in text
 
