@@ -30,6 +30,10 @@ MIB = 2**20
 _SYNCHRONISES = "broadcast_buffers"
 if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:
     _SYNCHRONISES = "forward_sync_buffers"
+#: Groups that have ended, kept as long as the process. Otherwise a model that is let go of may be
+#: the last to hold its group. It would wait for Gloo's threads with Python's lock, and these may
+#: need the lock to let go of a tensor: both would wait for ever (seen with PyTorch 2.13).
+_ENDED: list[dist.ProcessGroup] = []
 
 
 class Distributed(Ranks):
@@ -58,13 +62,12 @@ class Distributed(Ranks):
 
     def total(self, values):
         # Backends of GPUs cannot sum what lies in the node's memory; this tensor is on a processor.
-        # It is kept: the thread of Gloo that lets go of it last needs Python's lock for that, which
-        # `stop` has while it waits for this thread.
-        self._last = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(self._last)
-        return self._last.numpy()
+        summed = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(summed)
+        return summed.numpy()
 
     def stop(self):
+        _ENDED.append(dist.group.WORLD)
         dist.destroy_process_group()
 
 
