@@ -11,7 +11,9 @@ from escala import cli, lab
 from escala.cache import store
 from escala.core import exits
 from escala.core.children import die_with_parent
+from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.core.progress import say
 from escala.data import base
 from escala.probes import PROBES
 from escala.record import again, key
@@ -68,9 +70,11 @@ def main() -> int | None:
     serve_or_measure(request, arguments.turn, arguments.data, output, arguments.time_limit)
     try:
         end_repeat(list(map(Path, arguments.turn["repeat"] or [])))
+    # This run is complete, and what was to be measured again stands as it was measured first.
     except SystemExit:
-        # This run is complete, and what was to be measured again stands as it was measured first.
         print("interrupted while runs were measured again", file=sys.stderr)
+    except InputError as error:
+        say(error)
     return None
 
 

@@ -27,7 +27,7 @@ from escala.record.plan import make_plan, resumption, split_description
 from escala.record.program_changes import notes
 from escala.record.schema import validate_run
 from escala.record.supervise import supervise
-from escala.runtime import allocation
+from escala.runtime import asking
 from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
@@ -111,7 +111,7 @@ def _measured(
         _tidy(ranks_folder)
     interrupts.end_if_received()
     if outcome.status != "ok":
-        allocation.require_answers(request["nodes"])
+        asking.require_answers(request["nodes"])
     if outcome.status == "ok" and "program" in result:
         result["program"]["notes"] += notes(request, data)
     seconds = time.monotonic() - clock

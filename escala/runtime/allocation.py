@@ -32,8 +32,6 @@ _LINES = {
     "shared": r"^\s+OverSubscribe=(\S+)",
 }
 _SECONDS = 60
-#: A node that takes longer to start `true` is lost: SLURM itself waits 10 seconds for a message.
-_ANSWER_SECONDS = 30
 _VERSION = re.compile(r"^slurm\S*\s+(\S+)")
 
 
@@ -204,37 +202,6 @@ def require_nodes(job: Job, names: Sequence[str], layout: str) -> None:
             f"needs {needed} nodes, and the job {job.number} has {len(names)}",
             f"submit the job with --nodes={needed}, or leave the layout out",
         )
-
-
-def require_answers(names: Sequence[str]) -> None:
-    """Refuse to take a run for failed if the job has lost one of its nodes.
-
-    Parameters
-    ----------
-    names : the nodes of the job that the run was given; empty if it was given none.
-
-    Raises
-    ------
-    InputError : a node that does not start a process any more, with the remedy.
-    """
-    job = number()
-    silent = [name for name in names if not _answers(job, name)]
-    if silent:
-        raise InputError(
-            "SLURM_JOB_ID",
-            job,
-            f"no longer has {', '.join(silent)}, where nothing can be started: the run is not "
-            "recorded, and what was measured before is kept",
-            "submit the same script again",
-        )
-
-
-def _answers(job: str, name: str) -> bool:
-    step = [*srun(job, 1, 1, [name]), "--overlap", "--mpi=none", "true"]
-    try:
-        return slurm.call(step, _ANSWER_SECONDS).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
 
 
 def refuse_submission(job: str) -> InputError:

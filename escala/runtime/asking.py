@@ -1,4 +1,4 @@
-"""Ask the nodes of a run to describe themselves, by a job step."""
+"""Ask the nodes of a run by a job step: to describe themselves, or whether they still answer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 import os
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from escala.core import children, variables
+from escala.core.errors import InputError
 from escala.runtime import slurm
-from escala.runtime.allocation import srun
+from escala.runtime.allocation import number, srun
 from escala.runtime.layout import Layout
 from escala.runtime.messages import cause
 from escala.runtime.mpi import own_mpi
@@ -20,6 +22,8 @@ from escala.runtime.node import LOOPBACK, MARK, describe
 from escala.runtime.placement import Node
 
 _SURVEY_SECONDS = 120
+#: A node that takes longer to start `true` is lost: SLURM itself waits 10 seconds for a message.
+_ANSWER_SECONDS = 30
 
 
 def step_environment(job: str) -> dict[str, str]:
@@ -73,6 +77,41 @@ class Asking:
         across = None if self.interface == LOOPBACK else self.interface
         known = _addresses().get(os.environ.get("SLURMD_NODENAME", host))
         return describe(across, 0, known).address
+
+
+def silent(names: Sequence[str]) -> list[str]:
+    """Return those of some nodes of this job that do not start a process any more."""
+    return [name for name in names if not _answers(number(), name)]
+
+
+def _answers(job: str, name: str) -> bool:
+    step = [*srun(job, 1, 1, [name]), "--overlap", "--mpi=none", "true"]
+    try:
+        done = children.completed(step, env=step_environment(job), timeout=_ANSWER_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def require_answers(names: Sequence[str]) -> None:
+    """Refuse to take a run for failed if the job has lost one of its nodes.
+
+    Parameters
+    ----------
+    names : the nodes of the job that the run was given; empty if it was given none.
+
+    Raises
+    ------
+    InputError : a node is silent; with the remedy.
+    """
+    if lost := silent(names):
+        raise InputError(
+            "SLURM_JOB_ID",
+            number(),
+            f"no longer has {', '.join(lost)}, where nothing can be started: the run is not "
+            "recorded, and what was measured before is kept",
+            "submit the same script again",
+        )
 
 
 def _addresses() -> dict[str, str]:

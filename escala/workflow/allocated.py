@@ -9,7 +9,7 @@ from functools import cached_property
 
 from escala.experiment import Run
 from escala.record.estimate import duration
-from escala.runtime import allocation
+from escala.runtime import allocation, asking
 from escala.runtime.layout import Layout
 from escala.workflow.internals import Workflow
 
@@ -57,6 +57,10 @@ class Allocated:
         if not self.names:
             return None
         return allocation.nested(self.names, Layout.parse(run.layout).nodes, run.repeat or 1)
+
+    def has_lost_node_of(self, run: Run) -> bool:
+        """Return whether the job has lost a node of a run, which the next job then measures."""
+        return bool(asking.silent(self.nodes_of(run) or []))
 
     def require(self, runs: Iterable[Run]) -> None:
         """Refuse runs that cannot be measured in this job, or from there.

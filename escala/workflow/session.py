@@ -315,9 +315,12 @@ class Session:
                 internals.forget(self._workflow, job.output[0])
 
     def _record_lost(self, job: Job) -> None:
-        """Record a run whose job ended without a result, for example after the loss of its node."""
+        """Record a run whose job ended without a result, for example after the loss of its node.
+
+        If this call is inside the job that has lost the node, the next one measures the run.
+        """
         run = self._study.run(job.wildcards)
-        if Path(run.file).exists():
+        if Path(run.file).exists() or self.allocated.has_lost_node_of(run):
             return
         e = self._study.named(run.experiment)
         status, reason = self._ending(job)

@@ -12,6 +12,7 @@ from escala.core.environment import SESSION_VARIABLE
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.record import again
+from scripts import train
 
 
 def run(number: int, disturbed: bool | None, status: str = "ok", **changes: object) -> dict:
@@ -128,6 +129,24 @@ def test_the_number_of_times_is_the_users(output, monkeypatch):
     monkeypatch.setenv(again.VARIABLE, "often")
     with pytest.raises(InputError, match=again.VARIABLE):
         again.times()
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [(SystemExit(130), "interrupted"), (InputError("job", 17, "lost", "again"), "job: 17: lost")],
+)
+def test_a_run_is_complete_though_a_disturbed_one_was_not_measured_again(
+    monkeypatch, capsys, ending, said
+):
+    def ended(outputs: list[Path]) -> None:
+        raise ending
+
+    monkeypatch.setattr("sys.argv", ["train", "--request", "{}", "--data", "d", "--output", "o"])
+    monkeypatch.setattr(train, "die_with_parent", lambda: None)
+    monkeypatch.setattr(train, "serve_or_measure", lambda *arguments: None)
+    monkeypatch.setattr(train, "end_repeat", ended)
+    assert train.main() is None
+    assert said in capsys.readouterr().err
 
 
 def test_each_repeat_of_each_task_and_pair_ends_with_its_last_run():

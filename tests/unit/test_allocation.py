@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from escala.core.errors import InputError
 from escala.experiment import Run
-from escala.runtime import allocation
+from escala.runtime import allocation, asking
 from escala.workflow.allocated import Allocated
 
 #: As SLURM 22.05 prints it. The user's words hold what looks like keys.
@@ -175,7 +175,7 @@ def test_a_run_is_not_recorded_where_the_job_has_lost_a_node(tmp_path, monkeypat
     lost.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    allocation.require_answers([])
-    allocation.require_answers(["n1", "n2"])
+    asking.require_answers([])
+    asking.require_answers(["n1", "n2"])
     with pytest.raises(InputError, match=r"SLURM_JOB_ID.*17.*no longer has n3,"):
-        allocation.require_answers(["n2", "n3"])
+        asking.require_answers(["n2", "n3"])

@@ -111,3 +111,18 @@ def test_links_are_calibrated_in_a_job_of_several_nodes(job):
     across = [*SETTINGS["configurations"], {"strategy": "horovod-mpi", "layouts": ["2x1"]}]
     done = job.call("calibration", "-n", experiment=SETTINGS | {"configurations": across})
     assert "small-calibration/runs/small/tal1-cnn/horovod-mpi/2x1/" in done.stdout + done.stderr
+
+
+def test_a_run_whose_node_the_job_has_lost_is_measured_by_the_next_job(job):
+    scontrol, srun = (job.folder / "programs" / name for name in ("scontrol", "srun"))
+    scontrol.write_text(scontrol.read_text().replace("echo n1", "echo n1 n2"))
+    srun.write_text(f"#!/bin/sh\nexec test ! -e {job.folder}/fails\n")
+    srun.chmod(0o755)
+    (job.folder / "fails").write_text("single")
+    done = job.call(ok=False, experiment=SETTINGS)
+    said = done.stdout + done.stderr
+    assert "no longer has n1, where nothing can be started" in said
+    assert "ended as" not in said, "it is recorded"
+    (job.folder / "fails").unlink()
+    job.call()
+    assert set(job.sessions()) == set(FILES)
