@@ -22,7 +22,7 @@ from escala.experiment import Experiment, Run
 from escala.experiment.draft_program import ONE
 from escala.experiment.spoken import layout_in_words
 from escala.record import diagnose
-from escala.record.estimate import duration
+from escala.record.estimate import duration, span
 from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
@@ -139,7 +139,7 @@ def tried_together(
     if not found.ended:
         reason = (
             f"the program did not end within {duration(limit_seconds)}, and one process ended "
-            f"after {_short(alone.seconds)}. Remedy: let no process wait for another one that "
+            f"after {span(alone.seconds)}. Remedy: let no process wait for another one that "
             f"sends nothing{_LAST}{found.last}"
         )
         raise _failed(_program(experiment.request(run)), run, reason)
@@ -227,7 +227,7 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
     """
     runs = len(experiment.timed)
     if found.ended:
-        yield f"One process ended without an error after {_short(found.seconds)}."
+        yield f"One process ended without an error after {span(found.seconds)}."
     else:
         same = _number_like(found, experiment)
         yield (
@@ -238,11 +238,11 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
         )
     if several and found.ended:
         words = layout_in_words(several.run.layout, several.run.strategy)
-        took = _short(several.seconds)
+        took = span(several.seconds)
         yield f"{words[0].upper()}{words[1:]} ended without an error after {took}."
     if found.known_by != marks.WHOLE:
         how = "its hook" if found.known_by == marks.HOOK else "lines of its output"
-        took = f"; the last one took {_short(found.epoch_seconds)}" if found.epoch_seconds else ""
+        took = f"; the last one took {span(found.epoch_seconds)}" if found.epoch_seconds else ""
         yield f"Its epochs are known by {how}{took}."
     else:
         yield (
@@ -254,12 +254,12 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
         )
     if found.ended and found.known_by == marks.WHOLE and found.seconds < SHORT_SECONDS:
         yield (
-            f"Too short to time: the run takes {_short(found.seconds)}, and most of it is its "
+            f"Too short to time: the run takes {span(found.seconds)}, and most of it is its "
             "start. Give it more to do: more epochs or more rows."
         )
     elif found.ended and found.epoch_seconds is not None and found.epoch_seconds < SHORT_SECONDS:
         yield (
-            f"Too short to time well: an epoch takes {_short(found.epoch_seconds)}, and the time "
+            f"Too short to time well: an epoch takes {span(found.epoch_seconds)}, and the time "
             "of a short one varies more. Give it more rows or steps in each epoch."
         )
     yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in found.notes)
@@ -279,11 +279,6 @@ def _seconds(found: Trial, experiment: Experiment) -> float:
     """Return how long a run like a trial takes, with all its epochs."""
     epochs = experiment.settings["workloads"][found.run.workload]["epochs"]
     return found.seconds + max(0, epochs - found.epochs) * (found.epoch_seconds or 0.0)
-
-
-def _short(seconds: float) -> str:
-    """Return a duration in readable form, also one of less than some seconds."""
-    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
 def starts(experiment: Experiment) -> Iterator[str]:

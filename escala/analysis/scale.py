@@ -35,7 +35,7 @@ from escala.probes.collectives import MPI
 from escala.runtime.layout import Layout
 from escala.strategies.costs import ALLREDUCE, EXCHANGES, FACTORS
 
-STRONG, WEAK, UNSHARDED = SCALINGS = ("strong", "weak", "unsharded")
+STRONG, WEAK, UNSHARDED = ("strong", "weak", "unsharded")
 ONE = Layout(1, 1)
 LAYOUTS = tuple(Layout(2**exponent, 1) for exponent in range(7))
 #: Draws of a prediction: few, for hundreds of setups. Ends of intervals vary by some per cent.

@@ -82,7 +82,7 @@ def failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
         reason = "the folder of the run was removed while it ran. Remedy: let the program write "
         return Outcome("failed", f"{reason}only below {{output}}")
     outcome = _failure(code, folder, kills)
-    about = "; ".join(_hints(outcome.reason, folder))
+    about = "; ".join(_hints(outcome.reason))
     return Outcome(outcome.status, f"{outcome.reason}{about and f'; {about}'}")
 
 
@@ -185,7 +185,7 @@ def _killed_for_memory(folder: Path, before: Mapping[str, int]) -> bool:
     return risen or bool(log.exists() and _NO_MEMORY.search(log.read_text(errors="replace")))
 
 
-def _hints(reason: str, folder: Path) -> Iterator[str]:
+def _hints(reason: str) -> Iterator[str]:
     """Yield what is wrong with this machine or its files, and may be the cause."""
     for place in (SHARED_MEMORY, Path(os.environ.get("TMPDIR") or "/tmp")):
         with suppress(OSError):

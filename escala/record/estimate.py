@@ -75,6 +75,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def span(seconds: float) -> str:
+    """Return a duration in readable form; a short one with two digits: `2.4 s`."""
+    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
+
+
 def medians(runs: list[Run], experiment: Experiments) -> Callable[[Run], float | None]:
     """Return a function from one of `runs` to its median seconds before, None if there are none.
 

@@ -38,9 +38,3 @@ def summary(steps: pd.DataFrame) -> dict:
 def _quantiles(seconds: pd.Series) -> dict[str, float]:
     median, p90 = np.quantile(seconds, [0.5, 0.9])
     return {"median": float(median), "p90": float(p90)}
-
-
-def loss_per_step(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean loss over the global batch of every step: epoch, step, rows, loss."""
-    totals = steps.groupby(["epoch", "step"], as_index=False)[["rows", "loss_sum"]].sum()
-    return totals.assign(loss=totals["loss_sum"] / totals["rows"]).drop(columns="loss_sum")

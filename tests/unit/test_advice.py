@@ -21,7 +21,7 @@ from escala.analysis.advice import measured as evidence
 from escala.analysis.advice import text
 from escala.analysis.advice.candidates import ProcessMemory, Training, candidates
 from escala.analysis.advice.changes import BANDWIDTH, RATIO, rate_that_saves, rows_that_save
-from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose, span
+from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose
 from escala.analysis.advice.document import Question, advise, document
 from escala.analysis.advice.timed import times
 from escala.analysis.cost_model.networks import Network
@@ -32,6 +32,7 @@ from escala.core.files import read_json, read_yaml, write_json
 from escala.experiment.calibration import Calibration
 from escala.experiment.planned import plans, with_rows
 from escala.experiment.references import Configuration
+from escala.record.estimate import span
 from escala.runtime.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]

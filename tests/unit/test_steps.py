@@ -38,9 +38,3 @@ def test_a_step_lasts_as_long_as_its_slowest_rank(table):
     medians = [entry["median"] for entry in found["per_rank"]]
     assert medians == [pytest.approx(0.4), pytest.approx(0.3)]
     assert found["per_rank"][0]["p90"] == pytest.approx(0.48)
-
-
-def test_a_row_counts_the_same_on_every_rank(table):
-    found = steps.loss_per_step(table)
-    assert found["rows"].tolist() == [6, 4, 6]
-    assert found["loss"].tolist() == [pytest.approx(0.5), pytest.approx(1.0), pytest.approx(0.5)]

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pandas as pd
+
 from escala import engines
 from escala.core.files import read_json, write_json
 from escala.probes import planned_probe
@@ -55,6 +57,12 @@ def started(
             whole, env=environment | added, capture_output=True, text=True, timeout=540
         )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def mean_losses(steps: pd.DataFrame) -> pd.Series:
+    """Return the mean loss over the global batch of every step, from the steps of all ranks."""
+    totals = steps.groupby(["epoch", "step"])[["rows", "loss_sum"]].sum()
+    return totals["loss_sum"] / totals["rows"]
 
 
 def plan(

@@ -24,6 +24,7 @@ from escala.strategies import STRATEGIES
 from escala.training.shards import batches, epoch_order
 from tests.conftest import CLASSES
 from tests.workflow.conftest import add_workload
+from tests.workflow.real_ranks import mean_losses
 from tests.workloads.normalised import model as normalised
 
 NAME, EPOCHS, BATCH, RATE = "normalised", 4, 32, 0.05
@@ -199,7 +200,7 @@ def test_two_ranks_compute_the_losses_and_the_weights_of_their_definition(
     assert result["ranks"]["fractions"] == ([0.75, 0.25] if strategy in UNEVEN else [0.5, 0.5])
     losses, weights = expected(*result["ranks"]["fractions"])
     assert result["seconds"]["averaging"] > 0
-    found = steps.loss_per_step(table)["loss"]
+    found = mean_losses(table)
     np.testing.assert_allclose(found, losses, **TOLERANCE)
     for one, other in zip(kept(folder), weights, strict=True):
         np.testing.assert_allclose(one, other, **TOLERANCE)
@@ -223,11 +224,11 @@ def test_knobs_of_pytorch_train_the_same_model(run, trained, expected, tmp_path,
     result = run("ddp-gloo", tmp_path / "run", knobs=knobs)
     assert result["status"] == "ok", result["reason"]
     losses, _ = expected(0.5, 0.5)
-    found = steps.loss_per_step(steps.read(tmp_path / "run" / "ranks", 2))["loss"]
+    found = mean_losses(steps.read(tmp_path / "run" / "ranks", 2))
     np.testing.assert_allclose(found, losses, **tolerance)
     if tolerance is not TOLERANCE:
         _, table, _ = trained("ddp-gloo")
-        assert not np.array_equal(found, steps.loss_per_step(table)["loss"]), "the knob rounds"
+        assert not np.array_equal(found, mean_losses(table)), "the knob rounds"
 
 
 @pytest.mark.torch
@@ -243,10 +244,7 @@ def test_ranks_of_pytorch_that_normalise_together_follow_one_process(run, traine
     result = run("ddp-gloo", tmp_path / "run", knobs={"batch_norm": "synchronised"})
     assert result["status"] == "ok", result["reason"]
     _, table, folder = trained("single")
-    losses = (
-        steps.loss_per_step(each)["loss"]
-        for each in (steps.read(tmp_path / "run" / "ranks", 2), table)
-    )
+    losses = (mean_losses(each) for each in (steps.read(tmp_path / "run" / "ranks", 2), table))
     np.testing.assert_allclose(*losses, **TOLERANCE)
     for one, other in zip(kept(tmp_path / "run"), kept(folder), strict=True):
         np.testing.assert_allclose(one, other, **TOLERANCE)
@@ -383,7 +381,7 @@ def resumed_and_whole(run, folder: Path, strategy: str, **settings) -> tuple[dic
     assert not (folder / "resumed" / "checkpoint").exists()
     ranks = len(unbroken["ranks"]["cores"])
     found, expected = (
-        steps.loss_per_step(steps.read(folder / name / "ranks", ranks))["loss"].tolist()
+        mean_losses(steps.read(folder / name / "ranks", ranks)).tolist()
         for name in ("resumed", "whole")
     )
     assert found == expected

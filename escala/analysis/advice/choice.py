@@ -20,16 +20,11 @@ from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import FASTER, pays
 from escala.core import readable
 from escala.core.errors import InputError
-from escala.record.estimate import duration
+from escala.record.estimate import span
 
 #: Goal -> the unit of its amount.
 GOALS = {"time": "s", "core-hours": "core-hours", "energy": "J", "deadline": "core-hours"}
 TIME, CORE_HOURS, ENERGY, DEADLINE = GOALS
-
-
-def span(seconds: float) -> str:
-    """Return a duration in readable form; a short one with two digits: `2.4 s`."""
-    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
 @dataclass(frozen=True)

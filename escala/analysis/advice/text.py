@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from escala.analysis import laws
 from escala.analysis.advice import changes
-from escala.analysis.advice.candidates import BOUNDS
-from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, GOALS, TIME, span
+from escala.analysis.advice.candidates import BOUNDS, names_of
+from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, GOALS, TIME
 from escala.core.readable import counted, size
-from escala.experiment.references import NATIVE, Configuration
+from escala.experiment.references import NATIVE
+from escala.record.estimate import span
 from escala.strategies.knobs import reads
 
 #: Fractions that a job script adds to the upper end of the predicted time, and to the measured
@@ -29,18 +30,14 @@ _AMOUNTS = {
 }
 
 
-def _configuration(each: Mapping[str, str]) -> Configuration:
-    return Configuration(*(each[name] for name in Configuration._fields))
-
-
 def label(names: Mapping[str, str]) -> str:
     """Return the name of a configuration."""
-    return str(_configuration(names))
+    return str(names_of(names))
 
 
 def option_of(answer: Mapping, names: Mapping[str, str]) -> dict:
     """Return the option of a configuration."""
-    return next(each for each in answer["options"] if _configuration(each) == _configuration(names))
+    return next(each for each in answer["options"] if names_of(each) == names_of(names))
 
 
 def _interval(found: Mapping, show: Callable[[float], str] = "{:.2f}".format) -> str:
