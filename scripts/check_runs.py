@@ -37,7 +37,8 @@ def main() -> int:
         _say_results(paths, folders, arguments.page)
         return 1
     print(f"All {len(runs)} runs ended ok." if len(runs) > 1 else "The only run ended ok.")
-    again, stay = (sum(map(bool, map(each, runs.values()))) for each in (earlier, is_disturbed))
+    timed = [run for run in runs.values() if run["instrument"] is None]
+    again, stay = (sum(map(bool, map(each, timed))) for each in (earlier, is_disturbed))
     if again or stay:
         again = counted(again, "run")
         print(f"Disturbed by other work and measured again: {again}; still disturbed: {stay}.")

@@ -118,6 +118,11 @@ def _notes(known_by: str, telling: list[dict], named: Iterable[str]) -> Iterable
             "it reported no step and no epoch, so its time is that of the whole run. Whether it "
             f"used {', '.join(f'{{{name}}}' for name in asked)} is not known"
         )
+    named_rows = [f"{{{name}}}" for name in asked if name != "epochs"]
+    told = {epoch["rows"] for each in telling for epoch in each["epochs"]}
+    if known_by != WHOLE and named_rows and told == {None}:
+        used = ", ".join(named_rows)
+        yield f"it told no rows of its steps, so whether it used {used} is not known"
 
 
 def _joined(same: list[dict]) -> dict:

@@ -130,7 +130,8 @@ class Session:
         dag = self._workflow.dag
         jobs = [job for _, job in self._graph.jobs(dag)]
         done = sum(not dag.needrun(job) or dag.finished(job) for job in jobs)
-        return f"{done} of {len(jobs)} runs measured; {self.allocated.remedy}"
+        remedy = self.allocated.remedy if self.allocated.is_inside() else "the same call goes on"
+        return f"{done} of {len(jobs)} runs measured; {remedy}"
 
     def start(self) -> None:
         """Refuse runs that are not possible here, and print what the others will take.
@@ -193,12 +194,9 @@ class Session:
         return slurm.ending(job.rule.name, list(job.wildcards), self._folder / _SLURM_LOGS)
 
     def _end_programs(self) -> None:
-        """End the programs of an interrupted call, and let it submit nothing more.
-
-        In a job, say how far it came.
-        """
+        """End the programs of an interrupted call, submit nothing more, and say how far it came."""
         interrupts.end(internals.local_processes())
-        if self.allocated.is_inside():
+        if self.runs():
             print(f"{self._progress()}.", flush=True)
 
         def end_waiting() -> None:

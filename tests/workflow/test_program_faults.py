@@ -222,6 +222,10 @@ def test_a_program_that_is_too_slow_is_not_said_to_hang_at_its_exit(run):
 
 NOTED = {
     "tells nothing": ("pass", {}, "Whether it used {epochs}, {rows_of_rank} is not known"),
+    "tells no rows": (
+        OBEDIENT.replace("step(rows=rows)", "step()"), {},
+        "told no rows of its steps, so whether it used {rows_of_rank} is not known",
+    ),
     "reads its input": (None, {"command": "wc -c"}, "read its input, which is empty"),
     "hides a late error": (
         OBEDIENT + "\nimport traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()",
