@@ -29,6 +29,7 @@ from tests.cluster.conftest import output
 from tests.conftest import ROOT
 from tests.programs import eventually
 from tests.workflow.conftest import SIMULATED, experiment_of
+from tests.workflow.real_ranks import mean_losses
 
 pytestmark = pytest.mark.cluster
 
@@ -232,7 +233,7 @@ def test_ranks_exchange_by_the_transport_that_is_asked_for(across):
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_two_nodes_follow_one_process_with_the_same_batch(across, strategy):
     one, two = (
-        steps.loss_per_step(steps.read(across[name] / "ranks", ranks))["loss"]
+        mean_losses(steps.read(across[name] / "ranks", ranks))
         for name, ranks in (("single", 1), (strategy, 2))
     )
     np.testing.assert_allclose(two, one, rtol=TOLERANCE)

@@ -12,7 +12,7 @@ from escala.core.files import read_json
 from escala.record import steps
 from escala.record.invariants import broken_promise, planned_epochs
 from tests.workflow import exchange
-from tests.workflow.real_ranks import ranks_of, started
+from tests.workflow.real_ranks import mean_losses, ranks_of, started
 
 #: Float32 sums taken in other orders, over six steps of plain gradient descent. Normalisation
 #: divides by standard deviations of few rows.
@@ -45,7 +45,7 @@ def test_ranks_train_as_keras_does_and_keep_the_invariants_of_a_run(trained, cas
     keras = trained / "keras" / reference
     tolerance = NORMALISED if reference == "synchronised" else TOLERANCE
     expected = read_json(keras / "losses.json")
-    losses = steps.loss_per_step(table)["loss"]
+    losses = mean_losses(table)
     np.testing.assert_allclose(losses, expected["steps"], **tolerance)
     for rank in ranks:
         test_loss = rank["epochs"][-1]["validation_loss"]
@@ -115,7 +115,7 @@ def test_moments_of_variables_of_one_name_are_told_apart(trained):
 def test_rounded_gradients_train_otherwise_and_both_ranks_alike(trained):
     ranks, table, _ = measured(trained, "rounded")
     exact = read_json(trained / "keras" / "plain" / "losses.json")["steps"]
-    np.testing.assert_allclose(steps.loss_per_step(table)["loss"], exact, rtol=0.05)
+    np.testing.assert_allclose(mean_losses(table), exact, rtol=0.05)
     [one, other], [unrounded, _] = (
         [rank["weights_sha256"] for rank in each]
         for each in (ranks, measured(trained, "horovod-mpi")[0])

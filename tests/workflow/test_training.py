@@ -32,6 +32,7 @@ from escala.training.rank import _busy_neighbours
 from escala.training.shards import split_rows
 from tests.conftest import CLASSES
 from tests.workflow.conftest import measured
+from tests.workflow.real_ranks import mean_losses
 
 EPOCHS, STEPS_PER_EPOCH, ROWS = 4, 6, 161
 # Ten times the largest relative difference of the loss between two orders of summation in one
@@ -52,7 +53,7 @@ def halves(small_split) -> np.ndarray:
 
 
 def losses(table: pd.DataFrame) -> np.ndarray:
-    return steps.loss_per_step(table)["loss"].to_numpy()
+    return mean_losses(table).to_numpy()
 
 
 SPARSE = {"gradient/0.embedding/embeddings", "gradient/0.embedding/embeddings/indices"}
