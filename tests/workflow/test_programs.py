@@ -1,7 +1,8 @@
 """The example programs: each runs as it is, on one process and on two, and its epochs are known.
 
-Two of them need only the project's environment and a C compiler, and run always. The others run in
-a sweep, those with libraries of their own only where a variable names an interpreter.
+One of them needs only a C compiler, and runs always. The others run in a sweep, those with libraries
+of their own only where a variable names an interpreter. Scripts for Horovod and PyTorch run always in
+`test_program_launchers`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Case(NamedTuple):
 
 
 TORCH, MPI = "ESCALA_TORCH", "ESCALA_MPI"
-ALWAYS = {"keras-horovod", "heat"}
+ALWAYS = {"heat"}
 #: Run by the interpreter of the engine.
 OF_ENGINE = {"torch-spawn"}
 CASES = {
