@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
@@ -38,6 +38,8 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The knobs of a run that sets none.
 KNOBS = complete({}, "virus-cnn")
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
+#: What a process of an interpreter is given, before tests change it.
+VARIABLES = interpreters.variables
 #: The rules of accessibility, as one script.
 AXE = ROOT / "tests" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -282,14 +284,52 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     server.close()
 
 
+@pytest.fixture(scope="session")
+def warm_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """Return a function that returns the same for an interpreter of PyTorch, once it is needed."""
+    with ExitStack() as started:
+
+        @cache
+        def folder(python: str) -> Path:
+            server = Warm(shared_folder(tmp_path_factory) / "warm-torch", python)
+            return started.enter_context(closing(server)).folder
+
+        yield folder
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Make processes of the project forks, but for unit tests and modules marked `cold`."""
+    """Make processes of the project forks, but for unit tests and modules marked `cold`.
+
+    Those of PyTorch are, where the process of a test starts them.
+    """
     cold = request.node.get_closest_marker("cold") or request.path.parent.name == "unit"
     with pytest.MonkeyPatch.context() as patch:
         if not cold:
             patch.setenv("PYTHONPATH", str(request.getfixturevalue("warm")))
+        if not cold and _torch() is None:
+            forks = partial(
+                _variables_of_forks,
+                interpreters.variables,
+                interpreters.python("torch"),
+                request.getfixturevalue("warm_torch"),
+            )
+            patch.setattr(interpreters, "variables", forks)
         yield
+
+
+def _variables_of_forks(
+    variables: Callable[..., dict[str, str]],
+    torch: str,
+    forks: Callable[[str], Path],
+    python: str,
+    given: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the variables of a process of an interpreter, which make one of PyTorch's a fork."""
+    found = variables(python, given)
+    if python != torch or python == sys.executable:
+        return found
+    return found | {"PYTHONPATH": f"{forks(python)}{os.pathsep}{found['PYTHONPATH']}"}
 
 
 @pytest.fixture
@@ -302,6 +342,7 @@ def as_forks(monkeypatch: pytest.MonkeyPatch, warm: Path) -> None:
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the processes of one test start by themselves."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setattr(interpreters, "variables", VARIABLES)
 
 
 def copy_project(folder: Path) -> Path:

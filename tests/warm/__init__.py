@@ -1,6 +1,6 @@
 """Start the Python processes of tests as forks of one that has imported what takes long to import.
 
-An import of TensorFlow takes three seconds of a core, a fork some hundredths. `Warm`
+An import of TensorFlow or PyTorch takes three seconds of a core, a fork some hundredths. `Warm`
 starts the server, `server.py`, and names the folder whose `sitecustomize.py` asks it: every process
 with this folder on its PYTHONPATH that runs a module of the project is a fork. Each process imports
 the project's own modules itself, which may be those of a copy.

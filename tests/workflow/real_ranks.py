@@ -62,7 +62,7 @@ def started(
 def mean_losses(steps: pd.DataFrame) -> pd.Series:
     """Return the mean loss over the global batch of every step, from the steps of all ranks."""
     totals = steps.groupby(["epoch", "step"])[["rows", "loss_sum"]].sum()
-    return totals["loss_sum"] / totals["rows"]
+    return (totals["loss_sum"] / totals["rows"]).reset_index(drop=True)
 
 
 def plan(

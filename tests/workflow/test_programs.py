@@ -1,8 +1,7 @@
 """The example programs: each runs as it is, on one process and on two, and its epochs are known.
 
-One of them needs only a C compiler, and runs always. The others run in a sweep, those with libraries
-of their own only where a variable names an interpreter. Scripts for Horovod and PyTorch run always in
-`test_program_launchers`.
+One of them needs only a C compiler, and runs always. The others run in a sweep, those with
+libraries of their own only where a variable names an interpreter.
 """
 
 from __future__ import annotations
