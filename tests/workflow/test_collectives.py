@@ -18,7 +18,7 @@ ROUNDS, TOGETHER = 4, 13
     ("strategy", "library", "alone"),
     [
         ("horovod-mpi", "mpi", True),
-        ("multiworker-mirrored", "tensorflow", False),
+        pytest.param("multiworker-mirrored", "tensorflow", False, marks=pytest.mark.sweep),
         pytest.param("ddp-gloo", "torch-gloo", True, marks=pytest.mark.torch),
     ],
 )
@@ -56,7 +56,11 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
 
 
 @pytest.mark.parametrize(
-    "strategy", ["horovod-gloo", pytest.param("ddp-gloo", marks=pytest.mark.torch)]
+    "strategy",
+    [
+        pytest.param("horovod-gloo", marks=pytest.mark.sweep),
+        pytest.param("ddp-gloo", marks=pytest.mark.torch),
+    ],
 )
 def test_ranks_whose_layers_need_each_other_exchange_in_every_step(
     small_split, tmp_path, monkeypatch, strategy

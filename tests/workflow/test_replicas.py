@@ -341,7 +341,7 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(run, tmp_path,
     ("strategy", "optimizer"),
     [
         ("horovod-gloo", {}),
-        ("mirrored", {}),
+        pytest.param("mirrored", {}, marks=pytest.mark.sweep),
         pytest.param("multiworker-mirrored", {}, marks=pytest.mark.sweep),
         pytest.param("horovod-mpi", {}, marks=pytest.mark.sweep),
         pytest.param(

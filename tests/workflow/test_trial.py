@@ -16,6 +16,8 @@ from escala.experiment import Experiment
 from escala.workloads import WORKLOADS
 from tests.programs import experiment_on
 
+pytestmark = pytest.mark.cold
+
 EPOCHS = """\
 import sys, time
 from escala_steps import epoch, steps
