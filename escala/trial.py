@@ -65,7 +65,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Trial:
-    """What one short run told of a program.
+    """A program, as one short run shows it.
 
     Attributes
     ----------

@@ -66,8 +66,12 @@ def _new_program() -> None:
     _write(drafted, output or draft_program.file_of(drafted), arguments.force)
 
 
+def _other(output: Path) -> str:
+    return f"--output {output.with_name('NAME.yaml')}"
+
+
 def _write(drafted: Draft, output: Path, force: bool) -> None:
-    content = drafted.checked(output, force, COMMAND)
+    content = drafted.checked(output, force, COMMAND, _other(output))
     with atomic(output) as temporary:
         temporary.write_text(content, encoding="utf-8")
     print("\n".join([*drafted.said, f"Written: {output}"]))
@@ -131,7 +135,7 @@ def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:
                 answers[name] = convert(answer or default)
                 settings = dict(answers)
                 if output := settings.pop("output", None):
-                    draft(output.stem, **settings).checked(output, force, COMMAND)
+                    draft(output.stem, **settings).checked(output, force, COMMAND, _other(output))
                 else:
                     Experiment(draft("draft", **settings).settings, "draft")
             except ValueError as error:

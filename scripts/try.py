@@ -68,7 +68,7 @@ def main() -> int:
     if arguments.dry:
         print("\n".join(trial.starts(experiment)))
         return 0
-    content = drafted.checked(file, arguments.force, "escala try")
+    content = drafted.checked(file, arguments.force, "escala try", "--name NAME")
     here = " on this machine, and not on a node" if arguments.profile else ""
     say(f"One run of one process{here}, to see whether the command works.")
     found, several = trial.tried(experiment, experiment.runs[0]), None

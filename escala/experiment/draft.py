@@ -51,13 +51,14 @@ class Draft:
     def name(self) -> str:
         return self.settings["experiment"]
 
-    def checked(self, file: Path, force: bool, by: str) -> str:
+    def checked(self, file: Path, force: bool, by: str, other: str) -> str:
         """Return the text of the file, once the experiment is valid and its place is free.
 
         Parameters
         ----------
         force : replace a file that exists.
         by : the command that writes it.
+        other : its option for another name.
 
         Raises
         ------
@@ -65,7 +66,6 @@ class Draft:
         """
         Experiment(self.settings, file)
         content = text(self, by)
-        other = "--name NAME" if by == "escala try" else f"--output {file.with_name('NAME.yaml')}"
         require_place(file, self.name, content, force, other)
         return content
 
@@ -103,7 +103,7 @@ def require_place(file: Path, name: str, content: str, force: bool, other: str) 
 
     Parameters
     ----------
-    other : the option for another name.
+    other : as of `Draft.checked`.
 
     Raises
     ------

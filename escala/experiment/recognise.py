@@ -11,6 +11,7 @@ from typing import Any
 from escala.core.errors import InputError
 from escala.data.genomes.acquire.paths import ENDINGS, class_files, files_by_class
 from escala.data.paths import expanded_path, is_hidden
+from escala.experiment.schema import is_name
 from escala.experiment.schema_errors import NAME_RULE
 
 #: The word that stands for simulated genomes, in place of a path.
@@ -83,10 +84,9 @@ def _genomes(path: Path, data: str) -> Dataset | None:
     source = {"type": "files", "folder": data}
     class_files(source, classes)
     for name, files in found.items():
-        if (fits := named(Path(name))) != name:
-            remedy = (
-                f"rename it, for instance to {files[0].name.replace(name, fits, 1)}: {NAME_RULE}"
-            )
+        if not is_name(name):
+            other = files[0].name.replace(name, named(Path(name)), 1)
+            remedy = f"rename it, for instance to {other}: {NAME_RULE}"
             reason = f"gives a class the name {name!r}, which an experiment does not allow"
             raise InputError("data", str(files[0]), reason, remedy)
     read = [file for files in found.values() for file in files]

@@ -32,12 +32,16 @@ class Allocated:
         self._workflow = workflow
         # The jobs that a call submits are jobs of their own. The executor removes the variable.
         self._number = allocation.number() if workflow.is_main_process else None
-        #: What to do about runs that were not begun.
-        self.remedy = "submit the same script again"
+        self._remedy = "submit the same script again"
 
     def is_inside(self) -> bool:
         """Return whether this call is inside a job, and submits no others."""
         return bool(self._number and self._workflow.local_exec)
+
+    @property
+    def remedy(self) -> str:
+        """What to do about runs that were not begun."""
+        return self._remedy if self.is_inside() else "the same call goes on"
 
     @cached_property
     def job(self) -> allocation.Job | None:
@@ -97,7 +101,7 @@ class Allocated:
         whole = (job.ends - job.started).total_seconds() if job.started else math.inf
         if not has_measured and takes + RESERVE_SECONDS + BEGIN_SECONDS > whole:
             minutes = math.ceil((takes + RESERVE_SECONDS + BEGIN_SECONDS) / 60)
-            self.remedy = (
+            self._remedy = (
                 f"submit it with more time, since no repeat fits: sbatch --time={minutes} FILE, or "
                 "escala submit again"
             )

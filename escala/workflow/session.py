@@ -130,8 +130,7 @@ class Session:
         dag = self._workflow.dag
         jobs = [job for _, job in self._graph.jobs(dag)]
         done = sum(not dag.needrun(job) or dag.finished(job) for job in jobs)
-        remedy = self.allocated.remedy if self.allocated.is_inside() else "the same call goes on"
-        return f"{done} of {len(jobs)} runs measured; {remedy}"
+        return f"{done} of {len(jobs)} runs measured; {self.allocated.remedy}"
 
     def start(self) -> None:
         """Refuse runs that are not possible here, and print what the others will take.
@@ -313,10 +312,7 @@ class Session:
                 internals.forget(self._workflow, job.output[0])
 
     def _record_lost(self, job: Job) -> None:
-        """Record a run whose job ended without a result, for example after the loss of its node.
-
-        If this call is inside the job that has lost the node, the next one measures the run.
-        """
+        """Record a run whose job ended without a result, unless this job has lost a node of it."""
         run = self._study.run(job.wildcards)
         if Path(run.file).exists() or self.allocated.has_lost_node_of(run):
             return

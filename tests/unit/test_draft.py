@@ -150,14 +150,14 @@ def test_arrays_whose_names_tell_nothing_are_refused(tmp_path):
 
 
 def test_every_file_of_a_folder_of_genomes_is_a_class_or_named(fasta):
-    for name in ("EAST.fas", "WEST.FASTA", "UP.fa.xz", "DOWN.Fna.bz2"):
+    for name in ("EAST_.fas", "WEST.FASTA", "UP.fa.xz", "DOWN.Fna.bz2"):
         (fasta / name).write_text(">n1\nACGT\n")
     not_read = ["IN.fasta.zip", "OUT.faa", "notes.txt", ".DS_Store", "Thumbs.db"]
     for name in not_read:
         (fasta / name).touch()
     (fasta / "more.fasta").mkdir()
     [settings] = draft("mine", str(fasta), repeats=3)["datasets"].values()
-    assert settings["classes"] == ["DOWN", "EAST", "NORTH", "SOUTH", "UP", "WEST"]
+    assert settings["classes"] == ["DOWN", "EAST_", "NORTH", "SOUTH", "UP", "WEST"]
     assert settings["split"]["seeds"] == [1, 2, 3]
     found = recognised(str(fasta))
     assert set(found.not_read) == {*not_read, "more.fasta"}
