@@ -7,7 +7,7 @@ It was selected by a benchmark (`benchmarks/interval_methods.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -20,6 +20,9 @@ RESAMPLES = 9999
 VALUES_FOR_INTERVAL = 6
 #: Fewest sessions for an interval over sessions.
 SESSIONS_FOR_INTERVAL = 3
+#: Standard deviation of the logarithm of a ratio between calls of one experiment, and the number of
+#: calls that it is from (docs/decisions/measured-default-experiment.md).
+CALL_DEVIATION, CALLS = 0.05, 12
 #: Resamples that are in memory at the same time.
 _BATCH = 1000
 
@@ -213,6 +216,51 @@ def sessions_interval(ratios: Sequence[float], level: float = LEVEL) -> Interval
     ratios : the estimate of each session, at least `SESSIONS_FOR_INTERVAL`.
     """
     return _exponential(mean_interval(np.log(ratios), level))
+
+
+def deviation_of_sessions(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
+    """Return how the logarithm of a ratio differs between sessions, and its degrees of freedom.
+
+    It is a standard deviation: that of `CALLS` calls, pooled with those of the groups by their
+    degrees of freedom. The noise within the sessions is part of it.
+
+    Parameters
+    ----------
+    groups : of each comparison the ratio of each session; those of one session say nothing.
+    """
+    degrees = CALLS - 1
+    squares = degrees * CALL_DEVIATION**2
+    for ratios in groups:
+        logs = np.log(ratios)
+        squares += float(np.square(logs - logs.mean()).sum()) if len(logs) else 0.0
+        degrees += max(len(logs) - 1, 0)
+    return math.sqrt(squares / degrees), degrees
+
+
+def next_time_interval(
+    ratio: Interval, deviation: float, degrees: int, level: float = LEVEL
+) -> Interval:
+    """Return a ratio of one session with the interval of the ratio over sessions.
+
+    On the logarithmic scale each arm of its interval and that of the differences between sessions,
+    Student's, are added as squares, since the two errors are independent.
+
+    Parameters
+    ----------
+    ratio : with the interval of its session, at `level`.
+    deviation, degrees : the result of `deviation_of_sessions`.
+    """
+    arm = float(scipy.stats.t.ppf((1 + level) / 2, degrees)) * deviation
+
+    def end(value: float | None, side: int) -> float | None:
+        if value is None or not value:
+            return value
+        within = 0.0 if ratio.estimate is None else abs(math.log(ratio.estimate / value))
+        # Of a ratio of which only bounds are known, each bound is moved by itself.
+        start = value if ratio.estimate is None else ratio.estimate
+        return start * math.exp(side * math.hypot(within, arm))
+
+    return Interval(ratio.estimate, end(ratio.low, -1), end(ratio.high, 1))
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:

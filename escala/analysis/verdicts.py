@@ -1,8 +1,5 @@
 """Decide how many matches a comparison needs, what it shows, and whether the machine drifted.
 
-`as_best` and `over_sessions` choose the verdict and the interval by which a row of the table
-`speedup` is judged. The page and the advice both ask them, so they cannot contradict each other.
-
 Ratios of times are compared as logarithms, so twice and half as long are equally far from 1. The
 matches of a session are taken to be independent of each other: drift of the machine between two
 matches is not in their ratios.
@@ -12,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import scipy
 
 from escala.analysis.statistics import (
@@ -234,55 +230,10 @@ class Ratio(NamedTuple):
 
     Attributes
     ----------
-    matches : number of matches behind it.
-    best_of : number of configurations whose intervals cover simultaneously with 95 %; 1 if the
-        interval is that of a single comparison.
+    matches : number of paired runs behind it.
     """
 
     value: float
     low: float
     high: float
     matches: int
-    best_of: int = 1
-
-
-def as_best(verdict: str, ratio: Ratio, row: Mapping[str, Any]) -> tuple[str, Ratio]:
-    """Return verdict and ratio of the current runs, corrected for selecting the best of several.
-
-    With too few matches for the simultaneous level, the interval is that of the single comparison.
-
-    Parameters
-    ----------
-    verdict, ratio : at the level of a single comparison.
-    row : one of the table `speedup`.
-    """
-    # Tables of earlier versions lack these columns.
-    if pd.isna(row.get("best_of")) or row["best_of"] == 1:
-        return verdict, ratio
-    if row["best_verdict"] != NO_VERDICT:
-        ratio = ratio._replace(
-            low=row["best_low"], high=row["best_high"], best_of=int(row["best_of"])
-        )
-    return row["best_verdict"], ratio
-
-
-def over_sessions(row: Mapping[str, Any]) -> tuple[str, Ratio, int] | None:
-    """Return verdict, ratio and number of sessions, corrected likewise; None with too few sessions.
-
-    Parameters
-    ----------
-    row : one of the table `speedup`.
-    """
-    if pd.isna(row.get("sessions_judged")):
-        return None
-    is_best = pd.notna(row["best_sessions_verdict"])
-    name = "best_sessions" if is_best else "sessions_ratio"
-    ratio = Ratio(
-        row["sessions_ratio"],
-        row[f"{name}_low"],
-        row[f"{name}_high"],
-        int(row["sessions_matches"]),
-        int(row["best_of"]) if is_best else 1,
-    )
-    verdict = row["best_sessions_verdict" if is_best else "sessions_verdict"]
-    return verdict, ratio, int(row["sessions_judged"])

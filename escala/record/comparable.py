@@ -38,8 +38,11 @@ from typing import Any, NamedTuple
 from escala.core.hardware import memory_gib
 from escala.experiment.references import Configuration
 from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
 
 RATE = 0.1
+#: Epochs of a program whose rows differ by more than this fraction are not the same work.
+SAME_ROWS = 0.05
 #: What names a configuration, and with `repeat` a run.
 CONFIGURATION = ("dataset", "workload", *Configuration._fields)
 #: Packages that run around the ranks and not in them; what they prepare is compared as data.
@@ -262,6 +265,40 @@ def _epoch_rows(run: Measurement) -> float | None:
         return run["training"]["train_rows"]
     rows = [epoch["rows"] for epoch in run["epochs"]]
     return None if None in rows or not rows else sum(rows) / len(rows)
+
+
+def other_exchange(run: Measurement) -> str | None:
+    """Return why the ranks of a run train another model than one process, whatever its batch.
+
+    None if they train the same, if there is one rank, or if they are those of a program, which
+    alone knows.
+    """
+    knobs = run["knobs"]
+    if run["ranks"]["asked"] == 1 or _program(run):
+        return None
+    if knobs.get("trained_module") == "bare":
+        return "its ranks exchange no gradients"
+    if knobs.get("shard", True) is not True:
+        return "its ranks do not divide the rows of a step"
+    if knobs.get("weighting", "rows") != "rows":
+        return "a row of a small share counts more than others"
+    if not STRATEGIES[run["strategy"]].waits():
+        return "its ranks do not wait for each other's updates"
+    return None
+
+
+def other_updates(run: Measurement, reference: Measurement) -> str | None:
+    """Return how the updates of a run differ from those of a reference; None if they do not."""
+    if work(run, reference) != 1:
+        return "the scaling is weak: its epochs have more rows"
+    for key, name in (("global_batch", "batch"), ("learning_rate", "learning rate")):
+        mine, theirs = (each["training"][key] for each in (run, reference))
+        if mine != theirs:
+            return f"another {name}: {mine} and not {theirs}"
+    rows = [_epoch_rows(each) for each in (run, reference)]
+    if _program(run) and None not in rows and max(rows) > (1 + SAME_ROWS) * min(rows):
+        return f"an epoch has {rows[0] / rows[1]:.3g} times the rows"
+    return None
 
 
 class Matched(NamedTuple):

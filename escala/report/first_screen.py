@@ -1,4 +1,4 @@
-"""The first screen of the page and the head of the summary: question, answer, and why to trust it.
+"""The first screen of the page and the head of the summary: question, answers, and their reasons.
 
 It reads without the names of configurations and without our terms (`escala.report.spoken`).
 """
@@ -8,16 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from escala.report.findings import SECTIONS, Finding, section_findings
-from escala.report.findings.verdicts import answering, compared
+from escala.report.findings import FINDINGS, SECTIONS, Finding, section_findings
+from escala.report.findings.best_use import BestUse, against_main, answers
 from escala.report.findings.words import Tables, listed, quoted
 from escala.report.spoken import name_in_words, say, words
 from escala.report.tables.views import all_programs
 
 #: Sections of which the first screen has some sentences.
 BRIEF = ("why", "sure", "cost", "next")
-#: References that the question names; of more it only tells that there are several.
-_MOST_NAMED = 2
+
+
+class Answer(NamedTuple):
+    """The answer to one task, as plain text with code between backticks.
+
+    Attributes
+    ----------
+    finding : the finding behind `text`.
+    details : sentences that belong to it: what it gains, and of what.
+    """
+
+    text: str
+    finding: Finding
+    details: tuple[str, ...] = ()
 
 
 class FirstScreen(NamedTuple):
@@ -25,12 +37,12 @@ class FirstScreen(NamedTuple):
 
     Attributes
     ----------
-    answer : the first finding in words.
+    answers : that to the question of the experiment, and one for each task.
     brief : some sentences of each section of `BRIEF` that has any, by the section.
     """
 
     question: str
-    answer: str
+    answers: tuple[Answer, ...]
     brief: dict[str, str]
 
 
@@ -39,39 +51,62 @@ def all_findings(tables: Tables, name: str) -> dict[str, list[Finding]]:
     return {section: list(section_findings(section, tables, name)) for section in SECTIONS}
 
 
-def first_screen(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> FirstScreen:
-    """Return the question, the answer, and what it rests on.
+def first_screen(
+    tables: Tables, found: Mapping[str, Sequence[Finding]], name: str = "", question: str = "time"
+) -> FirstScreen:
+    """Return the question, the answers, and what they rest on.
 
     Parameters
     ----------
     found : the result of `all_findings`.
+    name : of the experiment.
+    question : that of the experiment, `time` or a `QUESTION` of a module of findings.
     """
-    named = words(tables)
+    named, every = words(tables), answers(tables)
     # The answer has told what tells it from others.
-    brief_names = named | _without_brackets(tables, named)
+    brief_names = named | (_without_brackets(every[0], named) if len(every) == 1 else {})
+    lines = [
+        finding for module in FINDINGS if getattr(module, "QUESTION", None) == question
+        for finding in module.findings(tables, name)
+    ][:1]  # fmt: skip
+    tasks = [finding for finding in found["answer"] if finding.task and not finding.first]
+    lines += list({finding.task: finding for finding in reversed(tasks)}.values())[::-1]
     return FirstScreen(
-        say(question(tables), named),
-        say(found["answer"][0].text, named),
+        say(question_of(tables, every, question), named),
+        tuple(
+            Answer(
+                say(line.text, named),
+                line,
+                tuple(
+                    say(finding.text, brief_names)
+                    for finding in found["answer"]
+                    if finding.first and finding.task == line.task
+                ),
+            )
+            for line in lines or found["answer"][:1]
+        ),
         {
             section: " ".join(say(finding.text, brief_names) for finding in findings)
-            for section, findings in brief(tables, found).items()
+            for section, findings in _brief(every, found).items()
         },
     )
 
 
-def _without_brackets(tables: Tables, named: Mapping[str, str]) -> dict[str, str]:
-    """Return shorter words for what answers and its reference, if these tell one from the other."""
+def _without_brackets(answer: BestUse, named: Mapping[str, str]) -> dict[str, str]:
+    """Return shorter words for what an answer names, if these tell one from the other."""
     found = {}
-    for row in answering(tables)[:1]:
-        for name in (row.label, row.reference_label):
-            text, _, _ = name_in_words(name, named).partition(" (")
-            found[quoted(name)[1:-1]] = text
+    for name in (answer.label, answer.closest.label):
+        text, _, _ = name_in_words(name, named).partition(" (")
+        found[quoted(name)[1:-1]] = text
     return found if len({*found.values()}) == len(found) else {}
 
 
-def question(tables: Tables) -> str:
+def question_of(tables: Tables, every: Sequence[BestUse], question: str = "time") -> str:
     """Return the question that the experiment answers."""
-    rows = compared(tables)
+    for module in FINDINGS:
+        if getattr(module, "QUESTION", None) == question:
+            return module.ASKS
+    rows = against_main(tables)
     only_ladders = rows.empty and not tables["ladder"].empty
     asked = tables["ladder"] if only_ladders else rows
     if asked.empty:
@@ -81,32 +116,29 @@ def question(tables: Tables) -> str:
         return f"How much of the time of training {workloads} on {datasets} does each change save?"
     # A program reads what it reads.
     on = "" if all_programs(tables) else f" on {datasets}"
-    labels = rows["reference_label"].unique()
-    references = listed(labels) if len(labels) <= _MOST_NAMED else "the main references"
-    return (
-        f"Does training {workloads}{on} in parallel take less time than {references}, "
-        "and by how much?"
-    )
+    if not every:
+        return f"What does training {workloads}{on} in parallel take?"
+    there = {answer.there for answer in every}
+    resources = there.pop().in_words if len(there) == 1 else "what is there"
+    return f"What is the best use of {resources} for training {workloads}{on}?"
 
 
-def brief(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> dict[str, list[Finding]]:
+def _brief(
+    every: Sequence[BestUse], found: Mapping[str, Sequence[Finding]]
+) -> dict[str, list[Finding]]:
     """Return some findings of each section of `BRIEF` that has any, by the section.
 
-    The first is that which names the configuration that answers; if none names it, the first of
-    the section. What to do next begins with what to train with, which may be another
-    configuration. How sure the answer is takes all that a first screen tells in any case.
+    Of each answer it is the first that names it; if none names one, the first of the section. How
+    sure the answers are takes all that a first screen tells in any case.
     """
-    answers = [quoted(row.label) for row in answering(tables)]
-    labels, others = answers[:1], answers[1:]
     chosen = {}
     for section in BRIEF:
         findings = found[section]
-        named = [each for label in labels for each in findings if label in each.text]
-        own = [*([] if section == "next" else named), *findings][:1]
-        further = [
-            each
-            for each in [*found.get("answer", []), *findings] * (section == "sure")
-            if each.first and not any(label in each.text for label in others)
+        naming = [
+            next((each for each in findings if quoted(answer.label) in each.text), None)
+            for answer in every
         ]
-        chosen[section] = list(dict.fromkeys([*own, *further]))
+        further = [each for each in findings if each.first and not each.task]
+        first = [each for each in naming if each] or findings[:1]
+        chosen[section] = list(dict.fromkeys([*first, *further]))
     return {section: findings for section, findings in chosen.items() if findings}

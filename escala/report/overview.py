@@ -6,7 +6,8 @@ import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.compared import rows_of
+from escala.report.findings.best_use import verdicts
+from escala.report.findings.compared import Ratio, interval
 from escala.report.findings.words import Tables, listed, with_labels
 from escala.report.spoken import name_in_words, words
 from escala.report.tables.views import fitted_workloads, names_of_rows, only_whole_runs, whole_runs
@@ -20,14 +21,12 @@ def explanation(tables: Tables) -> str:
     if only_whole_runs(tables):
         spent = "a whole run"
     return (
-        f"Training time is that of {spent}. In brackets: 95 % intervals, "
-        f"or the range where there are fewer than {VALUES_FOR_INTERVAL} runs. That of a ratio "
-        "holds for this one comparison, in the sessions of its matches. The answer is the best of "
-        "several configurations: its interval is wider, because it holds for all of them together. "
-        "The verdict is on the ratio to the main reference. What it could have seen is the "
-        "smallest saving that its matches would have told from none. Efficiency is the speed-up "
-        "divided by the quotient of the cores of both configurations. Time to accuracy is "
-        "training time; > means not reached."
+        f"Training time is that of {spent}. The best use is the configuration of the least time, "
+        "and the verdict of another is on the ratio of its time to that of the best use, in direct "
+        "paired runs; these intervals cover together with 95 %. Other intervals in brackets cover "
+        f"95 % each, or are the range where there are fewer than {VALUES_FOR_INTERVAL} runs. "
+        "Speed-up is beside the main reference, and efficiency is it divided by the quotient of "
+        "the cores of both. Time to accuracy is training time; > means not reached."
         + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
         * bool(fitted_workloads(tables))
         + " The scaling is weak: ratios are of the time for the same number of rows."
@@ -38,57 +37,55 @@ def explanation(tables: Tables) -> str:
 def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
     """Return the headings and the rows of the table of configurations.
 
-    A row holds a configuration's times, ratios and scores, with their intervals, and the verdict on
-    it against the main reference.
+    A row holds a configuration's times, ratios and scores, with their intervals, and what it is
+    beside the best use.
     """
     configurations = with_labels(tables["configurations"], tables)
-    speedup = with_labels(tables["speedup"], tables).set_index(list(CONFIGURATION), drop=False)
-    ratios = speedup[speedup["reference"] == 1]
-    verdicts = {each.names: each.on_its_own for each in rows_of(ratios)}
-    further = dict(iter(speedup[speedup["reference"] > 1].groupby("reference_label", sort=False)))
+    speedup = tables["speedup"].set_index(list(CONFIGURATION), drop=False)
+    to_main, beside = speedup[speedup["reference"] == 1], verdicts(tables)
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
     named = words(tables)
     has_scores = set(names_of_rows(tables["scores"]))
     targets = (configurations["time_to_target_kind"] != "unavailable").any()
     headings = [
-        "configuration", "in words", "verdict", "ratio", "speed-up", "efficiency",
+        "configuration", "in words", "verdict", "time to the best use", "speed-up", "efficiency",
         "s per run" if only_whole_runs(tables) else "training s per epoch",
-        "accuracy", *["s to accuracy"] * bool(targets), "runs ok", "global batch",
-        "learning rate", *(f"ratio to {label}" for label in further),
+        "accuracy", *["s to accuracy"] * bool(targets), "runs ok", "global batch", "learning rate",
     ]  # fmt: skip
     rows = []
     for names, row in zip(
         names_of_rows(configurations), configurations.to_dict("records"), strict=True
     ):
         is_fit = row["training_kind"] == "fit"
-        compared = ["reference", "1", "1", "1"]
-        if names in ratios.index and not is_fit:
-            ratio = ratios.loc[names]
-            seen = verdicts[names].could_have_seen
-            verdict = verdicts[names].brief + f" ({seen})" * bool(seen)
-            compared = [
-                verdict,
-                *(_cell(ratio, part) for part in ("ratio", "speedup", "efficiency")),
-            ]
+        verdict, ratio = beside.get(names, ("–" if is_fit else "not compared", None))
+        if pd.notna(row["other_model"]):
+            verdict = "another model"
+        scaled = ["–", "–"] if is_fit else ["1", "1"]
+        if names in to_main.index and not is_fit:
+            scaled = [_cell(to_main.loc[names], part) for part in ("speedup", "efficiency")]
         asked = settings.loc[names, ["global_batch", "learning_rate"]]
         rows.append(
             [
                 row["label"],
                 name_in_words(row["label"], named).replace("`", ""),
-                *(["–"] * 4 if is_fit else compared),
+                verdict,
+                "1" if ratio is None and names in beside else _ratio(ratio),
+                *scaled,
                 _training_seconds(row, is_fit),
                 "–" if names in has_scores else _cell(row, "accuracy", digits=3),
                 *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
                 f"{row['runs_ok']} of {row['runs_ok'] + row['runs_failed']}",
                 *("–" if is_fit or pd.isna(value) else f"{value:g}" for value in asked),
-                *(
-                    _cell(others.loc[names], "ratio") if names in others.index else "–"
-                    for others in further.values()
-                ),
             ]
         )
     return headings, rows
+
+
+def _ratio(ratio: Ratio | None) -> str:
+    if ratio is None or pd.isna(ratio.value):
+        return "–"
+    return f"{ratio.value:.2f}{interval(ratio)}"
 
 
 def _training_seconds(row: dict, is_fit: bool) -> str:

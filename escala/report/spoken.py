@@ -19,15 +19,17 @@ from escala.report.tables.views import labelled
 from escala.runtime.layout import Layout
 
 #: Verbs after a name that stands for several processes.
-_PLURAL = {"takes": "take", "spends": "spend", "has": "have", "is": "are", "was": "were"}
+_PLURAL = {
+    "takes": "take", "spends": "spend", "has": "have", "is": "are", "was": "were", "does": "do",
+    "trains": "train",
+}  # fmt: skip
 _VERB = re.compile(rf" ({'|'.join(_PLURAL)})\b")
 #: What precedes a name that is not the subject of its sentence.
 _NO_SUBJECT = re.compile(r"\b(and|between|by|from|in|of|on|over|than|to|under|with) $")
 #: How many matches an interval is from, which the section on certainty tells.
-_MATCHES = re.compile(r", \d+ matches(, best of \d+)?\)")
+_MATCHES = re.compile(r", \d+ paired runs\)")
 #: Our terms, and what they say to others.
 _TERMS = {
-    "match": "comparison", "matches": "comparisons",
     "rank": "process", "ranks": "processes", "Ranks": "Processes",
 }  # fmt: skip
 _TERM = re.compile(rf"\b({'|'.join(_TERMS)})\b")

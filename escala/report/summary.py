@@ -11,7 +11,9 @@ from escala.report.first_screen import all_findings, first_screen
 from escala.report.overview import explanation, overview
 
 
-def summary(tables: Tables, name: str, title: str, files: Collection[str] = ()) -> str:
+def summary(
+    tables: Tables, name: str, title: str, files: Collection[str] = (), question: str = "time"
+) -> str:
     """Write the summary in Markdown.
 
     Parameters
@@ -19,8 +21,9 @@ def summary(tables: Tables, name: str, title: str, files: Collection[str] = ()) 
     tables : those of `escala.report.tables`.
     name, title : of the experiment.
     files : figures and tables to link to, relative to the summary.
+    question : as in `escala.report.first_screen`.
     """
-    parts = [f"# {title}", *_findings(tables, name, files)]
+    parts = [f"# {title}", *_findings(tables, name, files, question)]
     parts += ["## Configurations", _table(tables), explanation(tables)]
     links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
     if links:
@@ -28,16 +31,21 @@ def summary(tables: Tables, name: str, title: str, files: Collection[str] = ()) 
     return "\n\n".join(parts) + "\n"
 
 
-def _findings(tables: Tables, name: str, files: Collection[str]) -> Iterator[str]:
+def _findings(tables: Tables, name: str, files: Collection[str], question: str) -> Iterator[str]:
     """Yield the answer in bold with what it rests on, then lists of findings under headings."""
     every = all_findings(tables, name)
-    screen = first_screen(tables, every)
-    first, *_ = every["answer"]
-    yield f"**{screen.answer}**{_evidence(first, files)}"
+    screen = first_screen(tables, every, name, question)
+    lines = [answer.finding for answer in screen.answers]
+    yield "  \n".join(
+        f"**{answer.text}**{_evidence(answer.finding, files)}" for answer in screen.answers
+    )
+    for answer in screen.answers:
+        if answer.details:
+            yield "\n".join(f"- {text}" for text in answer.details)
     if screen.brief:
         yield "\n".join(f"- {SECTIONS[each]}: {text}" for each, text in screen.brief.items())
     for section, heading in {**SECTIONS, "answer": "More on the answer"}.items():
-        found = [each for each in every[section] if each is not first]
+        found = [each for each in every[section] if each not in lines]
         if found:
             yield f"## {heading}"
         lines = [f"- {finding.text}{_evidence(finding, files)}" for finding in found]

@@ -19,8 +19,8 @@ from escala.record.comparable import CONFIGURATION
 from escala.report.figures import common
 from escala.report.figures.looks import Colour, described, in_order, significant, strategy_look
 from escala.report.figures.text import PANEL_TITLE, wrap
+from escala.report.findings.best_use import against_main
 from escala.report.findings.compared import Compared, Ratio, interval, rows_of
-from escala.report.findings.verdicts import against_main
 from escala.report.spoken import name_in_words, words
 from escala.report.tables.views import labelled, names_of_rows, per_epoch
 
@@ -118,7 +118,7 @@ def _panels(tables: common.Tables, named: Mapping[str, str]) -> Iterator[Panel]:
             name = name_in_words(row.label, named).replace("`", "")
             epochs.append(_epoch_row(name, row, timed, against, tables))
             to_target.append(_to_target(name, row, timed, against))
-            decides |= against is not None and against.on_its_own.to_target
+            decides |= against is not None and against.headline.to_target
         panels = [Panel(title, f"{per_epoch(tables, workload)} (s)", epochs)]
         targets = frame.loc[frame["time_to_target_kind"] != "unavailable", "target_accuracy"]
         if targets.notna().any():
@@ -160,7 +160,7 @@ def _epoch_row(
     reference_seconds = float(known.get(reference, math.nan))
     if against is not None:
         found.told["ratio to the main reference"] = _ratio(against.epochs)
-        found.told["verdict"] = against.on_its_own.brief
+        found.told["verdict"] = against.headline.brief
         if pd.notna(against.reference_cores):
             ideal = reference_seconds * against.reference_cores / against.cores
             found = found._replace(ideal=float(ideal))
@@ -190,7 +190,7 @@ def _to_target(name: str, row, runs: pd.DataFrame, against: Compared | None) -> 
     bound = "> " * (row.time_to_target_kind == "censored")
     reached = runs[runs["time_to_target_kind"] == "measured"]["time_to_target_seconds"]
     told = {"configuration": row.label, "training time": bound + _time(seconds, *ends)}
-    if against is not None and (found := against.on_its_own).to_target:
+    if against is not None and (found := against.headline).to_target:
         told |= {"ratio to the main reference": _ratio(found.ratio), "verdict": found.brief}
     elif row.reference == 1:
         told["ratio"] = _MAIN

@@ -1,8 +1,9 @@
-"""Answer whether a configuration takes less time than its main reference.
+"""Name the best use of what is there, and what it gains.
 
-The answer is over sessions if there are enough, and followed by that of the current runs. Else it
-is of these only, and says so.
-If there are only ladders, tell what their changes leave of the time.
+The best use is the quickest configuration that trains the same model, set against all others that
+use no more. Where no two configurations train the same model, as with weak scaling, tell how the
+largest compares with its main reference. If there are only ladders, tell what their changes leave
+of the time.
 """
 
 from __future__ import annotations
@@ -11,157 +12,250 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
-from escala.core.readable import in_words
+from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE
+from escala.core.readable import counted, in_words
 from escala.report.findings import ladders
-from escala.report.findings.compared import UNAVAILABLE, Compared, Headline, interval
+from escala.report.findings.best_use import (
+    MORE_DOES_NOT_PAY,
+    PAYS,
+    TIED,
+    UNAVAILABLE,
+    Alternative,
+    BestUse,
+    against_main,
+    answers,
+    inverse,
+)
+from escala.report.findings.compared import Compared, Ratio, interval, rows_of
 from escala.report.findings.differences import COMPARED, over_repeats
-from escala.report.findings.programs import times_the_rows
-from escala.report.findings.verdicts import Answer, answers, compared
-from escala.report.findings.words import Finding, Tables, a, of, quoted, sentence
+from escala.report.findings.words import (
+    Finding,
+    Tables,
+    joined,
+    of,
+    quoted,
+    sentence,
+    significant,
+    with_labels,
+)
 from escala.report.tables.scores import ACCURACY
-from escala.report.tables.views import programs, same_batch, unit, whole_runs
+from escala.report.tables.views import programs
 from escala.training.marks import BEST
 
 POSITION = 10
 SECTION = "answer"
 
-#: Whether a configuration takes less time, by its verdict.
-ANSWERS = {FASTER: "yes", SLOWER: "no"}
 #: Accuracies are called the same if the interval of their difference reaches no farther from 0.
 SAME_ACCURACY = 0.02
+#: Names of configurations in a sentence on those that train another model.
+_MOST_NAMED = 3
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
-    """Answer for each dataset and workload, then tell what qualifies the answer."""
-    if compared(tables).empty and not tables["ladder"].empty:
+    """Answer each task, then tell what it gains and what qualifies it."""
+    found = answers(tables)
+    for answer in found:
+        text = sentence(first_line(answer))
+        yield Finding(text, "best_use", "seconds_per_epoch", task=answer.key)
+    if not found:
+        yield from _without_best_use(tables)
+    for answer in found:
+        for text in _gains(answer, tables):
+            yield Finding(sentence(text), "best_use", "seconds_per_epoch", True, answer.key)
+        for text in _qualified(answer):
+            yield Finding(sentence(text), "best_use", "seconds_per_epoch", False, answer.key)
+    for text in _other_models(tables):
+        yield Finding(sentence(text), "configurations", "seconds_per_epoch")
+
+
+def first_line(answer: BestUse) -> str:
+    """Name the best use, or say why it is not known."""
+    there, rival = answer.there.in_words, answer.closest
+    best, other = quoted(answer.label), quoted(rival.label)
+    if answer.verdict == UNAVAILABLE:
+        why = quoted(str(rival.row["reason"]))
+        return f"{UNAVAILABLE}: {best} cannot be compared with {other}: {why}"
+    fraction = _of_time(answer, rival)
+    if answer.verdict == PAYS:
+        return f"best use of {there}: {best}, at {fraction}"
+    if answer.verdict == MORE_DOES_NOT_PAY:
+        return f"more than {answer.resources.in_words} does not pay: {best} takes {fraction}"
+    if answer.verdict == TIED:
+        return f"the best use of {there} is not decided: {best} takes {fraction}"
+    return f"no verdict from {counted(rival.ratio.matches, 'paired run')}: {best} takes {fraction}"
+
+
+def _of_time(answer: BestUse, rival: Alternative) -> str:
+    """Return the ratio to an alternative with its interval, as `0.84 of the step time of …`."""
+    fraction = _fraction(rival.ratio)
+    what = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
+    return f"{fraction} the {what[answer.ratio_of]} of {quoted(rival.label)}{interval(rival.ratio)}"
+
+
+def _fraction(ratio: Ratio) -> str:
+    return "an unknown part of" if pd.isna(ratio.value) else f"{ratio.value:.2f} {of(ratio.value)}"
+
+
+def _gains(answer: BestUse, tables: Tables) -> Iterator[str]:
+    """Tell what the best use gains over less, what more would give, and what a whole run gains."""
+    if answer.verdict in (UNAVAILABLE, NO_VERDICT):
+        return
+    fewer = answer.fewer
+    if fewer and fewer != answer.closest and fewer.verdict == FASTER:
+        yield (
+            f"against {quoted(fewer.label)} on {fewer.resources.in_words}: "
+            f"{_fraction(fewer.ratio)} the time{interval(fewer.ratio)}"
+        )
+    yield from _others(answer)
+    if answer.ratio_of == "steps":
+        yield from _whole_run(answer)
+    if answer.verdict == PAYS:
+        yield from _scores(answer, tables)
+
+
+def _others(answer: BestUse) -> Iterator[str]:
+    """Compare the quickest that uses more, and that of several processes, with the best use.
+
+    Those that the first line has named are left out.
+    """
+    known = [each for each in answer.alternatives if each.verdict != UNAVAILABLE]
+    groups = [[each for each in known if each.uses == "more"]]
+    if answer.ranks == 1:
+        groups.append([each for each in known if each.ranks > 1])
+    named = {answer.closest.label}
+    for group in groups:
+        if not group:
+            continue
+        quickest = max(group, key=lambda each: each.ratio.value)
+        if quickest.label in named:
+            continue
+        named.add(quickest.label)
+        verdict = "does not pay" if quickest.verdict == FASTER else f"has {quickest.verdict}"
+        if quickest.verdict == NOT_DISTINGUISHABLE:
+            verdict = f"is {NOT_DISTINGUISHABLE}"
+        ratio = inverse(quickest.ratio)
+        yield (
+            f"{quoted(quickest.label)} on {quickest.resources.in_words} {verdict}: "
+            f"{_fraction(ratio)} the time{interval(ratio)}"
+        )
+
+
+def _whole_run(answer: BestUse) -> Iterator[str]:
+    """Tell what is left of the gain in a whole run, and from which length it is decided."""
+    row = answer.closest.row
+    if pd.isna(row["run_ratio"]):
+        return
+    epochs = "" if pd.isna(row["epochs"]) else f" of {counted(int(row['epochs']), 'epoch')}"
+    seconds = [significant(float(row[key])) for key in ("run_seconds", "alternative_run_seconds")]
+    decided = {FASTER: "", NO_VERDICT: ""}.get(row["run_verdict"], f", {row['run_verdict']}")
+    text = (
+        f"a whole run{epochs} takes {row['run_ratio']:.2f} {of(row['run_ratio'])} the time "
+        f"({' and '.join(seconds)} s){decided}"
+    )
+    if row["run_verdict"] != FASTER and answer.verdict == PAYS:
+        least = row["faster_from_epochs"]
+        text += (
+            "; no length of it was found to take less"
+            if pd.isna(least)
+            else f"; from {counted(int(least), 'epoch')} on, it takes less"
+        )
+    yield text
+
+
+def _qualified(answer: BestUse) -> Iterator[str]:
+    """Tell what the answer leaves open."""
+    row = answer.closest.row
+    if answer.verdict == NO_VERDICT and answer.closest.ratio.matches < row["needed"]:
+        yield (
+            f"the best of {in_words(int(row['configurations']))} configurations needs "
+            f"{counted(int(row['needed']), 'paired run')} of each two"
+        )
+    failed = [each for each in answer.alternatives if each.verdict == UNAVAILABLE]
+    if failed and answer.verdict != UNAVAILABLE:
+        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        why = quoted(str(failed[0].row["reason"]))
+        yield f"not compared is {quoted(failed[0].label)}{more}: {why}"
+
+
+def _other_models(tables: Tables) -> Iterator[str]:
+    """Name the configurations that train another model, by the reason."""
+    rows = with_labels(tables["configurations"], tables).dropna(subset=["other_model"])
+    for reason, same in rows.groupby("other_model", sort=False):
+        named = [quoted(label) for label in same["label"][:_MOST_NAMED]]
+        if len(same) > len(named):
+            named.append(f"{len(same) - len(named)} more")
+        train = "trains" if len(same) == 1 else "train"
+        yield f"{joined(named)} {train} another model: {quoted(reason)}"
+
+
+def _without_best_use(tables: Tables) -> Iterator[Finding]:
+    """Compare the largest configuration of each task with its main reference."""
+    rows = rows_of(against_main(tables))
+    if not rows and not tables["ladder"].empty:
         for text in ladders.answers(tables):
             yield Finding(sentence(text), "ladder", "ladder")
         return
-    for text in _texts(tables):
+    if not rows:
+        text = "nothing was compared: no configuration was trained alongside its reference"
         yield Finding(sentence(text), "speedup", "speedup")
+    tasks: dict[tuple, list[Compared]] = {}
+    for row in rows:
+        tasks.setdefault((row.dataset, row.workload), []).append(row)
+    for same in tasks.values():
+        row = max(same, key=lambda each: (each.kind != UNAVAILABLE, each.ranks, -each.reference))
+        yield Finding(sentence(_with_main(row)), "speedup", "speedup")
 
 
-def _texts(tables: Tables) -> Iterator[str]:
-    found, scores = list(answers(tables)), over_repeats(tables)
-    if not found:
-        yield "nothing was compared: no configuration was trained alongside its reference"
-    for answer in found:
-        yield _answer(answer, answer.row.headline, scores, tables)
-    for answer in found:
-        row = answer.row
-        if row.headline.is_over_sessions:
-            yield _answer(answer, row.in_call, scores, tables)
-        if row.headline.verdict != UNAVAILABLE and not same_batch(row):
-            yield _epoch_comparison(row, tables)
-        yield from _qualified(answer)
-
-
-def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Tables) -> str:
-    """Compare the configuration that answers with its main reference.
-
-    Where an epoch is a whole run, it is the whole program that takes a time.
-    """
-    row, is_program = answer.row, answer.row.workload in programs(tables)
+def _with_main(row: Compared) -> str:
     subject, reference = quoted(row.label), quoted(row.reference_label)
-    if found.verdict == UNAVAILABLE:
+    found, ratio = row.headline, row.epochs
+    if row.kind == UNAVAILABLE:
         return f"{UNAVAILABLE}: {subject} cannot be compared with {reference}: {quoted(row.reason)}"
-    verdict = ANSWERS.get(found.verdict, found.brief)
-    ratio, bounds = found.ratio.value, f"{found.when}{interval(found.ratio)}"
-    fraction = "an unknown part of" if pd.isna(ratio) else f"{ratio:.2f} {of(ratio)}"
-    if found.to_target:
-        return (
-            f"{verdict}: {subject} takes {fraction} the time of {reference} to accuracy "
-            f"{row.target_accuracy:g} {bounds}"
-        )
-    if not same_batch(row):
-        why = (
-            "epochs were cut short" if row.kind == "estimated"
-            else "their updates are not known" if is_program
-            else "the experiment sets no `target_accuracy`"
-        )  # fmt: skip
-        return f"{verdict}: {subject} and {reference} have different batches, and {why}"
-    start = f"{subject} takes"
-    if row.workload in whole_runs(tables):
-        start = f"as {subject} the whole program takes"
-    rows = " for a row" if row.is_weak else ""
-    text = f"{verdict}: {start} {fraction} the time of {reference}{rows} {bounds}"
+    text = f"{subject} takes {ratio.value:.2f} {of(ratio.value)} the time of {reference}"
     if row.is_weak:
-        return f"{text}; the scaling is weak, with an efficiency of {row.efficiency:.2f}"
-    if times := times_the_rows(row, tables):
-        return f"{text}, for {float(f'{times:.3g}'):g} times the rows"
-    if seen := found.smallest_seen:
-        return f"{text}; a saving below {seen} % would not show"
-    if found.verdict in ANSWERS:
-        return text + (_reported if is_program else _accuracy)(row, scores)
-    return text
-
-
-def _epoch_comparison(row: Compared, tables: Tables) -> str:
-    """Compare the times of epochs of different numbers of updates, if these are known."""
-    ratio, updates = row.epochs, row.reference_global_batch / row.global_batch
-    rest = f"with {float(f'{updates:.3g}'):g} times the updates"
-    if row.workload in programs(tables):
-        rest = f"with a batch {float(f'{1 / updates:.3g}'):g} times as large"
-    return (
-        f"{a(unit(tables, row.workload))} of {quoted(row.label)} takes {ratio.value:.2f} "
-        f"{of(ratio.value)} the time{interval(ratio)}, {rest}"
-    )
-
-
-def _qualified(answer: Answer) -> Iterator[str]:
-    """Tell what the answer leaves open: other configurations, and the best of too many."""
-    found = answer.row.headline
-    if found.cannot_tell_best:
-        yield (
-            f"{in_words(found.ratio.matches)} matches cannot tell the best of "
-            f"{in_words(found.best_of)}: at least {in_words(found.needed)} are needed"
+        return (
+            f"weak scaling: {text} for a row{interval(ratio)}, with an efficiency of "
+            f"{row.efficiency:.2f}"
         )
-    others = [(each.headline, each) for each in answer.rows]
-    undecided = [
-        (each.ratio, row)
-        for each, row in others
-        if each.verdict == NOT_DISTINGUISHABLE and each.ratio.value < min(1, found.ratio.value)
-    ]
-    if found.verdict == SLOWER and undecided:
-        ratio, least = min(undecided, key=lambda each: each[0].value)
-        yield f"undecided is {quoted(least.label)}: {ratio.value:.2f} of the time{interval(ratio)}"
-    if len(others) == 1:
-        return
-    verdicts = [each.verdict for each, _ in others]
-    among = f"of {len(others)} compared configurations"
-    several = len({row.reference_label for row in answer.rows}) > 1
-    if set(verdicts) - {NO_VERDICT, UNAVAILABLE}:
-        less = verdicts.count(FASTER) or "none"
-        yield f"{among}, {less} took less time than {'their' if several else 'the'} main reference"
-    if NO_VERDICT in verdicts:
-        yield f"{among}, {verdicts.count(NO_VERDICT)} got no verdict"
-    if UNAVAILABLE in verdicts:
-        yield f"{among}, {verdicts.count(UNAVAILABLE)} had no ratio to the main reference"
+    if found.verdict == NO_VERDICT:
+        text = f"{found.brief}: {text}"
+    return f"{text} per epoch{interval(ratio)}, and trains another model"
+
+
+def _scores(answer: BestUse, tables: Tables) -> Iterator[str]:
+    """Compare the scores of the best use with those of what it is set against."""
+    scores = over_repeats(tables)
+    for row in rows_of(with_labels(tables["speedup"], tables)):
+        pair = {row.names, row.reference_names}
+        if pair != {answer.names, answer.closest.names}:
+            continue
+        phrase = (_reported if row.workload in programs(tables) else _accuracy)(row, scores)
+        if phrase:
+            yield f"{quoted(row.label)} trains to {phrase} as {quoted(row.reference_label)}"
+            return
 
 
 def _accuracy(row: Compared, scores: pd.DataFrame) -> str:
-    """Return a phrase that compares the mean accuracy with that of the main reference.
+    """Return a phrase that compares the mean accuracy with that of a reference.
 
-    It is empty if there is no accuracy, or if the matches are too few. The accuracies are different
-    if the interval of their difference is beyond `SAME_ACCURACY`, and the same if it is within.
+    It is empty if there is no accuracy, or if the paired runs are too few. The accuracies are
+    different if the interval of their difference is beyond `SAME_ACCURACY`, and the same if it is
+    within.
 
     Parameters
     ----------
     scores : the result of `over_repeats`.
     """
-    own = _row_differences(row, scores)
-    own = own[own["score"] == ACCURACY]
-    if own.empty:
+    differences = _row_differences(row, scores)
+    differences = differences[differences["score"] == ACCURACY]
+    if differences.empty:
         return ""
-    low, high = own[["low", "high"]].iloc[0]
+    low, high = differences[["low", "high"]].iloc[0]
     if low > SAME_ACCURACY or high < -SAME_ACCURACY:
-        return ", with different accuracy"
+        return "another accuracy"
     if max(-low, high) <= SAME_ACCURACY:
-        return ", with the same accuracy"
-    if low <= 0 <= high:
-        return ", with accuracy not distinguishable"
-    return ", with slightly different accuracy"
+        return "the same accuracy"
+    return ""
 
 
 def _reported(row: Compared, scores: pd.DataFrame) -> str:
@@ -170,18 +264,18 @@ def _reported(row: Compared, scores: pd.DataFrame) -> str:
     Their units are unknown, so the same are those that are equal in every match. The loss, which
     may be that of the rows of one rank, counts if nothing else is reported; best values do not.
     """
-    own = _row_differences(row, scores)
-    own = own[~own["score"].str.startswith(BEST)]
-    others = own[own["score"] != "loss"]
-    own = own if others.empty else others
-    if own.empty:
+    differences = _row_differences(row, scores)
+    differences = differences[~differences["score"].str.startswith(BEST)]
+    others = differences[differences["score"] != "loss"]
+    differences = differences if others.empty else others
+    if differences.empty:
         return ""
-    different = own[(own["low"] > 0) | (own["high"] < 0)]
+    different = differences[(differences["low"] > 0) | (differences["high"] < 0)]
     if len(different):
-        return f", with a different {quoted(different['score'].iloc[0])}"
-    if (own[["low", "high"]] == 0).all(axis=None):
-        return ", with the same scores"
-    return ", with scores not distinguishable"
+        return f"another {quoted(different['score'].iloc[0])}"
+    if (differences[["low", "high"]] == 0).all(axis=None):
+        return "the same scores"
+    return ""
 
 
 def _row_differences(row: Compared, scores: pd.DataFrame) -> pd.DataFrame:

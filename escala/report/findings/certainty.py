@@ -8,11 +8,10 @@ import pandas as pd
 
 from escala.analysis.attribution import UNEXPLAINED, WHOLE
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.analysis.verdicts import FASTER, SLOWER
 from escala.core.readable import counted, in_words
+from escala.report.findings.best_use import UNAVAILABLE, BestUse, answers, shown, to_main
 from escala.report.findings.compared import Compared
 from escala.report.findings.steps import clocked
-from escala.report.findings.verdicts import answering, shown
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.ladder import DIRECT, PRODUCT
 from escala.report.tables.runs import NOTES_APART
@@ -30,10 +29,12 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     for text, first in _disturbances(tables):
         yield Finding(text, "runs", "seconds_per_epoch", first)
     yield from (Finding(text, "runs") for text in _notes(tables))
-    for row in answering(tables):
+    for answer in answers(tables):
+        if answer.verdict != UNAVAILABLE:
+            for text in _rests_on(answer):
+                yield Finding(text, "best_use", "speedup", first=True)
+    for row in to_main(tables):
         if row.kind != "unavailable":
-            for text in _rests_on(row):
-                yield Finding(text, "speedup", "speedup", first=True)
             texts = _limits(row, numbers.get(row.names, 0))
             yield from (Finding(text, "speedup", "speedup") for text in texts)
     yield from (Finding(text, "ladder", "ladder") for text in _ladders(tables))
@@ -48,9 +49,9 @@ def runs_ok(tables: Tables) -> dict[tuple, int]:
     return dict(zip(names_of_rows(table), table["runs_ok"].astype(int), strict=True))
 
 
-def disturbed(row: Compared, tables: Tables) -> int:
-    """Return how many runs behind a comparison other work disturbed, and still did in the end."""
-    return int(among(_timed(tables), row.behind)["disturbed"].fillna(False).sum())
+def disturbed(answer: BestUse, tables: Tables) -> int:
+    """Return how many runs behind an answer other work disturbed, and still did in the end."""
+    return int(among(_timed(tables), answer.behind)["disturbed"].fillna(False).sum())
 
 
 def _timed(tables: Tables) -> pd.DataFrame:
@@ -89,33 +90,27 @@ def _notes(tables: Tables) -> Iterator[str]:
             yield f"{quoted(workload)}, {counted(number, 'run')}: {quoted(note, _NOTE_LETTERS)}."
 
 
-def _rests_on(row: Compared) -> Iterator[str]:
-    """Yield what the verdict rests on: sessions, matches, and of how many it is the best."""
-    found, label = row.headline, quoted(row.label)
-    if found.is_over_sessions:
+def _rests_on(answer: BestUse) -> Iterator[str]:
+    """Yield what the answer rests on: sessions, paired runs, and of how many it is the best."""
+    label, rival = quoted(answer.label), answer.closest
+    matches, sessions = rival.ratio.matches, int(rival.row["sessions"])
+    paired = f"{counted(matches, 'paired run')} of {label} with {quoted(rival.label)}"
+    if rival.row["over_sessions"]:
         yield (
-            f"{label} was measured in {in_words(found.sessions)} sessions, and the interval covers "
-            "how sessions differ."
+            f"There are {paired} in {in_words(sessions)} sessions, and the interval covers how "
+            "sessions differ."
         )
-    elif row.matches >= VALUES_FOR_INTERVAL:
-        other, matches = quoted(row.reference_label), f"{in_words(int(row.matches))} matches"
-        one = row.sessions == 1
-        of = "one session only" if one else f"{in_words(int(row.sessions))} sessions only"
-        if more_or_less := {FASTER: "less", SLOWER: "more"}.get(found.verdict):
-            yield (
-                f"With 95 % confidence, {label} takes {more_or_less} time than {other}, in "
-                f"{matches} of {of}."
-            )
-        else:
-            yield f"There are {matches} of {label} with {other}, of {of}."
-    elif 0 < row.matches < VALUES_FOR_INTERVAL:
-        least, number = in_words(VALUES_FOR_INTERVAL), in_words(int(row.matches))
-        are = "is" if row.matches == 1 else "are"
-        yield f"A verdict on {label} needs {least} matches, and there {are} {number}."
-    if found.ratio.best_of > 1:
+    elif matches:
+        of = "one session" if sessions == 1 else f"{in_words(sessions)} sessions"
+        are = "is" if matches == 1 else "are"
         yield (
-            f"{label} is the best of {in_words(found.ratio.best_of)} that were compared, and the "
-            "interval allows for that choice."
+            f"There {are} {paired}, of {of}; the interval is widened by how sessions differ "
+            "elsewhere."
+        )
+    if (several := int(rival.row["configurations"])) > 2:
+        yield (
+            f"{label} has the least time of {in_words(several)} configurations, and the intervals "
+            "allow for that choice."
         )
 
 

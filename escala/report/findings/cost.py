@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from escala.report.findings.best_use import to_main
 from escala.report.findings.compared import Compared, Ratio, interval, names_of_reference
-from escala.report.findings.verdicts import answering
 from escala.report.findings.words import Finding, Tables, a, quoted, sentence
 from escala.report.tables.energy import MODEL
 from escala.report.tables.views import names_of_rows
@@ -19,7 +19,7 @@ _SECONDS_PER_HOUR = 3600
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Compare the core time, then the energy, with those of the reference."""
-    rows = answering(tables)
+    rows = list(to_main(tables))
     for row in rows:
         if row.kind != "unavailable" and not pd.isna(row.efficiency):
             yield from _core_time(row, tables)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from escala.report.findings.verdicts import shown
+from escala.report.findings.best_use import shown
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import any_ok, trained_by_steps, whole_runs
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER
+from escala.report.findings.best_use import against_main, seconds_per_epoch
 from escala.report.findings.compared import Compared, Headline, interval, rows_of
-from escala.report.findings.verdicts import against_main, seconds_per_epoch, time_of
 from escala.report.findings.words import Finding, Tables, of, quoted, with_labels
 from escala.report.tables.views import programs, same_batch
 from escala.strategies import STRATEGIES
 
 POSITION = 13
 SECTION = "answer"
+QUESTION = "engines"
+ASKS = "Which engine takes the least time?"
 
 #: Names of engines, as a strategy has them.
 TITLES = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
@@ -73,8 +75,8 @@ def _times(tables: Tables) -> dict[tuple, tuple[Mapping[tuple, str], Mapping[tup
             continue
         labels, times = found.setdefault((row.dataset, row.workload), ({}, {}))
         labels |= {row.names: row.label, row.reference_names: row.reference_label}
-        times[row.names] = time_of(row, seconds)
         times[row.reference_names] = seconds[row.reference_names]
+        times[row.names] = row.epochs.value * times[row.reference_names]
     return found
 
 

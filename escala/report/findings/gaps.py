@@ -8,7 +8,7 @@ import pandas as pd
 
 from escala.core.environment import call
 from escala.core.readable import counted
-from escala.report.findings.compared import Compared
+from escala.report.findings.best_use import BestUse
 from escala.report.findings.words import Finding, Tables, with_labels
 from escala.report.tables.views import names_of_rows
 
@@ -38,9 +38,9 @@ def failed(tables: Tables) -> pd.DataFrame:
     return runs[runs["current"] & (runs["status"] != "ok")]
 
 
-def has_failed(row: Compared, tables: Tables) -> bool:
-    """Return whether runs of a comparison, or of its reference, did not end ok."""
-    return not row.behind.isdisjoint(names_of_rows(failed(tables)))
+def has_failed(answer: BestUse, tables: Tables) -> bool:
+    """Return whether runs behind an answer did not end ok."""
+    return not answer.behind.isdisjoint(names_of_rows(failed(tables)))
 
 
 def to_retry(name: str) -> str:

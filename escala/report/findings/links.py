@@ -6,13 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from escala.record.comparable import CONFIGURATION
+from escala.report.findings.best_use import seconds_per_epoch
 from escala.report.findings.compared import interval, rows_of
-from escala.report.findings.verdicts import seconds_per_epoch
 from escala.report.findings.words import Finding, Tables, a, quoted, with_labels
 from escala.report.tables.views import unit
 
 POSITION = 31
 SECTION = "why"
+QUESTION = "links"
+ASKS = "What does a slower link cost?"
 
 _NETWORK = CONFIGURATION.index("network")
 

@@ -8,8 +8,8 @@ import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import counted, in_words
+from escala.report.findings.best_use import shown
 from escala.report.findings.compared import Ratio, interval
-from escala.report.findings.verdicts import shown
 from escala.report.findings.words import Finding, Tables, among, of, quoted, with_labels
 
 POSITION = 41

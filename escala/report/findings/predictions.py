@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.core.readable import counted
-from escala.report.findings.verdicts import answering
+from escala.report.findings.best_use import answers
 from escala.report.findings.words import Finding, Tables, among, of, quoted, with_labels
 from escala.runtime.layout import Layout
 
@@ -66,7 +66,7 @@ def _extrapolated(tables: Tables) -> Iterator[str]:
     table = tables["amdahl"]
     table = table[(table["law_kind"] == "estimated") & (table["reference"] == 1)]
     table = table[~(table["contention"].isna() & (table["amdahl_fraction"] > 1))]
-    for row in among(table, {row.names for row in answering(tables)}).itertuples():
+    for row in among(table, {row.names for row in answers(tables)}).itertuples():
         number = row.extrapolated_times * Layout.parse(row.reference_layout).ranks
         if row.law_over == "threads":
             number = row.extrapolated_times * row.reference_cores

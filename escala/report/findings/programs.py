@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.record.comparable import CONFIGURATION
-from escala.report.findings.compared import Compared
-from escala.report.findings.verdicts import answering
+from escala.record.comparable import SAME_ROWS
+from escala.report.findings.best_use import answers
 from escala.report.findings.words import Finding, Tables, joined, quoted, sentence, with_labels
 from escala.report.tables.views import named_by, programs
 from escala.training.marks import HOOK, OUTPUT, WHOLE
@@ -23,14 +22,12 @@ _KNOWN = {
 }
 #: What a program takes from its command, with the placeholders of which it needs one.
 _VARIED = {"batch": ("rows", "rows_of_rank"), "epochs": ("epochs",), "seed": ("seed",)}
-#: Epochs whose rows differ by more than this fraction are not the same work.
-_SAME_ROWS = 0.05
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe each program: how its times are known, what is unavailable, and what is its own."""
     runs = tables["runs"][tables["runs"]["current"]]
-    answer = [row.workload for row in answering(tables)[:1]]
+    answer = [row.workload for row in answers(tables)[:1]]
     for workload in programs(tables):
         program_runs = runs[runs["workload"] == workload]
         ok = program_runs[program_runs["status"] == "ok"]
@@ -66,20 +63,6 @@ def _known(workload: str, ok: pd.DataFrame, tables: Tables) -> Iterator[tuple[st
         yield f"{decides}: its command {names} {missing}", False
 
 
-def times_the_rows(row: Compared, tables: Tables) -> float | None:
-    """Return the rows of an epoch over those of the reference, None if alike or not known.
-
-    Ranks of a program may each take all of the rows, and it alone knows.
-    """
-    if row.workload not in programs(tables):
-        return None
-    rows = _rows_of_epochs(tables["epochs"], list(CONFIGURATION))
-    mine, theirs = (rows.get(names) for names in (row.names, row.reference_names))
-    if mine is None or theirs is None or _are_alike(mine, theirs):
-        return None
-    return mine / theirs
-
-
 def _rows_of_epochs(epochs: pd.DataFrame, keys: list[str]) -> pd.Series:
     """Return the median rows of the epochs of current runs that ended ok, if they are known."""
     epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
@@ -87,7 +70,7 @@ def _rows_of_epochs(epochs: pd.DataFrame, keys: list[str]) -> pd.Series:
 
 
 def _are_alike(one: float, other: float) -> bool:
-    return max(one, other) <= (1 + _SAME_ROWS) * min(one, other)
+    return max(one, other) <= (1 + SAME_ROWS) * min(one, other)
 
 
 def _divided(workload: str, tables: Tables) -> str:

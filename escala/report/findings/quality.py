@@ -31,6 +31,8 @@ from escala.training.marks import BEST
 
 POSITION = 60
 SECTION = "scores"
+QUESTION = "scores"
+ASKS = "How good are the models, and does it depend on how they are trained?"
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:

@@ -9,10 +9,15 @@ import pandas as pd
 
 from escala.analysis.attribution import OVERLAP, WHOLE
 from escala.analysis.parts import PARTS
-from escala.analysis.verdicts import FASTER, SLOWER
 from escala.core.environment import call
-from escala.report.findings.compared import Compared
-from escala.report.findings.verdicts import answering, shown
+from escala.report.findings.best_use import (
+    MORE_DOES_NOT_PAY,
+    PAYS,
+    UNAVAILABLE,
+    BestUse,
+    answers,
+    shown,
+)
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import names_of_rows, programs, trained_by_steps
 from escala.strategies import STRATEGIES
@@ -52,26 +57,26 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             yield Finding(text, "attribution", "attribution")
 
 
-def _unmeasured(tables: Tables) -> list[Compared]:
-    """Return the rows that answer and were timed, with neither parts of a step nor a ladder."""
+def _unmeasured(tables: Tables) -> list[BestUse]:
+    """Return the answers that were timed, with neither parts of a step nor a ladder."""
     measured = set(names_of_rows(tables["attribution"].dropna(subset=["part"])))
     explained = set(tables["ladder"]["workload"])
     return [
-        row for row in answering(tables)
-        if row.kind != "unavailable" and row.names not in measured and row.workload not in explained
+        row for row in answers(tables)
+        if row.verdict != UNAVAILABLE
+        and row.names not in measured and row.workload not in explained
     ]  # fmt: skip
 
 
-def _not_measured(row: Compared, tables: Tables) -> str:
+def _not_measured(row: BestUse, tables: Tables) -> str:
     """Return a sentence: the reason of an answer was not measured, and how to measure it.
 
     Where no call can measure it, the sentence has the reason for that instead.
     """
-    label, verdict = quoted(row.label), row.headline.verdict
+    label = quoted(row.label)
     what = f"where the time of {label} goes"
-    if verdict in (FASTER, SLOWER):
-        more = "less" if verdict == FASTER else "more"
-        what = f"why {label} takes {more} time than {quoted(row.reference_label)}"
+    if row.verdict in (PAYS, MORE_DOES_NOT_PAY):
+        what = f"why {label} takes less time than {quoted(row.closest.label)}"
     how = f"to see it, add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`"
     if row.workload in programs(tables):
         how = "parts of a program's step are not known"
@@ -79,7 +84,7 @@ def _not_measured(row: Compared, tables: Tables) -> str:
             how += "; `torch-trace: {enabled: true}` traces PyTorch's"
     elif not (ended := among(tables["attribution"], {row.names})["reason"].dropna()).empty:
         how = f"the run with clocks ended by {quoted(ended.iloc[0])}"
-    elif (strategy := STRATEGIES.get(row.strategy)) and not strategy.waits():
+    elif (strategy := STRATEGIES.get(row.names[2])) and not strategy.waits():
         how = "its processes make no steps together"
     return f"Not measured: {what}; {how}."
 
@@ -93,7 +98,7 @@ def clocked(tables: Tables) -> list[tuple[str, pd.DataFrame]]:
     tables = trained_by_steps(tables)
     table = with_labels(tables["attribution"].dropna(subset=["part"]), tables)
     table = table[table["rank"] == 0]
-    if not among(table, {row.names for row in answering(tables)}).empty:
+    if not among(table, {row.names for row in answers(tables)}).empty:
         table = among(table, shown(tables))
     groups = table.groupby("label", sort=False)
     return [(quoted(label), parts.set_index("part")) for label, parts in groups]

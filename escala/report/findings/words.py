@@ -26,12 +26,14 @@ class Finding(NamedTuple):
     table : name of the table that holds its evidence.
     figure : name of the figure that shows it, or None if none does.
     first : whether the first screen tells it besides what it selects of its section.
+    task : the task whose answer it is part of, as `BestUse.key` has it; empty of all others.
     """
 
     text: str
     table: str
     figure: str | None = None
     first: bool = False
+    task: str = ""
 
 
 def with_labels(frame: pd.DataFrame, tables: Tables) -> pd.DataFrame:

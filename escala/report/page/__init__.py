@@ -18,8 +18,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from escala.report.figures import DECLARED
 from escala.report.findings import SECTIONS, Finding
+from escala.report.findings.best_use import against_main
 from escala.report.findings.gaps import failures
-from escala.report.findings.verdicts import compared
 from escala.report.findings.words import Tables
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.overview import explanation, overview
@@ -51,7 +51,12 @@ class Drawing(NamedTuple):
 
 
 def page(
-    tables: Tables, name: str, title: str, figures: Mapping[str, str], files: Collection[str] = ()
+    tables: Tables,
+    name: str,
+    title: str,
+    figures: Mapping[str, str],
+    files: Collection[str] = (),
+    question: str = "time",
 ) -> str:
     """Write the page.
 
@@ -61,11 +66,13 @@ def page(
     name, title : of the experiment.
     figures : the experiment's figures as SVG, by name.
     files : figures, tables and traces of runs to link to, relative to the page.
+    question : as in `escala.report.first_screen`.
     """
     found = all_findings(tables, name)
     # Of an experiment of ladders, the figure that shows the answer is that of the ladders.
-    only_ladders = compared(tables).empty and not tables["ladder"].empty
+    only_ladders = against_main(tables).empty and not tables["ladder"].empty
     first = "ladder" if only_ladders else "seconds_per_epoch"
+    screen = first_screen(tables, found, name, question)
     drawings = Drawings()
     drawn = dict(_drawn(figures, found, drawings, first))
     style, script = (_FOLDER / "page.css").read_text(), (_FOLDER / "page.js").read_text()
@@ -74,7 +81,8 @@ def page(
     template = templates().get_template("page.html")
     return template.render(
         title=title,
-        screen=first_screen(tables, found),
+        screen=screen,
+        lines=[answer.finding for answer in screen.answers],
         style=style,
         script=script,
         style_digest=digest(style),

@@ -18,6 +18,7 @@ from escala.core.files import read_json, read_yaml
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
 from escala.experiment.runs import DUPLICATE
 from escala.record.comparable import CONFIGURATION, Matched, Measurement, work
+from escala.runtime.layout import Layout
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
 #: Parts of a run outside the training steps, in the order they happen.
@@ -211,6 +212,22 @@ def epochs_to_target(run: Measurement) -> int | None:
 def cores_of(run: Measurement) -> int:
     """Return the cores that a run requests, over all its ranks."""
     return run["ranks"]["asked"] * run["knobs"]["cores_per_process"]
+
+
+def resources_of(run: Measurement) -> tuple[int, int, int]:
+    """Return the nodes, the cores and the GPUs that a run uses."""
+    gpus = {
+        (host, gpu)
+        for host, used in zip(_host_of_ranks(run), run["ranks"].get("gpus", []), strict=False)
+        for gpu in used
+    }
+    return Layout.parse(run["layout"]).nodes, cores_of(run), len(gpus)
+
+
+def _host_of_ranks(run: Measurement) -> list[str]:
+    """Return the node of each process, in their order."""
+    hosts, processes = run["ranks"]["hosts"], len(run["ranks"].get("gpus", []))
+    return [hosts[place * len(hosts) // processes] for place in range(processes)] if hosts else []
 
 
 def ratios(found: Matched) -> np.ndarray:

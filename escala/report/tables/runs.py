@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 
 from escala.analysis.statistics import Interval, median_interval
-from escala.experiment.references import Configuration, reference_number
-from escala.record.comparable import CONFIGURATION, Measurement
+from escala.experiment.references import Configuration, compared_with, reference_number
+from escala.record.comparable import (
+    CONFIGURATION,
+    Measurement,
+    other_exchange,
+    other_updates,
+)
 from escala.record.disturbance import earlier
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
@@ -130,6 +135,9 @@ def epochs(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration, with the medians over its measurements."""
+    by_names = {
+        tuple(run[key] for key in CONFIGURATION): run for run in evidence.runs if run["current"]
+    }
     for names, group in tables["runs"].groupby(list(CONFIGURATION), sort=False):
         current, usable = group[group["current"]], base.timed(group)
         scored, failed = (current[(current["status"] == "ok") == ok] for ok in (True, False))
@@ -138,6 +146,7 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             **base.named(names),
             "reference": reference_number(Configuration(*names[2:]), evidence.references),
             "training_kind": group["training_kind"].iloc[0],
+            "other_model": _other_model(names, by_names, evidence),
             "ranks": group["ranks"].iloc[0],
             "oversubscribed": bool(group["oversubscribed"].any()),
             "runs_ok": len(scored),
@@ -156,6 +165,20 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             **{key: base.over(usable, key).estimate for key in _WITHOUT_INTERVAL},
             **{key: group[key].iloc[0] for key in ("provenance", "leaky")},
         }
+
+
+def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evidence) -> str | None:
+    """Return why a configuration trains another model than its main reference does."""
+    run = runs.get(names)
+    if run is None or run["training"]["kind"] == "fit":
+        return None
+    if reason := other_exchange(run):
+        return reason
+    references = dict(compared_with(Configuration(*names[2:]), evidence.references))
+    reference = runs.get((*names[:2], *references[1])) if 1 in references else None
+    if reference is None or run["training"]["target_accuracy"] is not None:
+        return None
+    return other_updates(run, reference)
 
 
 _WITHOUT_INTERVAL = (

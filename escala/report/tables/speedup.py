@@ -1,16 +1,17 @@
-"""The table of ratios of each configuration to each reference, in matches of runs.
+"""The table of ratios of each configuration to each reference, in paired runs.
 
-`ratio` is of the newest match of each repeat, mostly of one session, and has its own 95 % interval.
-Alongside it are the ends and the verdict at the simultaneous level of all configurations from which
-the best is selected, and the ratio over all sessions.
+A ratio is that of the question "what will it be next time": with sessions hours apart it is over
+sessions, and with too few of them it is that of the newest paired run of each repeat, whose
+interval is widened by how sessions differ.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,12 +20,14 @@ from escala.analysis.statistics import (
     SESSIONS_FOR_INTERVAL,
     VALUES_FOR_INTERVAL,
     Interval,
+    deviation_of_sessions,
     matches_needed,
+    next_time_interval,
     ratio_interval,
     sessions_interval,
 )
-from escala.analysis.verdicts import Verdict, simultaneous_level, verdict
-from escala.experiment.references import Configuration, compared_with, reference_number
+from escala.analysis.verdicts import Verdict, verdict
+from escala.experiment.references import Configuration, compared_with
 from escala.record.comparable import (
     CONFIGURATION,
     Matched,
@@ -44,37 +47,69 @@ DECIMALS = 2
 #: Fewest matches of a session that counts over sessions. A run that was measured again later is a
 #: session of one match, which says little.
 MATCHES_OF_SESSION = 3
+#: Sessions that begin within this time of each other are one: a machine keeps its state.
+SAME_SESSION = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A configuration and a reference, with the matches of their runs.
+    """A configuration and another one, with the matches of their runs.
 
     Attributes
     ----------
-    names : values of `CONFIGURATION`.
-    number : of the reference, 1 the main one.
+    names, reference_names : values of `CONFIGURATION`.
+    number : of the reference, 1 the main one; 0 if it is none.
     newest : the match of each repeat, of runs whose times count.
     every : the matches of all sessions, also of the history.
     """
 
     names: tuple
-    number: int
-    reference: Configuration
+    reference_names: tuple
     newest: Matched
     every: Matched
+    number: int = 0
+
+    @classmethod
+    def of(
+        cls, names: tuple, reference_names: tuple, usable: Mapping[tuple, list], number: int = 0
+    ) -> Comparison:
+        """Compare two configurations by their runs whose times count, `usable`."""
+        every = matched(usable.get(names, ()), usable.get(reference_names, ()))
+        return cls(names, reference_names, newest_of_repeats(every), every, number)
 
     @property
-    def configuration(self) -> Configuration:
-        return Configuration(*self.names[2:])
-
-    @property
-    def reference_names(self) -> tuple:
-        return (*self.names[:2], *self.reference)
+    def reference(self) -> Configuration:
+        return Configuration(*self.reference_names[2:])
 
     @cached_property
     def ratios(self) -> np.ndarray:
         return base.ratios(self.newest)
+
+    @cached_property
+    def sessions(self) -> list[Matched]:
+        """The matches of each session that has enough; sessions of one hour are one."""
+        by_session: dict[str, Matched] = {}
+        for run, reference in zip(self.every.runs, self.every.references, strict=True):
+            session_matches = by_session.setdefault(run["session"], Matched([], [], []))
+            session_matches.runs.append(run)
+            session_matches.references.append(reference)
+
+        def begin(found: Matched) -> datetime:
+            return min(datetime.fromisoformat(run["started"]) for run in found.runs)
+
+        groups: list[tuple[datetime, Matched]] = []
+        for found in sorted(by_session.values(), key=begin):
+            if groups and begin(found) - groups[-1][0] < SAME_SESSION:
+                groups[-1][1].runs.extend(found.runs)
+                groups[-1][1].references.extend(found.references)
+            else:
+                groups.append((begin(found), found))
+        return [found for _, found in groups if len(found.runs) >= MATCHES_OF_SESSION]
+
+
+def usable(evidence: Evidence) -> dict[tuple, list[Measurement]]:
+    """Return the runs whose times count, those of the history included, by configuration."""
+    return base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.earlier)))
 
 
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
@@ -82,182 +117,183 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
 
     A further reference that its workload does not have is left out; the main one is not.
     """
-    found = base.by_configuration((*evidence.runs, *evidence.earlier))
-    usable = base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.earlier)))
+    known = base.by_configuration((*evidence.runs, *evidence.earlier))
+    timed = usable(evidence)
     for names, runs in base.by_configuration(evidence.runs).items():
         if runs[0]["training"]["kind"] == "fit":
             continue
         for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
-            if number > 1 and (*names[:2], *reference) not in found:
-                continue
-            theirs = usable.get((*names[:2], *reference), ())
-            every = matched(usable.get(names, ()), theirs)
-            yield Comparison(names, number, reference, newest_of_repeats(every), every)
+            reference_names = (*names[:2], *reference)
+            if number == 1 or reference_names in known:
+                yield Comparison.of(names, reference_names, timed, number)
 
 
 def speedup(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
-    every = list(comparisons(evidence))
-    # The best is selected from one group, so all of it counts, whether it is shown or not.
-    sizes = Counter(_group(each, evidence) for each in every if each.newest.runs)
-    by_name = base.by_configuration(evidence.runs)
-    floors = {
-        tuple(row[key] for key in CONFIGURATION): row["floor"]
-        for row in tables["noise"].dropna(subset=["floor"]).to_dict("records")
-    }
-    for each in every:
-        floor, compared = floors.get(each.reference_names), sizes[_group(each, evidence)]
-        yield _row(each, by_name, _Judged(each, by_name, floor, evidence), compared)
+    judge = Judge(evidence, tables)
+    for each in comparisons(evidence):
+        yield _row(each, judge)
 
 
-def _row(
-    each: Comparison, by_name: Mapping[tuple, Sequence[Measurement]], judged: _Judged, compared: int
-) -> dict:
-    runs, newest = by_name[each.names], each.newest
+def _row(each: Comparison, judge: Judge) -> dict:
+    runs, newest = judge.runs[each.names], each.newest
     sides = list(zip(newest.runs, newest.references, strict=True))
-    cores, baseline = judged.settings(base.cores_of)
+    cores, baseline = judge.settings(each, base.cores_of)
     fraction = baseline / cores if baseline else None
-    ratio, found = judged.epochs_ratio(LEVEL), judged.verdict(LEVEL)
-    faster = inverse(ratio)
-    batch, other_batch = judged.batches
+    by_epochs, found = judge.epochs(each, LEVEL), judge.judgement(each, LEVEL)
+    faster = inverse(by_epochs.ratio)
+    batch, other_batch = judge.batches(each)
     return {
         **base.named(each.names),
         **base.reference_columns(each.number, each.reference),
-        "ranks": Layout.parse(each.configuration.layout).ranks,
+        "ranks": Layout.parse(Configuration(*each.names[2:]).layout).ranks,
         "cores": cores,
         "reference_cores": baseline,
-        "work": judged.work,
+        "work": judge.work(each),
         "global_batch": batch,
         "reference_global_batch": other_batch,
         "oversubscribed": any(run["ranks"]["oversubscribed"] for run in runs),
         **together.columns(sides),
-        "matches": len(sides),
+        "matches": by_epochs.matches,
         "kind": base.least_certain(base.kind(run) for side in sides for run in side),
-        "reason": left_out(len(sides), newest.refused) if sides else _unmatched(each, by_name),
-        "sessions": len({run["session"] for run in newest.runs}),
-        "noise_floor": judged.floor,
-        "verdict": found and found.kind,
-        "visible_decrease": found and found.visible,
-        **ratio.columns("ratio"),
+        "reason": left_out(len(sides), newest.refused) if sides else unmatched(each, judge),
+        "sessions": by_epochs.sessions,
+        "over_sessions": by_epochs.is_over_sessions if sides else None,
+        "noise_floor": judge.floor(each),
+        "verdict": found.verdict.kind if sides else None,
+        "verdict_on": ("target" if judge.is_to_target(each) else "epoch") if sides else None,
+        "visible_decrease": found.verdict.visible,
+        **by_epochs.ratio.columns("ratio"),
         **faster.columns("speedup"),
         **Interval(*(s and fraction and s * fraction for s in faster)).columns("efficiency"),
-        **_target_columns(newest),
-        **_as_best(judged, compared),
-        **_over_sessions(judged, compared),
+        **_target_columns(each, judge),
         **base.data_of(runs[0], base.ABOUT),
     }  # fmt: skip
 
 
-class _Judged:
-    """The ratio by which a comparison is judged: of epochs, or with other batches to the target."""
+class Judgement(NamedTuple):
+    """The ratio of the times of two configurations, and the verdict on it.
 
-    def __init__(
-        self, comparison: Comparison, by_name: Mapping, floor: float | None, evidence: Evidence
-    ) -> None:
-        self.comparison, self.floor, self.evidence = comparison, floor, evidence
-        names = comparison.names, comparison.reference_names
-        self._current = [[run for run in by_name.get(one, ()) if run["current"]] for one in names]
-        self.batches = self.settings(lambda run: run["training"]["global_batch"])
-        #: The work of an epoch over that of the reference; with weak scaling, another than 1.
-        self.work = work(*(side[0] for side in self._current)) if all(self._current) else 1.0
-        self.to_target = self.work == 1 and self.batches[0] != self.batches[1]
+    Attributes
+    ----------
+    ratio : of the question "next time".
+    matches : the paired runs behind it.
+    sessions : the sessions of these, of which those within an hour count once.
+    is_over_sessions : whether its interval is of the differences between these sessions.
+    verdict : its kind is `NO_VERDICT` if there are too few matches for its level.
+    """
 
-    def settings(self, setting: Callable[[Measurement], int | None]) -> list[int | None]:
-        """Return a setting of both configurations, from their current runs."""
-        return [next(map(setting, runs), None) for runs in self._current]
+    ratio: Interval
+    matches: int
+    sessions: int
+    is_over_sessions: bool
+    verdict: Verdict
 
-    def epochs_ratio(self, level: float) -> Interval:
-        comparison = self.comparison
-        return base.interval_of_matches(comparison.ratios, comparison.newest, self.evidence, level)
 
-    def interval(self, level: float) -> tuple[Interval, int, bool]:
-        """Return the ratio, the number of its matches, and whether that can reach the level."""
-        if self.to_target:
-            ratio, matches = _target_ratio(self.comparison.newest, level)
-            return ratio, matches, matches >= matches_needed(level)
-        matches = len(self.comparison.newest.runs)
-        reached = base.by_stein(self.comparison.newest, self.evidence)
-        return self.epochs_ratio(level), matches, reached or matches >= matches_needed(level)
+class Judge:
+    """Judges comparisons by the runs of an experiment and of its history.
 
-    def verdict(self, level: float) -> Verdict | None:
-        """Return the verdict at a level; None without a match."""
-        if not self.comparison.newest.runs:
-            return None
-        ratio, matches, reached = self.interval(level)
-        needed = VALUES_FOR_INTERVAL if reached else matches + 1
-        return verdict(ratio, matches, self.floor, DECIMALS, needed)
+    Attributes
+    ----------
+    runs : every measurement by its configuration.
+    """
 
-    def over_sessions(self) -> tuple[list[float], int]:
-        """Return the ratio of each session that counts, and their matches; none if one is unknown.
+    def __init__(self, evidence: Evidence, tables: Tables) -> None:
+        self.evidence = evidence
+        self.runs = base.by_configuration(evidence.runs)
+        floors = tables["noise"].dropna(subset=["floor"]).to_dict("records")
+        self._floors = {tuple(row[key] for key in CONFIGURATION): row["floor"] for row in floors}
+
+    @cached_property
+    def deviation(self) -> tuple[float, int]:
+        """How sessions differ, by all comparisons with main references, and its degrees."""
+        return deviation_of_sessions(
+            [float(np.exp(np.median(np.log(base.ratios(found))))) for found in each.sessions]
+            for each in comparisons(self.evidence)
+            if each.number == 1
+        )
+
+    def floor(self, each: Comparison) -> float | None:
+        """Return the noise floor of the reference, None if it was not measured."""
+        return self._floors.get(each.reference_names)
+
+    def settings(self, each: Comparison, setting: Callable[[Measurement], int | None]) -> list:
+        """Return a setting of both configurations, from their current runs; None without one."""
+        return [None if run is None else setting(run) for run in self._current(each)]
+
+    def _current(self, each: Comparison) -> list[Measurement | None]:
+        return [
+            next((run for run in self.runs.get(names, ()) if run["current"]), None)
+            for names in (each.names, each.reference_names)
+        ]
+
+    def batches(self, each: Comparison) -> list[int | None]:
+        return self.settings(each, lambda run: run["training"]["global_batch"])
+
+    def work(self, each: Comparison) -> float:
+        """Return the work of an epoch over that of the reference; with weak scaling, not 1."""
+        run, reference = self._current(each)
+        return 1.0 if run is None or reference is None else work(run, reference)
+
+    def is_to_target(self, each: Comparison) -> bool:
+        """Return whether times to the target accuracy are compared, since updates differ."""
+        batch, other = self.batches(each)
+        return self.work(each) == 1 and batch != other
+
+    def epochs(self, each: Comparison, level: float) -> Judgement:
+        """Judge the times of an epoch."""
+        ratio = base.interval_of_matches(each.ratios, each.newest, self.evidence, level)
+        reached = base.by_stein(each.newest, self.evidence) or None
+        sessions = [
+            (ratio_interval(base.ratios(found)).estimate, len(found.runs))
+            for found in each.sessions
+        ]
+        return self._judged(each, ratio, len(each.newest.runs), sessions, level, reached)
+
+    def to_target(self, each: Comparison, level: float) -> Judgement:
+        """Judge the times to the target accuracy."""
+        sessions = []
+        for found in each.sessions:
+            estimate, number = _target_ratio(found, LEVEL)
+            sessions.append((estimate.estimate, number))
+        ratio, matches = _target_ratio(each.newest, level)
+        return self._judged(each, ratio, matches, sessions, level)
+
+    def judgement(self, each: Comparison, level: float) -> Judgement:
+        """Judge by the times that decide: with other batches, those to the target accuracy."""
+        return (self.to_target if self.is_to_target(each) else self.epochs)(each, level)
+
+    def _judged(
+        self,
+        each: Comparison,
+        ratio: Interval,
+        matches: int,
+        sessions: Sequence[tuple[float | None, int]],
+        level: float,
+        is_enough: bool | None = None,
+    ) -> Judgement:
+        """Judge a ratio by the newest matches, or by enough sessions with a known ratio each.
 
         A session whose ratio is unknown is one of many runs that did not reach the target: what is
         left would be a choice of the fast sessions.
+
+        Parameters
+        ----------
+        is_enough : whether the matches reach the level; by default their number tells.
         """
-        every, estimates, matches = self.comparison.every, [], 0
-        by_session: dict[str, Matched] = {}
-        for run, reference in zip(every.runs, every.references, strict=True):
-            session_matches = by_session.setdefault(run["session"], Matched([], [], []))
-            session_matches.runs.append(run)
-            session_matches.references.append(reference)
-        for found in by_session.values():
-            ratio, number = ratio_interval(base.ratios(found)), len(found.runs)
-            if self.to_target:
-                ratio, number = _target_ratio(found, LEVEL)
-            if number >= MATCHES_OF_SESSION:
-                estimates.append(ratio.estimate)
-                matches += number
-        return ([], 0) if None in estimates else (estimates, matches)
-
-
-def _group(comparison: Comparison, evidence: Evidence) -> tuple:
-    """Return what configurations have in common of which the best is selected.
-
-    They are compared with the main reference. Those that are references themselves are alternatives
-    that the experiment names; they form a separate group.
-    """
-    number = reference_number(comparison.configuration, evidence.references)
-    return (*comparison.names[:2], comparison.number, number is not None)
-
-
-def _as_best(judged: _Judged, compared: int) -> dict:
-    """Return the columns by which a configuration is judged as the best of several."""
-    level = simultaneous_level(compared)
-    found = judged.verdict(level)
-    if judged.comparison.number != 1 or found is None:
-        return {}
-    ratio, _, reached = judged.interval(level)
-    low, high = (ratio.low, ratio.high) if reached or compared == 1 else (None, None)
-    return {
-        "best_of": compared, "best_low": low, "best_high": high, "best_verdict": found.kind
-    }  # fmt: skip
-
-
-def _over_sessions(judged: _Judged, compared: int) -> dict:
-    """Return the columns on the ratio over sessions, which are empty with too few sessions."""
-    estimates, matches = judged.over_sessions()
-    number = len(estimates)
-    if number < SESSIONS_FOR_INTERVAL:
-        return {}
-
-    def judge(ratio: Interval) -> str:
-        needed = SESSIONS_FOR_INTERVAL
-        return verdict(ratio, number, decimals=DECIMALS, needed=needed).kind
-
-    ratio = sessions_interval(estimates)
-    found = {
-        "sessions_judged": number,
-        "sessions_matches": matches,
-        **ratio.columns("sessions_ratio"),
-        "sessions_verdict": judge(ratio),
-    }
-    if judged.comparison.number == 1 and compared:
-        best = sessions_interval(estimates, simultaneous_level(compared))
-        found |= {
-            "best_sessions_low": best.low,
-            "best_sessions_high": best.high,
-            "best_sessions_verdict": judge(best),
-        }
-    return found
+        estimates = [estimate for estimate, number in sessions if number >= MATCHES_OF_SESSION]
+        if len(estimates) >= SESSIONS_FOR_INTERVAL and None not in estimates:
+            ratio = sessions_interval(estimates, level)
+            needed, number = SESSIONS_FOR_INTERVAL, len(estimates)
+            found = verdict(ratio, number, decimals=DECIMALS, needed=needed)
+            return Judgement(ratio, sum(n for _, n in sessions), number, True, found)
+        ratio = next_time_interval(ratio, *self.deviation, level)
+        if is_enough is None:
+            is_enough = matches >= matches_needed(level)
+        needed = VALUES_FOR_INTERVAL if is_enough else matches + 1
+        found = verdict(ratio, matches, self.floor(each), DECIMALS, needed)
+        measured = len({run["session"] for run in each.newest.runs})
+        return Judgement(ratio, matches, measured, False, found)
 
 
 def inverse(ratio: Interval) -> Interval:
@@ -265,14 +301,14 @@ def inverse(ratio: Interval) -> Interval:
     return Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
 
 
-def _target_columns(found: Matched) -> dict:
+def _target_columns(each: Comparison, judge: Judge) -> dict:
     """Return the columns on the times to the target accuracy of matches."""
-    ratio, matches = _target_ratio(found, LEVEL)
+    ratio, matches, *_ = judge.to_target(each, LEVEL)
     known = "censored" if ratio.estimate is None else "measured"
-    targets = (run["training"]["target_accuracy"] for run in found.runs)
+    targets = (run["training"]["target_accuracy"] for run in each.newest.runs)
     return {
         "target_accuracy": next(filter(None, targets)) if matches else None,
-        "time_to_target_pairs": matches,
+        "time_to_target_matches": matches,
         "time_to_target_kind": known if matches else "unavailable",
         **ratio.columns("time_to_target_ratio"),
     }
@@ -298,10 +334,10 @@ def _target_ratio(found: Matched, level: float) -> tuple[Interval, int]:
     return ratio_interval(low, high, level), len(bounds)
 
 
-def _unmatched(each: Comparison, by_name: Mapping[tuple, Sequence[Measurement]]) -> str:
-    """Return why a configuration has no ratio to a reference."""
-    runs, reference = by_name[each.names], each.reference
-    references = by_name.get(each.reference_names, ())
+def unmatched(each: Comparison, judge: Judge) -> str:
+    """Return why a configuration has no ratio to another one."""
+    reference = each.reference
+    runs, references = (judge.runs.get(one, ()) for one in (each.names, each.reference_names))
     if not any(run["status"] == "ok" for run in runs):
         return f"no run ended ok: {base.failures(runs)}"
     if not references:

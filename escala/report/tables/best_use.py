@@ -1,0 +1,241 @@
+"""The table of the best use: the quickest configuration against all that train the same model.
+
+The answer of the page, the advice and the study read it, so they name one configuration and one
+verdict. Configurations that train another model are in no row; `configurations` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from escala.analysis.statistics import (
+    VALUES_FOR_INTERVAL,
+    Interval,
+    matches_needed,
+    next_time_interval,
+    ratio_interval,
+)
+from escala.analysis.verdicts import FASTER, simultaneous_level, verdict
+from escala.experiment.references import Configuration, reference_number
+from escala.record.comparable import (
+    CONFIGURATION,
+    Measurement,
+    left_out,
+    other_exchange,
+    other_updates,
+)
+from escala.report.tables import base
+from escala.report.tables.base import Evidence, Tables
+from escala.report.tables.speedup import (
+    DECIMALS,
+    Comparison,
+    Judge,
+    Judgement,
+    unmatched,
+    usable,
+)
+from escala.runtime.layout import Layout
+from escala.training.marks import WHOLE
+
+#: Longest run that is projected, in epochs.
+_MOST_EPOCHS = 10**6
+
+
+class Task(NamedTuple):
+    """Configurations of a dataset and workload that train the same model over one network.
+
+    Attributes
+    ----------
+    name : what tells it from the others; None if it is the only one.
+    runs : a current run of each, by the values of `CONFIGURATION`.
+    """
+
+    name: str | None
+    runs: dict[tuple, Measurement]
+
+
+def tasks(evidence: Evidence) -> Iterator[Task]:
+    """Yield the tasks that have several configurations, in the order of the experiment."""
+    current = {
+        names: run
+        for names, runs in base.by_configuration(evidence.runs).items()
+        if (run := next((run for run in runs if run["current"]), None))
+        and run["training"]["kind"] != "fit"
+        and other_exchange(run) is None
+    }
+    for _, same in groupby(current, key=lambda names: names[:2]):
+        runs = {names: current[names] for names in same}
+        found = [
+            (network, model)
+            for network in _networks(runs)
+            for model in _models(_over(network, runs), evidence)
+            if len(model) > 1
+        ]
+        for network, model in found:
+            rows = next(iter(model.values()))["training"]["global_batch"]
+            parts = {
+                f"over {network}": len({other for other, _ in found}) > 1,
+                f"{rows} rows in a step": sum(other == network for other, _ in found) > 1,
+            }
+            name = ", ".join(part for part, is_needed in parts.items() if is_needed)
+            yield Task(name or None, model)
+
+
+def _networks(runs: dict[tuple, Measurement]) -> Sequence[str | None]:
+    """Return the networks between the nodes of several configurations; None if there is none."""
+    networks = {names[-1]: None for names in runs if Layout.parse(names[3]).nodes > 1}
+    return list(networks) or [None]
+
+
+def _over(network: str | None, runs: dict[tuple, Measurement]) -> dict[tuple, Measurement]:
+    return {
+        names: run
+        for names, run in runs.items()
+        if names[-1] == network or Layout.parse(names[3]).nodes == 1
+    }
+
+
+def _models(
+    runs: dict[tuple, Measurement], evidence: Evidence
+) -> Iterator[dict[tuple, Measurement]]:
+    """Yield configurations by the model that they train, that of the main reference first.
+
+    A target accuracy makes all of them one: each is trained until it is as good.
+    """
+
+    def position(names: tuple) -> int:
+        return reference_number(Configuration(*names[2:]), evidence.references) or len(runs) + 9
+
+    models: list[dict[tuple, Measurement]] = []
+    for names in sorted(runs, key=position):
+        run = runs[names]
+        for model in models:
+            first = next(iter(model.values()))
+            targets = [each["training"]["target_accuracy"] for each in (run, first)]
+            as_good = targets[0] is not None and targets[0] == targets[1]
+            if as_good or other_updates(run, first) is None:
+                model[names] = run
+                break
+        else:
+            models.append({names: run})
+    yield from models
+
+
+def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
+    """Yield a row for each alternative of the quickest configuration of each task."""
+    judge, timed = Judge(evidence, tables), usable(evidence)
+    for task in tasks(evidence):
+        level = simultaneous_level(len(task.runs) - 1)
+
+        def compare(names: tuple, other: tuple, level=level) -> tuple[Comparison, Judgement]:
+            each = Comparison.of(names, other, timed)
+            return each, judge.judgement(each, level)
+
+        best = _quickest(task, timed, lambda *names: compare(*names)[1].ratio.estimate)
+        for other in task.runs:
+            if other != best:
+                yield _row(task, level, *compare(best, other), judge)
+
+
+def _quickest(
+    task: Task, timed: dict[tuple, list], ratio: Callable[[tuple, tuple], float | None]
+) -> tuple:
+    """Return the configuration of the least time that no direct comparison contradicts.
+
+    Parameters
+    ----------
+    ratio : of the times of two configurations in their matches; None if unknown.
+    """
+    seconds = {
+        names: np.median([base.seconds_per_epoch(run) for run in runs])
+        for names in task.runs
+        if (runs := timed.get(names))
+    }
+    best = min(seconds or task.runs, key=lambda names: seconds.get(names, 0.0))
+    # By other matches than those of each time, another may be quicker.
+    for _ in task.runs:
+        quicker = {
+            other: found
+            for other in task.runs
+            if other != best and (found := ratio(best, other)) is not None and found > 1
+        }
+        if not quicker:
+            break
+        best = max(quicker, key=quicker.__getitem__)
+    return best
+
+
+def _row(task: Task, level: float, each: Comparison, judged: Judgement, judge: Judge) -> dict:
+    run, other = (task.runs[names] for names in (each.names, each.reference_names))
+    mine, theirs = base.resources_of(run), base.resources_of(other)
+    uses_no_more = all(t <= m for m, t in zip(mine, theirs, strict=True))
+    sides = list(zip(each.newest.runs, each.newest.references, strict=True))
+    names = ("nodes", "cores", "gpus")
+    known_by = (run.get("program") or {}).get("known_by")
+    ratio_of = "target" if judge.is_to_target(each) else "run" if known_by == WHOLE else "steps"
+    return {
+        **base.named(each.names),
+        "task": task.name,
+        **{
+            f"alternative_{part}": value
+            for part, value in zip(CONFIGURATION[2:], each.reference_names[2:], strict=True)
+        },
+        **dict(zip(names, mine, strict=True)),
+        **{f"alternative_{name}": value for name, value in zip(names, theirs, strict=True)},
+        "uses": "as much" if mine == theirs else "less" if uses_no_more else "more",
+        "configurations": len(task.runs),
+        "level": level,
+        "matches": judged.matches,
+        "needed": max(VALUES_FOR_INTERVAL, matches_needed(level)),
+        "sessions": judged.sessions,
+        "over_sessions": judged.is_over_sessions,
+        "kind": base.least_certain(base.kind(run) for side in sides for run in side),
+        "reason": left_out(len(sides), each.newest.refused) if sides else unmatched(each, judge),
+        "verdict": judged.verdict.kind if sides else None,
+        "ratio_of": ratio_of,
+        "visible_decrease": judged.verdict.visible,
+        **judged.ratio.columns("ratio"),
+        "epochs": run["training"]["epochs_asked"],
+        **_whole_runs(each, judged, level, judge),
+        **base.data_of(run, base.ABOUT),
+    }
+
+
+def _whole_runs(each: Comparison, judged: Judgement, level: float, judge: Judge) -> dict:
+    """Return the columns on whole runs, empty if epochs were cut or there is no match."""
+    sides = [each.newest.runs, each.newest.references]
+    if not each.newest.runs or any(base.is_cut(run) for side in sides for run in side):
+        return {}
+    walls = np.array([[run["wall_seconds"] for run in side] for side in sides])
+    inside = np.array(
+        [[sum(e["epoch_wall_seconds"] for e in run["epochs"]) for run in side] for side in sides]
+    )
+    mean = inside / np.array([[len(run["epochs"]) for run in side] for side in sides])
+
+    def decided(ratios: np.ndarray) -> tuple[Interval, str]:
+        ratio = next_time_interval(ratio_interval(ratios, level=level), *judge.deviation, level)
+        needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
+        return ratio, verdict(ratio, len(ratios), None, DECIMALS, needed).kind
+
+    def is_faster(number: int) -> bool:
+        first, second = walls - inside + number * mean
+        return decided(first / second)[1] == FASTER
+
+    ratio, found = decided(walls[0] / walls[1])
+    fewest = None
+    if judged.verdict.kind == FASTER and is_faster(_MOST_EPOCHS):
+        low, fewest = 0, _MOST_EPOCHS
+        while fewest - low > 1:
+            middle = (low + fewest) // 2
+            low, fewest = (low, middle) if is_faster(middle) else (middle, fewest)
+    return {
+        "run_seconds": float(np.median(walls[0])),
+        "alternative_run_seconds": float(np.median(walls[1])),
+        **ratio.columns("run_ratio"),
+        "run_verdict": found,
+        "faster_from_epochs": fewest,
+    }
