@@ -165,6 +165,7 @@ rule summary:
     params:
         code=code("scripts.summary"),
         title=lambda wildcards: experiment(wildcards).title,
+        question=lambda wildcards: experiment(wildcards).settings["question"],
         tables=subpath(input[0], parent=True),
     message:
         "Write the summary of {wildcards.experiment}"
@@ -173,6 +174,7 @@ rule summary:
         python -m scripts.summary \
             --experiment {wildcards.experiment} \
             --title={params.title:q} \
+            --question {params.question} \
             --tables {params.tables:q} \
             --files {input.figures:q} {input.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
@@ -195,6 +197,7 @@ rule page:
     params:
         code=code("scripts.page", "escala.report.page"),
         title=lambda wildcards: experiment(wildcards).title,
+        question=lambda wildcards: experiment(wildcards).settings["question"],
         tables=subpath(input[0], parent=True),
     message:
         "Write the page of {wildcards.experiment}"
@@ -203,6 +206,7 @@ rule page:
         python -m scripts.page \
             --experiment {wildcards.experiment} \
             --title={params.title:q} \
+            --question {params.question} \
             --tables {params.tables:q} \
             --figures {input.figures:q} \
             --traced {input.traced:q} \

@@ -28,7 +28,7 @@ def main() -> None:
 
         drawn = {name: path.read_text() for name, path in figures.items()}
         links = documents.links(arguments)
-        return page(tables, arguments.experiment, arguments.title, drawn, links)
+        return page(tables, arguments.experiment, arguments.title, drawn, links, arguments.question)
 
     documents.serve_or_write(
         "page",

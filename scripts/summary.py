@@ -13,7 +13,7 @@ def main() -> None:
         from escala.report.summary import summary
 
         links = documents.links(arguments)
-        return summary(tables, arguments.experiment, arguments.title, links)
+        return summary(tables, arguments.experiment, arguments.title, links, arguments.question)
 
     documents.serve_or_write("summary", arguments, text, code="scripts.summary")
 

@@ -19,6 +19,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=description)
     arguments.add_argument("--experiment", required=True, help="name of the experiment")
     arguments.add_argument("--title", required=True)
+    arguments.add_argument("--question", default="time", help="that of the experiment")
     arguments.add_argument("--tables", required=True, type=Path, help="folder of the tables")
     arguments.add_argument(
         "--files", nargs="*", default=[], type=Path, help="figures and tables to link to"
@@ -67,6 +68,7 @@ def serve_or_write(
         parameters={
             "experiment": arguments.experiment,
             "title": arguments.title,
+            "question": arguments.question,
             "links": links(arguments),
         },
         outputs={step: arguments.output},
