@@ -107,11 +107,6 @@ def _told(named: _Named, every: list[_Named]) -> str:
         part for part in ("strategy", "variant", "network")
         if len({getattr(each, part) for each in alike}) > 1
     ]  # fmt: skip
-    # One difference may be enough.
-    for part in differ:
-        if sum(getattr(each, part) == getattr(mine, part) for each in alike) == 1:
-            differ = [part]
-            break
     told = {
         "strategy": strategy_in_words(mine.strategy),
         "variant": quoted(mine.variant),
