@@ -11,7 +11,7 @@ from typing import NamedTuple
 from escala.report.findings import FINDINGS, SECTIONS, Finding, section_findings
 from escala.report.findings.best_use import BestUse, against_main, answers
 from escala.report.findings.words import Tables, listed, quoted
-from escala.report.spoken import name_in_words, say, words
+from escala.report.spoken import name_in_words, say, varying_tasks, words
 from escala.report.tables.views import all_programs
 
 #: Sections of which the first screen has some sentences.
@@ -65,6 +65,8 @@ def first_screen(
     named, every = words(tables), answers(tables)
     # The answer has told what tells it from others.
     brief_names = named | (_without_brackets(every[0], named) if len(every) == 1 else {})
+    short = words(tables, with_tasks=False)
+    tasks_of = {answer.key: _task(answer, tables) for answer in every} if len(every) > 1 else {}
     lines = [
         finding for module in FINDINGS if getattr(module, "QUESTION", None) == question
         for finding in module.findings(tables, name)
@@ -75,10 +77,10 @@ def first_screen(
         say(question_of(tables, every, question), named),
         tuple(
             Answer(
-                say(line.text, named),
+                _of_task(tasks_of.get(line.task, ""), say(line.text, short)),
                 line,
                 tuple(
-                    say(finding.text, brief_names)
+                    say(finding.text, short)
                     for finding in found["answer"]
                     if finding.first and finding.task == line.task
                 ),
@@ -90,6 +92,16 @@ def first_screen(
             for section, findings in _brief(every, found).items()
         },
     )
+
+
+def _task(answer: BestUse, tables: Tables) -> str:
+    """Name what tells the task of an answer from others."""
+    parts = [quoted(getattr(answer, key)) for key in varying_tasks(tables)]
+    return ", ".join([*parts, *([answer.task] if answer.task else [])])
+
+
+def _of_task(task: str, text: str) -> str:
+    return f"{task[0].upper()}{task[1:]}: {text[0].lower()}{text[1:]}" if task else text
 
 
 def _without_brackets(answer: BestUse, named: Mapping[str, str]) -> dict[str, str]:

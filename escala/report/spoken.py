@@ -48,10 +48,14 @@ class _Named(NamedTuple):
         return layout_in_words(layout, strategy, self.threads)
 
 
-def words(tables: Tables) -> dict[str, str]:
+def words(tables: Tables, with_tasks: bool = True) -> dict[str, str]:
     """Return the words for each configuration of an experiment, by all names that it has.
 
     They tell of strategy, variant and network only what tells configurations apart.
+
+    Parameters
+    ----------
+    with_tasks : whether they tell the dataset and the workload, if there are several.
     """
     frame = tables["configurations"]
     parts = list(Configuration._fields)
@@ -68,7 +72,7 @@ def words(tables: Tables) -> dict[str, str]:
         for each, named in every.items()
     }
     longer, shorter = with_labels(frame, tables), labelled(frame, tables["runs"])
-    tasks = [key for key in ("dataset", "workload") if tables["runs"][key].nunique() > 1]
+    tasks = varying_tasks(tables) if with_tasks else []
     for row, long, short in zip(
         frame.to_dict("records"), longer["label"], shorter["label"], strict=True
     ):
@@ -78,6 +82,11 @@ def words(tables: Tables) -> dict[str, str]:
         found[short] = text
         found[long] = _also(text, of)
     return {quoted(name)[1:-1]: text for name, text in found.items()}
+
+
+def varying_tasks(tables: Tables) -> list[str]:
+    """Return those of `dataset` and `workload` of which there are several."""
+    return [key for key in ("dataset", "workload") if tables["runs"][key].nunique() > 1]
 
 
 def _also(text: str, more: str) -> str:
