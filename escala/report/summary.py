@@ -36,10 +36,8 @@ def _findings(tables: Tables, name: str, files: Collection[str], question: str) 
     every = all_findings(tables, name)
     screen = first_screen(tables, every, name, question)
     lines = [answer.finding for answer in screen.answers]
-    yield "  \n".join(
-        f"**{answer.text}**{_evidence(answer.finding, files)}" for answer in screen.answers
-    )
     for answer in screen.answers:
+        yield f"**{answer.text}**{_evidence(answer.finding, files)}"
         if answer.details:
             yield "\n".join(f"- {text}" for text in answer.details)
     if screen.brief:
