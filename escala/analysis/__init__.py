@@ -1,1 +1,1 @@
-"""Analyse runs: statistics, attribution, ladders, differences, leakage."""
+"""Analyse runs: statistics, verdicts, attribution, laws, predictions, advice."""

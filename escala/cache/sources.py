@@ -13,7 +13,7 @@ If a module of a folder outside the project (`escala.core.plugins`) is reached, 
 Its files have relative paths, so moving the folder changes no digest.
 
 Comments, docstrings, the layout of code and descriptions in schemas change no digest either. The
-result of parsing a module is cached next to its bytecode, until the module changes.
+result of parsing a module is cached until the module changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
-from importlib.util import cache_from_source
 from pathlib import Path
 
 from escala.core import plugins
@@ -38,6 +37,8 @@ from escala.core.files import atomic
 ROOT = Path(__file__).resolve().parents[2]
 #: Top-level packages of the project, and the folder of the data files that its code reads.
 PROJECT, DATA = ("escala", "scripts"), "schemas"
+#: Folder of the results of parsing modules.
+_CACHE = Path(".escala", "sources")
 #: Modules that enter no digest, because they only copy results. If a change of them matters,
 #: `store.FORMAT` is raised.
 UNCOUNTED = frozenset(
@@ -121,7 +122,7 @@ def sources(module: str, *, selected: Collection[str] = (), root: Path = ROOT) -
         if name in uncounted or path is None:
             continue
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        parsed = _parsed_or_cached(path, path.read_bytes(), package)
+        parsed = _parsed_or_cached(path, path.read_bytes(), package, root)
         files[name] = parsed.digest
         named = {found for text in parsed.strings for found in _named(root, text)}
         followed = named.intersection(selected) or named
@@ -190,24 +191,27 @@ class _Module:
 
 
 @cache
-def _parsed_or_cached(path: Path, source: bytes, package: str) -> _Module:
-    """Return the result of `_parsed`, cached in a file next to the module's bytecode.
+def _parsed_or_cached(path: Path, source: bytes, package: str, root: Path) -> _Module:
+    """Return the result of `_parsed`, cached in a file of the folder `_CACHE`.
 
-    The cached result is valid while its key is the same: a digest of the source, the package, this
-    module and the version of Python. Like bytecode, it is not written if Python is told to write
-    none, or if the folder cannot be written.
+    That folder is in the project, or in the working directory if the project cannot be written. The
+    cached result is valid while its key is the same: a digest of the source, the package, this
+    module and the version of Python.
     """
     inputs = (source, package.encode(), _this_module(), sys.version.encode())
     key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in inputs)).hexdigest()
-    file = Path(cache_from_source(path)).with_suffix(".sources.json")
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        cached = json.loads(file.read_bytes())
-        if cached["key"] == key:
-            return _Module(**cached["module"])
+    name = f"{hashlib.sha256(os.fsencode(path)).hexdigest()}.{sys.implementation.cache_tag}.json"
+    files = [folder / _CACHE / name for folder in (root, Path.cwd())]
+    for file in files:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            cached = json.loads(file.read_bytes())
+            if cached["key"] == key:
+                return _Module(**cached["module"])
     parsed = _parsed(source, package)
-    if not sys.dont_write_bytecode:
+    for file in files:
         with suppress(OSError), atomic(file, durable=False) as temporary:
             temporary.write_text(json.dumps({"key": key, "module": asdict(parsed)}))
+            break
     return parsed
 
 

@@ -25,7 +25,9 @@ from fixtures_runs import (
 )
 from pages import tabled
 
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.files import read_json, write_json
+from escala.core.readable import in_words
 from escala.probes.resources import Resources
 from escala.report import tables
 from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES, common, figure, looks
@@ -258,6 +260,15 @@ def test_words_stay_words_in_svg_and_equal_data_give_equal_bytes(tmp_path, nothi
     assert first == second and b"<dc:date>" not in first
     words = " ".join("".join(each.itertext()) for each in ET.parse(paths[0]).iter(f"{SVG}text"))
     assert "costs $5 and $6 <b>&amp;</b>" in words
+
+
+def test_captions_give_the_number_of_values_that_an_interval_needs():
+    said = {
+        number
+        for each in DECLARED.values()
+        for number in re.findall(r"range for fewer than (\w+)", each.caption)
+    }
+    assert said == {in_words(VALUES_FOR_INTERVAL)}
 
 
 def test_seconds_keep_three_digits():

@@ -243,3 +243,12 @@ def test_what_a_slower_network_costs_is_told(tmp_path, references, networks, tol
     start = r"Over `slow`, an epoch of `horovod-mpi 2x1 tuned` takes (1\.\d+) times as long"
     ratio = re.fullmatch(f"{start}{told_of} as over `native`\\.", found[0])[1]
     assert float(ratio) == pytest.approx(1.5, abs=0.1)
+
+
+def test_time_outside_the_steps_of_which_a_part_is_unknown_is_a_lower_bound(tmp_path):
+    experiment = three_configurations(tmp_path)
+    assert not [text for text in told(tabled(experiment), "why") if "at least" in text]
+    for path in experiment.runs[:3]:
+        changed([path], seconds=read_json(path)["seconds"] | {"averaging": None})
+    [found] = [text for text in told(tabled(experiment), "why") if "at least" in text]
+    assert found.startswith("`single 1x1` spends at least 6.9 of 30.8 s")

@@ -218,7 +218,7 @@ def test_time_to_accuracy_is_censored_where_it_was_not_reached(
     row = _row(frames["speedup"], "horovod-mpi")
     names = [f"time_to_target_ratio{end}" for end in ("", "_low", "_high")]
     assert [None if pd.isna(value) else value for value in row[names]] == pytest.approx(found)
-    assert (row["time_to_target_kind"], row["time_to_target_pairs"]) == (kind, 3)
+    assert (row["time_to_target_kind"], row["time_to_target_matches"]) == (kind, 3)
 
 
 @pytest.mark.parametrize(

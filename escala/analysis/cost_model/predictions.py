@@ -34,7 +34,7 @@ def rows(
 
     Parameters
     ----------
-    planned : configurations, as `escala.experiment.calibration.planned` returns them.
+    planned : configurations, as `escala.experiment.planned.planned` returns them.
     train_rows : number of training rows of each dataset.
     """
     for each in planned:

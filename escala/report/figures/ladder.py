@@ -21,7 +21,7 @@ CATEGORY = "Time"
 CAPTION = (
     "Time of an epoch, with all that is in it, after each change on the way from one "
     "configuration to another. Each bar is a series of matches of its own, drawn from where the "
-    "one before ended; whiskers: 95 % interval of its ratio, the range for fewer than nine "
+    "one before ended; whiskers: 95 % interval of its ratio, the range for fewer than six "
     "matches. In brackets, what that is in seconds per epoch. Below them stand all changes "
     "multiplied, and the two ends measured directly. If bars that were measured one by one lead to "
     "where the ends are, nothing is missing between them. The numbers are in the table ``ladder``."

@@ -44,17 +44,22 @@ def _texts(tables: Tables) -> Iterator[str]:
                 task: row[[f"{part}_seconds" for part in parts]].sum()
                 for task, parts in _TASKS.items()
             }
-            yield _most(row, spent, row["wall_seconds"], "the training steps")
+            columns = [f"{part}_seconds" for parts in _TASKS.values() for part in parts]
+            least = "at least " * bool(row[columns].isna().any())
+            yield _most(row, spent, row["wall_seconds"], "the training steps", least)
         # Outside a whole run there is nothing.
         elif row["workload"] not in whole:
             yield _beside_epochs(row)
 
 
-def _most(row: pd.Series, spent: Mapping[str, float], whole: float, what: str) -> str:
+def _most(
+    row: pd.Series, spent: Mapping[str, float], whole: float, what: str, least: str = ""
+) -> str:
+    """Describe the sum of some tasks; `least` is put before it if a part of it is unknown."""
     most = max(spent, key=spent.__getitem__)
     return (
-        f"{quoted(row['label'])} spends {sum(spent.values()):.1f} of {whole:.1f} s outside {what}, "
-        f"most of it {most}."
+        f"{quoted(row['label'])} spends {least}{sum(spent.values()):.1f} of {whole:.1f} s outside "
+        f"{what}, most of it {most}."
     )
 
 
