@@ -268,13 +268,13 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
     Parameters
     ----------
-    values : finite numbers, independent of each other. One value has no interval. No values have
-        no estimate. Equal values have an interval of no width.
+    values : finite numbers, independent of each other. One value has no interval, and neither have
+        equal values: they do not show how values differ. No values have no estimate.
     """
     if not len(values):
         return Interval(None, None, None)
     mean = float(np.mean(values))
-    if len(values) == 1:
+    if len(set(values)) == 1:
         return Interval(mean, None, None)
     half = float(scipy.stats.t.ppf((1 + level) / 2, len(values) - 1) * scipy.stats.sem(values))
     return Interval(mean, mean - half, mean + half)

@@ -19,9 +19,12 @@ from escala.analysis.statistics import (
     RESAMPLES,
     VALUES_FOR_INTERVAL,
     Interval,
+    difference_interval,
 )
 
 FASTER, SLOWER, NOT_DISTINGUISHABLE = "faster", "slower", "not distinguishable"
+#: Of scores: `equivalence` gives one of these, `NOT_DISTINGUISHABLE` or `NO_VERDICT`.
+SAME, DIFFERENT = "same", "different"
 #: There are too few matches, or the end of the interval that would decide is unknown.
 NO_VERDICT = "no verdict"
 #: Fewest measurements of a session from which drift is judged.
@@ -40,6 +43,21 @@ class Verdict(NamedTuple):
 
     kind: str
     visible: float | None
+
+
+class Equivalence(NamedTuple):
+    """Whether scores are the same within a bound.
+
+    Attributes
+    ----------
+    kind : `SAME` if all matches are within the bound, `DIFFERENT` if the typical difference is not
+        0, `NOT_DISTINGUISHABLE`, or `NO_VERDICT` from too few matches.
+    rate : the fraction of runs beyond the bound that is not excluded; 0.35 after seven matches
+        within it.
+    """
+
+    kind: str
+    rate: float
 
 
 class Drift(NamedTuple):
@@ -184,6 +202,33 @@ def verdict(
         kind = NOT_DISTINGUISHABLE
     visible = 1 - min(estimate / high, 1 / limit) if known and not math.isnan(high) else None
     return Verdict(kind, visible)
+
+
+def equivalence(differences: Sequence[float], bound: float, level: float = LEVEL) -> Equivalence:
+    """Judge whether the scores of a configuration are those of its reference, within a bound.
+
+    No distribution is assumed: one run in ten that fails is in no interval of a mean of seven equal
+    differences. The rate is the upper end of the one-sided interval of Clopper and Pearson
+    (Biometrika 26 (1934), 404-413), which is 1 - (1 - `level`)**(1/n) if all n differences are
+    within the bound. The typical difference is that of `difference_interval`.
+
+    Parameters
+    ----------
+    differences : of the scores of each match, finite, and independent of each other.
+    bound : the largest difference of scores that are the same, in their unit; 0 if they have to be
+        equal.
+    """
+    values = np.asarray(differences, float)
+    # 0.98 - 0.96 is within 0.02.
+    beyond = int((np.abs(values) > bound + 1e-9).sum())
+    within = len(values) - beyond
+    rate = float(scipy.stats.beta.ppf(level, beyond + 1, within)) if within else 1.0
+    if len(values) < VALUES_FOR_INTERVAL:
+        return Equivalence(NO_VERDICT, rate)
+    if not beyond:
+        return Equivalence(SAME, rate)
+    _, low, high = difference_interval(values, level)
+    return Equivalence(NOT_DISTINGUISHABLE if low <= 0 <= high else DIFFERENT, rate)
 
 
 def drift(

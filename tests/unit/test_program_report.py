@@ -147,7 +147,7 @@ def test_ranks_that_each_do_all_of_the_work_are_named(tmp_path, rows, text):
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        (0.0, "with the same scores"),
+        (0.0, "with the same scores in all matches"),
         (0.001, "with scores not distinguishable"),
         (0.1, "with a different `f1`"),
     ],

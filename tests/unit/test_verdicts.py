@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, Interval, ratio_interval
 from escala.analysis.verdicts import (
+    DIFFERENT,
     FASTER,
     NO_VERDICT,
     NOT_DISTINGUISHABLE,
+    SAME,
     SLOWER,
     drift,
+    equivalence,
     matches_needed,
     noise_floor,
     stein_interval,
@@ -109,6 +113,45 @@ def test_exchanging_the_two_sides_exchanges_the_verdict(estimate, half, floor):
     found, inverse = (verdict(each, PILOT, floor) for each in (one, other))
     assert inverse.kind == opposite[found.kind]
     assert inverse.visible == pytest.approx(found.visible)
+
+
+@pytest.mark.parametrize(
+    ("differences", "kind"),
+    [
+        ([0.0] * 7, SAME),
+        # 0.98 - 0.96 is a little more than 0.02.
+        ([0.98 - 0.96] * 7, SAME),
+        ([-0.3] + [0.0] * 6, NOT_DISTINGUISHABLE),
+        ([-0.04, 0.04] * 3 + [0.0], NOT_DISTINGUISHABLE),
+        ([-0.03] * 6 + [-0.01], DIFFERENT),
+        ([0.3] * 6, DIFFERENT),
+        ([0.0] * (VALUES_FOR_INTERVAL - 1), NO_VERDICT),
+        ([], NO_VERDICT),
+    ],
+)
+def test_scores_are_the_same_if_they_are_in_every_match(differences, kind):
+    found, inverse = (equivalence(side * np.array(differences), 0.02) for side in (1, -1))
+    assert found == inverse and found.kind == kind
+
+
+@pytest.mark.parametrize("matches", [6, 7, 10, 20, 40])
+@pytest.mark.parametrize("fails", [0.05, 0.1, 0.3, 0.36, 0.5])
+def test_the_rate_that_equal_scores_leave_open_is_too_low_in_at_most_a_twentieth(matches, fails):
+    """By the exact probability of each number of matches of which the score is lost."""
+    lost = range(matches + 1)
+    rates = [equivalence([0.3] * n + [0.0] * (matches - n), 0.02).rate for n in lost]
+    assert rates[0] == pytest.approx(1 - 0.05 ** (1 / matches)) and rates == sorted(rates)
+    chance = scipy.stats.binom.pmf(lost, matches, fails)
+    assert chance[np.array(rates) < fails].sum() <= 0.05
+
+
+@pytest.mark.parametrize(("shift", "most"), [(0.0, 0.05), (0.03, 0.05), (-0.05, 0.05)])
+def test_noisy_scores_are_seldom_called_different_or_the_same_wrongly(shift, most):
+    """Equal ones, with one run in ten that loses 0.3, and others that are shifted by more."""
+    random, wrong = np.random.default_rng(9), SAME if shift else DIFFERENT
+    scores = random.normal(0, 0.01, (2000, 2, 7)) - 0.3 * (random.random((2000, 2, 7)) < 0.1)
+    kinds = [equivalence(one - other + shift, 0.02).kind for one, other in scores]
+    assert kinds.count(wrong) / len(kinds) <= most
 
 
 def verdicts(effect: float, sessions: int, matches: int = 8) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE
+from escala.analysis.verdicts import DIFFERENT, FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SAME
 from escala.core.readable import counted, in_words
 from escala.report.findings import ladders
 from escala.report.findings.best_use import (
@@ -45,8 +45,6 @@ from escala.training.marks import BEST
 POSITION = 10
 SECTION = "answer"
 
-#: Accuracies are called the same if the interval of their difference reaches no farther from 0.
-SAME_ACCURACY = 0.02
 #: Names of configurations in a sentence on those that train another model.
 _MOST_NAMED = 3
 
@@ -231,16 +229,12 @@ def _scores(answer: BestUse, tables: Tables) -> Iterator[str]:
             continue
         phrase = (_reported if row.workload in programs(tables) else _accuracy)(row, scores)
         if phrase:
-            yield f"{quoted(row.label)} trains to {phrase} as {quoted(row.reference_label)}"
+            yield f"{quoted(row.label)} and {quoted(row.reference_label)} train to {phrase}"
             return
 
 
 def _accuracy(row: Compared, scores: pd.DataFrame) -> str:
-    """Return a phrase that compares the mean accuracy with that of a reference.
-
-    It is empty if there is no accuracy, or if the paired runs are too few. The accuracies are
-    different if the interval of their difference is beyond `SAME_ACCURACY`, and the same if it is
-    within.
+    """Return a phrase on the accuracies of both; empty without one, or with few paired runs.
 
     Parameters
     ----------
@@ -250,19 +244,19 @@ def _accuracy(row: Compared, scores: pd.DataFrame) -> str:
     differences = differences[differences["score"] == ACCURACY]
     if differences.empty:
         return ""
-    low, high = differences[["low", "high"]].iloc[0]
-    if low > SAME_ACCURACY or high < -SAME_ACCURACY:
-        return "another accuracy"
-    if max(-low, high) <= SAME_ACCURACY:
-        return "the same accuracy"
-    return ""
+    found = differences.iloc[0]
+    if found["verdict"] == SAME:
+        return f"the same accuracy within {found['bound']:g} {_in_all(found)}"
+    if found["verdict"] == DIFFERENT:
+        return "different accuracies"
+    return "accuracies that are not distinguishable"
 
 
 def _reported(row: Compared, scores: pd.DataFrame) -> str:
-    """Return a phrase that compares the scores that a program reports, as `_accuracy` does.
+    """Return a phrase on the scores that a program reports, as `_accuracy` does.
 
-    Their units are unknown, so the same are those that are equal in every match. The loss, which
-    may be that of the rows of one rank, counts if nothing else is reported; best values do not.
+    The loss, which may be that of the rows of one rank, counts if nothing else is reported; best
+    values do not.
     """
     differences = _row_differences(row, scores)
     differences = differences[~differences["score"].str.startswith(BEST)]
@@ -270,12 +264,19 @@ def _reported(row: Compared, scores: pd.DataFrame) -> str:
     differences = differences if others.empty else others
     if differences.empty:
         return ""
-    different = differences[(differences["low"] > 0) | (differences["high"] < 0)]
+    different = differences[differences["verdict"] == DIFFERENT]
     if len(different):
-        return f"another {quoted(different['score'].iloc[0])}"
-    if (differences[["low", "high"]] == 0).all(axis=None):
-        return "the same scores"
-    return ""
+        return f"different values of {quoted(different['score'].iloc[0])}"
+    if (differences["verdict"] == SAME).all():
+        return f"the same scores {_in_all(differences.iloc[0])}"
+    return "scores that are not distinguishable"
+
+
+def _in_all(found: pd.Series) -> str:
+    rate = 100 * found["beyond_bound_fraction"]
+    return (
+        f"in all {in_words(found['matches'])} paired runs; up to {rate:.0f} % of others may differ"
+    )
 
 
 def _row_differences(row: Compared, scores: pd.DataFrame) -> pd.DataFrame:

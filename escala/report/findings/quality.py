@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.core.readable import counted
+from escala.analysis.verdicts import SAME
+from escala.core.readable import counted, in_words
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.differences import differences
+from escala.report.findings.differences import Differences, differences
 from escala.report.findings.words import (
     Finding,
     Tables,
@@ -96,7 +97,11 @@ def _worst_classes(pooled: pd.DataFrame) -> Iterator[str]:
 def _score_differences(tables: Tables) -> Iterator[Finding]:
     """Describe how scores differ from those of the main reference."""
     for found in differences(tables):
-        known = found.rows[found.rows["reference"] == 1].reset_index(drop=True)
+        known = found.rows[found.rows["reference"] == 1]
+        if found.table == "mean_scores":
+            yield from _not_excluded(known, found)
+        # Equal differences have no interval.
+        known = known.dropna(subset=["low", "high"]).reset_index(drop=True)
         if known.empty:
             continue
         bounds = known[["low", "high"]].abs().max(axis=1)
@@ -113,6 +118,19 @@ def _score_differences(tables: Tables) -> Iterator[Finding]:
             )
         for clause in clauses:
             yield Finding(f"Over {found.varied}, {clause}.", found.table, found.figure)
+
+
+def _not_excluded(known: pd.DataFrame, found: Differences) -> Iterator[Finding]:
+    """Tell of each score that is the same in all matches what the fewest of these leave open."""
+    for score, rows in known[known["verdict"] == SAME].groupby("score", sort=False):
+        row = rows.loc[rows["matches"].idxmin()]
+        what = f"matches within {row['bound']:g} do" if row["bound"] else "equal matches do"
+        text = (
+            f"Over {found.varied}, {in_words(row['matches'])} {what} not exclude a larger "
+            f"difference of {quoted(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % "
+            "of runs."
+        )
+        yield Finding(text, found.table, found.figure)
 
 
 def _workload_scores(tables: Tables) -> Iterator[str]:

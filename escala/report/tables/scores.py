@@ -10,6 +10,7 @@ import numpy as np
 
 from escala.analysis.rates import pooled_rates, rate_differences
 from escala.analysis.statistics import Interval, deviation, mean_interval
+from escala.analysis.verdicts import equivalence
 from escala.core.files import read_json
 from escala.experiment.references import Configuration, compared_with
 from escala.record.comparable import Measurement
@@ -18,6 +19,9 @@ from escala.report.tables.base import Evidence, Tables
 
 #: The score of every classification. A workload that defines scores has those instead.
 ACCURACY = "accuracy"
+#: Accuracies are the same if they differ by no more. The unit of other scores is not known: only
+#: equal ones are the same.
+SAME_ACCURACY = 0.02
 
 Matches = Sequence[tuple[Measurement, Measurement]]
 
@@ -155,10 +159,18 @@ def _difference(score: str, matches: Matches) -> dict:
         mine[score] - theirs[score] for theirs, mine in both if score in theirs and score in mine
     ]
     found = mean_interval(values)
+    classified = score == ACCURACY and all(
+        ACCURACY in (run["evaluation"] or {}) for match in matches for run in match
+    )
+    bound = SAME_ACCURACY if classified else 0.0
+    judged = equivalence(values, bound) if values else None
     return {
         "matches": len(values),
         **found.columns("difference"),
         "difference_standard_deviation": deviation(values),
+        "bound": bound if judged else None,
+        "verdict": judged and judged.kind,
+        "beyond_bound_fraction": judged and judged.rate,
         "kind": base.kind_of(found),
     }
 
