@@ -1,4 +1,4 @@
-"""Compute how many repeats an experiment needs, from the runs of its pilot, by Stein's rule."""
+"""Compute how many repeats an experiment needs, from the runs of its pilot."""
 
 from __future__ import annotations
 

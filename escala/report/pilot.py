@@ -1,14 +1,16 @@
-"""Compute the number of matches that an experiment needs, from its pilot, by Stein's rule."""
+"""Compute the number of matches that an experiment needs, from its pilot."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from escala.analysis.statistics import deviation
-from escala.analysis.verdicts import matches_needed
+from escala.analysis import statistics
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, deviation
+from escala.analysis.verdicts import matches_needed, simultaneous_level
 from escala.record.comparable import Matched
 from escala.report.tables.base import Evidence, named, ratios, reference_columns
 from escala.report.tables.speedup import Comparison, comparisons
@@ -36,7 +38,14 @@ def plan(evidence: Evidence, asked: Mapping[str, Any]) -> dict:
     rule requires. Both are None with fewer than two ratios.
     """
     half_width = float(asked["half_width"].rstrip("% ")) / 100
-    found = [_compared(each, half_width) for each in comparisons(evidence)]
+    every = list(comparisons(evidence))
+    rivals = Counter(each.names[:2] for each in every if each.number == 1)
+    # Fewer matches give no verdict on the best of several.
+    least = {
+        task: max(VALUES_FOR_INTERVAL, statistics.matches_needed(simultaneous_level(number)))
+        for task, number in rivals.items()
+    }
+    found = [_compared(each, half_width, least[each.names[:2]]) for each in every]
     most = max([asked["repeats"], *(row["needed"] for row in found if row["needed"])])
     return {
         "format": FORMAT,
@@ -48,8 +57,13 @@ def plan(evidence: Evidence, asked: Mapping[str, Any]) -> dict:
     }
 
 
-def _compared(comparison: Comparison, half_width: float) -> dict:
-    """Return how much the ratios of a pilot differ, and how many matches they require."""
+def _compared(comparison: Comparison, half_width: float, least: int) -> dict:
+    """Return how much the ratios of a pilot differ, and how many matches they require.
+
+    Parameters
+    ----------
+    least : the fewest matches of which there is a verdict.
+    """
     both = zip(comparison.newest.runs, comparison.newest.references, strict=True)
     current = [match for match in both if match[0]["current"] and match[1]["current"]]
     found = ratios(Matched([run for run, _ in current], [run for _, run in current], []))
@@ -59,5 +73,5 @@ def _compared(comparison: Comparison, half_width: float) -> dict:
         **reference_columns(comparison.number, comparison.reference),
         "pilot_matches": len(found),
         "deviation": deviation(np.log(found)),
-        "needed": matches_needed(found, half_width, _NO_LIMIT) if enough else None,
+        "needed": max(matches_needed(found, half_width, _NO_LIMIT), least) if enough else None,
     }

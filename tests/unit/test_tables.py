@@ -28,7 +28,6 @@ from scipy import stats
 from sentences import told
 
 from escala.analysis.statistics import ratio_interval
-from escala.analysis.verdicts import stein_interval
 from escala.core.files import read_json, write_json
 from escala.record.comparable import CONFIGURATION
 from escala.record.schema import validate_run
@@ -128,7 +127,7 @@ def test_speedup_is_the_inverse_of_the_ratio(three):
     assert row["speedup"] == pytest.approx(1 / row["ratio"])
     assert row["speedup_high"] == pytest.approx(1 / row["ratio_low"])
     assert row["efficiency"] == pytest.approx(row["speedup"] / 2)
-    assert row["verdict"] == "no verdict" and pd.isna(row["visible_decrease"])
+    assert row["verdict"] == "no verdict" and pd.isna(row["detectable_decrease"])
     assert _row(speedup, "horovod-gloo")["matches"] == 2
 
 
@@ -407,7 +406,7 @@ def test_an_effect_within_the_noise_floor_gets_no_verdict(tmp_path):
     # It takes less time in every match, and the ratio is within the floor.
     assert gloo["ratio_high"] < 0.985 and gloo["ratio"] > 1 / 1.03
     assert gloo["verdict"] == "not distinguishable"
-    assert gloo["visible_decrease"] == pytest.approx(1 - 1 / (1 + gloo["noise_floor"]))
+    assert gloo["detectable_decrease"] > 1 - 1 / (1 + gloo["noise_floor"])
     few = _with_second_runs(tmp_path, seconds=5)
     assert few["noise"]["matches"].tolist() == [5] and few["noise"]["floor"].isna().all()
     without = _with_second_runs(tmp_path, seconds=0)
@@ -479,23 +478,12 @@ def test_a_pilot_asks_for_as_many_pairs_as_its_most_varied_ratio(tmp_path):
         assert row["deviation"] == pytest.approx(np.std(np.log(ratios), ddof=1))
         # The rule, computed with Student's quantile of three degrees of freedom.
         asked = (3.182446 * row["deviation"] / np.log(1.02)) ** 2
-        assert row["needed"] == max(4, int(np.ceil(asked)))
-    assert plan["repeats"] == max(4, min(7, max(row["needed"] for row in plan["comparisons"])))
+        # Two configurations are compared, and the best of two takes seven.
+        assert row["needed"] == max(7, int(np.ceil(asked)))
+    assert plan["repeats"] == 7
     table = frames["pilot"].set_index("strategy")
     assert table["needed"].to_dict() == {r["strategy"]: r["needed"] for r in plan["comparisons"]}
     assert not table["cut"].any()
-
-
-def test_after_a_pilot_ratios_have_the_interval_of_its_second_stage(tmp_path):
-    _, frames = _piloted(tmp_path)
-    for name in ("horovod-mpi", "horovod-gloo"):
-        row = _row(frames["speedup"], name)
-        expected = stein_interval(_ratios(frames, name), 4)
-        assert (row["ratio"], row["ratio_low"], row["ratio_high"]) == pytest.approx(expected)
-    (row,) = frames["noise"].itertuples()
-    expected = stein_interval(DUPLICATE_RATIOS, 4)
-    assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(expected)
-    assert row.floor == pytest.approx(abs(row.ratio - 1), rel=0.02)
 
 
 def test_a_pilot_whose_runs_failed_asks_for_nothing(tmp_path):

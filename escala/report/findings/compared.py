@@ -73,7 +73,6 @@ class Compared:
     matches: int
     sessions: int
     verdict: str
-    visible_decrease: float
     ratio: float
     ratio_low: float
     ratio_high: float

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from escala.analysis.rates import rate_interval
 from escala.core.readable import in_words
-from escala.report.findings.verdicts import shown
+from escala.report.findings.best_use import shown
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import names_of_rows
 

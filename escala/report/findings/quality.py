@@ -124,7 +124,7 @@ def _not_excluded(known: pd.DataFrame, found: Differences) -> Iterator[Finding]:
     """Tell of each score that is the same in all matches what the fewest of these leave open."""
     for score, rows in known[known["verdict"] == SAME].groupby("score", sort=False):
         row = rows.loc[rows["matches"].idxmin()]
-        what = f"matches within {row['bound']:g} do" if row["bound"] else "equal matches do"
+        what = f"paired runs within {row['bound']:g} do" if row["bound"] else "equal paired runs do"
         text = (
             f"Over {found.varied}, {in_words(row['matches'])} {what} not exclude a larger "
             f"difference of {quoted(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % "

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.measurements import earlier, measurements, read_run
-from escala.analysis.statistics import LEVEL, Interval, median_interval, ratio_interval
-from escala.analysis.verdicts import stein_interval
+from escala.analysis.statistics import Interval, median_interval
 from escala.core.files import read_json, read_yaml
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
 from escala.experiment.runs import DUPLICATE
@@ -242,34 +241,6 @@ def ratios(found: Matched) -> np.ndarray:
 def works(found: Matched) -> np.ndarray:
     """Return the work of an epoch of each run over that of its reference."""
     return np.array([*map(work, found.runs, found.references)])
-
-
-def interval_of_matches(
-    ratios: np.ndarray, found: Matched, evidence: Evidence, level: float = LEVEL
-) -> Interval:
-    """Return the ratio of some matches with its interval.
-
-    It is `escala.analysis.statistics.ratio_interval`. If there is a pilot, with two of these
-    matches or more, it is the geometric mean with the interval of Stein's second stage, because the
-    number of matches depends on the variance of the pilot.
-
-    Parameters
-    ----------
-    ratios : of `found`, one match of each repeat.
-    """
-    if by_stein(found, evidence):
-        return stein_interval(ratios, _matches_of_pilot(found, evidence), level)
-    return ratio_interval(ratios, level=level)
-
-
-def by_stein(found: Matched, evidence: Evidence) -> bool:
-    """Return whether the interval of some matches is that of Stein's second stage."""
-    return _matches_of_pilot(found, evidence) >= 2
-
-
-def _matches_of_pilot(found: Matched, evidence: Evidence) -> int:
-    last = evidence.pilot["pilot"] if evidence.pilot else 0
-    return sum(run["repeat"] <= last for run in found.runs)
 
 
 def over(runs: pd.DataFrame, column: str) -> Interval:

@@ -197,7 +197,7 @@ def _row(task: Task, level: float, each: Comparison, judged: Judgement, judge: J
         "reason": left_out(len(sides), each.newest.refused) if sides else unmatched(each, judge),
         "verdict": judged.verdict.kind if sides else None,
         "ratio_of": ratio_of,
-        "visible_decrease": judged.verdict.visible,
+        "detectable_decrease": judged.verdict.detectable,
         **judged.ratio.columns("ratio"),
         "epochs": run["training"]["epochs_asked"],
         **_whole_runs(each, judged, level, judge),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL, Interval
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, Interval, ratio_interval
 from escala.analysis.verdicts import MIN_MEASUREMENTS, noise_floor
 from escala.analysis.verdicts import drift as drift_of
 from escala.record.comparable import left_out, matched, newest_of_repeats
@@ -18,10 +18,7 @@ def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     first = base.by_configuration(filter(base.is_timed, evidence.runs))
     for names, duplicates in base.by_configuration(evidence.duplicates).items():
         found = newest_of_repeats(matched(filter(base.is_timed, duplicates), first.get(names, ())))
-        number, ratio = (
-            len(found.runs),
-            base.interval_of_matches(base.ratios(found), found, evidence),
-        )
+        number, ratio = len(found.runs), ratio_interval(base.ratios(found))
         yield {
             **base.named(names),
             "matches": number,

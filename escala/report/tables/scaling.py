@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from escala.analysis import laws
-from escala.analysis.statistics import Interval, median_interval
+from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.experiment.references import NATIVE, one_process
 from escala.experiment.scaling import layouts_of
 from escala.record.comparable import CONFIGURATION, Measurement, matched, newest_of_repeats
@@ -155,7 +155,7 @@ def _gain(
     found = newest_of_repeats(matched(runs, others))
     if not found.runs:
         return _NOTHING, 0, found.why_none()
-    ratio = base.interval_of_matches(base.ratios(found), found, evidence)
+    ratio = ratio_interval(base.ratios(found))
     return inverse(ratio), len(found.runs), None
 
 

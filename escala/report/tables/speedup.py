@@ -162,7 +162,7 @@ def _row(each: Comparison, judge: Judge) -> dict:
         "noise_floor": judge.floor(each),
         "verdict": found.verdict.kind if sides else None,
         "verdict_on": ("target" if judge.is_to_target(each) else "epoch") if sides else None,
-        "visible_decrease": found.verdict.visible,
+        "detectable_decrease": found.verdict.detectable,
         **by_epochs.ratio.columns("ratio"),
         **faster.columns("speedup"),
         **Interval(*(s and fraction and s * fraction for s in faster)).columns("efficiency"),
@@ -242,13 +242,12 @@ class Judge:
 
     def epochs(self, each: Comparison, level: float) -> Judgement:
         """Judge the times of an epoch."""
-        ratio = base.interval_of_matches(each.ratios, each.newest, self.evidence, level)
-        reached = base.by_stein(each.newest, self.evidence) or None
+        ratio = ratio_interval(each.ratios, level=level)
         sessions = [
             (ratio_interval(base.ratios(found)).estimate, len(found.runs))
             for found in each.sessions
         ]
-        return self._judged(each, ratio, len(each.newest.runs), sessions, level, reached)
+        return self._judged(each, ratio, len(each.newest.runs), sessions, level)
 
     def to_target(self, each: Comparison, level: float) -> Judgement:
         """Judge the times to the target accuracy."""
@@ -270,16 +269,11 @@ class Judge:
         matches: int,
         sessions: Sequence[tuple[float | None, int]],
         level: float,
-        is_enough: bool | None = None,
     ) -> Judgement:
         """Judge a ratio by the newest matches, or by enough sessions with a known ratio each.
 
         A session whose ratio is unknown is one of many runs that did not reach the target: what is
         left would be a choice of the fast sessions.
-
-        Parameters
-        ----------
-        is_enough : whether the matches reach the level; by default their number tells.
         """
         estimates = [estimate for estimate, number in sessions if number >= MATCHES_OF_SESSION]
         if len(estimates) >= SESSIONS_FOR_INTERVAL and None not in estimates:
@@ -288,9 +282,7 @@ class Judge:
             found = verdict(ratio, number, decimals=DECIMALS, needed=needed)
             return Judgement(ratio, sum(n for _, n in sessions), number, True, found)
         ratio = next_time_interval(ratio, *self.deviation, level)
-        if is_enough is None:
-            is_enough = matches >= matches_needed(level)
-        needed = VALUES_FOR_INTERVAL if is_enough else matches + 1
+        needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
         found = verdict(ratio, matches, self.floor(each), DECIMALS, needed)
         measured = len({run["session"] for run in each.newest.runs})
         return Judgement(ratio, matches, measured, False, found)
