@@ -157,6 +157,9 @@ def test_noise_drift_and_what_one_session_shows_are_told(tmp_path):
     frames = _twice(tmp_path, 0.01)
     text, drift = _sure(frames), frames["drift"]
     assert re.search(r"`single[^`]*` takes 1\.0\d times its own time \(.*, 7 matches\)", text)
+    [row] = frames["noise"].itertuples()
+    farther = max(row.ratio_high, 1 / row.ratio_low) - 1
+    assert farther > row.floor and f"seem to differ by {100 * farther:.1f} %." in text
     assert "The machine drifted in session" in text
     assert f"{1 + drift['change'].iloc[0]:.2f} times as long" in text
     mark = "time than `single 1x1`, in seven matches of one session only."

@@ -52,9 +52,10 @@ def _floor(row) -> str:
         least, matches = in_words(VALUES_FOR_INTERVAL), in_words(row.matches)
         return f"A noise floor needs {least} matches, and {label} has {matches} with itself."
     ratio = Ratio(row.ratio, row.ratio_low, row.ratio_high, row.matches)
+    farther = max(ratio.high, 1 / ratio.low) - 1
     return (
-        f"{label} takes {ratio.value:.2f} {of(ratio.value)} its own time{interval(ratio)}, so an "
-        f"effect below {100 * row.floor:.1f} % gets no verdict."
+        f"{label} takes {ratio.value:.2f} {of(ratio.value)} its own time{interval(ratio)}: equal "
+        f"configurations may seem to differ by {100 * farther:.1f} %."
     )
 
 
