@@ -147,9 +147,9 @@ def test_ranks_that_each_do_all_of_the_work_are_named(tmp_path, rows, text):
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        (0.0, "with the same scores in all matches"),
-        (0.001, "with scores not distinguishable"),
-        (0.1, "with a different `f1`"),
+        (0.0, "train to the same scores in all seven paired runs"),
+        (0.001, "train to scores that are not distinguishable"),
+        (0.1, "train to different values of `f1`"),
     ],
 )
 def test_scores_that_a_program_reports_are_compared_over_repeats(tmp_path, more, text):
@@ -162,7 +162,7 @@ def test_scores_that_a_program_reports_are_compared_over_repeats(tmp_path, more,
         scores |= {"best_f1": scores["f1"], "best_loss": 0.5}
         changed([path], evaluation={"rows": None, "scores": scores})
     frames = frames_of(experiment, tmp_path / "tables")
-    assert texts(frames, "answer")[0].endswith(f"{text}.")
+    assert any(text in each for each in texts(frames, "answer"))
     assert set(frames["mean_scores"]["score"]) == {"f1", "loss", "best_f1", "best_loss"}
     told = [text for text in texts(frames, "scores") if "median" in text]
     assert len(told) == 3 and not any("`best_f1`" in text for text in told)

@@ -17,7 +17,6 @@ from fixtures_runs import (
     with_fits,
 )
 from pages import tabled
-from scipy import stats
 from sentences import told
 
 from escala.core.files import read_json, write_json
@@ -144,60 +143,6 @@ def _verdicts(frames) -> dict[str, str]:
     lines = summary(frames, "demo", "A title").splitlines()
     rows = [cells for line in lines if len(cells := line.split("|")) > 9]
     return {cells[1].strip(): cells[3].strip() for cells in rows[2:]}
-
-
-#: Differences of the accuracy in seven matches, by the verdict on them.
-ACCURACIES = {
-    "same": [-0.01] * 3 + [-0.012, -0.008, -0.014, -0.006],
-    "not distinguishable": [-0.3] + [0.0] * 6,
-    "different": [-0.3, -0.31] * 3 + [-0.29],
-}
-
-
-@pytest.mark.parametrize(("verdict", "differences"), ACCURACIES.items())
-def test_the_answer_compares_the_accuracy_over_repeats(tmp_path, verdict, differences):
-    frames = tabled(_with_accuracies(tmp_path, differences), references=REFERENCES)
-    means = frames["mean_scores"]
-    row = means[(means["strategy"] == "horovod-mpi") & (means["reference"] == 1)].iloc[0]
-    assert (row["verdict"], row["bound"]) == (verdict, 0.02)
-    answer, is_same = read(frames)["answer"][0], verdict == "same"
-    phrase = answer.partition(", 7 matches), with ")[2]
-    assert verdict in phrase and ("within 0.02 in all matches" in phrase) == is_same
-    # The one process of two threads has the same accuracy in any case.
-    assert any("in up to 35 % of runs" in text for text in read(frames)["scores"])
-
-
-def test_equal_accuracies_have_no_interval_of_no_width(tmp_path):
-    experiment = fair(tmp_path, 5.6, 4.6, 3.9, repeats=7)
-    for path in experiment.runs:
-        changed([path], evaluation=read_json(path)["evaluation"] | {"accuracy": 0.98})
-    frames = tabled(experiment, references=REFERENCES)
-    means = frames["mean_scores"]
-    ends = means[["mean_low", "mean_high", "difference_low", "difference_high"]]
-    assert ends.isna().all(axis=None) and (means["verdict"].dropna() == "same").all()
-    assert not any("by more than" in text for text in read(frames)["scores"])
-
-
-def _with_accuracies(folder: Path, differences: list[float]) -> FakeExperiment:
-    """Return `fair` with these differences of the accuracy of two processes from one."""
-    experiment = fair(folder, 5.6, 4.6, 3.9, repeats=len(differences))
-    two = [path for path in experiment.runs if "horovod-mpi" in path.parts]
-    for path, difference in zip(two, differences, strict=True):
-        evaluation = read_json(path)["evaluation"]
-        changed([path], evaluation=evaluation | {"accuracy": evaluation["accuracy"] + difference})
-    return experiment
-
-
-@pytest.mark.parametrize("repeats", [5, 6])
-def test_a_comparison_over_seeds_takes_as_many_repeats_as_a_verdict(tmp_path, repeats):
-    differences, enough = ACCURACIES["different"][:repeats], repeats == 6
-    found = _read(_with_accuracies(tmp_path, differences), references=REFERENCES)
-    assert ("with different accuracy" in found["answer"][0]) == enough
-    low, high = stats.ttest_1samp(differences, 0).confidence_interval()
-    scores = "\n".join(found["scores"])
-    for part in (f"tuned` by more than {-low:.3g}.", f"({low:.3g} to {high:.3g})."):
-        assert (part in scores) == ("Over seeds only, " in scores) == enough
-    assert ("Over test rows only, no class differs" in scores) != enough
 
 
 def test_with_unequal_batches_the_answer_is_the_time_to_the_target(tmp_path):
