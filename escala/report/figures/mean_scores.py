@@ -18,9 +18,9 @@ CATEGORY = "Quality"
 CAPTION = (
     "Scores: the mean over the runs of each configuration, and the mean difference from the "
     "reference in matches of runs with the same rows and seeds. Pale points are one run each. Bars "
-    "are 95 % intervals by Student's distribution over repeats (none for a single value). With one "
-    "split they cover other weights and orders, but not other rows. Several splits share rows, so "
-    "bars are rather too narrow."
+    "are 95 % intervals by Student's distribution over repeats (none if all are equal). "
+    "With one split they cover other weights and orders, but not other rows. Several splits share "
+    "rows, so bars are rather too narrow."
 )
 WHAT = "Scores on the test rows"
 #: The same of programs, whose rows are their own affair.
