@@ -15,7 +15,7 @@ from escala.report.spoken import name_in_words, say, varying_tasks, words
 from escala.report.tables.views import all_programs
 
 #: Sections of which the first screen has some sentences.
-BRIEF = ("why", "sure", "cost", "next")
+BRIEF = ("why", "sure", "cost", "next", "scores")
 
 
 class Answer(NamedTuple):
@@ -152,5 +152,8 @@ def _brief(
         ]
         further = [each for each in findings if each.first and not each.task]
         first = [each for each in naming if each] or findings[:1]
+        if section == "scores":
+            # Only what makes the times say little.
+            first = []
         chosen[section] = list(dict.fromkeys([*first, *further]))
     return {section: findings for section, findings in chosen.items() if findings}

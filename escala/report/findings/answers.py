@@ -17,6 +17,7 @@ from escala.core.readable import counted, in_words
 from escala.report.findings import ladders
 from escala.report.findings.best_use import (
     MORE_DOES_NOT_PAY,
+    NOT_LEARNT,
     PAYS,
     TIED,
     UNAVAILABLE,
@@ -74,6 +75,12 @@ def first_line(answer: BestUse) -> str:
         why = quoted(str(rival.row["reason"]))
         return f"{UNAVAILABLE}: {best} cannot be compared with {other}: {why}"
     fraction = _of_time(answer, rival)
+    if answer.verdict == NOT_LEARNT:
+        return (
+            f"nothing pays yet: {quoted(answer.workload)} reaches an accuracy of "
+            f"{answer.learning.accuracy:.2f}, and always naming the largest class "
+            f"{answer.learning.largest_class:.2f}"
+        )
     if answer.verdict == PAYS:
         return f"best use of {there}: {best}, at {fraction}"
     if answer.verdict == MORE_DOES_NOT_PAY:
@@ -97,6 +104,9 @@ def _fraction(ratio: Ratio) -> str:
 def _gains(answer: BestUse, tables: Tables) -> Iterator[str]:
     """Tell what the best use gains over less, what more would give, and what a whole run gains."""
     if answer.verdict in (UNAVAILABLE, NO_VERDICT):
+        return
+    if answer.verdict == NOT_LEARNT:
+        yield f"by its times alone, {quoted(answer.label)} takes {_of_time(answer, answer.closest)}"
         return
     fewer = answer.fewer
     if fewer and fewer != answer.closest and fewer.verdict == FASTER:

@@ -20,6 +20,7 @@ from escala.core.readable import in_words
 from escala.experiment.references import Configuration
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.compared import Compared, Ratio, rows_of
+from escala.report.findings.learning import DOES_NOT_LEARN, Learning, learning
 from escala.report.findings.words import Tables, with_labels
 from escala.report.tables.views import names_of_rows, trained_by_steps
 from escala.runtime.layout import Layout
@@ -28,6 +29,8 @@ from escala.runtime.layout import Layout
 #: does not pay*: it uses the least, and takes less time than all that use more. *Tied*: some that
 #: use no more cannot be distinguished from it.
 PAYS, MORE_DOES_NOT_PAY, TIED = "pays", "more does not pay", "tied"
+#: Nothing pays where the network is no better than naming the largest class.
+NOT_LEARNT = "not learnt"
 UNAVAILABLE = "unavailable"
 
 
@@ -72,6 +75,7 @@ class BestUse:
     ----------
     task : what tells it from other tasks of the dataset and workload; empty if it is the only one.
     ratio_of : the times that are compared: `steps`, `target` or `run`.
+    learning : whether the network learns; None if the tables do not have scores.
     """
 
     dataset: str
@@ -82,6 +86,7 @@ class BestUse:
     resources: Resources
     ratio_of: str
     alternatives: tuple[Alternative, ...]
+    learning: Learning | None = None
 
     @property
     def key(self) -> str:
@@ -111,10 +116,12 @@ class BestUse:
 
     @cached_property
     def verdict(self) -> str:
-        """One of `PAYS`, `MORE_DOES_NOT_PAY`, `TIED`, `NO_VERDICT` and `UNAVAILABLE`."""
+        """`PAYS`, `MORE_DOES_NOT_PAY`, `TIED`, `NOT_LEARNT`, `NO_VERDICT` or `UNAVAILABLE`."""
         kinds = {each.verdict for each in self.rivals}
         if not kinds:
             return UNAVAILABLE
+        if self.learning and self.learning.kind == DOES_NOT_LEARN:
+            return NOT_LEARNT
         if NO_VERDICT in kinds:
             return NO_VERDICT
         if kinds == {FASTER}:
@@ -158,16 +165,18 @@ def answers(tables: Tables) -> list[BestUse]:
     keys = ["dataset", "workload", "task"]
     for (dataset, workload, task), rows in table.fillna({"task": ""}).groupby(keys, sort=False):
         first = rows.iloc[0]
+        names = tuple(first[list(CONFIGURATION)])
         found.append(
             BestUse(
                 dataset,
                 workload,
                 task,
                 first["label"],
-                tuple(first[list(CONFIGURATION)]),
+                names,
                 Resources(*map(int, first[["nodes", "cores", "gpus"]])),
                 first["ratio_of"],
                 tuple(_alternative(others[index], row) for index, row in rows.iterrows()),
+                learning(tables, names) if "pooled" in tables else None,
             )
         )
     return found

@@ -6,59 +6,15 @@ The times of a network that learns nothing say little about training.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from escala.analysis.rates import rate_interval
 from escala.core.readable import in_words
 from escala.report.findings.best_use import shown
+from escala.report.findings.learning import DOES_NOT_LEARN, UNKNOWN, learning
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import names_of_rows
 
 POSITION = 59
 SECTION = "scores"
-LEARNS, DOES_NOT_LEARN, UNKNOWN = "learns", "does not learn", "unknown"
-
-
-class Learning(NamedTuple):
-    """Whether a configuration learns; numbers are None where they are unknown.
-
-    Attributes
-    ----------
-    kind : `LEARNS` if the interval of the accuracy is above `largest_class`, else `DOES_NOT_LEARN`;
-        `UNKNOWN` without classes, without an accuracy of whole epochs, and of a program, which may
-        call anything its accuracy.
-    accuracy, low, high : the median over runs, with Wilson's 95 % interval over the test rows.
-    largest_class : the fraction of the test rows that are of the largest class.
-    baseline, workload : the best accuracy of a workload of the dataset that is fitted at once.
-    """
-
-    kind: str
-    accuracy: float | None = None
-    low: float | None = None
-    high: float | None = None
-    largest_class: float | None = None
-    baseline: float | None = None
-    workload: str | None = None
-
-
-def learning(tables: Tables, names: tuple) -> Learning:
-    """Return whether a configuration learns.
-
-    Parameters
-    ----------
-    names : the values of `CONFIGURATION`.
-    """
-    configurations = tables["configurations"]
-    row = among(configurations, {names}).dropna(subset=["accuracy"])
-    rows = among(tables["pooled"], {names})["actual"]
-    if row.empty or row["training_kind"].iloc[0] == "command" or not rows.sum():
-        return Learning(UNKNOWN)
-    interval = rate_interval(row["accuracy"].iloc[0] * rows.sum(), rows.sum())
-    largest = float(rows.max() / rows.sum())
-    is_fit = (configurations["training_kind"] == "fit") & (configurations["dataset"] == names[0])
-    fits = configurations[is_fit].dropna(subset=["accuracy"]).sort_values("accuracy")
-    best = fits[["accuracy", "workload"]].iloc[-1] if len(fits) else (None, None)
-    return Learning(LEARNS if interval.low > largest else DOES_NOT_LEARN, *interval, largest, *best)
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from escala.analysis.verdicts import NO_VERDICT
 from escala.core.readable import in_words
 from escala.report.findings.best_use import (
     MORE_DOES_NOT_PAY,
+    NOT_LEARNT,
     PAYS,
     TIED,
     UNAVAILABLE,
@@ -44,6 +45,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
 def _use(answer: BestUse) -> str:
     """Name what to train with; empty if nothing is decided."""
     best = quoted(answer.label)
+    if answer.verdict == NOT_LEARNT:
+        return f"Find settings with which {quoted(answer.workload)} learns, then measure again."
     if answer.verdict in (PAYS, MORE_DOES_NOT_PAY):
         return f"Train with {best}."
     if answer.verdict != TIED:
