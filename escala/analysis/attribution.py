@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from escala.analysis.parts import EXCHANGE, PARTS, PASSES, Intervals, parts_of_steps, whole_steps
+from escala.analysis.parts import (
+    EXCHANGE,
+    PARTS,
+    PASSES,
+    WORK,
+    Intervals,
+    losses,
+    parts_of_steps,
+    whole_steps,
+)
 from escala.probes import timeline
-from escala.probes.clocks import FORWARD_ENDS, UPDATE_BEGINS
+from escala.probes.clocks import COLUMNS, FORWARD_ENDS, UPDATE_BEGINS
 
 OVERLAP, UNEXPLAINED, WHOLE = "overlap", "unexplained", "whole"
+OFF_CORE = "off the core"
 CLOCKS, ALL_CLOCKS = "clocks of the rank", "clocks of all ranks"
 TIMELINE, BOTH = "timeline of rank 0", "clocks of all ranks and timeline of rank 0"
 SOURCES = {
-    **dict.fromkeys(("input", "dispatch", "compute", "optimiser", WHOLE), CLOCKS),
+    **dict.fromkeys(("input", "dispatch", "compute", "optimiser", OFF_CORE, WHOLE), CLOCKS),
     "skew": ALL_CLOCKS,
     **dict.fromkeys(EXCHANGE, TIMELINE),
     **dict.fromkeys(("negotiation", OVERLAP, UNEXPLAINED), BOTH),
@@ -54,8 +64,11 @@ def _sources(clocks: pd.DataFrame) -> dict[str, str]:
 def moments(run_file: Path, one_clock: bool) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Return the clocks and the phases of a run that ended ok, as `per_step` takes them."""
     # The moments of a whole step have no tensor; no variable's name is missing.
+    unsampled = {each: [""] for each in COLUMNS[-2:]}
     clocks = [
-        pd.read_csv(path, keep_default_na=False).assign(rank=int(re.search(r"\d+", path.name)[0]))
+        pd.read_csv(path, keep_default_na=False, na_values=unsampled).assign(
+            rank=int(re.search(r"\d+", path.name)[0])
+        )
         for path in sorted(run_file.parent.glob("ranks/rank*.clocks.csv"))
     ]
     phases, path = None, run_file.with_name("timeline.json")
@@ -63,7 +76,7 @@ def moments(run_file: Path, one_clock: bool) -> tuple[pd.DataFrame, pd.DataFrame
         events = timeline.repair(path)
         phases = timeline.intervals(events)
         phases[["start_seconds", "end_seconds"]] += timeline.started(events)
-    return pd.concat(clocks, ignore_index=True), phases
+    return pd.concat(clocks, ignore_index=True).reindex(columns=[*COLUMNS, "rank"]), phases
 
 
 def covered(parts: Mapping[str, Intervals], begins: float, ends: float) -> dict[str, float]:
@@ -137,20 +150,49 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
 
     Returns
     -------
-    One row per rank, epoch and step, and a column for each of `PARTS`, `overlap`, `unexplained`
-    and `whole`, and of `PASSES` where they are known. Without moments inside the step there are
-    only `input` and `whole`.
+    One row per rank, epoch and step, and a column for each of `PARTS`, `off the core`, `overlap`,
+    `unexplained` and `whole`, and of `PASSES` where they are known. Off the core is NaN, and still
+    within the other parts, where the rank was not sampled. Without moments inside the step there
+    are only `input` and `whole`.
     """
     whole = whole_steps(clocks)
     steps = whole["returned"] - whole["gather_begins"]
     if "step_begins" not in whole:
         gathering = whole["gather_ends"] - whole["gather_begins"]
         return pd.DataFrame({"input": gathering, WHOLE: steps})
-    rows = [covered(parts, *window) for parts, window in parts_of_steps(clocks, phases, whole)]
+    lost = losses(clocks)
+    rows = []
+    for step, (parts, window) in zip(
+        whole.index, parts_of_steps(clocks, phases, whole), strict=True
+    ):
+        row = covered(parts, *window) | {OFF_CORE: np.nan}
+        if step in lost.index:
+            row |= _off_core(row, parts, lost.loc[[step]].itertuples(index=False))
+        rows.append(row)
     parts = pd.DataFrame(rows, index=whole.index)
     if FORWARD_ENDS in whole:
         parts["compute"] = parts[[*PASSES]].sum(axis=1)
     return parts.assign(**{WHOLE: steps})
+
+
+def _off_core(
+    row: Mapping[str, float], parts: Mapping[str, Intervals], times: Iterable[tuple]
+) -> dict[str, float]:
+    """Return `row` with what was lost of the cores taken out of the parts `WORK`.
+
+    Parameters
+    ----------
+    times : begin, end, and lost seconds of each time of the step in which the rank had work.
+    """
+    row = {**row, OFF_CORE: 0.0}
+    for begins, ends, lost in times:
+        within = covered(parts, begins, ends)
+        work = {name: within[name] for name in WORK if name in within}
+        fraction = min(1.0, lost / max(sum(work.values()), 1e-9))
+        for name, seconds in work.items():
+            row[name] -= fraction * seconds
+            row[OFF_CORE] += fraction * seconds
+    return row
 
 
 def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
@@ -189,34 +231,34 @@ def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFr
 
 
 def summary(steps: pd.DataFrame, alone: bool, sources: Mapping[str, str]) -> pd.DataFrame:
-    """Summarise the parts over the steps of each rank.
+    """Summarise the parts over the steps of each rank of one run.
 
     Parameters
     ----------
-    steps : the result of `per_step`.
+    steps : the result of `per_step`. Where a rank was sampled in some steps, these count alone.
     alone : whether nothing is exchanged, so that all parts of an exchange are 0.
     sources : of each part that is available. Only rank 0 writes the timeline: its values for the
         other ranks are estimated.
 
     Returns
     -------
-    One row per rank and part: `rank`, `part`, `median_seconds`, `low_seconds` and `high_seconds`
-    (quartiles), `fraction` (of the median step), `steps`, `source` and `kind`.
+    One row per rank and part: `rank`, `part`, `seconds` (mean over steps, so the parts add up to
+    the whole), `steps`, `source` and `kind`.
     """
     rows = []
     passes = [each for each in PASSES if each in steps]
     for rank, group in steps.groupby(level="rank"):
-        for part in (*PARTS, *passes, OVERLAP, UNEXPLAINED, WHOLE):
+        if OFF_CORE in group and group[OFF_CORE].notna().any():
+            group = group.dropna(subset=OFF_CORE)
+        for part in (*PARTS, *passes, OFF_CORE, OVERLAP, UNEXPLAINED, WHOLE):
             row = {"rank": rank, "part": part, "steps": len(group), "source": None}
-            if part not in group or not (alone or part in sources):
+            known = part in group and group[part].notna().all()
+            if not known or not (alone or part in sources):
                 rows.append(row | {"kind": "unavailable"})
                 continue
-            low, median, high = group[part].quantile([0.25, 0.5, 0.75])
             rows.append(
                 row
-                | {"median_seconds": median, "low_seconds": low, "high_seconds": high}
-                | {"fraction": median / group[WHOLE].median()}
-                | {"kind": _kind(rank, sources.get(part))}
+                | {"seconds": group[part].mean(), "kind": _kind(rank, sources.get(part))}
                 | {"source": CLOCKS if alone else sources[part]}
             )
     return pd.DataFrame(rows)

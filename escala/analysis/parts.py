@@ -9,7 +9,7 @@ counts once, for the first of them in the order of `PARTS`:
 | input | gathering of the rows begins | it ends |
 | dispatch | rows are gathered; all variables are updated | the step begins; it returned |
 | compute | the step begins | the rank's last gradient is ready |
-| optimiser | a gradient's sum over all ranks, or its factors, is ready | its variable is updated |
+| optimiser | the last sum over all ranks, or its factors, is ready | the last variable is updated |
 | skew | a gradient is ready on this rank | it is ready on the slowest rank |
 | transfer, copies | Horovod begins to transfer or copy any tensor | it ends |
 | transfer | a gradient without an operation of Horovod is ready on all ranks | it is exchanged |
@@ -32,6 +32,14 @@ of its own buckets, so nothing is estimated:
 
 Forward and backward are then the two parts of compute.
 
+*Off the core* is no interval: in the times in which a rank has work (`WORK`), from its begin to the
+last gradient and from the last sum to its end, it is what the rank lost of its cores. That is the
+time that its threads were ready without running, and at most what is missing of the CPU time of its
+cores. Each part of such a time loses as large a fraction of itself. So compute is then the time
+computing, and all parts still add up. It is an upper bound: threads of one rank that wait for each
+other while another of its cores is idle count, too. A wait for other ranks has none of it: there a
+rank needs no core.
+
 Parts that compare moments with those of another rank, or with rank 0's timeline, need one clock.
 They are unavailable for ranks under several kernels, that is on several machines.
 """
@@ -44,7 +52,15 @@ import numpy as np
 import pandas as pd
 
 from escala.probes import timeline
-from escala.probes.clocks import BACKWARD_ENDS, FORWARD_ENDS, UPDATE_BEGINS
+from escala.probes.clocks import (
+    BACKWARD_ENDS,
+    COMPUTED,
+    FORWARD_ENDS,
+    GATHER_BEGINS,
+    RETURNED,
+    SUMMED,
+    UPDATE_BEGINS,
+)
 from escala.strategies.horovod import GRADIENT
 
 #: Parts of a step; an instant counts for the first that covers it.
@@ -54,6 +70,8 @@ PARTS = (
 EXCHANGE = ("transfer", "copies")
 #: What compute is divided into where both are known.
 PASSES = ("forward", "backward")
+#: Parts in which a rank has work for its cores.
+WORK = ("input", "dispatch", "compute", *PASSES, "optimiser")
 _STEP = ["rank", "epoch", "step"]
 _TENSOR = ["epoch", "step", "tensor"]
 _PART_OF_FAMILY = {
@@ -89,7 +107,7 @@ def parts_of_steps(
             "input": moments[["gather_begins", "gather_ends"]].to_numpy()[None],
             "dispatch": np.array([[moments["gather_ends"], begins], [updated, ends]]),
             "compute": np.array([[begins, computed]]),
-            "optimiser": step_tensors[["exchanged", "updated"]].to_numpy(),
+            "optimiser": np.array([[step_tensors["exchanged"].max(), updated]]),
             "skew": step_tensors[["gradient_ready", "all_ready"]].to_numpy(),
             **exchanges,
         }
@@ -100,6 +118,27 @@ def parts_of_steps(
             parts["transfer"] = np.concatenate([exchanges["transfer"], others])
         names = PARTS if FORWARD_ENDS not in moments else (*PARTS[:2], *PASSES, *PARTS[3:])
         yield {name: parts[name] for name in names}, (moments["gather_begins"], ends)
+
+
+def losses(clocks: pd.DataFrame) -> pd.DataFrame:
+    """Return what ranks lost of their cores, in each of the two times of a step with work.
+
+    Returns
+    -------
+    `begins`, `ends` and `lost_seconds`; two rows for each rank, epoch and step, its index. Steps
+    without samples at all four moments are left out.
+    """
+    columns = ["seconds", "core_seconds", "queue_seconds"]
+    sampled = clocks[clocks["tensor"] == ""].pivot(index=_STEP, columns="moment", values=columns)
+    times = []
+    for first, last in ((GATHER_BEGINS, COMPUTED), (SUMMED, RETURNED)):
+        at = sampled.reindex(columns=pd.MultiIndex.from_product([columns, [first, last]]))
+        seconds, used, queued = (at[each, last] - at[each, first] for each in columns)
+        lost = queued.clip(upper=seconds - used).clip(lower=0)
+        time = {"begins": at["seconds", first], "ends": at["seconds", last], "lost_seconds": lost}
+        times.append(pd.DataFrame(time).where(lost.notna()))
+    whole = pd.concat(times, axis=1).notna().all(axis=1)
+    return pd.concat([time[whole] for time in times]).sort_index()
 
 
 def _by_calls(parts: dict, moments: pd.Series, buckets: pd.DataFrame) -> dict[str, Intervals]:

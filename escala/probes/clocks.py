@@ -4,6 +4,10 @@ Moments are seconds since the epoch. On one machine all ranks and Horovod's time
 clock: the time of day at the first step, without later corrections of it. Inside a compiled step, a
 moment is read when its tensor has been computed. Where ranks make a step by several calls, moments
 between these calls are read too, and the tensors are the buckets in which gradients are summed.
+
+At four moments of a step a rank also reads what it has used of its cores (`_on_core`): where it
+begins and ends, when its last gradient is ready, and when the last sum has arrived. The first step
+of an epoch has none at its begin.
 """
 
 from __future__ import annotations
@@ -13,17 +17,23 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from escala.probes._on_core import OnCore, Sample
 from escala.probes.base import Probe, section, value
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 
-#: The columns of `rank{r}.clocks.csv`; `tensor` is empty for a moment of the whole step.
-COLUMNS = ("epoch", "step", "moment", "tensor", "seconds")
+REPEATS = 3
+
+#: The columns of `rank{r}.clocks.csv`; `tensor` is empty for a moment of the whole step. The last
+#: two are those of `_on_core.Sample`, empty where nothing was sampled.
+COLUMNS = ("epoch", "step", "moment", "tensor", "seconds", "core_seconds", "queue_seconds")
 #: Moments outside the step, inside it as a whole, and of each of its tensors.
 GATHER_BEGINS, GATHER_ENDS, RETURNED = OUTSIDE = ("gather_begins", "gather_ends", "returned")
 STEP_BEGINS = "step_begins"
 #: Further moments inside a step as a whole, if it is made by several calls. If the forward pass is
 #: made in parts, it has no moment.
 FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS = "forward_ends", "backward_ends", "update_begins"
+#: Moments of the samples inside a step: the last gradient is ready, and the last sum arrived.
+COMPUTED, SUMMED = "computed", "summed"
 GRADIENT_READY, EXCHANGED, UPDATED = TENSOR_MOMENTS = ("gradient_ready", "exchanged", "updated")
 
 
@@ -35,6 +45,8 @@ class Moments:
 
     def __init__(self, path: Path):
         self._path, self._rows, self._to_epoch = path, [], to_epoch()
+        self._on_core = OnCore()
+        self._begin: tuple[int, Sample] | None = None
 
     def inside(self, gathered: float, returned: float) -> Iterable[tuple[str, str, float]]:
         """Return the moments inside the step just made: moment, tensor, seconds.
@@ -43,11 +55,25 @@ class Moments:
         """
         return ()
 
+    def samples(self, gathered: float, returned: float) -> Iterable[tuple[str, Sample]]:
+        """Return the samples inside the step just made, by `COMPUTED` and `SUMMED`."""
+        return ()
+
     def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
         """Record the moments of a finished step."""
+        end = self._on_core.sample()
+        sampled = dict(self.samples(gathered, returned))
+        if sampled:
+            sampled[RETURNED] = end
+            if self._begin and self._begin[0] == epoch:
+                sampled[GATHER_BEGINS] = self._begin[1]
         outside = zip(OUTSIDE, ("", "", ""), (began, gathered, returned), strict=True)
-        for moment, tensor, at in (*outside, *self.inside(gathered, returned)):
-            self._rows.append((epoch, step, moment, tensor, at + self._to_epoch))
+        inside = [(name, "", each.at) for name, each in sampled.items() if name not in OUTSIDE]
+        for moment, tensor, at in (*outside, *self.inside(gathered, returned), *inside):
+            used = sampled[moment][1:] if not tensor and moment in sampled else ("", "")
+            self._rows.append((epoch, step, moment, tensor, at + self._to_epoch, *used))
+        self._on_core.find_threads()
+        self._begin = epoch, self._on_core.sample()
 
     def write(self) -> None:
         with open(self._path, "w", newline="") as handle:
@@ -64,9 +90,18 @@ class Clocks(Probe):
 
     scope = "rank"
     settings = section(
-        "A separate run of every gradient-trained configuration, in which each rank notes the "
-        "moments of its steps, and Horovod its timeline. It splits a step into its parts.",
-        enabled=False,
+        "Separate runs of every gradient-trained configuration, in which each rank notes the "
+        "moments of its steps, and Horovod its timeline. They split a step into its parts.",
+        enabled=True,
+        repeats=value(
+            "integer",
+            "Runs with clocks of each configuration. They are spread evenly among the repeats of "
+            "the timing runs. An interval of a part needs two.",
+            minimum=1,
+            maximum=1000,
+            default=REPEATS,
+            determines_run=False,
+        ),
         steps=value(
             "integer", "Training steps that such a run makes, of one epoch.", minimum=1, default=60
         ),

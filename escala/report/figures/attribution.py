@@ -14,9 +14,11 @@ from escala.report.figures.text import NOTE, text_width
 
 CATEGORY = "Time"
 CAPTION = (
-    "Parts of a training step, a bar for each rank of each configuration, in a run of its own, in "
-    "which every rank notes the moments of its steps. Medians over steps: those of parts need not "
-    "add up to that of the whole. Horovod's transfer, copies and negotiation are seen by rank 0, "
+    "Parts of a training step, a bar for each rank of each configuration, in runs of their own, in "
+    "which every rank notes the moments of its steps. Means over steps and runs, which add up to "
+    "the whole step; its line is the 95 % interval of the runs. Off the core is what the rank lost "
+    "of its cores while it had work, at most. "
+    "Horovod's transfer, copies and negotiation are seen by rank 0, "
     "and estimated by it for the others. Overlapped is the part of transfer and copies that went "
     "on while ranks computed. The numbers are in the table ``attribution``."
 )
@@ -29,12 +31,12 @@ _GAP = 6
 
 
 def draw(tables: common.Tables) -> Figure:
-    """Draw the medians of the parts end to end, and the median of the whole step as a line."""
+    """Draw the parts end to end, and the whole step as a mark with its interval."""
     parts, why = measured(tables["attribution"], "No clocks")
     if parts.empty:
         data = described(tables["attribution"])
         return common.empty(WHAT, data, " ".join(["Nothing was measured.", *why]))
-    table = parts.pivot(index="bar", columns="part", values="median_seconds")
+    table = parts.pivot(index="bar", columns="part", values="seconds")
     seconds = MILLISECONDS * table.loc[parts["bar"].unique()]
     figure, axes = rows_of_ranks(seconds.index)
     if known := {*PASSES} <= {*seconds}:
@@ -48,7 +50,10 @@ def draw(tables: common.Tables) -> Figure:
         axes.barh(places, width, left=left, color=COLOURS[part], label=NAMES[part])
         left += width
     axes.plot(seconds[WHOLE], places, "|", color="black", markersize=14, label="whole step")
-    ends = pd.concat([seconds[WHOLE], left], axis=1).max(axis=1)
+    whole = parts[parts["part"] == WHOLE].set_index("bar").loc[seconds.index]
+    low, high = (MILLISECONDS * whole[f"{end}_seconds"].astype(float) for end in ("low", "high"))
+    axes.hlines(places, low, high, color="black", linewidth=1)
+    ends = pd.concat([seconds[WHOLE], left, high], axis=1).max(axis=1)
     written = 0.0
     for place, won, end in zip(places, seconds[OVERLAP], ends, strict=True):
         if won > 0:
@@ -58,7 +63,7 @@ def draw(tables: common.Tables) -> Figure:
                 fontsize=NOTE,
             )  # fmt: skip
             written = max(written, text_width(text, NOTE) + _GAP / 72)
-    axes.set(xlabel="median over steps (ms)", xlim=(0, 1.05 * ends.max() / (1 - written / _BARS)))
+    axes.set(xlabel="mean over steps (ms)", xlim=(0, 1.05 * ends.max() / (1 - written / _BARS)))
     common.legend_of(figure, [axes], "part of a step")
     common.finish(figure, [WHAT, described(parts)], [*_remarks(parts), *why])
     return figure

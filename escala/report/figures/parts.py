@@ -9,7 +9,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.analysis.attribution import UNEXPLAINED
+from escala.analysis.attribution import OFF_CORE, UNEXPLAINED
 from escala.analysis.parts import PARTS, PASSES
 from escala.report.figures import common
 from escala.report.figures.looks import in_order
@@ -23,13 +23,14 @@ NAMES = {
     "backward": "backward",
     "compute": "forward and backward",
     "optimiser": "optimiser",
+    OFF_CORE: "off the core",
     "skew": "waiting for the\nslowest rank",
     "transfer": "transfer and reduction",
     "copies": "copies to and from\nbuffers",
     "negotiation": "negotiation and cycle",
     UNEXPLAINED: "unexplained",
 }
-COLOURS = common.palette(PARTS) | {UNEXPLAINED: (0.75, 0.75, 0.75)}
+COLOURS = common.palette(PARTS) | {OFF_CORE: (0.35, 0.35, 0.35), UNEXPLAINED: (0.75, 0.75, 0.75)}
 # A lighter and a darker shade of their sum.
 _SHADES = sns.light_palette(COLOURS["compute"], 3)[1], sns.dark_palette(COLOURS["compute"], 4)[2]
 COLOURS |= dict(zip(PASSES, _SHADES, strict=True))

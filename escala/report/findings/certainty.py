@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.analysis.attribution import UNEXPLAINED, WHOLE
+from escala.analysis.attribution import OFF_CORE, UNEXPLAINED, WHOLE
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import counted, in_words
 from escala.report.findings.best_use import UNAVAILABLE, BestUse, answers, shown, to_main
@@ -190,13 +190,27 @@ def _spread(tables: Tables) -> Iterator[str]:
 
 
 def _clocks(label: str, parts: pd.DataFrame) -> Iterator[str]:
-    """Yield sentences on what the clocks leave unexplained, and on what they cost."""
-    unexplained, slowdown = parts.loc[UNEXPLAINED, "fraction"], parts.loc[WHOLE, "slowdown"]
-    if pd.isna(unexplained):
-        yield f"How much of a step of {label} is unexplained is unavailable."
+    """Yield sentences on what a step lost of its cores, or has in no part, and on the clocks."""
+    fractions = 100 * parts["fraction"].reindex([OFF_CORE, UNEXPLAINED])
+    if pd.isna(fractions[OFF_CORE]):
+        yield f"How much of a step of {label} is off the core is unavailable."
     else:
-        yield f"Of a step of {label}, {100 * unexplained:.1f} % is unexplained."
-    if not pd.isna(slowdown):
         yield (
-            f"With clocks, a step of {label} takes {slowdown:.2f} times as long as in timing runs."
+            f"Of a step of {label}, at most {fractions[OFF_CORE]:.1f} % is off the core: its "
+            "threads were ready, and others ran."
         )
+    if pd.isna(fractions[UNEXPLAINED]):
+        yield f"How much of a step of {label} is in no part is unavailable."
+    else:
+        yield f"Of a step of {label}, {fractions[UNEXPLAINED]:.1f} % is in none of its parts."
+    whole = parts.loc[WHOLE]
+    if not pd.isna(whole["slowdown"]):
+        runs = in_words(int(whole["runs"])) + (" run" if whole["runs"] == 1 else " runs")
+        text = (
+            f"In {runs} with clocks, a step of {label} takes {whole['slowdown']:.2f} times as long "
+            "as in timing runs"
+        )
+        if not pd.isna(whole["low_seconds"]):
+            low, high = 1000 * whole["low_seconds"], 1000 * whole["high_seconds"]
+            text += f": {1000 * whole['seconds']:.1f} ms ({low:.1f}–{high:.1f})"
+        yield f"{text}."

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import pandas as pd
 
-from escala.analysis.attribution import OVERLAP, WHOLE
-from escala.analysis.parts import PARTS
+from escala.analysis.attribution import OFF_CORE, OVERLAP, WHOLE
+from escala.analysis.verdicts import FASTER
 from escala.core.environment import call
+from escala.core.readable import in_words
 from escala.report.findings.best_use import (
     MORE_DOES_NOT_PAY,
     PAYS,
@@ -20,15 +20,16 @@ from escala.report.findings.best_use import (
 )
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import names_of_rows, programs, trained_by_steps
+from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.training.marks import HOOK
 
 POSITION = 20
 SECTION = "why"
 
-#: Runs with clocks that were slowed by factors further apart are not compared. On two idle cores of
-#: a virtual machine seven equal runs differed by up to 1.33.
-UNLIKE = 1.5
+#: Runs with clocks explain a difference between timing runs only if they show the same one within
+#: this factor. On two idle cores of a virtual machine seven equal runs differed by up to 1.33.
+AGREES = 2.0
 
 _CLOCKS = "clocks: {enabled: true}"
 _PART_NAMES = {
@@ -36,6 +37,7 @@ _PART_NAMES = {
     "dispatch": "entering and leaving the step",
     "compute": "computing forward and backward",
     "optimiser": "in the optimiser",
+    OFF_CORE: "off the core",
     "skew": "waiting for the slowest rank",
     "transfer": "in transfer and reduction",
     "copies": "copying to and from buffers",
@@ -50,10 +52,14 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """
     for row in _unmeasured(tables):
         yield Finding(_not_measured(row, tables), "attribution")
-    steps = clocked(tables)
-    slowdowns = {label: parts.loc[WHOLE, "slowdown"] for label, parts in steps}
-    for label, parts in steps:
-        for text in _texts(label, parts, slowdowns):
+    quicker = {
+        (quoted(answer.label), quoted(other.label))
+        for answer in answers(tables)
+        for other in answer.alternatives
+        if other.verdict == FASTER
+    }
+    for label, parts in clocked(tables):
+        for text in _texts(label, parts, quicker):
             yield Finding(text, "attribution", "attribution")
 
 
@@ -104,50 +110,78 @@ def clocked(tables: Tables) -> list[tuple[str, pd.DataFrame]]:
     return [(quoted(label), parts.set_index("part")) for label, parts in groups]
 
 
-def _texts(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> Iterator[str]:
-    """Compare a step with one of the main reference, and name its largest part and its overlap.
+def _texts(label: str, parts: pd.DataFrame, quicker: Collection[tuple]) -> Iterator[str]:
+    """Compare a step with the main reference, and name its largest part and its overlap.
 
     Parameters
     ----------
-    slowdowns : a step with clocks over one of the timing runs, by label; NaN if unknown.
+    quicker : pairs of quoted labels; by the answers, the first takes less time than the second.
     """
-    yield from _more(label, parts, slowdowns)
-    fractions = parts["fraction"].reindex(PARTS).dropna()
+    yield from _more(label, parts, quicker)
+    fractions = parts["fraction"].reindex(_PART_NAMES).dropna()
     if not fractions.empty:
         part = fractions.idxmax()
         yield (
-            f"A step of {label} takes {1000 * parts.loc[WHOLE, 'median_seconds']:.1f} ms, "
+            f"A step of {label} takes {1000 * parts.loc[WHOLE, 'seconds']:.1f} ms, "
             f"{100 * fractions[part]:.0f} % of it {_PART_NAMES[part]}."
         )
-    overlap = 1000 * parts["median_seconds"].get(OVERLAP, 0.0)
+    overlap = 1000 * parts["seconds"].get(OVERLAP, 0.0)
     if overlap > 0:
-        yield f"In a step of {label}, {overlap:.1f} ms of exchange go on alongside other parts."
-
-
-def _more(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> Iterator[str]:
-    """Compare a step with one of the main reference, if that was measured.
-
-    The largest part that changed in the same direction is named. Both steps are of a single run
-    with clocks. If one of these runs was slowed and the other was not, they are not compared.
-    """
-    more = 1000 * (parts["median_seconds"] - parts["reference_median_seconds"])
-    part_differences = more.reindex(PARTS).dropna()
-    if pd.isna(more[WHOLE]) or part_differences.empty:
-        return
-    reference = quoted(parts["reference_label"].iloc[0])
-    factors = [slowdowns[label], slowdowns.get(reference, math.nan)]
-    if max(factors) > UNLIKE * min(factors):
         yield (
-            f"Steps of {label} and {reference} are not compared: something slowed one of their "
-            "runs with clocks."
+            f"In a step of {label}, {overlap:.1f} ms of exchange go on alongside other parts, and "
+            "may slow them."
+        )
+
+
+def _more(label: str, parts: pd.DataFrame, quicker: Collection[tuple]) -> Iterator[str]:
+    """Explain by how much a step differs from the main reference, if both were measured.
+
+    The largest part that changed in the same direction is named. Where the runs with clocks show
+    another difference than the timing runs, or these another one than the answer, nothing is
+    explained.
+    """
+    more = 1000 * parts["difference_seconds"]
+    first = parts.iloc[0]
+    timed, part_differences = 1000 * first["timed_difference_seconds"], more.reindex(_PART_NAMES)
+    if pd.isna(more[WHOLE]) or pd.isna(timed) or part_differences.isna().all():
+        return
+    reference, steps = quoted(first["reference_label"]), first["reference_steps"]
+    agree = abs(timed) <= AGREES * abs(more[WHOLE]) and abs(more[WHOLE]) <= AGREES * abs(timed)
+    opposite = (label, reference) if timed >= 0 else (reference, label)
+    if more[WHOLE] * timed <= 0 or not agree or opposite in quicker:
+        yield (
+            f"How {label} differs from {reference} is not explained: a step takes "
+            f"{_difference(timed)} in the timing runs, and {_difference(more[WHOLE])} with clocks."
         )
         return
-    sign = 1 if more[WHOLE] >= 0 else -1
-    part = (sign * part_differences).idxmax()
-    text = f"A step of {label} takes {_difference(more[WHOLE])} than a step of {reference}"
-    if sign * part_differences[part] > 0:
-        text += f": {_difference(part_differences[part])} {_PART_NAMES[part]}"
+    number = in_words(int(steps)) if steps == int(steps) else f"{steps:.2g}"
+    than = f"{'a step' if steps == 1 else f'{number} steps'} of {reference}"
+    text = f"A step of {label} takes {_difference(timed)} than {than}"
+    part = (timed * part_differences).idxmax()
+    if timed * part_differences[part] > 0:
+        text += f": {_interval(parts, part)} {_PART_NAMES[part]}"
     yield f"{text}."
+    runs = in_words(int(first["matches"])) + (" run" if first["matches"] == 1 else " runs")
+    yield f"In {runs} with clocks, a step of {label} takes {_interval(parts, WHOLE)} than {than}."
+    ranks = [Layout.parse(first[name]).ranks for name in ("layout", "reference_layout")]
+    if ranks[0] > ranks[1] and first["variant"] == first["reference_variant"]:
+        seconds = 1000 * parts.loc["compute", "seconds"]
+        share = (seconds - more["compute"]) * ranks[1] / ranks[0]
+        yield (
+            f"A step of {label} computes for {seconds:.1f} ms; an equal share of the computing of "
+            f"{reference} would be {share:.1f} ms."
+        )
+
+
+def _interval(parts: pd.DataFrame, part: str) -> str:
+    """Describe the difference of a part with its interval, in which less than none is negative."""
+    more, low, high = (
+        1000 * parts.loc[part, f"difference{end}_seconds"] for end in ("", "_low", "_high")
+    )
+    if pd.isna(low):
+        return _difference(more)
+    low, high = (low, high) if more >= 0 else (-high, -low)
+    return f"{_difference(more)} ({low:.1f}{'–' if low >= 0 else ' to '}{high:.1f})"
 
 
 def _difference(milliseconds: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from escala.analysis.attribution import WHOLE
+from escala.analysis.attribution import OFF_CORE, WHOLE
 from escala.core.files import read_json
 from escala.record.comparable import CONFIGURATION, Measurement, unlike_machines
 from escala.report.tables import base
@@ -22,7 +22,7 @@ from escala.report.tables.runs import median_to_target
 TERMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "computing": (
         ("fixed_seconds", "compute_seconds", "contention_seconds"),
-        ("input", "dispatch", "compute"),
+        ("input", "dispatch", "compute", OFF_CORE),
     ),
     "skew": (("skew_seconds",), ("skew",)),
     "exchange": (("exchange_seconds",), ("transfer", "copies", "negotiation")),
@@ -112,7 +112,10 @@ def prediction_terms(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     predicted = predicted[predicted["step_seconds"].notna() & predicted["uncompared"].isna()]
     parts = tables["attribution"]
     known = set(parts[list(CONFIGURATION)].itertuples(index=False, name=None))
-    part_seconds = parts.groupby([*CONFIGURATION, "part"], sort=False)["median_seconds"]
+    # Where it is not known, what was lost of the cores is within the other parts.
+    unsampled = (parts["part"] == OFF_CORE) & parts["seconds"].isna()
+    known_parts = parts.assign(seconds=parts["seconds"].mask(unsampled, 0.0))
+    part_seconds = known_parts.groupby([*CONFIGURATION, "part"], sort=False)["seconds"]
     measured = part_seconds.mean().to_dict()
     for row in predicted.to_dict("records"):
         names = tuple(row[name] for name in CONFIGURATION)

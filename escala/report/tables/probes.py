@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from escala.analysis.attribution import moments, run_attribution, typical_step
+from escala.analysis.attribution import WHOLE, moments, run_attribution, typical_step
+from escala.analysis.statistics import mean_interval
 from escala.experiment.references import ONE_PROCESS, Configuration, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement, matched
 from escala.report.tables import base
@@ -29,46 +33,98 @@ def _is_alone(run: Measurement) -> bool:
 
 
 def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield a row for each part of a step of each rank, and one for each run that failed."""
+    """Yield a row for each part of a step of each rank, and one for each run that failed.
+
+    The runs of a configuration are a sample: each value is their mean, with Student's interval.
+    """
     runs = evidence.probe_runs("clocks")
-    ok = base.by_configuration(run for run in runs if run["status"] == "ok")
+    ok = [run for run in runs if run["status"] == "ok"]
+    yield from (_about(run) for run in runs if run["status"] != "ok")
     parts = {
-        run["file"]: run_attribution(Path(run["file"]), _is_alone(run), run["ranks"]["one_clock"])
-        for each in ok.values()
-        for run in each
+        run["file"]: run_attribution(
+            Path(run["file"]), _is_alone(run), run["ranks"]["one_clock"]
+        ).set_index(["rank", "part"])
+        for run in ok
     }
-    for run in runs:
-        if run["file"] not in parts:
-            yield _about(run)
-            continue
-        row = _about(run) | {"slowdown": _slowdown(run, tables["runs"])}
-        name, reference = _main_reference(run, ok, evidence)
-        medians = {}
-        if reference:
-            rank_0_parts = parts[reference["file"]].query("rank == 0").set_index("part")
-            medians = rank_0_parts["median_seconds"].to_dict()
-        for part in parts[run["file"]].to_dict("records"):
-            yield row | name | part | {"reference_median_seconds": medians.get(part["part"])}
+    by_name = base.by_configuration(ok)
+    for names, of_names in by_name.items():
+        compared = compared_with(Configuration(*names[2:]), evidence.references)
+        number, reference = next(compared, (None, None))
+        others = by_name.get((*names[:2], *reference), ()) if reference else ()
+        # One session, because machines drift: that of most runs, the newest of several.
+        sessions = Counter(run["session"] for run in of_names)
+        session = max(sessions, key=lambda each: (sessions[each], each))
+        same = [run for run in of_names if run["session"] == session]
+        found = matched(same, others)
+        about = _about(same[0]) | {"runs": len(same), "matches": len(found.runs)}
+        about |= base.reference_columns(number, reference) if reference else {}
+        about |= _against_timing_runs(evidence.runs, same, found.references)
+        differences = [
+            parts[run["file"]]["seconds"].sub(
+                about["reference_steps"] * parts[other["file"]].loc[0, "seconds"], level="part"
+            )
+            for run, other in zip(found.runs, found.references, strict=True)
+        ]
+        yield from (
+            about | row for row in _parts([parts[run["file"]] for run in same], differences)
+        )
 
 
-def _main_reference(
-    run: Measurement, ok: Mapping[tuple, Sequence[Measurement]], evidence: Evidence
-) -> tuple[dict, Measurement | None]:
-    """Return the columns that name a run's main reference, and its run of the same session."""
-    configuration = Configuration(*(run[key] for key in CONFIGURATION[2:]))
-    for number, reference in compared_with(configuration, evidence.references):
-        candidates = ok.get((run["dataset"], run["workload"], *reference), ())
-        found = matched([run], candidates).references
-        return base.reference_columns(number, reference), next(iter(found), None)
-    return {}, None
+def _parts(runs: Sequence[pd.DataFrame], differences: Sequence[pd.Series]) -> Iterator[dict]:
+    """Yield what is known of each part of each rank, from runs of one configuration.
+
+    Parameters
+    ----------
+    runs : results of `run_attribution`, by rank and part.
+    differences : seconds by rank and part of runs, less those of the reference's runs.
+    """
+    for rank, part in runs[0].index:
+        rows = pd.DataFrame([run.loc[(rank, part)] for run in runs])
+        mean = mean_interval(rows["seconds"].dropna().to_numpy(float))
+        more = mean_interval([d for each in differences if pd.notna(d := each[rank, part])])
+        whole = np.mean([run.at[(rank, WHOLE), "seconds"] for run in runs])
+        yield {
+            "rank": rank,
+            "part": part,
+            "seconds": mean.estimate,
+            "low_seconds": mean.low,
+            "high_seconds": mean.high,
+            "fraction": None if mean.estimate is None else mean.estimate / whole,
+            **more.columns("difference", "_seconds"),
+            "steps": int(rows["steps"].sum()),
+            "source": rows["source"].iloc[0],
+            "kind": base.least_certain(rows["kind"]),
+        }
 
 
-def _slowdown(run: Measurement, runs: pd.DataFrame) -> float | None:
-    """Return the median step of a probe run over that of its session's timing runs."""
-    keys = [*CONFIGURATION, "session"]
-    usable = runs[(runs[keys] == [run[key] for key in keys]).all(axis=1) & runs["comparable"]]
-    seconds = usable["step_median_seconds"].dropna()
-    return run["step_seconds"]["median"] / seconds.median() if len(seconds) else None
+def _against_timing_runs(
+    timing_runs: Sequence[Measurement],
+    runs: Sequence[Measurement],
+    references: Sequence[Measurement],
+) -> dict:
+    """Return the columns that set runs with clocks against timing runs of their session."""
+
+    def timed(clocked: Measurement) -> float:
+        alike = [
+            _step_seconds(run)
+            for run in timing_runs
+            if base.is_timed(run) and all(run[key] == clocked[key] for key in same)
+        ]
+        return float(np.median(alike)) if alike else math.nan
+
+    same = (*CONFIGURATION, "session")
+    seconds = timed(runs[0])
+    found = {"slowdown": np.mean([_step_seconds(run) for run in runs]) / seconds}
+    if references:
+        one, other = (run["training"]["global_batch"] for run in (runs[0], references[0]))
+        found["reference_steps"] = one / other
+        found["timed_difference_seconds"] = seconds - one / other * timed(references[0])
+    return {name: None if math.isnan(value) else value for name, value in found.items()}
+
+
+def _step_seconds(run: Measurement) -> float:
+    """Return the mean seconds of a step, with all that is timed around it."""
+    return run["seconds"]["train"] / sum(epoch["steps"] for epoch in run["epochs"])
 
 
 def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:

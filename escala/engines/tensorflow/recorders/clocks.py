@@ -11,7 +11,8 @@ import tensorflow as tf
 from escala.engines.tensorflow.factors import Factors
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.probes import clocks
-from escala.probes.clocks import STEP_BEGINS, TENSOR_MOMENTS
+from escala.probes._on_core import Sample
+from escala.probes.clocks import COMPUTED, STEP_BEGINS, SUMMED, TENSOR_MOMENTS
 
 
 def recorder(
@@ -40,6 +41,7 @@ class Moments(clocks.Moments):
         self._now_to_epoch = self._to_epoch
         if inside:
             self._stamps = tf.Variable(tf.zeros(len(self._moments), tf.float64), trainable=False)
+            self._sampled: dict[str, Sample] = {}
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
         """Return a rank's step that also records its moments; see `Recorder.step`."""
@@ -50,12 +52,30 @@ class Moments(clocks.Moments):
                 gradients, *sums = compute(*arguments)
                 gradients = local(gradients)
             gradients, ready = _each_stamped(gradients)
-            gradients, exchanged = _each_stamped(exchange(gradients), after=ready)
+            computed = self._sample(COMPUTED, after=ready)
+            gradients, exchanged = _each_stamped(exchange(gradients), after=[*ready, computed])
+            with tf.control_dependencies([self._sample(SUMMED, after=exchanged)]):
+                gradients = list(map(_passed, gradients))
             _, updated = _each_stamped([variable.read_value() for variable in apply(gradients)])
             self._stamps.assign(tf.stack([begun, *ready, *exchanged, *updated]))
             return tuple(sums)
 
         return noted
+
+    def _sample(self, moment: str, after: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Sample the process once all of `after` are computed."""
+
+        def sample():
+            self._sampled[moment] = self._on_core.sample()
+            return np.float64(0)
+
+        with tf.control_dependencies(after):
+            sampled = tf.numpy_function(sample, [], tf.float64)
+        sampled.graph.experimental_acd_manager.run_independently(sampled.op)
+        return sampled
+
+    def samples(self, gathered: float, returned: float) -> dict[str, Sample]:
+        return self._sampled if self._inside else {}
 
     def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
         if self._inside:

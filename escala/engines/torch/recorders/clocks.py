@@ -21,12 +21,15 @@ import torch
 from escala.engines.torch.arrays import trained
 from escala.engines.torch.step import Computed
 from escala.probes import clocks
+from escala.probes._on_core import Sample
 from escala.probes.clocks import (
     BACKWARD_ENDS,
+    COMPUTED,
     EXCHANGED,
     FORWARD_ENDS,
     GRADIENT_READY,
     STEP_BEGINS,
+    SUMMED,
     UPDATE_BEGINS,
     UPDATED,
 )
@@ -56,6 +59,7 @@ class Moments(clocks.Moments):
         self._known: dict[str, float] = {}
         self._ready: dict[str, float] = {}
         self._exchanged: dict[str, float] = {}
+        self._sampled: dict[str, Sample] = {}
 
     def watched(self, computed: Computed, optimizer: torch.optim.Optimizer) -> Computed:
         def model(inputs):
@@ -71,12 +75,14 @@ class Moments(clocks.Moments):
         def correct(targets, outputs):
             # A step calls it when the backward pass has returned.
             self._note(BACKWARD_ENDS)
+            if not self._ready:
+                self._sampled[COMPUTED] = self._on_core.sample()
             return computed.correct(targets, outputs)
 
         if not self._in_buckets and not self._on_gpu:
             for name, tensor in trained(computed.model):
                 tensor.register_post_accumulate_grad_hook(partial(self._know, name))
-        optimizer.register_step_pre_hook(lambda *_: self._note(UPDATE_BEGINS))
+        optimizer.register_step_pre_hook(self._begin_update)
         optimizer.register_step_post_hook(lambda *_: self._note(UPDATED))
         return Computed(model, row_losses, correct)
 
@@ -96,6 +102,7 @@ class Moments(clocks.Moments):
                 return future.value()
 
             self._ready[name] = time.perf_counter()
+            self._sampled[COMPUTED] = self._on_core.sample()
             return hook(state, bucket).then(summed)
 
         return timed
@@ -104,10 +111,17 @@ class Moments(clocks.Moments):
         self._at, self._ready, self._exchanged = {}, {}, {}
         self._note(STEP_BEGINS)
 
+    def _begin_update(self, *_) -> None:
+        self._sampled[SUMMED] = self._on_core.sample()
+        self._note(UPDATE_BEGINS)
+
     def _note(self, moment: str) -> None:
         if self._on_gpu:
             torch.cuda.synchronize()
         self._at[moment] = time.perf_counter()
+
+    def samples(self, gathered: float, returned: float) -> dict[str, Sample]:
+        return self._sampled
 
     def inside(self, gathered: float, returned: float) -> Iterator[tuple[str, str, float]]:
         for moment in (STEP_BEGINS, FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS):

@@ -1,0 +1,158 @@
+"""The parts of the steps of a Horovod run with clocks, by subtraction of the moments in its files.
+
+It shares no code with `escala.analysis.parts`, so one can be held against the other:
+
+    python -m tests.step_by_hand results/EXPERIMENT/runs/…/clocks.rep1
+
+prints both for each rank, in ms a step, and fails where a part of at least a hundredth of the step
+differs by more than 5 %.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+LARGEST, LEAST = 0.05, 0.01
+TRANSFERS = ("MPI_ALLREDUCE", "GLOO_ALLREDUCE", "NCCL_ALLREDUCE")
+
+Moments = Mapping[tuple[str, str], tuple[float, float | None, float | None]]
+
+
+def by_hand(
+    steps: Mapping[int, Mapping[tuple[int, int], Moments]],
+    transfers: Iterable[tuple[float, float]] = (),
+) -> dict[int, dict[str, float]]:
+    """Return the seconds of the parts of each rank, means over the steps that were sampled.
+
+    Parameters
+    ----------
+    steps : by rank, by epoch and step, and by moment and tensor: when it was, in seconds, and the
+        core and queue seconds of the rank at that time, or None.
+    transfers : begins and ends of Horovod's transfers, in the same seconds.
+    """
+    found = {}
+    for rank, of_rank in steps.items():
+        sums: dict[str, float] = defaultdict(float)
+        sampled = [step for step, moments in of_rank.items() if _is_sampled(moments)]
+        for step in sampled:
+            others = [_last(of_other[step], "gradient_ready") for of_other in steps.values()]
+            for part, seconds in _step(of_rank[step], max(others), transfers).items():
+                sums[part] += seconds / len(sampled)
+        found[rank] = dict(sums)
+    return found
+
+
+def _is_sampled(moments: Moments) -> bool:
+    names = ("gather_begins", "computed", "summed", "returned")
+    return all((name, "") in moments and moments[name, ""][2] is not None for name in names)
+
+
+def _last(moments: Moments, name: str) -> float:
+    return max(at for (moment, tensor), (at, *_) in moments.items() if moment == name and tensor)
+
+
+def _step(
+    moments: Moments, all_ready: float, transfers: Iterable[tuple[float, float]]
+) -> dict[str, float]:
+    begins, gathered, entered, returned = (
+        moments[name, ""][0] for name in ("gather_begins", "gather_ends", "step_begins", "returned")
+    )
+    ready, arrived, updated = (
+        _last(moments, name) for name in ("gradient_ready", "exchanged", "updated")
+    )
+    exchange_begins = min(all_ready, arrived)
+    before = {
+        "input": gathered - begins,
+        "entering": entered - gathered,
+        "compute": ready - entered,
+    }
+    after = {"optimiser": updated - arrived, "leaving": returned - updated}
+    lost, parts = 0.0, {}
+    # The first time is sampled just after it has ended, the second just after it began.
+    late = max(0.0, moments["summed", ""][0] - arrived)
+    for work, outside, first, last in (
+        (before, 0.0, "gather_begins", "computed"), (after, late, "summed", "returned"),
+    ):  # fmt: skip
+        (start, used, queued), (end, used_then, queued_then) = moments[first, ""], moments[last, ""]
+        off = min(queued_then - queued, end - start - (used_then - used))
+        within = sum(work.values()) - outside
+        fraction = min(1.0, max(0.0, off) / within)
+        lost += fraction * within
+        for part, seconds in work.items():
+            counted = seconds - outside if part == "optimiser" else seconds
+            parts[part] = seconds - fraction * counted
+    moving = sorted((max(a, exchange_begins), min(b, arrived)) for a, b in transfers)
+    transfer, until = 0.0, exchange_begins
+    for start, end in moving:
+        transfer += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return {
+        "input": parts["input"],
+        "dispatch": parts["entering"] + parts["leaving"],
+        "compute": parts["compute"],
+        "optimiser": parts["optimiser"],
+        "skew": exchange_begins - ready,
+        "transfer": transfer,
+        "rest of the exchange": arrived - exchange_begins - transfer,
+        "off the core": lost,
+        "whole": returned - begins,
+    }
+
+
+def read(folder: Path) -> tuple[dict, list[tuple[float, float]]]:
+    """Return what `by_hand` takes from the files of a run."""
+    steps: dict = defaultdict(lambda: defaultdict(dict))
+    for path in folder.glob("ranks/rank*.clocks.csv"):
+        rank = int(path.name.removeprefix("rank").split(".")[0])
+        with path.open(newline="") as lines:
+            for row in csv.DictReader(lines):
+                values = (
+                    float(row[n]) if row[n] else None for n in ("core_seconds", "queue_seconds")
+                )
+                at = (float(row["seconds"]), *values)
+                steps[rank][int(row["epoch"]), int(row["step"])][row["moment"], row["tensor"]] = at
+    text = (folder / "timeline.json").read_text().rstrip().rstrip(",")
+    events = json.loads(text if text.endswith("]") else f"{text}]")
+    [origin] = [
+        event["args"]["start_time_since_epoch_in_micros"] for event in events
+        if "start_time_since_epoch_in_micros" in event.get("args", {})
+    ]  # fmt: skip
+    open_events, transfers = defaultdict(list), []
+    for event in events:
+        if event.get("ph") == "B":
+            open_events[event["pid"]].append(event)
+        elif event.get("ph") == "E" and open_events[event["pid"]]:
+            begun = open_events[event["pid"]].pop()
+            if begun["name"] in TRANSFERS:
+                transfers.append(tuple((origin + each["ts"]) / 1e6 for each in (begun, event)))
+    return steps, transfers
+
+
+def main(folder: Path) -> int:
+    """Print the parts by hand and as the report has them; return 1 if they differ."""
+    from escala.analysis.attribution import run_attribution
+
+    table = run_attribution(folder / "run.json", alone=False, one_clock=True)
+    differ = 0
+    for rank, parts in sorted(by_hand(*read(folder)).items()):
+        reported = table[table["rank"] == rank].set_index("part")["seconds"]
+        rest = reported[["copies", "negotiation", "unexplained"]].sum()
+        reported = reported.to_dict() | {"rest of the exchange": rest}
+        for part, seconds in parts.items():
+            apart = abs(reported[part] - seconds) > LARGEST * seconds
+            wrong = apart and max(seconds, reported[part]) > LEAST * parts["whole"]
+            differ |= wrong
+            print(
+                f"rank {rank}  {part:21}{1e3 * seconds:9.2f} by hand"
+                f"{1e3 * reported[part]:9.2f} reported{'  DIFFERS' if wrong else ''}"
+            )
+    return int(differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
