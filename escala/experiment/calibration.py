@@ -168,7 +168,7 @@ class Calibration(Experiment):
             "references": [{"strategy": first["strategy"], "layout": first["layouts"][0]}],
             "ladders": {},
             **dict.fromkeys(PROBES, _OFF),
-            "clocks": {"enabled": True, "steps": CLOCK_STEPS},
+            "clocks": {"enabled": True, "steps": CLOCK_STEPS, "repeats": 1},
             "collectives": _OFF | shared_settings(max(1, len(works))),
         }
 
@@ -246,7 +246,7 @@ class Calibration(Experiment):
 
     def clocks_of(self, work: Work) -> Run:
         names = (self.name, *work[:3], ONE_PROCESS[1])
-        return Run(*names, work.middle_variant, NATIVE, None, "clocks")
+        return Run(*names, work.middle_variant, NATIVE, 1, "clocks")
 
     def collectives(self, links: bool) -> list[Run]:
         """Return the runs that time collectives.

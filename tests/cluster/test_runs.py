@@ -287,7 +287,7 @@ def test_a_slow_link_shows_as_transfer(across):
     parts = attribution.run_attribution(
         across["clocks"] / "run.json", alone=False, one_clock=run["ranks"]["one_clock"]
     )
-    seconds = parts.pivot(index="rank", columns="part", values="median_seconds")
+    seconds = parts.pivot(index="rank", columns="part", values="seconds")
     exchanged = seconds["transfer"] + seconds["overlap"]
     assert (exchanged > 0.8 * on_the_wire).all()
 

@@ -360,8 +360,7 @@ def test_passes_are_drawn_in_place_of_their_sum(clocks):
     table = clocks["attribution"]
     whole = table[table["part"] == "compute"]
     halves = [
-        whole.assign(part=part, median_seconds=whole["median_seconds"] / 2)
-        for part in ("forward", "backward")
+        whole.assign(part=part, seconds=whole["seconds"] / 2) for part in ("forward", "backward")
     ]
     words = _drawn("attribution", clocks | {"attribution": pd.concat([table, *halves])})
     assert {"forward", "backward"} <= {*words.split("\n")}

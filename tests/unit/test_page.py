@@ -186,7 +186,7 @@ def test_of_many_references_the_question_names_none(tmp_path):
 
 
 def test_traces_of_runs_are_offered_for_perfetto(frames, parsed):
-    trace = "runs/demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/clocks/trace.json"
+    trace = "runs/demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/clocks.rep1/trace.json"
     with_trace = Parsed(page(frames, "demo", TITLE, {}, [trace, "tables/runs.csv"]))
     assert [each["href"] for each in with_trace.all("a") if "download" in each] == [trace]
     assert [each["href"] for each in with_trace.all("a")].count(trace) == 1

@@ -160,5 +160,7 @@ def test_steps_of_a_functional_model_are_split_into_parts(trained, name):
     parts = attribution.per_step(clocks, None)
     assert len(parts) == done
     assert (parts[["input", "dispatch", "compute", "optimiser"]] > 0).all(axis=None)
-    together = parts[[*attribution.PARTS, attribution.UNEXPLAINED]].sum(axis=1)
+    together = parts[[*attribution.PARTS, attribution.OFF_CORE, attribution.UNEXPLAINED]].sum(
+        axis=1
+    )
     pd.testing.assert_series_equal(together, parts["whole"], check_names=False, rtol=1e-6)
