@@ -555,7 +555,7 @@ def laddered(*changes: Callable[[dict], object]) -> dict:
 
 
 def test_the_files_of_an_experiment_are_all_different_and_complete():
-    experiment = Experiment(matrix(), "e.yaml")
+    experiment = Experiment(matrix(put("clocks", {"enabled": False})), "e.yaml")
     files, timelines = experiment.run_files(), experiment.probed_files()
     # 2 datasets × (2 configurations × 2 variants + 2 layouts × 1 variant) × 3 repeats
     assert len(files) == len(set(files)) == 2 * (2 * 2 + 2) * 3
@@ -586,12 +586,13 @@ def test_a_configuration_that_names_workloads_trains_no_other():
     assert (second, "plain") in trained and (second, "virus-cnn") not in trained
 
 
-def test_steps_are_split_where_ranks_step_together_if_that_is_asked_for():
+def test_steps_are_split_in_three_runs_where_ranks_step_together_unless_that_is_off():
     settings = with_fits(matrix())
     settings["configurations"].append({"strategy": "parameter-server", "layouts": ["1x2"]})
-    assert Experiment(settings, "e.yaml").probed("clocks") == []
-    experiment = Experiment(settings | {"clocks": {"enabled": True, "steps": 7}}, "e.yaml")
+    assert Experiment(settings | {"clocks": {"enabled": False}}, "e.yaml").probed("clocks") == []
+    experiment = Experiment(settings | {"clocks": {"steps": 7}}, "e.yaml")
     found = experiment.probed("clocks")
+    assert {run.repeat for run in found} == {1, 2, 3}
     assert {run.strategy for run in found} == {"single", "horovod-mpi", "horovod-gloo"}
     assert {run.workload for run in found} == {"virus-cnn"}
     assert {experiment.request(run)["max_steps"] for run in found} == {7}
@@ -824,7 +825,8 @@ def test_another_configuration_measures_its_references_again_and_nothing_else():
     after = matrix(put("configurations.3", added))
     assert changed(matrix(), after) == set()
     again = {f for f in requests(matrix()) if "/single/1x1/tuned/" in f}
-    assert measured_again(matrix(), after) == again and len(again) == 2 * 3
+    # Of timing runs, and of runs with clocks.
+    assert measured_again(matrix(), after) == again and len(again) == 2 * (3 + 3)
 
 
 @pytest.mark.parametrize(
@@ -858,8 +860,8 @@ def test_another_link_is_measured_again_with_the_reference_alongside_it(change):
     assert measured_again(across, another) == {
         file
         for file in requests(across)
-        if ("/2x1/" in file and not ("steps" in change and "/timeline/" in file))
-        or "/single/" in file
+        if ("/2x1/" in file or "/single/" in file)
+        and not ("steps" in change and ("/timeline/" in file or "/clocks." in file))
     }
 
 
@@ -888,7 +890,7 @@ def test_a_reference_that_changes_is_measured_again_with_all_that_is_compared_wi
     other = with_threads() | probes
     other["variants"]["threads"]["threads"] = {"inter_op": 1}
     again = measured_again(with_threads() | probes, other)
-    compared = ("rep1", "rep2", "rep3", "clocks")
+    compared = {f"{before}rep{n}" for before in ("", "clocks.") for n in (1, 2, 3)}
     assert again == {
         file for file in requests(other) if "/threads/" in file or file.split("/")[-2] in compared
     }

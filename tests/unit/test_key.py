@@ -87,9 +87,10 @@ def experiment(*strategies: str) -> dict:
     names = (*BY_STEPS, *strategies)
     several = {name for name in BY_STEPS if not STRATEGIES[name].layouts.one_rank}
     settings = experiment_of("known", SIMULATED) | {
-        name: {"enabled": True} for name in ("clocks", "collectives", "resources", "timeline")
+        name: {"enabled": True} for name in ("collectives", "resources", "timeline")
     }
     return settings | {
+        "clocks": {"enabled": True, "repeats": 1},
         "workloads": {"virus-cnn": {"epochs": 1}, "kmer-logreg": {}},
         "energy": {"enabled": True, "repeats": 1},
         "variants": {"plain": {}, "other": {"compression": "fp16"}},
@@ -198,6 +199,7 @@ VOIDED = {
     "record/plan.py": RUNS,
     "report/tables/runs.py": set(),
     "probes/clocks.py": {"clocks"},
+    "probes/_on_core.py": {"clocks"},
     "probes/_counters.py": {"energy"},
     "probes/base.py": set(PROBES),
     "probes/__init__.py": set(),

@@ -8,7 +8,6 @@ from fixtures_runs import REFERENCES, fair
 from pages import TITLE, Parsed, failed, tabled
 from sentences import told
 
-from escala.analysis.attribution import WHOLE
 from escala.analysis.verdicts import NOT_DISTINGUISHABLE
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.verdicts import answering
@@ -88,40 +87,6 @@ def test_the_page_tells_where_its_results_come_from(frames):
     assert told["hosts"] == "n1, n2" and told["experiment"] == "demo"
     assert told["measurements"] == f"{len(frames['runs'])} measurements"
     assert "digests of the code" in told and "sessions" in told
-
-
-def _steps(frames: dict[str, pd.DataFrame], parts: dict[str, float], slowdown: float = 1.0) -> str:
-    """Return what is told of a step of two processes, by how much more its parts take, in ms."""
-    about = {
-        "dataset": "demo-1000", "workload": "virus-cnn", "network": "native", "rank": 0,
-        "variant": "tuned", "fraction": 0.2, "reference_label": "single 1x1 tuned",
-        "kind": "measured", "reference_strategy": "single", "reference_layout": "1x1",
-        "reference_variant": "tuned", "reference_network": "native",
-    }  # fmt: skip
-    rows = []
-    for part, more in {**parts, WHOLE: sum(parts.values())}.items():
-        one = {"strategy": "single", "layout": "1x1", "median_seconds": 0.1, "slowdown": 1.0}
-        two = {
-            "strategy": "horovod-mpi", "layout": "1x2", "median_seconds": 0.1 + more / 1000,
-            "reference_median_seconds": 0.1, "slowdown": slowdown,
-        }  # fmt: skip
-        rows += [about | {"part": part} | each for each in (one, two)]
-    empty = frames["attribution"].iloc[:0]
-    frames["attribution"] = pd.concat([empty, pd.DataFrame(rows)], ignore_index=True)
-    return _text(frames, "why")
-
-
-def test_the_part_that_is_named_explains_the_difference(frames):
-    text = _steps(frames, {"compute": -59.0, "transfer": 40.0, "skew": 20.8})
-    assert "takes 1.8 ms more than a step of `single 1x1 tuned`: 40.0 ms more in transfer" in text
-    text = _steps(frames, {"compute": -59.0, "transfer": 40.0})
-    assert "takes 19.0 ms less than a step of `single 1x1 tuned`: 59.0 ms less computing" in text
-
-
-def test_runs_with_clocks_that_were_not_slowed_alike_are_not_compared(frames):
-    text = _steps(frames, {"compute": -59.0, "transfer": 40.0}, slowdown=1.6)
-    assert "something slowed one of their runs with clocks" in text
-    assert "less than a step" not in text
 
 
 def _without_verdict(frames: dict[str, pd.DataFrame], **runs: object) -> None:
