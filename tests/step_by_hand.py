@@ -17,10 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+SAMPLED = ("core_seconds", "queue_seconds", "idle_seconds")
 LARGEST, LEAST = 0.05, 0.01
+WINDOWS = (("gather_begins", "entered"), ("entered", "computed"), ("summed", "returned"))
 TRANSFERS = ("MPI_ALLREDUCE", "GLOO_ALLREDUCE", "NCCL_ALLREDUCE")
 
-Moments = Mapping[tuple[str, str], tuple[float, float | None, float | None]]
+#: Of a moment and tensor: when it was, and core, queue and idle seconds, None where not sampled.
+Moments = Mapping[tuple[str, str], tuple[float, float | None, float | None, float | None]]
 
 
 def by_hand(
@@ -31,25 +34,40 @@ def by_hand(
 
     Parameters
     ----------
-    steps : by rank, by epoch and step, and by moment and tensor: when it was, in seconds, and the
-        core and queue seconds of the rank at that time, or None.
+    steps : by rank, and by epoch and step.
     transfers : begins and ends of Horovod's transfers, in the same seconds.
     """
     found = {}
     for rank, of_rank in steps.items():
-        sums: dict[str, float] = defaultdict(float)
         sampled = [step for step, moments in of_rank.items() if _is_sampled(moments)]
+        wanted, by_others = 0.0, 0.0
+        for step in sampled:
+            (begins, *first), (ends, *last) = (
+                of_rank[step][n, ""] for n in ("gather_begins", "returned")
+            )
+            by_others += ends - begins - (last[0] - first[0]) - (last[2] - first[2])
+            wanted += sum(_lost(of_rank[step], *window) for window in WINDOWS)
+        share = min(1.0, max(0.0, by_others) / wanted) if wanted else 0.0
+        sums: dict[str, float] = defaultdict(float)
         for step in sampled:
             others = [_last(of_other[step], "gradient_ready") for of_other in steps.values()]
-            for part, seconds in _step(of_rank[step], max(others), transfers).items():
+            for part, seconds in _step(of_rank[step], max(others), transfers, share).items():
                 sums[part] += seconds / len(sampled)
         found[rank] = dict(sums)
     return found
 
 
 def _is_sampled(moments: Moments) -> bool:
-    names = ("gather_begins", "computed", "summed", "returned")
+    names = {name for window in WINDOWS for name in window}
     return all((name, "") in moments and moments[name, ""][2] is not None for name in names)
+
+
+def _lost(moments: Moments, first: str, last: str) -> float:
+    (start, used, queued, _), (end, used_then, queued_then, _) = (
+        moments[first, ""],
+        moments[last, ""],
+    )
+    return max(0.0, min(queued_then - queued, end - start - (used_then - used)))
 
 
 def _last(moments: Moments, name: str) -> float:
@@ -57,7 +75,7 @@ def _last(moments: Moments, name: str) -> float:
 
 
 def _step(
-    moments: Moments, all_ready: float, transfers: Iterable[tuple[float, float]]
+    moments: Moments, all_ready: float, transfers: Iterable[tuple[float, float]], share: float
 ) -> dict[str, float]:
     begins, gathered, entered, returned = (
         moments[name, ""][0] for name in ("gather_begins", "gather_ends", "step_begins", "returned")
@@ -66,26 +84,17 @@ def _step(
         _last(moments, name) for name in ("gradient_ready", "exchanged", "updated")
     )
     exchange_begins = min(all_ready, arrived)
-    before = {
-        "input": gathered - begins,
-        "entering": entered - gathered,
-        "compute": ready - entered,
-    }
-    after = {"optimiser": updated - arrived, "leaving": returned - updated}
+    works = (
+        {"input": gathered - begins, "entering": entered - gathered},
+        {"compute": ready - entered},
+        {"optimiser": updated - arrived, "leaving": returned - updated},
+    )
     lost, parts = 0.0, {}
-    # The first time is sampled just after it has ended, the second just after it began.
-    late = max(0.0, moments["summed", ""][0] - arrived)
-    for work, outside, first, last in (
-        (before, 0.0, "gather_begins", "computed"), (after, late, "summed", "returned"),
-    ):  # fmt: skip
-        (start, used, queued), (end, used_then, queued_then) = moments[first, ""], moments[last, ""]
-        off = min(queued_then - queued, end - start - (used_then - used))
-        within = sum(work.values()) - outside
-        fraction = min(1.0, max(0.0, off) / within)
-        lost += fraction * within
+    for window, work in zip(WINDOWS, works, strict=True):
+        fraction = min(1.0, share * _lost(moments, *window) / sum(work.values()))
         for part, seconds in work.items():
-            counted = seconds - outside if part == "optimiser" else seconds
-            parts[part] = seconds - fraction * counted
+            lost += fraction * seconds
+            parts[part] = seconds - fraction * seconds
     moving = sorted((max(a, exchange_begins), min(b, arrived)) for a, b in transfers)
     transfer, until = 0.0, exchange_begins
     for start, end in moving:
@@ -111,9 +120,7 @@ def read(folder: Path) -> tuple[dict, list[tuple[float, float]]]:
         rank = int(path.name.removeprefix("rank").split(".")[0])
         with path.open(newline="") as lines:
             for row in csv.DictReader(lines):
-                values = (
-                    float(row[n]) if row[n] else None for n in ("core_seconds", "queue_seconds")
-                )
+                values = (float(row[name]) if row[name] else None for name in SAMPLED)
                 at = (float(row["seconds"]), *values)
                 steps[rank][int(row["epoch"]), int(row["step"])][row["moment"], row["tensor"]] = at
     text = (folder / "timeline.json").read_text().rstrip().rstrip(",")

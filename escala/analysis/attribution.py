@@ -20,7 +20,7 @@ from escala.analysis.parts import (
     whole_steps,
 )
 from escala.probes import timeline
-from escala.probes.clocks import COLUMNS, FORWARD_ENDS, UPDATE_BEGINS
+from escala.probes.clocks import COLUMNS, FORWARD_ENDS, SAMPLED, UPDATE_BEGINS
 
 OVERLAP, UNEXPLAINED, WHOLE = "overlap", "unexplained", "whole"
 OFF_CORE = "off the core"
@@ -64,7 +64,7 @@ def _sources(clocks: pd.DataFrame) -> dict[str, str]:
 def moments(run_file: Path, one_clock: bool) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Return the clocks and the phases of a run that ended ok, as `per_step` takes them."""
     # The moments of a whole step have no tensor; no variable's name is missing.
-    unsampled = {each: [""] for each in COLUMNS[-2:]}
+    unsampled = {each: [""] for each in SAMPLED}
     clocks = [
         pd.read_csv(path, keep_default_na=False, na_values=unsampled).assign(
             rank=int(re.search(r"\d+", path.name)[0])

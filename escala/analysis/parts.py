@@ -32,13 +32,14 @@ of its own buckets, so nothing is estimated:
 
 Forward and backward are then the two parts of compute.
 
-*Off the core* is no interval: in the times in which a rank has work (`WORK`), from its begin to the
-last gradient and from the last sum to its end, it is what the rank lost of its cores. That is the
-time that its threads were ready without running, and at most what is missing of the CPU time of its
-cores. Each part of such a time loses as large a fraction of itself. So compute is then the time
-computing, and all parts still add up. It is an upper bound: threads of one rank that wait for each
-other while another of its cores is idle count, too. A wait for other ranks has none of it: there a
-rank needs no core.
+*Off the core* is no interval: in the times in which a rank has work (`WORK`) it is what the rank
+lost of its cores to others. These times are the gathering of rows, from there to the last gradient,
+and from the last sum to the end of the step. Of each, it is the time that the rank's threads were
+ready without running, but at most what is missing of the CPU time of its cores. Of all steps, it is
+at most what is missing of that while the cores were not idle. So a rank that sleeps has lost
+nothing, nor has one whose threads wait for each other. Each part of such a time loses as large a
+fraction of itself: compute is then the time computing, and all parts still add up. It is an upper
+bound. A wait for other ranks has none of it, because there a rank needs no core.
 
 Parts that compare moments with those of another rank, or with rank 0's timeline, need one clock.
 They are unavailable for ranks under several kernels, that is on several machines.
@@ -55,9 +56,11 @@ from escala.probes import timeline
 from escala.probes.clocks import (
     BACKWARD_ENDS,
     COMPUTED,
+    ENTERED,
     FORWARD_ENDS,
     GATHER_BEGINS,
     RETURNED,
+    SAMPLED,
     SUMMED,
     UPDATE_BEGINS,
 )
@@ -121,24 +124,37 @@ def parts_of_steps(
 
 
 def losses(clocks: pd.DataFrame) -> pd.DataFrame:
-    """Return what ranks lost of their cores, in each of the two times of a step with work.
+    """Return what ranks lost of their cores, in each of the three times of a step with work.
 
     Returns
     -------
-    `begins`, `ends` and `lost_seconds`; two rows for each rank, epoch and step, its index. Steps
-    without samples at all four moments are left out.
+    `begins`, `ends` and `lost_seconds`; three rows for each rank, epoch and step, its index. Steps
+    without samples at all five moments are left out.
     """
-    columns = ["seconds", "core_seconds", "queue_seconds"]
+    columns = ["seconds", *SAMPLED]
     sampled = clocks[clocks["tensor"] == ""].pivot(index=_STEP, columns="moment", values=columns)
+    moments = GATHER_BEGINS, ENTERED, COMPUTED, SUMMED, RETURNED
+    sampled = sampled.reindex(columns=pd.MultiIndex.from_product([columns, moments]))
+    sampled = sampled[sampled["queue_seconds"].notna().all(axis=1)]
+    whole, used, _, idle = (
+        sampled[each, RETURNED] - sampled[each, GATHER_BEGINS] for each in columns
+    )
     times = []
-    for first, last in ((GATHER_BEGINS, COMPUTED), (SUMMED, RETURNED)):
-        at = sampled.reindex(columns=pd.MultiIndex.from_product([columns, [first, last]]))
-        seconds, used, queued = (at[each, last] - at[each, first] for each in columns)
-        lost = queued.clip(upper=seconds - used).clip(lower=0)
-        time = {"begins": at["seconds", first], "ends": at["seconds", last], "lost_seconds": lost}
-        times.append(pd.DataFrame(time).where(lost.notna()))
-    whole = pd.concat(times, axis=1).notna().all(axis=1)
-    return pd.concat([time[whole] for time in times]).sort_index()
+    for first, last in ((GATHER_BEGINS, ENTERED), (ENTERED, COMPUTED), (SUMMED, RETURNED)):
+        seconds, on_core, queued, _ = (
+            sampled[each, last] - sampled[each, first] for each in columns
+        )
+        lost = queued.clip(upper=seconds - on_core).clip(lower=0)
+        begins, ends = sampled["seconds", first], sampled["seconds", last]
+        times.append(pd.DataFrame({"begins": begins, "ends": ends, "lost_seconds": lost}))
+    lost = pd.concat(times).sort_index()
+    # A tick of a core is longer than many steps are, so the last bound is one of their sum.
+    by_others = (whole - used - idle).groupby("rank").sum().clip(lower=0)
+    total = lost["lost_seconds"].groupby("rank").sum()
+    factor = (by_others / total).clip(upper=1).where(total > 0, 1.0)
+    return lost.assign(
+        lost_seconds=lost["lost_seconds"] * lost.index.get_level_values("rank").map(factor)
+    )
 
 
 def _by_calls(parts: dict, moments: pd.Series, buckets: pd.DataFrame) -> dict[str, Intervals]:

@@ -5,9 +5,9 @@ clock: the time of day at the first step, without later corrections of it. Insid
 moment is read when its tensor has been computed. Where ranks make a step by several calls, moments
 between these calls are read too, and the tensors are the buckets in which gradients are summed.
 
-At four moments of a step a rank also reads what it has used of its cores (`_on_core`): where it
-begins and ends, when its last gradient is ready, and when the last sum has arrived. The first step
-of an epoch has none at its begin.
+At five moments of a step a rank also reads what it has used of its cores (`_on_core`): where it
+begins and ends, when its rows are there, when its last gradient is ready, and when the last sum has
+arrived. The first step of an epoch has none at its begin.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 
 REPEATS = 3
 
-#: The columns of `rank{r}.clocks.csv`; `tensor` is empty for a moment of the whole step. The last
-#: two are those of `_on_core.Sample`, empty where nothing was sampled.
-COLUMNS = ("epoch", "step", "moment", "tensor", "seconds", "core_seconds", "queue_seconds")
+#: The columns of `rank{r}.clocks.csv`; `tensor` is empty for a moment of the whole step. `SAMPLED`
+#: are those of `_on_core.Sample`, empty where nothing was sampled.
+SAMPLED = ("core_seconds", "queue_seconds", "idle_seconds")
+COLUMNS = ("epoch", "step", "moment", "tensor", "seconds", *SAMPLED)
 #: Moments outside the step, inside it as a whole, and of each of its tensors.
 GATHER_BEGINS, GATHER_ENDS, RETURNED = OUTSIDE = ("gather_begins", "gather_ends", "returned")
 STEP_BEGINS = "step_begins"
 #: Further moments inside a step as a whole, if it is made by several calls. If the forward pass is
 #: made in parts, it has no moment.
 FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS = "forward_ends", "backward_ends", "update_begins"
-#: Moments of the samples inside a step: the last gradient is ready, and the last sum arrived.
-COMPUTED, SUMMED = "computed", "summed"
+#: Moments of the samples inside a step: it begins, the last gradient is ready, and the last sum
+#: arrived.
+ENTERED, COMPUTED, SUMMED = "entered", "computed", "summed"
 GRADIENT_READY, EXCHANGED, UPDATED = TENSOR_MOMENTS = ("gradient_ready", "exchanged", "updated")
 
 
@@ -56,12 +58,12 @@ class Moments:
         return ()
 
     def samples(self, gathered: float, returned: float) -> Iterable[tuple[str, Sample]]:
-        """Return the samples inside the step just made, by `COMPUTED` and `SUMMED`."""
+        """Return the samples inside the step just made, by `ENTERED`, `COMPUTED` and `SUMMED`."""
         return ()
 
     def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
         """Record the moments of a finished step."""
-        end = self._on_core.sample()
+        end = self._on_core.sample(idle=True)
         sampled = dict(self.samples(gathered, returned))
         if sampled:
             sampled[RETURNED] = end
@@ -70,10 +72,10 @@ class Moments:
         outside = zip(OUTSIDE, ("", "", ""), (began, gathered, returned), strict=True)
         inside = [(name, "", each.at) for name, each in sampled.items() if name not in OUTSIDE]
         for moment, tensor, at in (*outside, *self.inside(gathered, returned), *inside):
-            used = sampled[moment][1:] if not tensor and moment in sampled else ("", "")
+            used = sampled[moment][1:] if not tensor and moment in sampled else ("",) * len(SAMPLED)
             self._rows.append((epoch, step, moment, tensor, at + self._to_epoch, *used))
         self._on_core.find_threads()
-        self._begin = epoch, self._on_core.sample()
+        self._begin = epoch, self._on_core.sample(idle=True)
 
     def write(self) -> None:
         with open(self._path, "w", newline="") as handle:

@@ -597,17 +597,15 @@ def clocks_of_rank(rank: int, steps: int = 3, begins: float = 1000.0) -> pd.Data
             ("updated", "b/kernel", 0.108),
             ("returned", "", 0.109),
         ]
-        used = {"gather_begins": 0.0, "computed": 0.053 + late, "summed": 0.06, "returned": 0.071}
-        moments += [("computed", "", 0.053 + late), ("summed", "", 0.098)]
+        used = {
+            "gather_begins": 0.0, "entered": 0.003, "computed": 0.053 + late, "summed": 0.06,
+            "returned": 0.071,
+        }  # fmt: skip
+        sampled = {"entered": 0.003, "computed": 0.053 + late, "summed": 0.098}
+        moments += [(name, "", after) for name, after in sampled.items()]
         rows += [
-            (
-                1,
-                step,
-                name,
-                tensor,
-                start + after,
-                *((used[name], 0.0) if name in used else [None] * 2),
-            )
+            (1, step, name, tensor, start + after)
+            + ((used[name], 0.0, 0.0) if name in used else (None, None, None))
             for name, tensor, after in moments
         ]
     return pd.DataFrame(rows, columns=COLUMNS)

@@ -118,12 +118,12 @@ def rank_clocks(rank: int) -> pd.DataFrame:
         ("gradient_ready", "bucket 1", 40 + late), ("exchanged", "bucket 1", 70),
         ("backward_ends", "", 72), ("update_begins", "", 73), ("returned", "", 80),
         ("updated", "bucket 0", 79), ("updated", "bucket 1", 79),
-        ("computed", "", 40 + late), ("summed", "", 73),
+        ("entered", "", 3), ("computed", "", 40 + late), ("summed", "", 73),
     ]  # fmt: skip
     # Nothing is lost of the cores.
-    used = {"gather_begins": 0, "computed": 40 + late, "summed": 60, "returned": 67}
+    used = {"gather_begins": 0, "entered": 3, "computed": 40 + late, "summed": 60, "returned": 67}
     rows = [
-        (1, 1, moment, tensor, 1000 + at / 1000, used.get(moment, np.nan) / 1000, 0.0)
+        (1, 1, moment, tensor, 1000 + at / 1000, used.get(moment, np.nan) / 1000, 0.0, 0.0)
         for moment, tensor, at in moments
     ]
     return pd.DataFrame(rows, columns=COLUMNS).assign(rank=rank)

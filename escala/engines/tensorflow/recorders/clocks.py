@@ -12,7 +12,7 @@ from escala.engines.tensorflow.factors import Factors
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.probes import clocks
 from escala.probes._on_core import Sample
-from escala.probes.clocks import COMPUTED, STEP_BEGINS, SUMMED, TENSOR_MOMENTS
+from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_MOMENTS
 
 
 def recorder(
@@ -48,7 +48,7 @@ class Moments(clocks.Moments):
 
         def noted(*arguments):
             begun = _now()
-            with tf.control_dependencies([begun]):
+            with tf.control_dependencies([begun, self._sample(ENTERED, after=[begun])]):
                 gradients, *sums = compute(*arguments)
                 gradients = local(gradients)
             gradients, ready = _each_stamped(gradients)

@@ -25,6 +25,7 @@ from escala.probes._on_core import Sample
 from escala.probes.clocks import (
     BACKWARD_ENDS,
     COMPUTED,
+    ENTERED,
     EXCHANGED,
     FORWARD_ENDS,
     GRADIENT_READY,
@@ -110,6 +111,7 @@ class Moments(clocks.Moments):
     def _begin(self) -> None:
         self._at, self._ready, self._exchanged = {}, {}, {}
         self._note(STEP_BEGINS)
+        self._sampled[ENTERED] = self._on_core.sample()
 
     def _begin_update(self, *_) -> None:
         self._sampled[SUMMED] = self._on_core.sample()
