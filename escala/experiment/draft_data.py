@@ -87,7 +87,7 @@ def draft(
         workloads=_workloads(workload, dataset, epochs),
         configurations=configurations,
     )
-    probes = {"timeline": {"enabled": False}, "clocks": {"enabled": True}}
+    probes = {"timeline": {"enabled": False}}
     said = [f"Not read in {data}: {', '.join(dataset.not_read)}"] if dataset.not_read else []
     return Draft(settings | probes, _NOTES, said)
 

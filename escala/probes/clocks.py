@@ -13,6 +13,7 @@ arrived. The first step of an epoch has none at its begin.
 from __future__ import annotations
 
 import csv
+import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -48,7 +49,7 @@ class Moments:
     def __init__(self, path: Path):
         self._path, self._rows, self._to_epoch = path, [], to_epoch()
         self._on_core = OnCore()
-        self._begin: tuple[int, Sample] | None = None
+        self._end: tuple[int, Sample] | None = None
 
     def inside(self, gathered: float, returned: float) -> Iterable[tuple[str, str, float]]:
         """Return the moments inside the step just made: moment, tensor, seconds.
@@ -67,15 +68,16 @@ class Moments:
         sampled = dict(self.samples(gathered, returned))
         if sampled:
             sampled[RETURNED] = end
-            if self._begin and self._begin[0] == epoch:
-                sampled[GATHER_BEGINS] = self._begin[1]
+            if self._end and self._end[0] == epoch:
+                sampled[GATHER_BEGINS] = self._end[1]
         outside = zip(OUTSIDE, ("", "", ""), (began, gathered, returned), strict=True)
         inside = [(name, "", each.at) for name, each in sampled.items() if name not in OUTSIDE]
         for moment, tensor, at in (*outside, *self.inside(gathered, returned), *inside):
-            used = sampled[moment][1:] if not tensor and moment in sampled else ("",) * len(SAMPLED)
+            sample = sampled.get(moment) if not tensor else None
+            used = ["" if math.isnan(each) else each for each in sample[1:]] if sample else [""] * 3
             self._rows.append((epoch, step, moment, tensor, at + self._to_epoch, *used))
         self._on_core.find_threads()
-        self._begin = epoch, self._on_core.sample(idle=True)
+        self._end = epoch, self._on_core.sample(idle=True)
 
     def write(self) -> None:
         with open(self._path, "w", newline="") as handle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from pages import tabled
 from escala.analysis import attribution
 from escala.analysis.attribution import OFF_CORE, OVERLAP, UNEXPLAINED, WHOLE, covered, segments
 from escala.analysis.parts import PARTS, PASSES
+from escala.analysis.statistics import mean_interval
 from escala.core.files import read_json
 from escala.probes import timeline
 from escala.probes.clocks import COLUMNS
@@ -210,6 +212,43 @@ def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estima
     assert parts.sum().to_list() == pytest.approx(
         known["seconds"].xs(WHOLE, level="part").to_list()
     )
+
+
+def test_three_runs_have_an_interval_and_pairs_of_runs_one_of_their_difference(tmp_path):
+    """Two processes compute 0, 4 and 8 ms longer in the three runs, and one process 0, 1 and 2."""
+    experiment, first = clocked(tmp_path)
+    runs = [path for path in first if read_json(path)["status"] == "ok"]
+    for path in list(runs):
+        per = 0.004 if "horovod-mpi" in path.parts else 0.001
+        for repeat in (2, 3):
+            copy = path.parent.with_name(f"clocks.rep{repeat}")
+            shutil.copytree(path.parent, copy)
+            changed([copy / "run.json"], repeat=repeat)
+            runs.append(copy / "run.json")
+            for file in copy.glob("ranks/*.clocks.csv"):
+                clocks = pd.read_csv(file)
+                late = ~clocks["moment"].isin(["gather_begins", "gather_ends", "step_begins"])
+                late &= clocks["moment"] != "entered"
+                clocks.loc[late, ["seconds", "core_seconds"]] += per * (repeat - 1)
+                clocks.to_csv(file, index=False)
+            if (copy / "timeline.json").exists():
+                (copy / "timeline.json").unlink()
+    table = tabled(experiment, probe_files=runs)["attribution"].set_index(
+        ["strategy", "rank", "part"]
+    )
+    table = table.sort_index()
+    two = table.loc["horovod-mpi", 0]
+    assert two["runs"].eq(3).all() and two["matches"].eq(3).all()
+    assert two["steps"].eq(9).all()
+    expected = mean_interval([0.050, 0.054, 0.058])
+    columns = ["seconds", "low_seconds", "high_seconds"]
+    assert two.loc["compute", columns].tolist() == pytest.approx([*expected], abs=1e-5)
+    steps = two["reference_steps"].iloc[0]
+    pairs = [0.050 - steps * 0.050, 0.054 - steps * 0.051, 0.058 - steps * 0.052]
+    columns = [f"difference{end}_seconds" for end in ("", "_low", "_high")]
+    found = two.loc["compute", columns].tolist()
+    assert found == pytest.approx([*mean_interval(pairs)], abs=1e-5)
+    assert table.loc["single", "difference_seconds"].isna().all()
 
 
 def test_runs_of_another_session_are_not_compared(tmp_path):
