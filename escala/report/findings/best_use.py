@@ -131,11 +131,8 @@ class BestUse:
 
     @cached_property
     def closest(self) -> Alternative:
-        """The alternative that says most: the rival of the least time, or the first that failed."""
-        if not self.rivals:
-            return self.alternatives[0]
-        undecided = [each for each in self.rivals if each.verdict == NO_VERDICT]
-        return max(undecided or self.tied or self.rivals, key=lambda each: each.ratio.value)
+        """The alternative that decides."""
+        return next(each for each in self.alternatives if each.row["closest"])
 
     @cached_property
     def fewer(self) -> Alternative | None:

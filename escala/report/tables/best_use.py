@@ -19,7 +19,13 @@ from escala.analysis.statistics import (
     next_time_interval,
     ratio_interval,
 )
-from escala.analysis.verdicts import FASTER, simultaneous_level, verdict
+from escala.analysis.verdicts import (
+    FASTER,
+    NO_VERDICT,
+    NOT_DISTINGUISHABLE,
+    simultaneous_level,
+    verdict,
+)
 from escala.experiment.references import Configuration, reference_number
 from escala.record.comparable import (
     CONFIGURATION,
@@ -136,9 +142,23 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             return each, judge.judgement(each, level)
 
         best = _quickest(task, timed, lambda *names: compare(*names)[1].ratio.estimate)
-        for other in task.runs:
-            if other != best:
-                yield _row(task, level, *compare(best, other), judge)
+        rows = [
+            _row(task, level, *compare(best, other), judge) for other in task.runs if other != best
+        ]
+        closest = _closest(rows)
+        yield from (row | {"closest": row is closest} for row in rows)
+
+
+def _closest(rows: Sequence[dict]) -> dict:
+    """Return the row that decides: of the least time, among those that use no more.
+
+    Rows without a verdict come first, then those that cannot be told from the best use.
+    """
+    known = [row for row in rows if row["verdict"]]
+    rivals = [row for row in known if row["uses"] != "more"] or known
+    for kind in (NO_VERDICT, NOT_DISTINGUISHABLE):
+        rivals = [row for row in rivals if row["verdict"] == kind] or rivals
+    return max(rivals or rows[:1], key=lambda row: row["ratio"] or 0.0)
 
 
 def _quickest(

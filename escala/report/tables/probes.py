@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,16 @@ import pandas as pd
 
 from escala.analysis.attribution import WHOLE, moments, run_attribution, typical_step
 from escala.analysis.statistics import mean_interval
-from escala.experiment.references import ONE_PROCESS, Configuration, compared_with
+from escala.experiment.references import (
+    ONE_PROCESS,
+    Configuration,
+    compared_with,
+    reference_number,
+)
 from escala.record.comparable import CONFIGURATION, Measurement, matched
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
+from escala.report.tables.views import names_of_rows
 
 _NO_CLOCK = "the ranks ran on several machines, whose clocks differ"
 _NOT_INSIDE = "the strategy has no moments inside the step"
@@ -48,8 +54,7 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     }
     by_name = base.by_configuration(ok)
     for names, of_names in by_name.items():
-        compared = compared_with(Configuration(*names[2:]), evidence.references)
-        number, reference = next(compared, (None, None))
+        number, reference = _compared_with(names, by_name, evidence, tables)
         others = by_name.get((*names[:2], *reference), ()) if reference else ()
         # One session, because machines drift: that of most runs, the newest of several.
         sessions = Counter(run["session"] for run in of_names)
@@ -68,6 +73,23 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         yield from (
             about | row for row in _parts([parts[run["file"]] for run in same], differences)
         )
+
+
+def _compared_with(
+    names: tuple, clocked: Collection[tuple], evidence: Evidence, tables: Tables
+) -> tuple[int | None, Configuration | None]:
+    """Return what a step is compared with, and its number as a reference; None without any.
+
+    A best use is compared with the alternative that decides, if that is among `clocked`, and others
+    with the main reference.
+    """
+    table = tables["best_use"]
+    deciding = table[table["closest"]]
+    for row in deciding[[each == names for each in names_of_rows(deciding)]].to_dict("records"):
+        other = Configuration(*(row[f"alternative_{part}"] for part in Configuration._fields))
+        if (*names[:2], *other) in clocked:
+            return reference_number(other, evidence.references), other
+    return next(compared_with(Configuration(*names[2:]), evidence.references), (None, None))
 
 
 def _parts(runs: Sequence[pd.DataFrame], differences: Sequence[pd.Series]) -> Iterator[dict]:
