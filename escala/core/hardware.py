@@ -1,7 +1,8 @@
-"""Describe the hardware of a machine: CPU model, cores, memory, GPUs, and available memory."""
+"""Describe the hardware of a machine: processor, cores, memory, GPUs, and available memory."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import platform
@@ -13,20 +14,43 @@ import psutil
 
 from escala.core.gpus import available_gpus
 
+#: Names in /proc/cpuinfo of what tells processors from others, on x86 and on ARM.
+_PROCESSOR = {
+    "vendor": ("vendor_id", "CPU implementer"),
+    "family": ("cpu family", "CPU architecture"),
+    "model": ("model", "CPU part"),
+    "stepping": ("stepping", "CPU revision"),
+    "features": ("flags", "Features"),
+}
 
-def describe() -> dict:
-    """Return this machine's CPU model, cores, memory and GPUs.
+
+def describe(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict:
+    """Return this machine's processor, cores, memory and GPUs.
 
     Returns
     -------
-    `cpu`, the name of the model; `cores_available`, the logical cores that this process may use;
-    `cores_total`, those of the machine; `memory_bytes`, the memory that the kernel manages. This is
-    some megabytes less than the installed memory, and differs a little between equal machines.
-    `cpu_quota`, the cores that a control group allows, and `gpus`, the models of the GPUs that this
-    process may use, are left out if there are none.
+    `cpu`, the processor's name for people, with family and model where they are known: virtual
+    machines with processors of several generations call all of them by one name; `processor`, its
+    vendor, family, model and stepping, and a digest of its features (flags), each None if it is not
+    known; `cores_available`, the logical cores that this process may use; `cores_total`, those of
+    the machine; `memory_bytes`, the memory that the kernel manages. This is some megabytes less
+    than the installed memory, and differs a little between equal machines. `cpu_quota`, the cores
+    that a control group allows, and `gpus`, the models of the GPUs that this process may use, are
+    left out if there are none.
     """
+    fields = _first_processor(cpuinfo)
+    processor = {
+        name: next((fields[field] for field in named if field in fields), None)
+        for name, named in _PROCESSOR.items()
+    }
+    if processor["features"]:
+        flags = " ".join(sorted(processor["features"].split()))
+        processor["features"] = hashlib.sha256(flags.encode()).hexdigest()[:12]
+    numbers = [f"{name} {processor[name]}" for name in ("family", "model") if processor[name]]
     found = {
-        "cpu": _processor_field("model name") or platform.processor() or "unknown",
+        "cpu": (fields.get("model name") or platform.processor() or "unknown")
+        + (f" ({' '.join(numbers)})" if numbers else ""),
+        "processor": processor,
         "cores_available": len(available_cores()),
         "cores_total": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
@@ -141,16 +165,14 @@ def _granted(environment: Mapping[str, str]) -> Iterator[int]:
 
 def has_instructions(name: str) -> bool:
     """Return whether the processor has an instruction set, by its flag in /proc/cpuinfo."""
-    return name in _processor_field("flags").split()
+    return name in _first_processor(Path("/proc/cpuinfo")).get("flags", "").split()
 
 
-def _processor_field(wanted: str) -> str:
-    """Return a field of the first processor in /proc/cpuinfo, or an empty string (man 5 proc)."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == wanted:
-            return value.strip()
-    return ""
+def _first_processor(cpuinfo: Path) -> dict[str, str]:
+    """Return the fields of the first processor by name, without empty ones (man 5 proc)."""
+    first = cpuinfo.read_text().partition("\n\n")[0]
+    fields = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in fields if value.strip()}
 
 
 def available_cores() -> list[int]:

@@ -9,8 +9,10 @@ Conditions of any two measurements:
 - the same data;
 - the same variables and files of the user that can change kernels or the exchange
   (`escala.core.variables`);
-- machines of the same kind, on every node: CPU model, cores, quota of cores, GPUs, and installed
-  memory (`escala.core.hardware.memory_gib`). Names of hosts may differ.
+- machines of the same kind, on every node: name of the processor with family and model, its vendor,
+  stepping and features, cores, quota of cores, GPUs, and installed memory
+  (`escala.core.hardware.memory_gib`). Names of hosts may differ. A processor of which some of this
+  is not known, as in older files, is like no known one.
 - epochs of a program that are known in one way: by its hook, its output, or not at all;
 - the same link, if both use the network of one name between several nodes: its interface, its
   transport if both know it, the rate asked for, and rates that the lab measured within `RATE` of
@@ -20,7 +22,8 @@ A run that ended before it was given its nodes has no machines and no link: thes
 apply to it.
 
 Of one configuration, measured in several sessions, also the same settings, knobs, ranks, cores
-available, versions and source; of a program, the same command and files. Of two configurations,
+available, versions and source, and machines that compute a fixed kernel in times within `SPEED` of
+each other, if both are known; of a program, the same command and files. Of two configurations,
 which differ in just these, also the same session and repeat, since machines drift. A scheduler may
 give each of them just the cores that it needs; a run with fewer is refused, or oversubscribed. A
 smaller quota makes another kind of machine.
@@ -33,6 +36,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from statistics import median
 from typing import Any, NamedTuple
 
 from escala.core.hardware import memory_gib
@@ -43,6 +47,8 @@ from escala.strategies import STRATEGIES
 RATE = 0.1
 #: Epochs of a program whose rows differ by more than this fraction are not the same work.
 SAME_ROWS = 0.05
+#: By how much the time of the fixed kernel (`escala.core.speed`) may differ between sessions.
+SPEED = 1 / 3
 #: What names a configuration, and with `repeat` a run.
 CONFIGURATION = ("dataset", "workload", *Configuration._fields)
 #: Packages that run around the ranks and not in them; what they prepare is compared as data.
@@ -90,6 +96,9 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     cores = [_cores_available(run) for run in (one, other)]
     if all(cores) and cores[0] != cores[1]:
         yield "measured with other cores available"
+    if not alike_speeds(*(speed_seconds(run) for run in (one, other))):
+        first, second = (f"{1000 * speed_seconds(run):.2f}" for run in (one, other))
+        yield f"machines of different speeds: {first} and {second} ms for the same computation"
 
 
 def _settings(run: Measurement) -> dict[str, Any]:
@@ -155,6 +164,17 @@ def alike_rates(one: float | None, other: float | None) -> bool:
     return not (one and other) or abs(one - other) <= RATE * max(one, other)
 
 
+def speed_seconds(run: Measurement) -> float | None:
+    """Return the median over the nodes of the time of the fixed kernel, None if it is not known."""
+    known = [m["speed_seconds"] for m in run["ranks"]["machines"] if "speed_seconds" in m]
+    return median(known) if known else None
+
+
+def alike_speeds(one: float | None, other: float | None) -> bool:
+    """Return whether two times of the fixed kernel are alike; an unknown one is like any."""
+    return not (one and other) or abs(one - other) <= SPEED * max(one, other)
+
+
 def unlike_machines(one: Machines, other: Machines) -> str | None:
     """Return why machines are not of one kind; None if they are, or if some are not known.
 
@@ -164,25 +184,35 @@ def unlike_machines(one: Machines, other: Machines) -> str | None:
     same = counts[0] == counts[1] if len(one) == len(other) else set(counts[0]) == set(counts[1])
     if same or not one or not other:
         return None
-    return f"different kinds of machines: {_described(one)} and {_described(other)}"
+    known = [all(machine.get("processor") for machine in each) for each in (one, other)]
+    older = (
+        "" if known[0] == known[1] else "; the older record does not tell the processor's family"
+    )
+    return f"different kinds of machines: {_described(one)} and {_described(other)}{older}"
 
 
-def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int, tuple[str, ...]]:
-    """Return the CPU model, the cores, the installed memory in GiB, and further words.
+def _kind(machine: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words that describe a machine; those of machines of one kind are equal.
 
-    These are the quota of cores and the models of the GPUs, where there are any.
+    They name the processor, its cores, the installed memory, and the quota of cores and the models
+    of the GPUs, where there are any.
     """
+    processor = machine.get("processor") or {}
+    told = [f"{n} {processor[n]}" for n in ("vendor", "stepping", "features") if processor.get(n)]
     quota = [f"a quota of {machine['cpu_quota']:.3g} cores"] if "cpu_quota" in machine else []
-    further = (*quota, *machine.get("gpus", []))
-    return machine["cpu"], machine["cores_total"], memory_gib(machine["memory_bytes"]), further
+    return (
+        machine["cpu"],
+        *told,
+        f"{machine['cores_total']} cores",
+        f"{memory_gib(machine['memory_bytes'])} GiB",
+        *quota,
+        *machine.get("gpus", []),
+    )
 
 
 def _described(machines: Machines) -> str:
-    """Name the kinds of machines by CPU, cores, memory, quota and GPUs; count those of a kind."""
-    kinds = Counter(
-        ", ".join([cpu, f"{cores} cores", f"{gib} GiB", *further])
-        for cpu, cores, gib, further in map(_kind, machines)
-    )
+    """Describe the kinds of machines, and count those of a kind."""
+    kinds = Counter(", ".join(_kind(machine)) for machine in machines)
     return " with ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in kinds.items())
 
 
@@ -209,7 +239,7 @@ def machines(run: Measurement) -> str:
     The kinds of the machines, and where a run could use other cores than all, their numbers. Empty
     if the run ended before it was given its nodes.
     """
-    described = _described(sorted(run["ranks"]["machines"], key=lambda each: str(_kind(each))))
+    described = _described(sorted(run["ranks"]["machines"], key=_kind))
     available = _cores_available(run)
     if available == {machine["cores_total"] for machine in run["ranks"]["machines"]}:
         return described
@@ -220,7 +250,8 @@ def series(run: Measurement) -> dict[str, Any]:
     """Return what a run measured, whatever the machine, the versions and the code.
 
     Two timing runs of one configuration that ended ok are comparable exactly if their `series`,
-    `machines`, `versions` and sources are equal, and the rates of their links are alike.
+    `machines`, `versions` and sources are equal, and the rates of their links and the speeds of
+    their machines are alike.
 
     Returns
     -------

@@ -22,6 +22,7 @@ import psutil
 from escala.core import hardware, other_memory
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
+from escala.core.speed import seconds_of_kernel
 from escala.runtime.placement import Node
 
 #: On one node ranks use only loopback.
@@ -71,10 +72,11 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
             f"name one of {known}",
         )
     held = by_interface[interface][0]
-    ports_found, machine = _free_ports(held, ports), hardware.describe()
+    ports_found, cores = _free_ports(held, ports), available_cores()
+    machine = hardware.describe() | {"speed_seconds": seconds_of_kernel(cores[:1])[0].least}
     memory = hardware.available_memory()
     single_copy = other_memory.may_be_read()
-    return Node(host, interface, held, available_cores(), ports_found, machine, memory, single_copy)
+    return Node(host, interface, held, cores, ports_found, machine, memory, single_copy)
 
 
 def _resolved(name: str) -> str | None:

@@ -93,6 +93,18 @@ def test_measurements_of_one_run_are_pooled_under_the_same_conditions(runs, path
         assert same == (reason is None)
 
 
+def test_sessions_of_one_run_on_machines_of_other_speeds_are_not_pooled(runs):
+    fast, slow = (
+        changed(runs["across"], "ranks.machines", [MACHINE | {"speed_seconds": seconds}] * 2)
+        for seconds in (0.0024, 0.0048)
+    )
+    validate_run(fast)
+    assert refusal(fast, runs["across"]) is None
+    assert "2.40 and 4.80 ms for the same computation" in refusal(fast, slow)
+    # Within a session the machines are the same: there it is noise, and no reason.
+    assert refusal(runs["single"], fast) == refusal(runs["single"], slow)
+
+
 @pytest.mark.parametrize(
     ("managed", "installed"), [((7.47, 7.53), 8), ((15.26, 15.52), 16), ((376.4, 377.5), 384)]
 )

@@ -324,7 +324,11 @@ def test_a_condition_selects_measurements_in_every_view(folder):
 
 
 def drawn_sessions(
-    folder: Path, seconds: list[float], source: int = 99, rates: Sequence[float | None] = ()
+    folder: Path,
+    seconds: list[float],
+    source: int = 99,
+    rates: Sequence[float | None] = (),
+    speeds: Sequence[float | None] = (),
 ) -> None:
     """Write a session a day of one process, `source` being the first with other code."""
     made = experiment(folder.parent / "base")
@@ -338,6 +342,7 @@ def drawn_sessions(
             "train_seconds_per_epoch": value,
             "source_sha256": ("1" if number >= source else "0") * 64,
             "mbit_per_second": rates[number] if rates else None,
+            "speed_seconds": speeds[number] if speeds else None,
         }
         history.write(folder, new["session"], [new])
 
@@ -363,6 +368,14 @@ def test_links_of_unlike_rates_are_series_of_their_own(folder):
     with history.read(folder) as database:
         found = series.series(database)
     names = [[each.session for each in each_rate.sessions] for each_rate in found]
+    assert names == [["s000", "s002", "s003"], ["s001"]]
+
+
+def test_machines_of_unlike_speeds_are_series_of_their_own(folder):
+    drawn_sessions(folder, [5.0] * 4, speeds=(0.0024, 0.0048, None, 0.0026))
+    with history.read(folder) as database:
+        found = series.series(database)
+    names = [[each.session for each in each_speed.sessions] for each_speed in found]
     assert names == [["s000", "s002", "s003"], ["s001"]]
 
 

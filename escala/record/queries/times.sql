@@ -8,6 +8,7 @@ SELECT
     max(train_seconds_per_epoch) AS most,
     count(*) AS measurements,
     median(mbit_per_second) AS mbit_per_second,
+    median(speed_seconds) AS speed_seconds,
     string_agg(DISTINCT hosts, ', ' ORDER BY hosts) AS hosts,
     string_agg(DISTINCT versions, '; ' ORDER BY versions) AS versions,
     string_agg(DISTINCT source_sha256, ', ' ORDER BY source_sha256) AS source_sha256

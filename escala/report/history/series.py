@@ -12,7 +12,7 @@ from escala.analysis import changes
 from escala.core.readable import counted
 from escala.experiment.references import Configuration
 from escala.record import history
-from escala.record.comparable import alike_rates
+from escala.record.comparable import alike_rates, alike_speeds
 
 
 class Quantity(NamedTuple):
@@ -41,6 +41,7 @@ class Session(NamedTuple):
     most: float
     measurements: int
     mbit_per_second: float | None
+    speed_seconds: float | None
     hosts: str
     versions: str
     source_sha256: str
@@ -82,8 +83,8 @@ class Series(NamedTuple):
 def series(database: duckdb.DuckDBPyConnection, quantity: str = "time") -> list[Series]:
     """Return the series of a history.
 
-    A configuration over several nodes has a series for each rate of its link, as measured: rates
-    of one series are alike.
+    A configuration has a series for each speed of the machines, and over several nodes for each
+    rate of its link, as measured: those of one series are alike.
 
     Parameters
     ----------
@@ -97,7 +98,10 @@ def series(database: duckdb.DuckDBPyConnection, quantity: str = "time") -> list[
         session = Session(*(row[name] for name in Session._fields))
         alike = found.setdefault(key, [])
         for each in alike:
-            if alike_rates(each.sessions[0].mbit_per_second, session.mbit_per_second):
+            first = each.sessions[0]
+            if alike_rates(first.mbit_per_second, session.mbit_per_second) and alike_speeds(
+                first.speed_seconds, session.speed_seconds
+            ):
                 each.sessions.append(session)
                 break
         else:

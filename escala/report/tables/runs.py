@@ -16,6 +16,7 @@ from escala.record.comparable import (
     Measurement,
     other_exchange,
     other_updates,
+    speed_seconds,
 )
 from escala.record.disturbance import earlier
 from escala.report.tables import base
@@ -77,6 +78,7 @@ def row(run: Measurement) -> dict:
         **time_to_target(run),
         **base.data_of(run),
         **{key: machine[key] for key in ("cpu", "cores_available", "memory_bytes", "kernel")},
+        "speed_seconds": speed_seconds(run),
         "gpus": "; ".join(machine.get("gpus", [])) or None,
         "hostname": machine["hostname"],
         "hosts": ";".join(ranks["hosts"]),
