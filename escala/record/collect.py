@@ -50,7 +50,7 @@ def collect(plan: Plan, data: Path, folder: Path, result: dict) -> Outcome:
         np.save(temporary, predictions, allow_pickle=False)
     _keep_model(plan, arrays.description, folder, first["weights_sha256"][0])
     epochs = [
-        {key: value for key, value in epoch.items() if key not in ("row_moments", "began")}
+        {key: value for key, value in epoch.items() if key not in ("row_moments", "began", "usage")}
         | {
             "distinct_rows": planned[i].distinct,
             "train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks),

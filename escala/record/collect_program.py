@@ -77,6 +77,7 @@ def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict
 def write_common(plan: Plan, folder: Path, everyone: list[dict], result: dict) -> None:
     """Write into a result what is known alike of every kind of training."""
     result["disturbance"] = disturbance(everyone)
+    result["usage"] = [each["usage"] for each in everyone if each.get("usage")] or None
     if "job" in result:
         result["job"]["step"] = everyone[0]["step"]
     result["ranks"]["one_clock"] = len({each["boot"] for each in everyone}) == 1

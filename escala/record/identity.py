@@ -30,7 +30,7 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
     """
     unmeasured = (
         "link", "seconds", "step_seconds", "samples_per_second", "evaluation", "disturbance",
-        *(name for name, probe in PROBES.items() if probe.result), "weights_sha256",
+        "usage", *(name for name, probe in PROBES.items() if probe.result), "weights_sha256",
     )  # fmt: skip
     paths = {name: path["sha256"] for name, path in description.get("paths", {}).items()}
     framework = key.framework(request["workload"], request["strategy"])

@@ -141,7 +141,9 @@ def environment(
         # By the older name mpirun recognises that srun starts its daemons.
         found |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
         found |= _open_mpi(launch)
-    return found | declared.environment(readable(knobs, strategy))
+    return found | declared.environment(
+        readable(knobs, strategy, "command" if program else "steps")
+    )
 
 
 def _open_mpi(launch: Launch) -> Environment:

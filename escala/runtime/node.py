@@ -22,7 +22,7 @@ import psutil
 from escala.core import hardware, other_memory
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
-from escala.core.speed import seconds_of_kernel
+from escala.core.speed import speed_seconds
 from escala.runtime.placement import Node
 
 #: On one node ranks use only loopback.
@@ -73,7 +73,7 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
         )
     held = by_interface[interface][0]
     ports_found, cores = _free_ports(held, ports), available_cores()
-    machine = hardware.describe() | {"speed_seconds": seconds_of_kernel(cores[:1])[0].least}
+    machine = hardware.describe() | {"speed_seconds": speed_seconds(cores[0])}
     memory = hardware.available_memory()
     single_copy = other_memory.may_be_read()
     return Node(host, interface, held, cores, ports_found, machine, memory, single_copy)

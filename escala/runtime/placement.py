@@ -19,8 +19,8 @@ class Node:
 
     `cores` are the logical cores that the run may use, in this order. `interface` and `address`
     belong to the network that its ranks exchange over. `ports` were free. `machine` is the result
-    of `escala.core.hardware.describe` with `speed_seconds`, the time of the fastest round of
-    `escala.core.speed` on its first core. `memory` is that of `available_memory`, in bytes.
+    of `escala.core.hardware.describe` with the `speed_seconds` of its first core
+    (`escala.core.speed`). `memory` is that of `available_memory`, in bytes.
     `single_copy` says whether a process there may read the memory of another one.
     """
 

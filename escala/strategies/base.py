@@ -29,6 +29,17 @@ ADDRESSES, MPI, RENDEZVOUS, SERVERS = "addresses", "mpi", "rendezvous", "servers
 _ENGINES = Path(__file__).parents[1] / "engines"
 #: The library by which the ranks of a program sum, where it is not known.
 UNKNOWN = "unknown"
+#: Variables with which processes keep freed memory, whatever its size, by engine. The first are of
+#: the C library of Linux (`man 3 mallopt`), which by default gives every block of 32 MiB or more
+#: back to the system. TensorFlow has an allocator of its own that keeps it.
+KEEPING = {
+    "torch": {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(2**62),
+        "MALLOC_ARENA_MAX": "1",
+    },
+    "tensorflow": {"TF_CPU_ALLOCATOR_USE_BFC": "true"},
+}
 
 
 class Layouts(NamedTuple):
@@ -80,7 +91,7 @@ class Strategy:
     @classmethod
     def environment(cls, knobs: Mapping[str, Any]) -> dict[str, str]:
         """Return the environment variables its library reads, the same in every process."""
-        return {}
+        return dict(KEEPING[cls.engine.partition(".")[0]]) if knobs.get("keep_memory") else {}
 
     @classmethod
     def process_variables(cls, place: Place, interface: str) -> dict[str, str]:

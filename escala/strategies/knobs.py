@@ -123,10 +123,17 @@ def read_by_run(knobs: Mapping[str, Any], strategy: str, workload: str) -> dict[
     return {name: value for name, value in sorted(knobs.items()) if known[name] and name in read}
 
 
-def readable(knobs: Mapping[str, Any], strategy: str) -> dict[str, Any]:
-    """Return the knobs that a strategy may read: asking for another is a `KeyError`."""
-    declared = strategy_knobs()
-    return {n: v for n, v in knobs.items() if n in declared and strategy in declared[n].strategies}
+def readable(knobs: Mapping[str, Any], strategy: str, kind: str = "steps") -> dict[str, Any]:
+    """Return the knobs that a strategy may read where it trains workloads of a kind.
+
+    Asking for another is a `KeyError`.
+    """
+    read = {
+        name
+        for name, knob in strategy_knobs().items()
+        if strategy in knob.strategies and kind in knob.kinds
+    }
+    return {name: value for name, value in knobs.items() if name in read}
 
 
 def reads(strategy: str, knob: str) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from escala.core.errors import Diverged, Failed
+from escala.core.usage import Usage
 from escala.core.variables import MARKS
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
@@ -80,6 +81,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         "threads": plan["knobs"]["threads"],
         "load": reader.found,
         "notes": notes,
+        "usage": None if known_by == marks.WHOLE else _used(ended.used, next(filter(None, epochs))),
     }
 
 
@@ -220,6 +222,25 @@ def _measured(
             "whole": ended - started,
         },
     }
+
+
+def _used(samples: list[tuple[float, Usage]], epochs: list[Epoch]) -> dict | None:
+    """Return what a program used during the epochs that count, None without two samples of them.
+
+    What it does between its epochs is among it. `steps` are those made meanwhile, on average, None
+    if their number is not known.
+    """
+    counted = epochs[1:] or epochs
+    within = [each for each in samples if counted[0].began <= each[0] <= counted[-1].ended]
+    if len(within) < 2:
+        return None
+    (first, before), (last, after) = within[0], within[-1]
+    grown = after.since(before)
+    if min(grown) < 0:  # A descendant ended, and its parent did not wait for it.
+        return None
+    part = (last - first) / (counted[-1].ended - counted[0].began)
+    steps = part * sum(len(epoch.steps) for epoch in counted)
+    return grown._asdict() | {"steps": steps or None}
 
 
 def _write_steps(path: Path, epochs: list[list[Epoch]]) -> None:

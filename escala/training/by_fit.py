@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from escala.core import usage
 from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data import reader
@@ -84,6 +85,7 @@ def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
         "parameters": sum(w.size for w in weights.values() if w.dtype.kind == "f"),
         "optimizer": work.OPTIMIZER,
         "train_rows": data.rows("train"),
+        "usage": epoch["usage"]._asdict() | {"steps": 1},
     }
 
 
@@ -92,9 +94,10 @@ def _fitted(work: Any, plan: Mapping, data: Arrays, load: Load) -> tuple[dict, d
     (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
     counts = _counts(plan, data, targets)
     load.begin()
-    began, start = time.monotonic(), time.perf_counter()
+    began, used, start = time.monotonic(), usage.of_self(), time.perf_counter()
     weights = work.fit(inputs, targets, counts, plan["training"])
     train_seconds = time.perf_counter() - start
+    used = usage.of_self().since(used)
     load.end()
     probabilities = work.probabilities(weights, inputs)
     correct = int((probabilities.argmax(axis=1) == targets).sum())
@@ -114,6 +117,7 @@ def _fitted(work: Any, plan: Mapping, data: Arrays, load: Load) -> tuple[dict, d
         "accuracy": correct / rows,
         "scores": {},
         "row_moments": row_moments(np.arange(rows)),
+        "usage": used,
     }
     return weights, epoch, loss_sum, correct
 

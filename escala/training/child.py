@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from escala.core import children
+from escala.core import children, usage
 from escala.core.errors import Failed
 from escala.core.readable import size
+from escala.core.usage import Usage
 from escala.training.marks import Searched
 from escala.workloads.program import Program
 
@@ -55,6 +56,7 @@ class Ended:
     left : how many processes it left running, which were ended.
     asked : whether it, or a process of its, read its input.
     cores : those on which it was allowed to run, as far as was seen.
+    used : what it and its descendants used, by the monotonic clock, each `_POLL_SECONDS`.
     """
 
     started: float
@@ -63,6 +65,7 @@ class Ended:
     left: int = 0
     asked: bool = False
     cores: set[int] = field(default_factory=set)
+    used: list[tuple[float, Usage]] = field(default_factory=list)
 
 
 def run(
@@ -95,7 +98,7 @@ def run(
             os.close(write)
         with _ended_with(child, known):
             try:
-                ended.at = _read_all(read, child, written, ended.cores)
+                ended.at = _read_all(read, child, written, ended)
                 ended.code, ended.asked = child.wait(), empty.asked
                 # Other ranks fail because of this one, and must not be seen first.
                 ended.left = _end_left(known, 0.0 if ended.code else GRACE_SECONDS)
@@ -144,11 +147,11 @@ def _ended_with(child: subprocess.Popen, known: set[int]) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _read_all(source: int, child: subprocess.Popen, written: Written, cores: set[int]) -> float:
+def _read_all(source: int, child: subprocess.Popen, written: Written, seen: Ended) -> float:
     """Read the output of a program until it ends; return when that was.
 
-    Processes that it leaves behind may hold the output open, and write to it for ever. `cores`
-    receives those on which the program is allowed to run.
+    Processes that it leaves behind may hold the output open, and write to it for ever. `seen`
+    receives the cores on which the program is allowed to run, and what it used.
     """
     end, ended = os.pipe()
     times: list[float] = []
@@ -159,15 +162,16 @@ def _read_all(source: int, child: subprocess.Popen, written: Written, cores: set
         os.close(ended)
 
     threading.Thread(target=wait, daemon=True).start()
-    sources, seen = [source, end], 0.0
+    sources, before = [source, end], 0.0
     try:
         while True:
             ready, _, _ = select.select(sources, [], [], _POLL_SECONDS)
             now = time.monotonic()
-            if now - seen >= _POLL_SECONDS:
-                seen = now
+            if now - before >= _POLL_SECONDS:
+                before = now
                 with suppress(ProcessLookupError):
-                    cores |= os.sched_getaffinity(child.pid)
+                    seen.cores |= os.sched_getaffinity(child.pid)
+                seen.used.append((now, usage.of_tree(child.pid)))
             if source in ready and not _read(source, written):
                 sources.remove(source)
             if end in ready:

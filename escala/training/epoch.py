@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from escala.core import usage
 from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data.base import Arrays
@@ -49,7 +50,7 @@ def train_epoch(
     load.begin()
     # The ranks begin together, so that no rank's earlier work counts as training time of others.
     engine.group.meet()
-    began = time.monotonic()
+    began, used = time.monotonic(), usage.of_self()
     made.start = before = time.perf_counter()
     for call in calls(islice(shards.epoch_batches(number), steps), engine.steps_per_call):
         divided_by = divisors(call[0], weighting)
@@ -60,8 +61,15 @@ def train_epoch(
         before = time.perf_counter()
     engine.group.join()
     train_seconds = time.perf_counter() - made.start
+    used = usage.of_self().since(used)
     load.end()
-    epoch = {"epoch": number, "steps": steps, "began": began, "train_seconds": train_seconds}
+    epoch = {
+        "epoch": number,
+        "steps": steps,
+        "began": began,
+        "train_seconds": train_seconds,
+        "usage": used,
+    }
     unknown = dict.fromkeys(VALIDATION) | {"scores": {}}
     return epoch | made.totals(writer) | unknown, made.rows.tolist()
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from escala import engines
 from escala.core.load import Load
+from escala.core.usage import Usage
 from escala.data import reader
 from escala.engines.base import Engine
 from escala.probes import Probe
@@ -198,6 +199,7 @@ class _Training:
             rows = evaluation_rows(test_rows, self._process, self._processes, self._divided)
             predictions, _ = evaluated(engine, self._data, "test", rows)
         np.save(self._folder / f"rank{self._process}.predictions.npy", predictions)
+        used = Usage(*map(sum, zip(*(epoch["usage"] for epoch in self._epochs), strict=True)))
         with self._clock.time("save"):
             # Every process asks, because each may hold a part of them only.
             weights = engine.weights()
@@ -213,6 +215,7 @@ class _Training:
             "fractions": self._fractions.tolist(),
             "weights_sha256": [digest(each) for each in weights],
             "train_rows": self._plan["train_rows"],
+            "usage": used._asdict() | {"steps": sum(epoch["steps"] for epoch in self._epochs)},
         } | engine.about()
 
 

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from escala.core.speed import seconds_of_kernel
+from escala.core.speed import seconds_of_kernel, speed_seconds
+from escala.record.comparable import alike_speeds
 
 
 def test_the_kernel_runs_on_each_core_and_leaves_this_process_its_own():
@@ -25,6 +26,11 @@ def test_what_shares_the_core_lengthens_the_wall_time_and_not_the_speed():
     shared = seconds_of_kernel([core, core])[0]
     assert shared.wall > 1.5 * shared.cpu
     assert shared.least < 1.25 * alone.least
+
+
+def test_the_speed_of_a_core_is_the_same_again():
+    core = min(os.sched_getaffinity(0))
+    assert alike_speeds(speed_seconds(core), speed_seconds(core))
 
 
 def test_a_core_that_this_process_may_not_use_is_refused():

@@ -27,6 +27,8 @@ _TRAINING = (
     "stopped_early", "parameters", "train_rows", "test_rows",
 )  # fmt: skip
 
+#: What the kernel did in training steps, as `usage` of run.json tells.
+IN_KERNEL = ("core_seconds_per_step", "kernel_fraction", "faults_per_step")
 #: Between the notes on a program.
 NOTES_APART = "; "
 
@@ -66,6 +68,7 @@ def row(run: Measurement) -> dict:
         "epoch_wall_seconds_per_epoch": base.wall_per_epoch(run),
         "step_median_seconds": steps.get("median"),
         "step_p90_seconds": steps.get("p90"),
+        **_in_kernel(run.get("usage") or []),
         "samples_per_second": run["samples_per_second"],
         **{f"{part}_seconds": seconds.get(part) for part in base.PARTS},
         "wall_seconds": run["wall_seconds"],
@@ -86,6 +89,21 @@ def row(run: Measurement) -> dict:
         "source_sha256": run["source_sha256"],
         "file": run["file"],
     }
+
+
+def _in_kernel(usage: list[dict]) -> dict:
+    """Return the core time and the page faults of a step, and the kernel's part of that time."""
+    found = dict.fromkeys(IN_KERNEL)
+    system, user = (sum(each[f"{by}_seconds"] for each in usage) for by in ("system", "user"))
+    if system + user:
+        found["kernel_fraction"] = system / (system + user)
+    if usage and None not in [each["steps"] for each in usage]:
+        seconds = [each["system_seconds"] + each["user_seconds"] for each in usage]
+        found["core_seconds_per_step"], found["faults_per_step"] = (
+            sum(value / each["steps"] for value, each in zip(values, usage, strict=True))
+            for values in (seconds, [each["minor_faults"] for each in usage])
+        )
+    return found
 
 
 def _program(run: Measurement) -> dict:
@@ -185,7 +203,7 @@ def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evid
 
 _WITHOUT_INTERVAL = (
     "epoch_wall_seconds_per_epoch", *(f"{part}_seconds" for part in base.PARTS),
-    "first_epoch_seconds", "program_seconds", "wall_seconds",
+    "first_epoch_seconds", "program_seconds", "wall_seconds", *IN_KERNEL,
 )  # fmt: skip
 
 
