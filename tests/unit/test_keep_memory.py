@@ -57,9 +57,9 @@ import numpy as np
 import tensorflow as tf
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.keras.utils.set_random_seed(0)
-model = tf.keras.Sequential([tf.keras.layers.Conv1D(64, 8), tf.keras.layers.Dense(1)])
+model = tf.keras.Sequential([tf.keras.layers.Conv1D(64, 2), tf.keras.layers.Dense(1)])
 optimizer = tf.keras.optimizers.SGD(0.1)
-inputs = tf.constant(np.random.default_rng(0).random((24, 2000, 32), np.float32))
+inputs = tf.constant(np.random.default_rng(0).random((96, 2000, 8), np.float32))
 model(inputs[:1])
 
 @tf.function
