@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from escala.report.findings.verdicts import shown
+from escala.report.findings.best_use import shown
 from escala.report.findings.words import Finding, Tables, among, quoted, significant, with_labels
 from escala.strategies.base import KEEPING
 
