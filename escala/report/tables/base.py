@@ -123,8 +123,15 @@ def dtypes(name: str) -> dict[str, str]:
 
 
 def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
-    """Return the rows of a table, with the columns and types of its schema."""
+    """Return the rows of a table, with the columns and types of its schema.
+
+    Raises
+    ------
+    KeyError : a row has a key that the schema lacks.
+    """
     rows = list(rows)
+    if unknown := sorted(set().union(*rows) - dtypes(name).keys()):
+        raise KeyError(f"{SCHEMAS / name}.schema.yaml has no column {', '.join(unknown)}")
     # Each column at once: to convert a whole table takes several times as long.
     return pd.DataFrame(
         {key: pd.array([row.get(key) for row in rows], kind) for key, kind in dtypes(name).items()}

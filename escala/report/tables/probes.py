@@ -28,10 +28,9 @@ _NOT_INSIDE = "the strategy has no moments inside the step"
 
 
 def _about(run: Measurement) -> dict:
-    """Return the columns on a probe run, which is unavailable until more is known."""
+    """Return the columns on a probe run."""
     names = {key: run[key] for key in (*CONFIGURATION, "session", "status", "reason")}
-    oversubscribed = run["ranks"]["oversubscribed"]
-    return base.data_of(run) | names | {"oversubscribed": oversubscribed, "kind": "unavailable"}
+    return base.data_of(run) | names
 
 
 def _is_alone(run: Measurement) -> bool:
@@ -43,9 +42,14 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
     The runs of a configuration are a sample: each value is their mean, with Student's interval.
     """
+
+    def row_of(run: Measurement) -> dict:
+        oversubscribed = run["ranks"]["oversubscribed"]
+        return _about(run) | {"oversubscribed": oversubscribed, "kind": "unavailable"}
+
     runs = evidence.probe_runs("clocks")
     ok = [run for run in runs if run["status"] == "ok"]
-    yield from (_about(run) for run in runs if run["status"] != "ok")
+    yield from (row_of(run) for run in runs if run["status"] != "ok")
     parts = {
         run["file"]: run_attribution(
             Path(run["file"]), _is_alone(run), run["ranks"]["one_clock"]
@@ -61,7 +65,7 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         session = max(sessions, key=lambda each: (sessions[each], each))
         same = [run for run in of_names if run["session"] == session]
         found = matched(same, others)
-        about = _about(same[0]) | {"runs": len(same), "matches": len(found.runs)}
+        about = row_of(same[0]) | {"runs": len(same), "matches": len(found.runs)}
         about |= base.reference_columns(number, reference) if reference else {}
         about |= _against_timing_runs(evidence.runs, same, found.references)
         differences = [
@@ -152,7 +156,7 @@ def _step_seconds(run: Measurement) -> float:
 def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each segment of the typical step of each run with clocks, by rank."""
     for run in evidence.probe_runs("clocks"):
-        row = _about(run)
+        row = _about(run) | {"kind": "unavailable"}
         if run["status"] != "ok":
             yield row
             continue
@@ -169,5 +173,6 @@ def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 def resources(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each process of each run whose resources were sampled."""
     for run in evidence.probe_runs("resources"):
+        row = _about(run) | {"oversubscribed": run["ranks"]["oversubscribed"]}
         for process in run["resources"] or [{}]:
-            yield _about(run) | process
+            yield row | process

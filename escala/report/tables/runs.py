@@ -148,7 +148,7 @@ def epochs(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             yield (
                 base.names_of(run)
                 | {key: run[key] for key in ("current", "status")}
-                | epoch
+                | {key: value for key, value in epoch.items() if key != "scores"}
                 | about
             )
 
