@@ -15,7 +15,7 @@ Planning, Springer 2007, chapters 4 to 6.)
 
 The laws are linear in s, α and β, so these are least squares, none of them below 0. A law covers
 only what it was fitted to, and nothing new that comes with more processes: another node, a full
-memory.
+memory. Any law goes through a single point, so one is fitted to `LEAST_POINTS` at least.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from escala.analysis.statistics import LEVEL, Interval
 
 #: Fewest repeats for an interval, and the number of draws for it.
 REPEATS_FOR_INTERVAL, DRAWS = 3, 2000
-#: Fewest numbers of processes above 1 to which the universal scalability law is fitted: it has two
+#: Fewest numbers of processes above 1 to which the laws are fitted: the second one has two
 #: parameters.
-TIMES_FOR_UNIVERSAL = 2
+LEAST_POINTS = 2
 
 
 def efficiency_of_doubling(gained: float | None, times: float) -> float | None:
@@ -54,25 +54,23 @@ class Laws(NamedTuple):
     Attributes
     ----------
     serial : s of Amdahl's law, shape (fits,).
-    universal : α and β, shape (fits, 2); None if there are too few numbers of processes.
+    universal : α and β, shape (fits, 2).
     """
 
     serial: np.ndarray
-    universal: np.ndarray | None
+    universal: np.ndarray
 
     @property
     def contention(self) -> Interval:
-        return interval(None if self.universal is None else self.universal[:, 0])
+        return interval(self.universal[:, 0])
 
     @property
     def coherency(self) -> Interval:
-        return interval(None if self.universal is None else self.universal[:, 1])
+        return interval(self.universal[:, 1])
 
     @property
     def fastest(self) -> Interval:
         """The n at which the speed-up is greatest; an end is None if it never stops rising."""
-        if self.universal is None:
-            return interval(None)
         undivided, pairs = self.universal.T
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.sqrt(np.maximum(1 - undivided, 0) / pairs)
@@ -80,11 +78,8 @@ class Laws(NamedTuple):
         return interval(np.maximum(np.nan_to_num(found, nan=1.0, posinf=np.inf), 1.0))
 
     def speedup(self, times: float) -> Interval:
-        """Return T(1) / T(n), by the universal law if it is fitted, and else by Amdahl's."""
-        parameters = self.universal
-        if parameters is None:
-            parameters = np.column_stack([self.serial, np.zeros_like(self.serial)])
-        return interval(1 / ratio(times, *parameters.T))
+        """Return T(1) / T(n) by the universal law."""
+        return interval(1 / ratio(times, *self.universal.T))
 
 
 def ratio(times: float, contention, coherency=0.0):
@@ -101,7 +96,7 @@ def fitted(times: Sequence[float], ratios: Sequence[Sequence[float]], seed: int 
 
     Parameters
     ----------
-    times : n of each point, above 1.
+    times : n of each point, above 1; `LEAST_POINTS` different ones at least.
     ratios : T(n) / T(1) of each repeat, shape (repeats, points). Fewer than
         `REPEATS_FOR_INTERVAL` repeats have no draws.
     """
@@ -116,16 +111,14 @@ def fitted(times: Sequence[float], ratios: Sequence[Sequence[float]], seed: int 
         points = np.vstack([points, student.rvs(DRAWS).reshape(DRAWS, len(n))])
     columns = np.column_stack([(n - 1) / n, n - 1])
     rest = np.exp(points) - 1 / n
-    serial = np.array([optimize.nnls(columns[:, :1], each)[0][0] for each in rest])
-    if len(set(times)) < TIMES_FOR_UNIVERSAL:
-        return Laws(serial, None)
-    return Laws(serial, np.array([optimize.nnls(columns, each)[0] for each in rest]))
+    return Laws(
+        np.array([optimize.nnls(columns[:, :1], each)[0][0] for each in rest]),
+        np.array([optimize.nnls(columns, each)[0] for each in rest]),
+    )
 
 
-def interval(fits: np.ndarray | None) -> Interval:
+def interval(fits: np.ndarray) -> Interval:
     """Return the estimate with the interval of the draws; None where it is infinite or missing."""
-    if fits is None:
-        return Interval(None, None, None)
     low = high = None
     if len(fits) > 1:
         tail = (1 - LEVEL) / 2

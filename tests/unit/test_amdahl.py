@@ -153,27 +153,25 @@ def test_a_ratio_to_other_work_is_not_extrapolated_over_ranks(tmp_path, strategy
     assert (found.set_index(names).loc[("horovod-mpi", "tuned"), "law_kind"] == "estimated").all()
 
 
-def test_two_numbers_of_ranks_have_amdahls_law_and_say_so(tmp_path):
-    experiment = scaled(tmp_path, lambda n: laws.ratio(n, 0.2), (1, 2))
-    row = table(experiment).loc["1x2"]
-    assert row["law_points"] == 2 and "three numbers" in row["law_reason"]
-    assert row[["contention", "coherency", "fastest_times"]].isna().all()
-    assert row["extrapolated_speedup_low"] < 1 / laws.ratio(4, 0.2)
-    told = extrapolated(tabled(experiment))
-    assert any("4 ranks" in text and "extrapolated by Amdahl's law" in text for text in told)
-
-
-def test_amdahls_law_says_nothing_of_ranks_that_take_longer_than_one(tmp_path):
-    frames = tabled(scaled(tmp_path, lambda n: 1.5 if n > 1 else 1.0, (1, 2)))
-    assert (frames["amdahl"]["amdahl_fraction"].dropna() > 1).any()
-    assert not extrapolated(frames)
+@pytest.mark.parametrize("ranks", [(1, 2), (1, 2, 4)])
+def test_one_number_of_ranks_is_no_law_and_no_finding(tmp_path, ranks):
+    frames = tabled(scaled(tmp_path, lambda n: laws.ratio(n, 0.2), ranks))
+    row = frames["amdahl"].set_index("layout").loc["1x2"]
+    parameters = row[["amdahl_fraction", "contention", "extrapolated_speedup"]]
+    expected = len(ranks) > 2
+    assert parameters.notna().all() if expected else parameters.isna().all()
+    assert (row["law_kind"] == "estimated") == expected == pd.isna(row["law_reason"])
+    assert any("8 ranks" in text for text in extrapolated(frames)) == expected
+    assert not any("4 ranks" in text for text in extrapolated(frames))
+    # What was measured of two ranks stays.
+    assert row["train_serial_fraction"] == pytest.approx(0.2, abs=0.02)
 
 
 def test_ranks_that_share_cores_are_no_points_of_a_law(tmp_path):
     experiment = scaled(tmp_path, lambda n: laws.ratio(n, 0.1))
     four = [path for path in experiment.runs if "/1x4/" in str(path)]
     rewritten(four, lambda run: run["ranks"].update(oversubscribed=True))
-    assert (table(experiment).loc[["1x2", "1x4"], "law_points"] == 2).all()
+    assert (table(experiment).loc[["1x2", "1x4"], "law_kind"] == "unavailable").all()
     two = [path for path in experiment.runs if "/1x2/" in str(path)]
     rewritten(two, lambda run: run["ranks"].update(oversubscribed=True))
     row = table(experiment).loc["1x2"]

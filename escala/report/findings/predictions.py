@@ -59,22 +59,18 @@ def _bounds(table: pd.DataFrame) -> Iterator[str]:
 
 
 def _extrapolated(tables: Tables) -> Iterator[str]:
-    """Describe twice the most ranks or threads of each series that has an answer.
-
-    A fitted fraction above 1, where more ranks took longer than one, is outside of Amdahl's law.
-    """
+    """Describe twice the most ranks or threads of each series that has an answer."""
     table = tables["amdahl"]
     table = table[(table["law_kind"] == "estimated") & (table["reference"] == 1)]
-    table = table[~(table["contention"].isna() & (table["amdahl_fraction"] > 1))]
     for row in among(table, {row.names for row in answers(tables)}).itertuples():
         number = row.extrapolated_times * Layout.parse(row.reference_layout).ranks
         if row.law_over == "threads":
             number = row.extrapolated_times * row.reference_cores
-        law = "Amdahl's law" if pd.isna(row.contention) else "the universal scalability law"
         found = f"{row.extrapolated_speedup:.2f}"
         if not pd.isna(row.extrapolated_speedup_low):
             found += f" ({row.extrapolated_speedup_low:.2f}–{row.extrapolated_speedup_high:.2f})"
         yield (
             f"With {number:.0f} {row.law_over}, {quoted(f'{row.strategy} {row.variant}')} would be "
-            f"{found} times as fast as its reference, extrapolated by {law}."
+            f"{found} times as fast as its reference, extrapolated by the universal scalability "
+            "law."
         )

@@ -238,10 +238,9 @@ def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     laws = laws[(laws["reference"] == 1) & (laws["law_kind"] == "estimated")]
     laws = laws[laws["extrapolated_times"] > laws["cores"] / laws["reference_cores"]]
     for law in laws.to_dict("records"):
-        which = "Amdahl's law" if pd.isna(law["contention"]) else "the universal scalability law"
         yield (
-            f"Beyond {in_words(last.iloc[0])} nothing was measured. By {which}, fitted to these "
-            f"times, {law['extrapolated_times']:g} times the cores of "
+            f"Beyond {in_words(last.iloc[0])} nothing was measured. By the universal scalability "
+            f"law, fitted to these times, {law['extrapolated_times']:g} times the cores of "
             f"{layout_in_words(law['reference_layout'])} "
             f"are {interval(law, 'extrapolated_speedup')} times as fast: an extrapolation."
         )

@@ -241,23 +241,23 @@ def _law(points: Sequence[_Point]) -> dict:
     over, reason = points[0].series[0], points[0].series[-1]
     points = [each for each in points if each.times > 1 and each.ratios]
     repeats = sorted(set.intersection(*(set(each.ratios) for each in points))) if points else []
-    if over is None or not repeats:
-        if over and points:
-            reason = "the points have no repeat in common"
-        elif over:
-            reason = f"nothing with more {over} than the reference has a ratio"
-        return {"law_kind": "unavailable", "law_reason": reason}
     times = [each.times for each in points]
+    if over and not points:
+        reason = f"nothing with more {over} than the reference has a ratio"
+    elif over and not repeats:
+        reason = "the points have no repeat in common"
+    elif over and len(set(times)) < laws.LEAST_POINTS:
+        reason = f"any law goes through one number of {over}: measure a further one"
+        over = None
+    if over is None or not repeats:
+        return {"law_kind": "unavailable", "law_reason": reason}
     found = laws.fitted(times, [[each.ratios[n] for each in points] for n in repeats])
-    most, universal = EXTRAPOLATED * max(times), found.universal is not None
-    reasons = [
-        None if universal else "the universal law needs three numbers of cores, here are two",
-        None if len(repeats) >= laws.REPEATS_FOR_INTERVAL
-        else f"no interval with {len(repeats)} repeats in common",
-    ]  # fmt: skip
+    most = EXTRAPOLATED * max(times)
     return {
         "law_kind": "estimated",
-        "law_reason": "; ".join(filter(None, reasons)) or None,
+        "law_reason": None
+        if len(repeats) >= laws.REPEATS_FOR_INTERVAL
+        else f"no interval with {len(repeats)} repeats in common",
         "law_over": over,
         "law_points": len(set(times)) + 1,
         "law_repeats": len(repeats),
