@@ -24,7 +24,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from escala.analysis.cost_model.calibration import LEVEL, Calibration
+from escala.analysis.cost_model.calibration import LEVEL, VALIDATED_RANKS, Calibration
 from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.analysis.cost_model.networks import PRESETS
 from escala.analysis.cost_model.predict import TERMS, Prediction, Setup, interval, predict
@@ -89,8 +89,8 @@ def simulated(
     Returns
     -------
     A row for each scaling, network, exchange and layout, in this order; layouts by their ranks.
-    The columns are those of `_series`. Intervals are of the level `LEVEL`, and cover only the
-    uncertainty of the calibration.
+    The columns are those of `_series`. Intervals are of the level `LEVEL`, and there are none with
+    more than `VALIDATED_RANKS` ranks.
 
     Raises
     ------
@@ -131,7 +131,8 @@ def _series(predictions: Iterator[Prediction], scaling: str) -> Iterator[dict]:
 
     `rows` are those of a step of all ranks. `gain` is the speed divided by that of the fastest
     layout with fewer ranks, and missing for one rank; `pays` tells whether a layout pays against
-    that one. The seconds of each term of `predict.TERMS` are medians.
+    that one, and is missing where there is no interval. The seconds of each term of
+    `predict.TERMS` are medians.
     """
     speeds: dict[Layout, np.ndarray] = {}
     for prediction in predictions:
@@ -139,19 +140,21 @@ def _series(predictions: Iterator[Prediction], scaling: str) -> Iterator[dict]:
         speed = rows / (layout.ranks if scaling == UNSHARDED else 1) / prediction.steps
         fewer = [each for other, each in speeds.items() if other.ranks < layout.ranks]
         speeds[layout] = speed
-        best = max(fewer, key=np.median, default=None)
-        gain = interval(speed / best) if fewer else Interval(None, None, None)
-        speedup = interval(speed / speeds[ONE])
+        best, ranks = max(fewer, key=np.median, default=None), layout.ranks
+        gain = interval(speed / best, ranks) if fewer else Interval(None, None, None)
+        speedup = interval(speed / speeds[ONE], ranks)
         yield {
             "layout": str(layout),
-            "ranks": layout.ranks,
+            "ranks": ranks,
             "rows": rows,
-            **interval(prediction.steps).columns("step", "_seconds"),
-            **interval(speed).columns("rows_per_second"),
+            **interval(prediction.steps, ranks).columns("step", "_seconds"),
+            **interval(speed, ranks).columns("rows_per_second"),
             **speedup.columns("speedup"),
-            "efficiency": speedup.estimate / layout.ranks,
+            "efficiency": speedup.estimate / ranks,
             **gain.columns("gain"),
-            "pays": bool(fewer) and pays(interval(best / speed)),
+            "pays": (bool(fewer) and pays(interval(best / speed)))
+            if ranks <= VALIDATED_RANKS
+            else None,
             **{f"{name}_seconds": float(np.median(prediction.terms[name])) for name in TERMS},
             "extrapolated": "; ".join(prediction.extrapolated),
         }
@@ -173,7 +176,7 @@ def _used(calibration: Calibration, setup: Setup) -> str | None:
 
 def limits(table: pd.DataFrame) -> pd.DataFrame:
     """Return for each series the row with the most ranks that pays, else the row of one rank."""
-    return table[table["pays"] | (table["ranks"] == 1)].groupby(SERIES, sort=False).tail(1)
+    return table[table["pays"].eq(True) | (table["ranks"] == 1)].groupby(SERIES, sort=False).tail(1)
 
 
 def lines(table: pd.DataFrame) -> Iterator[str]:
@@ -187,7 +190,13 @@ def lines(table: pd.DataFrame) -> Iterator[str]:
     replaced = table["ranks"].gt(1) & (table["used_exchange"] != asked)
     table = table.assign(
         text=[
-            f"{row.speedup:.2f} ({row.speedup_low:.2f}-{row.speedup_high:.2f}){'*' * other}"
+            f"{row.speedup:.2f}"
+            + (
+                ""
+                if pd.isna(row.speedup_low)
+                else f" ({row.speedup_low:.2f}-{row.speedup_high:.2f})"
+            )
+            + "*" * other
             for row, other in zip(table.itertuples(), replaced, strict=True)
         ]
     )
@@ -196,7 +205,7 @@ def lines(table: pd.DataFrame) -> Iterator[str]:
         first = panel.iloc[0]
         note = "" if first["network_calibrated"] else " (extrapolated)"
         yield f"{scaling} scaling, {first['rows']} rows of one rank, {network}{note}:"
-        yield f"speed-up over one rank, {LEVEL:.0%} interval"
+        yield f"speed-up over one rank, with a {LEVEL:.0%} interval up to {VALIDATED_RANKS} ranks"
         shown = panel.pivot(index="layout", columns="exchange", values="text")
         order = shown.loc[panel["layout"].unique(), panel["exchange"].unique()]
         yield from order.rename_axis(None).rename_axis(None, axis=1).to_string().split("\n")
@@ -205,7 +214,7 @@ def lines(table: pd.DataFrame) -> Iterator[str]:
                 f"{row.exchange}: pays up to {row.layout}, {row.text}, "
                 f"efficiency {row.efficiency:.2f}"
                 if row.pays
-                else f"{row.exchange}: more than one rank does not pay"
+                else f"{row.exchange}: no layout of up to {VALIDATED_RANKS} ranks pays"
             )
         yield ""
     if replaced.any():

@@ -125,7 +125,7 @@ def test_too_few_matches_cannot_tell_the_best_of_many(tmp_path):
 EARLIER = {"20251201T000000Z-1": 0.64, "20251202T000000Z-1": 0.67}
 
 
-def with_earlier(experiment: FakeExperiment, earlier: Mapping[str, float], **changes) -> None:
+def _with_earlier(experiment: FakeExperiment, earlier: Mapping[str, float], **changes) -> None:
     """Add older sessions, in which two processes took so much of the time of one."""
     for path in experiment.runs:
         run = read_json(path)
@@ -138,7 +138,7 @@ def with_earlier(experiment: FakeExperiment, earlier: Mapping[str, float], **cha
 
 def test_three_sessions_have_a_verdict_over_sessions_beside_that_of_the_call(tmp_path):
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
-    with_earlier(experiment, EARLIER)
+    _with_earlier(experiment, EARLIER)
     frames = tabled(experiment)
     tables.write(frames, tmp_path / "tables")
     (row,) = frames["speedup"].itertuples()
@@ -157,7 +157,7 @@ def test_three_sessions_have_a_verdict_over_sessions_beside_that_of_the_call(tmp
 
 def test_sessions_that_differ_leave_no_verdict_and_no_advice_to_change(tmp_path):
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
-    with_earlier(experiment, dict(zip(EARLIER, (1.1, 0.9), strict=True)))
+    _with_earlier(experiment, dict(zip(EARLIER, (1.1, 0.9), strict=True)))
     frames = tabled(experiment)
     first, second, *_ = told(frames, "answer")
     assert first.startswith("Not distinguishable: ") and "over three sessions" in first
@@ -171,7 +171,7 @@ def test_sessions_that_differ_leave_no_verdict_and_no_advice_to_change(tmp_path)
 )
 def test_two_sessions_or_others_that_are_not_comparable_have_none(tmp_path, sessions, changes):
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
-    with_earlier(experiment, dict(list(EARLIER.items())[:sessions]), **changes)
+    _with_earlier(experiment, dict(list(EARLIER.items())[:sessions]), **changes)
     (row,) = tabled(experiment)["speedup"].itertuples()
     assert pd.isna(row.sessions_judged) and pd.isna(row.sessions_ratio)
     assert row.matches == 7
@@ -180,7 +180,7 @@ def test_two_sessions_or_others_that_are_not_comparable_have_none(tmp_path, sess
 def test_a_session_of_a_few_matches_does_not_count_over_sessions(tmp_path):
     """Two runs were measured again later: their matches are a session, which says little."""
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
-    with_earlier(experiment, EARLIER)
+    _with_earlier(experiment, EARLIER)
     later = [path for path in experiment.runs if path.parent.name in ("rep1", "rep2")]
     changed(later, session="20260301T000000Z-1")
     frames = tabled(experiment)
@@ -201,7 +201,7 @@ def test_a_run_whose_call_ended_before_its_reference_keeps_its_older_match(tmp_p
 def test_sessions_of_the_history_count_and_each_counts_once(tmp_path):
     history = tmp_path / "history"
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
-    with_earlier(experiment, EARLIER)
+    _with_earlier(experiment, EARLIER)
     add(history, [experiment.folder])
     files = sorted(history.glob("*.parquet"))
     assert {path.name.partition(".")[0] for path in files} == {SESSION, *EARLIER}

@@ -22,7 +22,6 @@ from fixtures_runs import (
     with_fits,
 )
 from pages import tabled
-from test_answers import EARLIER, with_earlier
 from test_calibration import experiment, write_runs
 from test_energy_table import MODEL, add_energy, device
 
@@ -67,17 +66,16 @@ def test_each_column_of_each_table_is_made_by_some_row(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tables, "frame", frame)
     folders = (tmp_path / str(number) for number in range(99))
-    sessions = FakeExperiment(next(folders)).add_dataset()
+    scaled = FakeExperiment(next(folders)).add_dataset()
     for layout, seconds in (("1x1", 5.0), ("1x2", 3.0), ("1x4", 2.0)):
         strategy = "single" if layout == "1x1" else "horovod-mpi"
-        sessions.add(strategy, layout, seconds, rows=32)
-    with_earlier(sessions, EARLIER)
-    for file in sessions.dataset_files:
+        scaled.add(strategy, layout, seconds, rows=32)
+    for file in scaled.dataset_files:
         write_json(file, read_json(file) | {"baselines": {"majority": {"accuracy": 0.2}}})
-    epochs = read_json(sessions.runs[0])["epochs"]
+    epochs = read_json(scaled.runs[0])["epochs"]
     further = {"distinct_rows": 64, "validation_loss": 0.5}
-    changed(sessions.runs[:1], epochs=[each | further for each in epochs])
-    tabled(sessions)
+    changed(scaled.runs[:1], epochs=[each | further for each in epochs])
+    tabled(scaled)
 
     energetic = FakeExperiment(next(folders)).add_dataset()
     energetic.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 6.0)

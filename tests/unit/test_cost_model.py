@@ -21,7 +21,7 @@ from escala.analysis.cost_model.messages import (
 )
 from escala.analysis.cost_model.networks import PRESETS, Network
 from escala.analysis.cost_model.overlap import CYCLE_SECONDS, exposed_seconds
-from escala.analysis.cost_model.predict import TERMS, Setup, interval, predict
+from escala.analysis.cost_model.predict import NOT_VALIDATED, TERMS, Setup, interval, predict
 from escala.analysis.cost_model.reading import parse
 from escala.analysis.cost_model.resample import resampled
 from escala.analysis.cost_model.transfers import Transfer, Transfers, fit, known_network
@@ -93,6 +93,7 @@ def content(
         "format": 2,
         "machine": {},
         "cores_per_node": 2,
+        "model_deviation": 0.0,
         "core": {"bytes_per_second": noisy(8e9), "operations_per_second": noisy(50e9)},
         "networks": {
             "native": {"bits_per_second": 8 / link[1], "latency_seconds": link[0]},
@@ -549,7 +550,8 @@ def test_the_terms_of_a_step_are_those_of_the_machine():
     assert found.terms["fixed"] + found.terms["compute"] == pytest.approx(alone)
     assert found.terms["fixed"] == pytest.approx(FIXED - UPDATE)
     assert found.terms["update"] == pytest.approx(UPDATE)
-    assert not found.terms["skew"].any() and not found.terms["contention"].any()
+    for term in ("skew", "contention"):
+        assert found.terms[term] == pytest.approx(0, abs=1e-15)
     # The dense gradient is known at half of the computing, and the last at its end. It waits for
     # the dense one and not for a cycle. The node has a core that no rank computes on.
     last = true_seconds(MPI, ALLREDUCE, Layout(2, 1), 160) - CYCLE_SECONDS / 2
@@ -933,6 +935,27 @@ def test_a_predicted_run_may_be_made_in_any_minutes_of_the_calibration():
     # A single other run may be an outlier.
     alone = parse(content() | {"drift": [1.3]})
     assert predict(alone, one, draws=2).steps == pytest.approx(usual)
+
+
+def test_a_calibration_without_an_error_of_the_model_has_the_usual_one():
+    exact = content()
+    old = parse({key: value for key, value in exact.items() if key != "model_deviation"})
+    usual = parse(exact | {"model_deviation": calibrations.MODEL_DEVIATION})
+    for layout in ("1x1", "1x2", "2x1"):
+        plan = replace(PLAN, layout=Layout.parse(layout))
+        found, expected = (interval(predict(each, plan).steps) for each in (old, usual))
+        assert found == expected and (found.low < found.high) == (layout != "1x1")
+
+
+def test_more_ranks_than_were_checked_have_an_estimate_without_an_interval():
+    for layout in ("1x1", "1x2", "2x1", "1x4", "4x1", "64x1"):
+        plan = replace(PLAN, layout=Layout.parse(layout))
+        found = predict(parse(content(0.1)), plan, draws=50)
+        seconds = interval(found.steps, plan.layout.ranks)
+        assert seconds.estimate == pytest.approx(np.median(found.steps))
+        is_checked = plan.layout.ranks <= calibrations.VALIDATED_RANKS
+        assert (seconds.low is None) == (seconds.high is None) == (not is_checked)
+        assert (NOT_VALIDATED in found.extrapolated) == (not is_checked)
 
 
 def test_few_repeats_are_widened_to_the_interval_of_student():

@@ -14,6 +14,7 @@ import pytest
 from test_cost_model import LINK, content
 
 from escala.analysis import scale
+from escala.analysis.cost_model.calibration import VALIDATED_RANKS
 from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.networks import Network
 from escala.analysis.cost_model.predict import Setup, predict
@@ -77,6 +78,9 @@ def test_more_ranks_pay_as_long_as_they_are_faster_than_all_layouts_of_fewer():
     for _, series in found.groupby(scale.SERIES):
         speeds = list(zip(series["ranks"], series["rows_per_second"], series["pays"], strict=True))
         for ranks, speed, pays in speeds:
+            if ranks > VALIDATED_RANKS:
+                assert pd.isna(pays)
+                continue
             fewer = [other for others, other, _ in speeds if others < ranks]
             assert pays == (bool(fewer) and speed > max(fewer, default=0) * (1 + 1e-9))
     ends = scale.limits(found)
@@ -108,17 +112,22 @@ def test_an_unknown_exchange_or_too_few_rows_are_refused(name):
 def test_lines_name_speedups_ends_and_what_is_extrapolated():
     table = of(SLOW, {STRONG: 64, WEAK: 32}, networks=["native", "slow", "1gbit"])
     text = "\n".join(scale.lines(table))
-    row = table[(table["exchange"] == costs.FACTORS) & (table["ranks"] == 4)].iloc[0]
+    row, two = (
+        table[(table["exchange"] == costs.FACTORS) & (table["ranks"] == ranks)].iloc[0]
+        for ranks in (4, 2)
+    )
+    assert pd.isna(row["speedup_low"]) and two["speedup_low"] <= two["speedup"]
     for words in (
         "strong scaling, 64 rows of one rank, native:",
         "weak scaling, 32 rows of one rank, 1gbit (extrapolated):",
-        f"{row['speedup']:.2f} ({row['speedup_low']:.2f}-{row['speedup_high']:.2f})",
+        f" {row['speedup']:.2f} ",
+        f"{two['speedup']:.2f} ({two['speedup_low']:.2f}-{two['speedup_high']:.2f})",
         "* summed by allreduce",
         "  1gbit was not calibrated",
     ):
         assert words in text
     for row in scale.limits(table).itertuples():
-        end = f"pays up to {row.layout}, {row.speedup:.2f}" if row.pays else "does not pay"
+        end = f"pays up to {row.layout}, {row.speedup:.2f}" if row.pays else "no layout of up to 2"
         assert f"{row.exchange}: " in text and end in text
 
 

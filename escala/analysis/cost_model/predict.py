@@ -26,6 +26,7 @@ import numpy as np
 
 from escala.analysis.cost_model.calibration import (
     LEVEL,
+    VALIDATED_RANKS,
     Calibration,
     ExchangeTimes,
     Overheads,
@@ -49,6 +50,11 @@ from escala.probes.collectives import GLOO, MPI, NCCL, TORCH_GLOO
 from escala.runtime.layout import Layout
 
 DRAWS = 400
+#: Phrase of a prediction without an interval.
+NOT_VALIDATED = (
+    f"predictions of more than {VALIDATED_RANKS} ranks were never held against measured times that "
+    "count: an estimate without an interval"
+)
 #: Sets of resamples that are kept.
 _KEPT = 8
 TERMS = ("fixed", "compute", "contention", "skew", "exchange", "update")
@@ -112,9 +118,16 @@ class Prediction:
         return self.overheads["start"] + train_seconds + evaluation + self.overheads["end"]
 
 
-def interval(draws: np.ndarray) -> Interval:
-    """Return the median of draws and their interval of level `LEVEL`."""
+def interval(draws: np.ndarray, ranks: int = 1) -> Interval:
+    """Return the median of draws and their interval of level `LEVEL`.
+
+    Parameters
+    ----------
+    ranks : that are predicted. With more than `VALIDATED_RANKS` there is no interval.
+    """
     low, median, high = np.quantile(draws, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2])
+    if ranks > VALIDATED_RANKS:
+        return Interval(float(median), None, None)
     return Interval(float(median), float(low), float(high))
 
 
@@ -142,6 +155,8 @@ def predict(
     samples = _samples(calibration, setup.work, setup.library, draws, seed)
     notes: list[str] = []
     about_start: list[str] = []
+    if setup.layout.ranks > VALIDATED_RANKS:
+        notes.append(NOT_VALIDATED)
     nearest = _nearest_exchange(work, setup, notes)
     rows = []
     for sample, _ in samples:

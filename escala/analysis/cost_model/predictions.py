@@ -67,8 +67,8 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
         "basis": EXTRAPOLATED if notes else PREDICTED,
         "reason": "; ".join(notes) or None,
         "global_batch": setup.rows,
-        **interval(seconds).columns("predicted", "_seconds_per_epoch"),
-        **interval(found.steps).columns("step", "_seconds"),
+        **interval(seconds, setup.layout.ranks).columns("predicted", "_seconds_per_epoch"),
+        **interval(found.steps, setup.layout.ranks).columns("step", "_seconds"),
         **{f"{term}_seconds": float(np.median(found.terms[term])) for term in TERMS},
     }
 
@@ -167,7 +167,7 @@ def epoch_seconds(
 def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the seconds per epoch of each configuration, and what is assumed in their intervals."""
     yield from map(line, rows)
-    if any(row["ranks"] > 1 and "step_seconds" in row for row in rows):
+    if any(row["ranks"] > 1 and row.get("step_low_seconds") is not None for row in rows):
         yield ASSUMED
 
 
@@ -182,5 +182,6 @@ def line(row: Mapping[str, Any]) -> str:
         ends = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
         one_clause = f", {ends} of one process" if row["ranks"] > 1 else ""
         return f"{label}: {low:.3g} to {high:.3g} s per epoch{one_clause}, bounds"
+    ends = "" if low is None else f" ({low:.3g}–{high:.3g})"
     median = row["predicted_seconds_per_epoch"]
-    return f"{label}: {median:.3g} s per epoch ({low:.3g}–{high:.3g}), {row['basis']}{reason}"
+    return f"{label}: {median:.3g} s per epoch{ends}, {row['basis']}{reason}"

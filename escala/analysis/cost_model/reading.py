@@ -15,6 +15,7 @@ from jsonschema.exceptions import best_match
 
 from escala.analysis.cost_model.calibration import (
     LOCAL,
+    MODEL_DEVIATION,
     Calibration,
     CollectiveTimes,
     Contention,
@@ -86,7 +87,7 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
         {name: _work(each) for name, each in content["works"].items()},
         np.array(content.get("drift", ()), float),
         tuple(_build(StartTimes, each) for each in content.get("starts", ())),
-        content.get("model_deviation", 0.0),
+        content.get("model_deviation", MODEL_DEVIATION),
         content.get("programs", {}),
     )
 

@@ -250,6 +250,7 @@ def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
 def _reading(rows: Sequence[Row]) -> str:
     """Explain the marks that the figure has."""
     bands = {row.basis for row in rows if not math.isnan(row.predicted[0])}
+    is_estimate = [math.isnan(row.predicted[0]) > math.isnan(row.predicted[1]) for row in rows]
     marks = {
         "After >, some runs did not reach the accuracy.": any(">" in row.value for row in rows),
         "≈: estimated from runs that were cut short.": any("≈" in row.value for row in rows),
@@ -258,6 +259,8 @@ def _reading(rows: Sequence[Row]) -> str:
         "Grey bands: what the cost model predicts, with its 90 % interval for a further run.":
             bool(bands - {BOUNDS}),
         "Hatched ones go beyond what was calibrated.": EXTRAPOLATED in bands,
+        "Grey lines without a band: estimates for more ranks than predictions were checked with.":
+            any(is_estimate),
         "Grey bands of programs: estimated bounds, from full overlap of computing and exchange to "
         "none.": BOUNDS in bands,
         "Yellow bands: the noise floor. Times in it cannot be told from that of the main "

@@ -37,8 +37,13 @@ def _errors(table: pd.DataFrame) -> Iterator[str]:
     both = table[table["error"].notna()]
     if both.empty:
         return
-    runs, covered = counted(int(both["runs"].sum()), "run"), int(both["covered"].sum())
-    yield f"Of {runs} that the cost model did not see, {covered} took a time within its intervals."
+    held = both[both["covered"].notna()]
+    if len(held):
+        runs, covered = counted(int(held["runs"].sum()), "run"), int(held["covered"].sum())
+        yield (
+            f"Of {runs} that the cost model did not see, {covered} took a time within its "
+            "intervals."
+        )
     worst = both.loc[both["error"].abs().idxmax()]
     yield (
         f"The largest error of the cost model is that of {quoted(worst['label'])}: the predicted "

@@ -62,11 +62,12 @@ def _measured(
     predicted, low, high = (
         row.get(f"predicted{end}_seconds_per_epoch") for end in ("", "_low", "_high")
     )
-    if low is None or seconds.estimate is None:
+    if seconds.estimate is None:
         return found
+    measured = usable["train_seconds_per_epoch"]
     return found | {
         "error": None if predicted is None else predicted / seconds.estimate - 1,
-        "covered": int(usable["train_seconds_per_epoch"].between(low, high).sum()),
+        "covered": None if low is None else int(measured.between(low, high).sum()),
     }
 
 
@@ -86,11 +87,13 @@ def _predicted_to_target(evidence: Evidence, row: Mapping) -> dict:
     needed = float(np.median(epochs)) if epochs else np.inf
     if row["ranks"] == 1 or seconds is None or np.isinf(needed):
         return {}
-    most = max(epochs) * row["predicted_high_seconds_per_epoch"]
-    return {
-        "epochs_to_target": needed,
-        "predicted_seconds_to_target": needed * seconds,
-        "predicted_low_seconds_to_target": min(epochs) * row["predicted_low_seconds_per_epoch"],
+    found = {"epochs_to_target": needed, "predicted_seconds_to_target": needed * seconds}
+    low, high = (row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high"))
+    if low is None:
+        return found
+    most = max(epochs) * high
+    return found | {
+        "predicted_low_seconds_to_target": min(epochs) * low,
         "predicted_high_seconds_to_target": most if np.isfinite(most) else None,
     }
 
