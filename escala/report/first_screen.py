@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from escala.analysis.best_use import BestUse
 from escala.report.findings import FINDINGS, SECTIONS, Finding, section_findings
-from escala.report.findings.best_use import BestUse, against_main, answers
+from escala.report.findings.best_use import against_main, answers
 from escala.report.findings.words import Tables, listed, quoted
 from escala.report.spoken import name_in_words, say, varying_tasks, words
 from escala.report.tables.views import all_programs

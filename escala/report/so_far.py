@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from escala.analysis.best_use import BestUse
 from escala.experiment.references import Reference
-from escala.report.findings.best_use import BestUse, answers
+from escala.report.findings.best_use import answers
 from escala.report.tables import tables
 
 #: The tables from which the page chooses its answer.

@@ -28,6 +28,7 @@ from test_energy_table import MODEL, add_energy, device
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.document import document
 from escala.analysis.cost_model.reading import parse
+from escala.analysis.tables import dtypes
 from escala.core.files import read_json, write_json
 from escala.experiment.calibration import Calibration
 from escala.experiment.planned import planned
@@ -114,6 +115,6 @@ def test_each_column_of_each_table_is_made_by_some_row(tmp_path, monkeypatch):
         tabled(make(next(folders)))
 
     missing = {
-        name: sorted(base.dtypes(name).keys() - made.get(name, ())) for name in tables.TABLES
+        name: sorted(dtypes(name).keys() - made.get(name, ())) for name in tables.TABLES
     }
     assert not {name: columns for name, columns in missing.items() if columns}

@@ -12,10 +12,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.analysis.verdicts import DIFFERENT, FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SAME
-from escala.core.readable import counted, in_words
-from escala.report.findings import ladders
-from escala.report.findings.best_use import (
+from escala.analysis.best_use import (
     MORE_DOES_NOT_PAY,
     NOT_LEARNT,
     PAYS,
@@ -23,10 +20,11 @@ from escala.report.findings.best_use import (
     UNAVAILABLE,
     Alternative,
     BestUse,
-    against_main,
-    answers,
-    inverse,
 )
+from escala.analysis.verdicts import DIFFERENT, FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SAME
+from escala.core.readable import counted, in_words
+from escala.report.findings import ladders
+from escala.report.findings.best_use import against_main, answers, inverse
 from escala.report.findings.compared import Compared, Ratio, interval, rows_of
 from escala.report.findings.differences import COMPARED, over_repeats
 from escala.report.findings.words import (

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.attribution import OFF_CORE, UNEXPLAINED, WHOLE
+from escala.analysis.best_use import UNAVAILABLE, BestUse
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import counted, in_words
-from escala.report.findings.best_use import UNAVAILABLE, BestUse, answers, shown, to_main
+from escala.report.findings.best_use import answers, shown, to_main
 from escala.report.findings.compared import Compared
 from escala.report.findings.steps import clocked
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from escala.analysis.best_use import BestUse
 from escala.core.environment import call
 from escala.core.readable import counted
-from escala.report.findings.best_use import BestUse
 from escala.report.findings.words import Finding, Tables, with_labels
 from escala.report.tables.views import names_of_rows
 

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from escala.analysis.best_use import NOT_LEARNT, PAYS, TIED, UNAVAILABLE, BestUse
 from escala.analysis.verdicts import NO_VERDICT
 from escala.core.readable import in_words
-from escala.report.findings.best_use import (
-    MORE_DOES_NOT_PAY,
-    NOT_LEARNT,
-    PAYS,
-    TIED,
-    UNAVAILABLE,
-    BestUse,
-    answers,
-    seconds_per_epoch,
-)
+from escala.report.findings.best_use import answers, seconds_per_epoch
 from escala.report.findings.certainty import disturbed, runs_ok
 from escala.report.findings.gaps import has_failed, to_retry
 from escala.report.findings.words import Finding, Tables, joined, quoted
@@ -44,19 +36,16 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
 
 def _use(answer: BestUse) -> str:
     """Name what to train with; empty if nothing is decided."""
-    best = quoted(answer.label)
     if answer.verdict == NOT_LEARNT:
         return f"Find settings with which {quoted(answer.workload)} learns, then measure again."
-    if answer.verdict in (PAYS, MORE_DOES_NOT_PAY):
-        return f"Train with {best}."
-    if answer.verdict != TIED:
+    if answer.advised is None:
         return ""
-    thriftiest = answer.thriftiest
-    equals = [each.label for each in answer.tied if each.uses == "as much"]
-    if thriftiest in (answer.label, *equals):
-        either = joined(map(quoted, [answer.label, *equals]))
+    if answer.verdict != TIED:
+        return f"Train with {quoted(answer.label)}."
+    if answer.advised == answer.names:
+        either = joined(map(quoted, [answer.label, *answer.equals]))
         return f"Train with any of {either}: their times cannot be told apart."
-    return f"Train with {quoted(thriftiest)}: more was not found to save time."
+    return f"Train with {quoted(answer.thriftiest)}: more was not found to save time."
 
 
 def _save_core_hours(answer: BestUse, seconds: dict[tuple, float]) -> str:

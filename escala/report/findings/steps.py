@@ -7,17 +7,11 @@ from collections.abc import Collection, Iterator
 import pandas as pd
 
 from escala.analysis.attribution import OFF_CORE, OVERLAP, WHOLE
+from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE, BestUse
 from escala.analysis.verdicts import FASTER
 from escala.core.environment import call
 from escala.core.readable import in_words
-from escala.report.findings.best_use import (
-    MORE_DOES_NOT_PAY,
-    PAYS,
-    UNAVAILABLE,
-    BestUse,
-    answers,
-    shown,
-)
+from escala.report.findings.best_use import answers, shown
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import names_of_rows, programs, trained_by_steps
 from escala.runtime.layout import Layout

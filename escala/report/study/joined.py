@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from escala.analysis.statistics import Interval
+from escala.analysis.tables import records
 from escala.record.comparable import CONFIGURATION, refusal
 from escala.report.findings.words import Tables
 from escala.report.study.cells import UNKNOWN, in_words, interval, with_ends
@@ -123,7 +124,7 @@ def _series(key: Mapping, parts: Sequence[Part]) -> _Series:
 
 def _rows(table: pd.DataFrame, key: Mapping) -> list[dict]:
     own = table[(table[list(key)] == pd.Series(key)).all(axis=1)]
-    return own.astype(object).where(own.notna(), None).to_dict("records")
+    return records(own)
 
 
 def _size(row: Mapping) -> tuple[str, str]:

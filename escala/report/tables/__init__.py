@@ -19,8 +19,9 @@ from typing import Any
 import pandas as pd
 from jsonschema import Draft202012Validator
 
+from escala.analysis.tables import SCHEMAS, read_table, schema
 from escala.core.files import atomic
-from escala.report.tables.base import SCHEMAS, Evidence, dtypes, frame, schema
+from escala.report.tables.base import Evidence, frame
 
 __all__ = ["TABLES", "Evidence", "read", "schema", "tables", "validate", "write"]
 
@@ -69,16 +70,7 @@ def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
 
 def read(folder: Path) -> dict[str, pd.DataFrame]:
     """Read the tables in a folder, with the types that their schemas give."""
-    return {
-        name: pd.read_csv(
-            # A class or a variant may be called NA or None; only an empty field is missing.
-            folder / f"{name}.csv",
-            dtype=dtypes(name),
-            keep_default_na=False,
-            na_values=[""],
-        )
-        for name in TABLES
-    }
+    return {name: read_table(folder, name) for name in TABLES}
 
 
 def validate(name: str, table: pd.DataFrame) -> None:

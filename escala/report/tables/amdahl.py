@@ -28,6 +28,7 @@ import numpy as np
 
 from escala.analysis import laws
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
+from escala.analysis.tables import records
 from escala.experiment.references import Configuration, one_process
 from escala.record.comparable import CONFIGURATION, Matched, Measurement, left_out, work
 from escala.report.tables.base import ABOUT, Evidence, Tables, is_cut
@@ -57,9 +58,7 @@ _SERIES = ("dataset", "workload", "strategy", "variant", "network", "reference")
 
 def amdahl(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
-    trained = tables["speedup"]
-    trained = trained.astype(object).where(trained.notna(), None).to_dict("records")
-    both = list(zip(comparisons(evidence), trained, strict=True))
+    both = list(zip(comparisons(evidence), records(tables["speedup"]), strict=True))
     found = [_row(row, *_whole(each.newest)) for each, row in both]
     points = [_Point.of(each, row) for each, row in both]
     law = cache(lambda series: _law([each for each in points if each.series == series]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,19 @@ import pandas as pd
 
 from escala.analysis.measurements import earlier, measurements, read_run
 from escala.analysis.statistics import Interval, median_interval
-from escala.core.files import read_json, read_yaml
+from escala.analysis.tables import SCHEMAS, dtypes
+from escala.core.files import read_json
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
 from escala.experiment.runs import DUPLICATE
 from escala.record.comparable import CONFIGURATION, Matched, Measurement, work
 from escala.runtime.layout import Layout
 
-SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
 #: Parts of a run outside the training steps, in the order they happen.
 PARTS = (
     "startup", "loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint",
     "averaging", "evaluation", "save",
 )  # fmt: skip
 ABOUT = ("provenance", "leaky")
-_PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -106,20 +105,6 @@ class Evidence:
     def classified(self) -> list[Measurement]:
         """The evaluated runs that are scored as classifications."""
         return [run for run in self.evaluated if "classes" in (run["evaluation"] or {})]
-
-
-@cache
-def schema(name: str) -> dict:
-    """Return the JSON schema of a table's rows; its properties have the order of the columns."""
-    return read_yaml(SCHEMAS / f"{name}.schema.yaml")
-
-
-def dtypes(name: str) -> dict[str, str]:
-    """Return pandas' type of every column; all types can hold missing values."""
-    return {
-        key: _PANDAS[np.atleast_1d(column["type"])[0]]
-        for key, column in schema(name)["properties"].items()
-    }
 
 
 def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:

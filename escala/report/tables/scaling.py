@@ -15,6 +15,7 @@ import numpy as np
 
 from escala.analysis import laws
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
+from escala.analysis.tables import records
 from escala.experiment.references import NATIVE, one_process
 from escala.experiment.scaling import layouts_of
 from escala.record.comparable import CONFIGURATION, Measurement, matched, newest_of_repeats
@@ -47,7 +48,7 @@ def scaling(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         run for run in evidence.probe_runs("resources") if run["status"] == "ok"
     )
     tabled = {
-        name: {tuple(row[key] for key in CONFIGURATION): row for row in _records(tables, name)}
+        name: {tuple(row[key] for key in CONFIGURATION): row for row in records(tables[name])}
         for name in ("configurations", "predictions")
     }
     every = base.by_configuration(evidence.runs)
@@ -70,11 +71,6 @@ def scaling(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 **_predicted(tabled["predictions"].get(names)),
                 **base.data_of(every[names][0], base.ABOUT),
             }
-
-
-def _records(tables: Tables, name: str) -> list[dict]:
-    table = tables[name]
-    return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 def _series(every: Mapping[tuple, Sequence], study: Mapping) -> Iterator[_Series]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+import pandas as pd
+
 from escala.analysis.rates import rate_interval
-from escala.report.findings.words import Tables, among
+from escala.record.comparable import CONFIGURATION
 
 LEARNS, DOES_NOT_LEARN, UNKNOWN = "learns", "does not learn", "unknown"
 
@@ -32,16 +35,17 @@ class Learning(NamedTuple):
     workload: str | None = None
 
 
-def learning(tables: Tables, names: tuple) -> Learning:
+def learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning:
     """Return whether a configuration learns.
 
     Parameters
     ----------
     names : the values of `CONFIGURATION`.
     """
-    configurations = tables["configurations"]
-    row = among(configurations, {names}).dropna(subset=["accuracy"])
-    rows = among(tables["pooled"], {names})["actual"]
+    columns = list(CONFIGURATION)
+    configurations, pooled = tables["configurations"], tables["pooled"]
+    row = configurations[(configurations[columns] == names).all(axis=1)].dropna(subset=["accuracy"])
+    rows = pooled[(pooled[columns] == names).all(axis=1)]["actual"]
     if row.empty or row["training_kind"].iloc[0] == "command" or not rows.sum():
         return Learning(UNKNOWN)
     interval = rate_interval(row["accuracy"].iloc[0] * rows.sum(), rows.sum())

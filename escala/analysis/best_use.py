@@ -1,0 +1,220 @@
+"""Judge the best use of what is there: the quickest configuration, beside what it is compared with.
+
+The page, the study and the advice read the table `best_use` by `best_uses`, so they name one
+configuration and one verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import pandas as pd
+
+from escala.analysis.learning import DOES_NOT_LEARN, Learning, learning
+from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, Ratio
+from escala.core.readable import in_words
+from escala.experiment.references import Configuration
+from escala.record.comparable import CONFIGURATION
+from escala.runtime.layout import Layout
+
+#: What is known of the best use. It *pays*: it takes less time than all that use no more. *More
+#: does not pay*: it uses the least, and takes less time than all that use more. *Tied*: some that
+#: use no more cannot be distinguished from it.
+PAYS, MORE_DOES_NOT_PAY, TIED = "pays", "more does not pay", "tied"
+#: Nothing pays where the network is no better than naming the largest class.
+NOT_LEARNT = "not learnt"
+UNAVAILABLE = "unavailable"
+
+
+class Resources(NamedTuple):
+    """What a configuration uses."""
+
+    nodes: int
+    cores: int
+    gpus: int
+
+    @property
+    def in_words(self) -> str:
+        """`two cores`, or `two nodes with eight cores`."""
+        parts = [(self.gpus, "GPU"), (self.cores, "core")]
+        number, name = parts[0] if self.gpus else parts[1]
+        text = f"{in_words(number)} {name}{'s' * (number != 1)}"
+        return f"{in_words(self.nodes)} nodes with {text}" if self.nodes > 1 else text
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A configuration that the best use is compared with: a row of `best_use`, with a label.
+
+    Attributes
+    ----------
+    ratio : of the time of the best use to its.
+    """
+
+    label: str
+    names: tuple
+    resources: Resources
+    uses: str
+    verdict: str
+    ratio: Ratio
+    row: Mapping
+
+    @property
+    def ranks(self) -> int:
+        return Layout.parse(self.names[3]).ranks
+
+
+@dataclass(frozen=True)
+class BestUse:
+    """The quickest configuration of a task, and what it is compared with.
+
+    Attributes
+    ----------
+    task : what tells it from other tasks of the dataset and workload; empty if it is the only one.
+    ratio_of : the times that are compared: `steps`, `target` or `run`.
+    learning : whether the network learns; None if the tables do not have scores.
+    """
+
+    dataset: str
+    workload: str
+    task: str
+    label: str
+    names: tuple
+    resources: Resources
+    ratio_of: str
+    alternatives: tuple[Alternative, ...]
+    learning: Learning | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells its task from the others of an experiment."""
+        return f"{self.dataset} {self.workload} {self.task}"
+
+    @property
+    def ranks(self) -> int:
+        return Layout.parse(self.names[3]).ranks
+
+    @property
+    def there(self) -> Resources:
+        """The most that any of the configurations uses: what is there."""
+        every = [self.resources, *(each.resources for each in self.alternatives)]
+        return Resources(*map(max, zip(*every, strict=True)))
+
+    @cached_property
+    def rivals(self) -> list[Alternative]:
+        """The alternatives that decide: those that use no more, or without any all of them."""
+        known = [each for each in self.alternatives if each.verdict != UNAVAILABLE]
+        return [each for each in known if each.uses != "more"] or known
+
+    @cached_property
+    def tied(self) -> list[Alternative]:
+        """The rivals that it cannot be distinguished from."""
+        return [each for each in self.rivals if each.verdict == NOT_DISTINGUISHABLE]
+
+    @cached_property
+    def verdict(self) -> str:
+        """`PAYS`, `MORE_DOES_NOT_PAY`, `TIED`, `NOT_LEARNT`, `NO_VERDICT` or `UNAVAILABLE`."""
+        kinds = {each.verdict for each in self.rivals}
+        if not kinds:
+            return UNAVAILABLE
+        if self.learning and self.learning.kind == DOES_NOT_LEARN:
+            return NOT_LEARNT
+        if NO_VERDICT in kinds:
+            return NO_VERDICT
+        if kinds == {FASTER}:
+            uses_least = all(each.uses == "more" for each in self.rivals)
+            return MORE_DOES_NOT_PAY if uses_least else PAYS
+        return TIED
+
+    @cached_property
+    def closest(self) -> Alternative:
+        """The alternative that decides."""
+        return next(each for each in self.alternatives if each.row["closest"])
+
+    @cached_property
+    def fewer(self) -> Alternative | None:
+        """The quickest alternative that uses less; None if there is none with a ratio."""
+        less = [each for each in self.rivals if each.uses == "less"]
+        return max(less, key=lambda each: each.ratio.value, default=None)
+
+    @property
+    def equals(self) -> list[str]:
+        """The labels of those that are tied with it and use as much."""
+        return [each.label for each in self.tied if each.uses == "as much"]
+
+    @property
+    def thriftiest(self) -> str:
+        """The label of what uses least among those that cannot be told from the best use."""
+        same = [(self.resources, self.ranks, self.label)] * (self.verdict != NO_VERDICT)
+        same += [(each.resources, each.ranks, each.label) for each in self.tied]
+        return min(same)[2]
+
+    @property
+    def advised(self) -> tuple | None:
+        """The names of what to train with: of those that are tied, what uses least.
+
+        None if nothing is decided.
+        """
+        if self.verdict in (PAYS, MORE_DOES_NOT_PAY):
+            return self.names
+        if self.verdict != TIED:
+            return None
+        if self.thriftiest in (self.label, *self.equals):
+            return self.names
+        return next(each.names for each in self.tied if each.label == self.thriftiest)
+
+    @property
+    def behind(self) -> set[tuple]:
+        """The names of the best use and of the alternatives that the answer names."""
+        named = [self.closest, *([self.fewer] if self.fewer else [])]
+        return {self.names, *(each.names for each in named)}
+
+
+def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[BestUse]:
+    """Return the best use of each task, in the order of the experiment.
+
+    Parameters
+    ----------
+    table : `best_use`, with the columns `label` and `alternative_label`.
+    tables : with `configurations` and `pooled`, if scores are known.
+    """
+    found = []
+    keys = ["dataset", "workload", "task"]
+    for (dataset, workload, task), rows in table.fillna({"task": ""}).groupby(keys, sort=False):
+        first = rows.iloc[0]
+        names = tuple(first[list(CONFIGURATION)])
+        found.append(
+            BestUse(
+                dataset,
+                workload,
+                task,
+                first["label"],
+                names,
+                Resources(*map(int, first[["nodes", "cores", "gpus"]])),
+                first["ratio_of"],
+                tuple(_alternative(row) for _, row in rows.iterrows()),
+                learning(tables, names) if "pooled" in tables else None,
+            )
+        )
+    return found
+
+
+def _alternative(row: pd.Series) -> Alternative:
+    names = [row["dataset"], row["workload"]]
+    return Alternative(
+        row["alternative_label"],
+        (*names, *(row[f"alternative_{part}"] for part in Configuration._fields)),
+        Resources(*(int(row[f"alternative_{each}"]) for each in Resources._fields)),
+        row["uses"],
+        UNAVAILABLE if pd.isna(row["verdict"]) else row["verdict"],
+        Ratio(*(_number(row[f"ratio{end}"]) for end in ("", "_low", "_high")), int(row["matches"])),
+        row,
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if pd.isna(value) else float(value)
