@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from escala.core.environment import call
+from escala.core.errors import InputError
 from escala.core.files import read_yaml
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "tables"
@@ -29,14 +31,20 @@ def dtypes(name: str) -> dict[str, str]:
 
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:
-    """Return a table of a folder of tables."""
-    return pd.read_csv(
-        # A class or a variant may be called NA or None; only an empty field is missing.
-        folder / f"{name}.csv",
-        dtype=dtypes(name),
-        keep_default_na=False,
-        na_values=[""],
-    )
+    """Return a table of a folder of tables.
+
+    Raises
+    ------
+    InputError : it lacks a column of its schema.
+    """
+    file = folder / f"{name}.csv"
+    # A class or a variant may be called NA or None; only an empty field is missing.
+    table = pd.read_csv(file, dtype=dtypes(name), keep_default_na=False, na_values=[""])
+    if missing := sorted(dtypes(name).keys() - table.columns):
+        raise InputError(
+            file, missing, "columns are missing", f"make it again: {call('run report')}"
+        )
+    return table
 
 
 def records(table: pd.DataFrame) -> list[dict]:

@@ -10,6 +10,7 @@ from escala.core.files import read_json
 from escala.core.rates import bits_per_second
 from escala.experiment import program_calibration as programs
 from escala.experiment.calibration import Calibration
+from escala.experiment.matrix import Experiment
 from escala.experiment.predictable import APPLIED, first_repeats, unsupported, variant_knobs
 from escala.experiment.runs import Run
 from escala.probes.collectives import library
@@ -24,13 +25,16 @@ _OF_COLLECTIVES = (
     "communication",
     "gradient_as_bucket_view",
 )
+#: Knobs by which ranks train another model than one process (`escala.record.comparable`).
+_OTHER_MODEL = ("shard", "trained_module", "weighting")
 _NAMES = ("dataset", "workload", "strategy", "layout", "variant", "network")
 
 
 def planned(calibration: Calibration) -> list[dict]:
     """Return each configuration of the experiment as the cost model needs it, in JSON's types.
 
-    `unavailable` is the reason why a configuration is not predicted, and None otherwise.
+    `unavailable` is the reason why a configuration is not predicted, and None otherwise. `knobs`
+    has those by which ranks may train another model than one process.
     """
     base = calibration.base
     step_plans = [(run, unsupported(base, run), _step_plan) for run in first_repeats(base)]
@@ -40,9 +44,22 @@ def planned(calibration: Calibration) -> list[dict]:
     return [
         {name: getattr(run, name) for name in _NAMES}
         | {"unavailable": reason}
+        | _what_it_takes(base, run)
         | ({} if reason else describe(calibration, run))
         for run, reason, describe in (*step_plans, *program_plans)
     ]
+
+
+def _what_it_takes(base: Experiment, run: Run) -> dict[str, Any]:
+    """Return the rows of a step, the cores of a process, and by what it may train another model."""
+    settings = base.settings_of(run)
+    variant = base.settings["variants"][run.variant]
+    return {
+        "rows": global_batch(settings["training"], Layout.parse(run.layout).ranks),
+        "cores": variant["cores_per_process"],
+        "learning_rate": settings["training"].get("learning_rate"),
+        "knobs": {name: value for name, value in settings["knobs"].items() if name in _OTHER_MODEL},
+    }
 
 
 def _step_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
@@ -56,9 +73,7 @@ def _step_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
     return {
         "work": work.name,
         "epoch_rows": weak and weak["ranks"] * weak["rows_per_rank"],
-        "rows": global_batch(settings["training"], Layout.parse(run.layout).ranks),
         "library": library(STRATEGIES[run.strategy]),
-        "cores": knobs["cores_per_process"],
         "bits_per_second": bits_per_second(rate) if rate else None,
         "exchange": {name: knobs[name] for name in APPLIED},
         "other_knobs": [name for name in _OF_COLLECTIVES if knobs[name] != first[name]],
@@ -70,13 +85,7 @@ def _program_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
     work = calibration.program_works.get(key)
     if work is None:
         return {"unavailable": "no layout of several ranks alongside it has bounds"}
-    base = calibration.base
-    training = base.settings_of(run)["training"]
-    return {
-        "program": work.name,
-        "rows": global_batch(training, Layout.parse(run.layout).ranks),
-        "cores": base.settings["variants"][run.variant]["cores_per_process"],
-    }
+    return {"program": work.name}
 
 
 def plans(calibration: Calibration) -> dict:

@@ -74,5 +74,7 @@ def measured_so_far(wildcards: Wildcards) -> list[str]:
     These files are no inputs: an advice must not cause runs of the experiment.
     """
     folder = Path(f"results/{wildcards.experiment}")
-    files = [*folder.glob("runs/*/*/*/*/*/*/resources/run.json"), folder / "tables/speedup.csv"]
+    names = ("best_use", "configurations", "pooled", "speedup")
+    tables = [folder / f"tables/{name}.csv" for name in names]
+    files = [*folder.glob("runs/*/*/*/*/*/*/resources/run.json"), *tables]
     return sorted(f"{file} {file.stat().st_mtime_ns}" for file in files if file.exists())

@@ -12,27 +12,34 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fixtures_runs import changed, three_configurations
+from fixtures_runs import REFERENCES, changed, fair, three_configurations
 from jsonschema import Draft202012Validator
+from pages import tabled
 from test_calibration import experiment
 from test_cost_model import PLAN, content
 
 from escala.analysis.advice import measured as evidence
 from escala.analysis.advice import text
-from escala.analysis.advice.candidates import ProcessMemory, Training, candidates
+from escala.analysis.advice.candidates import ProcessMemory, Training, candidates, names_of
 from escala.analysis.advice.changes import BANDWIDTH, RATIO, rate_that_saves, rows_that_save
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose
 from escala.analysis.advice.document import Question, advise, document
-from escala.analysis.advice.timed import times
+from escala.analysis.advice.measured import Measured
+from escala.analysis.best_use import best_uses
 from escala.analysis.cost_model.networks import Network
 from escala.analysis.cost_model.predict import predict
 from escala.analysis.cost_model.reading import parse
+from escala.analysis.learning import DOES_NOT_LEARN, Learning
+from escala.analysis.tables import dtypes
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml, write_json
 from escala.experiment.calibration import Calibration
 from escala.experiment.planned import plans, with_rows
 from escala.experiment.references import Configuration
 from escala.record.estimate import span
+from escala.report import tables
+from escala.report.findings import section_findings
+from escala.report.findings.best_use import answers
 from escala.runtime.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,10 +101,11 @@ def described(*layouts: dict, **others) -> dict:
 PLANS = described(planned("1x2"), planned("2x1"))
 
 
-def advice(of=EXACT, configurations=PLANS, memory=None, speedups=(), **question):
+def advice(of=EXACT, configurations=PLANS, memory=None, speedups=(), best_use=(), **question):
     """Return an advice of the form of the schema, with its only answer."""
     asked = Question(**question)
-    found = document(of, {"cpu": "Old"}, configurations, asked, memory, speedups, draws=20)
+    measured = Measured(best_use, speedups, (), memory or {})
+    found = document(of, {"cpu": "Old"}, configurations, asked, measured, draws=20)
     found = json.loads(json.dumps(found, allow_nan=False))
     SCHEMA.validate(found)
     [answer] = found["answers"]
@@ -165,7 +173,7 @@ def test_over_a_slow_link_it_is_advised_against_and_what_would_pay_is_named():
     bandwidth = by_change[BANDWIDTH]
     assert bandwidth["saves"] and bandwidth["value"] > SLOW_LINK
     for each in (
-        f"saves 30% from {bandwidth['value'] / 1e9:.3g} Gbit/s",
+        f"saves 30% from about {bandwidth['value'] / 1e9:.2g} Gbit/s",
         "`compression: fp16`",
         "`dense_exchange: factors`",
         "#SBATCH --nodes=1",
@@ -400,7 +408,7 @@ def test_the_lines_of_the_job_script_ask_for_what_is_needed_and_the_margins(meas
     assert ("20% more" if measured else "no run has checked") in memory_line
 
 
-def ratio(layout: str, estimate: float, low: float, high: float, verdict: str, **others) -> dict:
+def ratio(layout: str, estimate: float, low: float, high: float, verdict: str, /, **others) -> dict:
     """Return a row of the table `speedup` for a measured ratio to one process."""
     return {
         "dataset": "small",
@@ -409,22 +417,14 @@ def ratio(layout: str, estimate: float, low: float, high: float, verdict: str, *
         **{f"reference_{name}": value for name, value in SINGLE._asdict().items()},
         "global_batch": PLAN.rows,
         "reference_global_batch": PLAN.rows,
-        "speedup": 1 / estimate,
-        "speedup_low": 1 / high,
-        "speedup_high": 1 / low,
+        "ratio": estimate,
+        "ratio_low": low,
+        "ratio_high": high,
         "matches": 7,
         "verdict": verdict,
+        "over_sessions": False,
+        "sessions": 1,
     } | others
-
-
-def test_a_measured_speed_up_stands_beside_the_predicted_one():
-    measured = ratio("1x2", 1 / 1.5, 1 / 1.6, 1 / 1.4, "faster")
-    two = option(advice(speedups=[measured])[1], "1x2")
-    expected = {"estimate": 1.5, "low": 1.4, "high": 1.6, "matches": 7}
-    assert two["measured_speedup"] == pytest.approx(expected)
-    # Another number of rows in a step is another comparison.
-    other = measured | {"global_batch": 2 * PLAN.rows}
-    assert option(advice(speedups=[other])[1], "1x2")["measured_speedup"] is None
 
 
 # What was measured.
@@ -444,6 +444,7 @@ def test_a_measured_ratio_counts_before_a_prediction():
     )
     assert two["predicted_ratio"] == pytest.approx(option(before, "1x2")["ratio"])
     assert "measured 0.76 (0.69–1.16) of the time of single 1x1 tuned" in shown(found)
+    assert (two["verdict"], two["matches"]) == ("not distinguishable", 7)
     # The job takes longer by what the steps take longer.
     longer = two["job_seconds"]["estimate"] - option(before, "1x2")["job_seconds"]["estimate"]
     steps = two["seconds"]["estimate"] - option(before, "1x2")["seconds"]["estimate"]
@@ -480,9 +481,11 @@ def timed(layout: str, per_epoch: float, **others) -> dict:
     } | others
 
 
-def advised_by_runs(*rows: dict, plans=PLANS, ratios=(), **question) -> tuple[dict, dict]:
+def advised_by_runs(
+    *rows: dict, plans=PLANS, ratios=(), best_use=(), **question
+) -> tuple[dict, dict]:
     asked, machine = Question(**question), {"cpu": "Old", "cores_available": 2}
-    found = document(None, machine, plans, asked, None, ratios, 200, rows)
+    found = document(None, machine, plans, asked, Measured(best_use, ratios, rows), 200)
     found = json.loads(json.dumps(found, allow_nan=False))
     SCHEMA.validate(found)
     [answer] = found["answers"]
@@ -490,8 +493,15 @@ def advised_by_runs(*rows: dict, plans=PLANS, ratios=(), **question) -> tuple[di
 
 
 def test_without_a_calibration_the_advice_is_among_what_was_measured():
-    found, answer = advised_by_runs(timed("1x1", 10.0), timed("1x2", 6.0))
+    rows = timed("1x1", 10.0), timed("1x2", 6.0)
+    _, answer = advised_by_runs(*rows)
+    assert not answer["distribute"] and option(answer, "1x2")["verdict"] == "no verdict"
+    found, answer = advised_by_runs(*rows, ratios=[ratio("1x2", 0.6, 0.59, 0.61, "faster")])
     assert answer["answer"].startswith("Use horovod-mpi 1x2 tuned: 0.60 of the training time of")
+    _, cheap = advised_by_runs(
+        *rows, ratios=[ratio("1x2", 0.6, 0.59, 0.61, "faster")], goal=CORE_HOURS
+    )
+    assert selected(cheap) == "1x1" and option(cheap, "1x2")["verdict"] == "slower"
     two = option(answer, "1x2")
     assert (two["basis"], two["predicted_ratio"], two["contradiction"]) == ("measured", None, False)
     assert two["job_seconds"]["estimate"] == pytest.approx(EPOCHS * 6 + 5, rel=0.01)
@@ -519,15 +529,41 @@ def test_runs_with_other_rows_in_a_step_are_not_compared():
     assert "makes other updates" in answer["unpredicted"][0]["reason"]
 
 
+def write_table(folder: Path, name: str, *rows: dict) -> None:
+    """Write rows of a table with all its columns."""
+    (folder / "tables").mkdir(exist_ok=True)
+    table = pd.DataFrame(list(rows), columns=list(dtypes(name)))
+    table.to_csv(folder / "tables" / f"{name}.csv", index=False)
+
+
 def test_times_are_those_of_the_table_but_for_shared_cores(tmp_path):
-    assert times(tmp_path) == []
-    (tmp_path / "tables").mkdir()
     rows = [timed("1x1", 10.0), timed("1x2", 6.0, oversubscribed=True)]
     rows.append(timed("2x1", 5.0, train_seconds_per_epoch=None))
-    pd.DataFrame(rows).to_csv(tmp_path / "tables" / "configurations.csv", index=False)
-    [found] = times(tmp_path)
-    assert found["layout"] == "1x1"
-    assert advise(tmp_path, Question(), plans=PLANS)["answers"][0]["selected"]["layout"] == "1x1"
+    write_table(tmp_path, "configurations", *rows)
+    [answer] = advise(tmp_path, Question(), plans=PLANS)["answers"]
+    assert answer["selected"]["layout"] == "1x1"
+    assert [each["layout"] for each in answer["options"]] == ["1x1"]
+
+
+def test_names_of_tables_are_text(tmp_path):
+    """A variant 16 and a dataset 1000 are no numbers."""
+    names = {"dataset": "1000", "variant": "16"}
+    plans = described(planned("1x2", **names)) | {"rows": {"1000": ROWS}}
+    plans["configurations"] = [each | names for each in plans["configurations"]]
+    write_table(tmp_path, "configurations", timed("1x1", 10.0, **names), timed("1x2", 6.0, **names))
+    ratios = ratio("1x2", 0.6, 0.55, 0.66, "faster", reference_variant="16", **names)
+    write_table(tmp_path, "speedup", ratios)
+    [answer] = advise(tmp_path, Question(), plans=plans)["answers"]
+    assert answer["selected"]["layout"] == "1x2" and option(answer, "1x2")["matches"] == 7
+
+
+def test_a_table_of_another_version_is_named(tmp_path):
+    (tmp_path / "tables").mkdir()
+    pd.DataFrame([timed("1x1", 10.0)]).to_csv(tmp_path / "tables/configurations.csv", index=False)
+    with pytest.raises(
+        InputError, match=r"configurations\.csv.*columns are missing.*make it again"
+    ):
+        advise(tmp_path, Question(), plans=PLANS)
 
 
 def test_the_verdict_decides_and_not_the_interval_alone():
@@ -536,43 +572,276 @@ def test_the_verdict_decides_and_not_the_interval_alone():
         measured = [ratio("1x2", 0.97, 0.95, 0.99, verdict)]
         _, answer = advice(speedups=measured, limits=Limits(nodes=1))
         assert selected(answer) == ("1x2" if verdict == "faster" else "1x1")
-    assert "measured, 7 matches" in answer["answer"]
+    assert "measured, 7 paired runs" in answer["answer"]
+
+
+THREADS = Configuration("single", "1x1", "threads", "native")
+MIRRORED = Configuration("mirrored", "1x2", "tuned", "native")
+TWO = Configuration("horovod-mpi", "1x2", "tuned", "native")
+#: Two processes, one process with two threads, one with one.
+ON_TWO_CORES = described(planned("1x2"), planned("1x1", variant="threads", cores=2))
+
+
+def best(names: Configuration, *alternatives: tuple, dataset="small") -> list:
+    """Return a best use: an alternative is a configuration, its use, verdict, ratio and matches."""
+    verdicts = [verdict for _, _, verdict, *_ in alternatives]
+    tied = "not distinguishable"
+    closest = verdicts.index(tied) if tied in verdicts else 0
+    rows = [
+        {
+            "dataset": dataset, "workload": "cnn", "task": None, "label": str(names),
+            **names._asdict(), "alternative_label": str(other),
+            **{f"alternative_{name}": value for name, value in other._asdict().items()},
+            "nodes": 1, "cores": 2, "gpus": 0, "alternative_nodes": 1, "alternative_cores": 1,
+            "alternative_gpus": 0, "uses": uses, "verdict": verdict, "ratio_of": "steps",
+            "ratio": found[0], "ratio_low": found[1], "ratio_high": found[2], "matches": matches,
+            "needed": 6, "sessions": 1, "over_sessions": False, "closest": place == closest,
+        }
+        for place, (other, uses, verdict, found, matches) in enumerate(alternatives)
+    ]  # fmt: skip
+    return best_uses(pd.DataFrame(rows), {})
+
+
+def speedups_to_one(threads: tuple, two: tuple) -> list[dict]:
+    names = {"strategy": "single", "layout": "1x1", "variant": "threads"}
+    return [
+        ratio("1x2", *two, "faster"),
+        ratio("1x1", *threads, "faster", **names),
+    ]
+
+
+def test_two_measured_configurations_are_drawn_independently_or_compared_directly():
+    """Ratios to one process alone do not decide between two processes and two threads."""
+    rows = timed("1x1", 10.0), timed("1x2", 6.0), timed("1x1", 6.5, variant="threads")
+    ratios = speedups_to_one((0.65, 0.60, 0.71), (0.60, 0.55, 0.66))
+    _, answer = advised_by_runs(*rows, plans=ON_TWO_CORES, ratios=ratios)
+    two = option(answer, "1x2")
+    assert answer["baseline"]["variant"] == "threads"
+    assert two["ratio"]["estimate"] == pytest.approx(0.92, abs=0.02)
+    assert two["ratio"]["low"] < 0.86 and two["ratio"]["high"] > 0.99
+    assert two["verdict"] == "not distinguishable" and two["matches"] is None
+    for found, verdict in (
+        ((0.98, 0.8, 1.2), "not distinguishable"),
+        ((0.9, 0.85, 0.95), "faster"),
+    ):
+        direct = {f"reference_{name}": value for name, value in THREADS._asdict().items()}
+        row = ratio("1x2", *found, verdict, matches=8, **direct)
+        _, answer = advised_by_runs(*rows, plans=ON_TWO_CORES, ratios=[*ratios, row])
+        two = option(answer, "1x2")
+        assert [*two["ratio"].values()] == pytest.approx(found)
+        assert (two["verdict"], two["matches"]) == (verdict, 8)
+        assert answer["distribute"] == (verdict == "faster")
+
+
+@pytest.mark.parametrize("matches", [2, 5])
+def test_too_few_paired_runs_replace_no_prediction_and_refuse_nothing(matches):
+    few = [ratio("1x2", 0.53, 0.52, 0.55, "no verdict", matches=matches)]
+    one_node = {"limits": Limits(nodes=1)}
+    _, before = advice(**one_node)
+    _, answer = advice(speedups=few, **one_node)
+    two = option(answer, "1x2")
+    assert two["basis"] == "predicted" and two["ratio"] == option(before, "1x2")["ratio"]
+    assert answer["selected"] == before["selected"] and answer["distribute"]
+    assert two["matches"] is None and answer["answer"] == before["answer"]
+    # Without predictions it is all that is known, and decides nothing.
+    rows = timed("1x1", 10.0), timed("1x2", 5.3)
+    _, answer = advised_by_runs(*rows, ratios=few)
+    two = option(answer, "1x2")
+    assert (two["verdict"], two["matches"]) == ("no verdict", matches)
+    assert [*two["ratio"].values()] == pytest.approx([0.53, 0.52, 0.55])
+    assert f"{matches} paired runs" in answer["answer"] and "not decided" in answer["answer"]
+    use = best(TWO, (SINGLE, "less", "no verdict", (0.53, 0.52, 0.55), matches))
+    _, answer = advised_by_runs(*rows, ratios=few, best_use=use)
+    assert answer["selected"] is None and answer["distribute"] is None
+    assert answer["best_use"]["layout"] == "1x2" and answer["best_use"]["verdict"] == "no verdict"
+    assert f"Not decided: {TWO}" in answer["answer"] and not answer["job_script"]
 
 
 @pytest.mark.parametrize(
-    "judged",
+    ("names", "alternatives", "verdict", "selected"),
     [
-        {"best_of": 2, "best_low": 0.6, "best_high": 1.1, "best_verdict": "not distinguishable"},
-        {"best_of": 9, "best_low": None, "best_high": None, "best_verdict": "no verdict"},
-        {
-            "best_of": 2, "best_low": 0.65, "best_high": 0.9, "best_verdict": "faster",
-            "sessions_judged": 3, "sessions_matches": 21,
-            "sessions_ratio": 0.8, "sessions_ratio_low": 0.7, "sessions_ratio_high": 0.99,
-            "sessions_verdict": "faster", "best_sessions_low": 0.6, "best_sessions_high": 1.2,
-            "best_sessions_verdict": "not distinguishable",
-        },
+        (TWO, [(THREADS, "as much", "faster", 0.8), (SINGLE, "less", "faster", 0.6)], "pays", TWO),
+        (
+            TWO,
+            [(THREADS, "as much", "not distinguishable", 0.98), (SINGLE, "less", "faster", 0.6)],
+            "tied",
+            TWO,
+        ),
+        (
+            TWO,
+            [(THREADS, "as much", "faster", 0.8), (SINGLE, "less", "not distinguishable", 0.97)],
+            "tied",
+            SINGLE,
+        ),
+        (
+            SINGLE,
+            [(THREADS, "more", "faster", 0.9), (TWO, "more", "faster", 0.8)],
+            "more does not pay",
+            SINGLE,
+        ),
+        (
+            THREADS,
+            [(TWO, "as much", "faster", 0.8), (SINGLE, "less", "faster", 0.6)],
+            "pays",
+            THREADS,
+        ),
     ],
-    ids=["best of two", "best of too many", "over sessions"],
-)  # fmt: skip
-def test_advice_is_by_the_comparison_that_the_page_answers_with(judged):
-    rows = [ratio(each, 0.75, 0.7, 0.8, "faster", **judged) for each in ("1x2", "2x1")]
-    _, answer = advice(speedups=rows)
-    assert not answer["distribute"] and selected(answer) == "1x1"
-    assert option(answer, "1x2")["measured_ratio"]["verdict"] == (
-        judged.get("best_sessions_verdict") or judged["best_verdict"]
+)
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_the_best_use_that_was_measured_is_what_is_advised(
+    names, alternatives, verdict, selected, calibrated
+):
+    """Whatever is predicted, and whatever other rows would say."""
+    rows = [
+        (other, uses, found, (value, 0.9 * value, 1.1 * value), 7)
+        for other, uses, found, value in alternatives
+    ]
+    use = best(names, *rows)
+    ratios = speedups_to_one((0.3, 0.29, 0.31), (0.9, 0.8, 1.0))
+    configurations = [timed("1x1", 9.0), timed("1x2", 7.0), timed("1x1", 8.0, variant="threads")]
+    if calibrated:
+        calibration = content(link=FAST)
+        steps = calibration["works"]["cnn"]["steps"]
+        steps += [each | {"cores": 2} for each in steps]
+        measured = Measured(use, ratios, configurations)
+        found = document(parse(calibration), {}, ON_TWO_CORES, Question(), measured, draws=20)
+        SCHEMA.validate(json.loads(json.dumps(found)))
+        [answer] = found["answers"]
+        words = shown(found)
+    else:
+        found, answer = advised_by_runs(
+            *configurations, plans=ON_TWO_CORES, ratios=ratios, best_use=use
+        )
+        words = shown(found)
+    assert Configuration(*answer["selected"].values()) == selected
+    assert answer["best_use"]["verdict"] == verdict
+    assert Configuration(*(answer["best_use"][name] for name in Configuration._fields)) == names
+    assert answer["distribute"] == (selected.layout != "1x1")
+    # The sentence has the ratio that decides, and what to use.
+    other = use[0].closest
+    fraction = f"{other.ratio.value:.2f} of the training time of {other.label} "
+    fraction += f"({other.ratio.low:.2f}–{other.ratio.high:.2f}; measured, 7 paired runs)"
+    assert fraction in words and f"se {selected}" in answer["answer"]
+    # Another goal is another question.
+    assert advice(best_use=use, goal=CORE_HOURS)[1]["best_use"] is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "repeats"),
+    [
+        ((5.6, 4.6, 3.9), 9),
+        ((5.6, 4.0, 3.98), 9),
+        ((5.0, 6.0, 7.0), 9),
+        ((5.0, 4.98, 4.96), 9),
+        ((5.6, 3.5, 4.6), 9),
+        ((5.6, 4.6, 3.0), 3),
+    ],
+)
+def test_page_and_advice_name_one_configuration_and_one_verdict(tmp_path, seconds, repeats):
+    """From the tables of an experiment: its page, its next step, and its advice."""
+    fake = fair(tmp_path, *seconds, repeats)
+    frames = tabled(fake, references=REFERENCES)
+    tables.write(frames, fake.folder / "tables")
+    run = read_json(fake.runs[0])
+    task = {name: run[name] for name in ("dataset", "workload")}
+    rows = {"rows": run["training"]["global_batch"]}
+    plans = ON_TWO_CORES | {
+        "workloads": {run["workload"]: {"epochs": EPOCHS, "validate": False}},
+        "rows": {run["dataset"]: ROWS},
+        "configurations": [each | task | rows for each in ON_TWO_CORES["configurations"]],
+    }
+    found = advise(fake.folder, Question(), plans=plans)
+    SCHEMA.validate(json.loads(json.dumps(found)))
+    [answer] = found["answers"]
+    [use] = answers(frames)
+    assert [*names_of(answer["best_use"])] == [*use.names[2:]]
+    assert answer["best_use"]["verdict"] == use.verdict
+    advised = None if use.advised is None else [*use.advised[2:]]
+    assert (answer["selected"] and [*answer["selected"].values()]) == advised
+    rival = next(
+        each for each in answer["best_use"]["alternatives"]
+        if names_of(each) == Configuration(*use.closest.names[2:])
+    )  # fmt: skip
+    row = use.closest.row
+    assert (rival["estimate"], rival["matches"]) == (pytest.approx(row["ratio"]), row["matches"])
+    first = f"{rival['estimate']:.2f} "
+    page = next(each.text for each in section_findings("answer", frames, "demo"))
+    assert first in page and first in answer["answer"]
+    [step, *_] = [each.text for each in section_findings("next", frames, "demo")]
+    assert (advised is None) == (not step.startswith("Train with"))
+
+
+def test_nothing_is_advised_for_what_does_not_learn():
+    [use] = best(TWO, (SINGLE, "less", "faster", (0.6, 0.5, 0.7), 7))
+    rows = timed("1x1", 10.0), timed("1x2", 6.0)
+    _, answer = advised_by_runs(*rows, best_use=[use])
+    assert answer["selected"] is not None and answer["best_use"]["verdict"] == "pays"
+    _, answer = advised_by_runs(*rows, best_use=[replace(use, learning=Learning(DOES_NOT_LEARN))])
+    assert answer["selected"] is None and answer["best_use"]["verdict"] == "not learnt"
+    assert "cnn does not learn" in answer["answer"]
+
+
+def test_limits_and_other_networks_have_no_best_use_beyond_them():
+    use = best(TWO, (SINGLE, "less", "faster", (0.6, 0.5, 0.7), 7))
+    rows = timed("1x1", 10.0), timed("1x2", 6.0)
+    _, answer = advised_by_runs(*rows, best_use=use)
+    assert selected(answer) == "1x2" and answer["best_use"]
+    _, answer = advised_by_runs(*rows, best_use=use, limits=Limits(cores=1))
+    assert selected(answer) == "1x1" and answer["best_use"] is None
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"trained_module": "bare"}, {"shard": False}, {"weighting": "ranks"}]
+)
+def test_what_trains_another_model_is_never_advised(knobs):
+    other = planned("1x2", variant="other", knobs=knobs)
+    _, answer = advice(configurations=described(other))
+    assert selected(answer) == "1x1"
+    [each] = answer["unpredicted"]
+    assert each["variant"] == "other" and "trains another model" in each["reason"]
+    _, answer = advised_by_runs(
+        timed("1x1", 10.0), timed("1x2", 5.0, variant="other"), plans=described(other)
     )
+    assert selected(answer) == "1x1" and len(answer["options"]) == 1
+    # So does another learning rate.
+    rates = described(planned("1x2", learning_rate=0.1))
+    assert "another learning rate" in advice(configurations=rates)[1]["unpredicted"][0]["reason"]
+
+
+def test_what_is_measured_needs_no_prediction():
+    """The model does not know `mirrored`, which was measured."""
+    configurations = described(planned("1x2", strategy="mirrored", unavailable="not known"))
+    use = best(MIRRORED, (SINGLE, "less", "faster", (0.6, 0.5, 0.7), 7))
+    measured = Measured(use, (), [timed("1x1", 10.0), timed("1x2", 6.0, strategy="mirrored")])
+    found = document(EXACT, {}, configurations, Question(), measured, draws=20)
+    [answer] = found["answers"]
+    assert answer["selected"]["strategy"] == "mirrored" and not answer["unpredicted"]
+
+
+def test_more_ranks_than_predictions_were_checked_with_are_not_advised():
+    configurations = described(planned("1x2"), planned("4x1"))
+    _, answer = advice(configurations=configurations)
+    four = option(answer, "4x1")
+    assert four["ratio"]["low"] is None and four["verdict"] == "no verdict"
+    assert four["ratio"]["estimate"] < option(answer, "1x2")["ratio"]["estimate"]
+    assert selected(answer) == "1x2"
+    assert "estimate without an interval" in "".join(four["extrapolated"])
+    late = Limits(seconds=10 * four["job_seconds"]["estimate"])
+    _, answer = advice(configurations=configurations, limits=late)
+    assert "without an upper end" in option(answer, "4x1")["excluded"]
 
 
 def test_an_extrapolated_prediction_does_not_beat_what_was_measured_to_pay():
-    configurations = described(planned("1x2"), planned("4x1"))
+    configurations = described(planned("1x2"), planned("2x1", "infiniband-40gbit"))
     _, before = advice(configurations=configurations)
-    assert selected(before) == "4x1" and option(before, "4x1")["basis"] == "extrapolated"
+    assert selected(before) == "2x1" and option(before, "2x1")["basis"] == "extrapolated"
     predicted = option(before, "1x2")["ratio"]["estimate"]
-    measured = ratio("1x2", predicted, 0.99 * predicted, 1.01 * predicted, "faster")
-    found, answer = advice(configurations=configurations, speedups=[measured])
-    assert selected(answer) == "1x2" and answer["passed_over"]["layout"] == "4x1"
-    assert not option(answer, "1x2")["contradiction"]
-    assert "4x1 tuned is predicted with less" in shown(found)
+    row = ratio("1x2", predicted + 0.1, predicted + 0.05, predicted + 0.15, "faster")
+    use = best(TWO, (SINGLE, "less", "faster", (0.7, 0.65, 0.75), 7))
+    for best_use in (), use:
+        found, answer = advice(configurations=configurations, speedups=[row], best_use=best_use)
+        assert selected(answer) == "1x2" and answer["passed_over"]["layout"] == "2x1"
+        assert "2x1 tuned" in shown(found) and "is predicted with less" in shown(found)
 
 
 def test_measured_references_are_followed_to_the_first():
@@ -587,17 +856,21 @@ def test_measured_references_are_followed_to_the_first():
 
 
 def test_a_ratio_of_another_machine_or_without_a_number_does_not_count(tmp_path):
-    assert evidence.speedups(tmp_path, "Old") == []
-    (tmp_path / "tables").mkdir()
     row = ratio("1x2", 0.8, 0.79, 0.81, "faster")
-    table = pd.DataFrame([row, row | {"speedup_low": None}])
-    table.to_csv(tmp_path / "tables" / "speedup.csv", index=False)
-    run = tmp_path / "runs/small/cnn/horovod-mpi/1x2/tuned/native/rep1/run.json"
-    run.parent.mkdir(parents=True)
-    write_json(run, {"machine": {"cpu": "Old"}})
-    [found] = evidence.speedups(tmp_path, "Old")
-    assert found["speedup_low"] == pytest.approx(row["speedup_low"])
-    assert evidence.speedups(tmp_path, "New") == []
+    write_table(tmp_path, "speedup", row, row | {"ratio_low": None})
+    names = ("small", "cnn", "horovod-mpi", "1x2", "tuned", "native")
+    fake = three_configurations(tmp_path / "fake")
+    run = read_json(fake.runs[0])
+    [machine] = run["ranks"]["machines"]
+    file = (tmp_path / "runs").joinpath(*names, "rep1", "run.json")
+    file.parent.mkdir(parents=True)
+    write_json(file, run)
+    for like in ({}, machine):
+        [found] = evidence.read_measured(tmp_path, like).speedup
+        assert found["ratio_low"] == pytest.approx(0.79)
+    other = machine | {"cores_total": 2 * machine["cores_total"]}
+    assert evidence.read_measured(tmp_path, other).speedup == []
+    assert evidence.read_measured(tmp_path / "none", machine).speedup == []
 
 
 def test_memory_is_that_of_the_largest_measured_process(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from escala.report.findings.verdicts import answers
 from fixtures_runs import REFERENCES, SESSION, FakeExperiment, changed, clocked
 from pages import failed, tabled
 from sentences import told
@@ -14,7 +15,6 @@ from sentences import told
 from escala.analysis.statistics import ratio_interval, sessions_interval
 from escala.core.files import read_json, write_json
 from escala.report import tables
-from escala.report.findings.verdicts import answers
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.history.rows import add
 from escala.report.overview import overview

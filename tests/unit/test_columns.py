@@ -114,7 +114,5 @@ def test_each_column_of_each_table_is_made_by_some_row(tmp_path, monkeypatch):
     for make in (regression, with_epoch_scores, with_fits, program):
         tabled(make(next(folders)))
 
-    missing = {
-        name: sorted(dtypes(name).keys() - made.get(name, ())) for name in tables.TABLES
-    }
+    missing = {name: sorted(dtypes(name).keys() - made.get(name, ())) for name in tables.TABLES}
     assert not {name: columns for name, columns in missing.items() if columns}

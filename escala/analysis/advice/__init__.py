@@ -2,9 +2,8 @@
 
 | module | what it does |
 |---|---|
-| `candidates` | predicts the time of each configuration |
-| `measured` | lets measured ratios and memory count before predictions |
-| `timed` | takes candidates from measured times where nothing is calibrated |
+| `candidates` | finds the time of each configuration, predicted or measured |
+| `measured` | reads the tables of an experiment; measured ratios count before predictions |
 | `choice` | selects one for a goal within limits |
 | `changes` | finds what would have to change for several ranks to pay |
 | `document` | makes the advice for an experiment: advice.json |

@@ -1,16 +1,16 @@
-"""Predict what each configuration takes: its training, and the whole job."""
+"""Find what each configuration takes, its training and the whole job: predicted, or measured."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
-from escala.analysis.advice.comparison import Comparison
-from escala.analysis.cost_model.calibration import Calibration
+from escala.analysis.cost_model.calibration import LEVEL, Calibration
 from escala.analysis.cost_model.predict import DRAWS, Setup, predict
 from escala.analysis.cost_model.predictions import (
     bounds,
@@ -19,16 +19,63 @@ from escala.analysis.cost_model.predictions import (
     setup_of,
     with_network,
 )
+from escala.analysis.statistics import Interval
+from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, pays
 from escala.core.errors import InputError
 from escala.experiment.references import Configuration
+from escala.record.comparable import other_exchange
 from escala.runtime.layout import Layout
 
+NOT_MEASURED = "no run of it has a time, and nothing was calibrated (escala run advice)"
 #: What the seconds of a candidate rest on.
 MEASURED, PREDICTED, EXTRAPOLATED, BOUNDS = "measured", "predicted", "extrapolated", "bounds"
 #: Phrase of a prediction without the seconds outside the training steps.
 ONLY_STEPS = "start-up and evaluation were not calibrated: a job is its training steps only"
 #: Phrase of the bounds of a program.
 ONLY_BOUNDS = "only bounds are known, from full overlap of computing and exchange to none"
+
+
+_OPPOSITE = {FASTER: SLOWER, SLOWER: FASTER}
+
+
+class Paired(NamedTuple):
+    """The ratio of the times of a configuration and a reference, in paired runs.
+
+    Attributes
+    ----------
+    verdict : that of the table, `NO_VERDICT` if there are too few paired runs.
+    sessions : over which the ratio is; None for that of the newest runs.
+    """
+
+    reference: Configuration
+    ratio: Interval
+    verdict: str
+    matches: int
+    sessions: int | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts before a prediction."""
+        return self.verdict != NO_VERDICT
+
+    def inverse(self, of: Configuration) -> Paired:
+        """Return the ratio of the reference to the configuration that this one is of."""
+        value, low, high = self.ratio
+        verdict = _OPPOSITE.get(self.verdict, self.verdict)
+        return self._replace(
+            reference=of, ratio=Interval(1 / value, 1 / high, 1 / low), verdict=verdict
+        )
+
+
+#: By the configuration and its reference.
+Ratios = Mapping[tuple[Configuration, Configuration], Paired]
+
+
+def paired(ratios: Ratios, names: Configuration, reference: Configuration) -> Paired | None:
+    """Return the measured ratio of two configurations, whichever is the reference of the other."""
+    if (other := ratios.get((reference, names))) and (names, reference) not in ratios:
+        return other.inverse(reference)
+    return ratios.get((names, reference))
 
 
 class ProcessMemory(NamedTuple):
@@ -58,6 +105,10 @@ class Training:
     epochs: int
     evaluated_rows: int
 
+    def rows_of(self, planned: Mapping) -> int:
+        """Return the rows of a step of a configuration, at most those of an epoch."""
+        return min(planned["rows"], self.train_rows or planned["rows"])
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -67,12 +118,13 @@ class Candidate:
     ----------
     setup : with the rows of a step that all candidates have.
     configured_rows : rows of a step that the experiment sets.
-    calibration : with the network of the setup; None if only what was measured counts.
+    calibration : with the network of the setup; None of a time that was measured.
     seconds : of the training steps of all epochs, of shape (draws,).
     job : seconds from the start to the end of the job, of shape (draws,).
     memory : of its largest process; None if nothing is known.
     extrapolated, extrapolated_start : phrases, as of a prediction.
-    compared : the measured ratio that counts, with the predicted one; None without one.
+    paired : the measured ratio that the seconds follow; None if they follow none.
+    predicted : the predicted ratio to the same reference; None without one.
     """
 
     configuration: Configuration
@@ -84,16 +136,23 @@ class Candidate:
     memory: ProcessMemory | None = None
     extrapolated: tuple[str, ...] = ()
     extrapolated_start: tuple[str, ...] = ()
-    compared: Comparison | None = None
+    paired: Paired | None = None
+    predicted: Interval | None = None
 
     @property
     def basis(self) -> str:
         """What the seconds rest on."""
-        if self.compared is not None or self.calibration is None:
+        if self.paired is not None or self.calibration is None:
             return MEASURED
         if ONLY_BOUNDS in self.extrapolated:
             return BOUNDS
         return EXTRAPOLATED if self.extrapolated else PREDICTED
+
+    def is_apart_from(self, other: Candidate) -> bool:
+        """Return whether its time is measured, but in no paired runs that relate it to another."""
+        is_reference = other.paired is not None and other.paired.reference == self.configuration
+        is_related = self is other or is_reference or self.paired is not None
+        return self.calibration is None and not is_related
 
     @property
     def ranks(self) -> int:
@@ -103,6 +162,20 @@ class Candidate:
     def cores(self) -> int:
         """The cores of all processes together."""
         return self.ranks * self.setup.cores
+
+    @property
+    def predicted_ranks(self) -> int:
+        """The ranks that its seconds predict, 1 if they are measured or bounds."""
+        return self.ranks if self.basis in (PREDICTED, EXTRAPOLATED) else 1
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether measured and predicted ratio are disjoint, or only one of the two pays."""
+        if self.paired is None or self.predicted is None or self.predicted.high is None:
+            return False
+        ratio, predicted = self.paired.ratio, self.predicted
+        apart = ratio.low > predicted.high or ratio.high < predicted.low
+        return apart or (self.paired.verdict == FASTER) != pays(predicted)
 
 
 def _candidate(
@@ -115,10 +188,6 @@ def _candidate(
     InputError : the cost model does not predict it, and why.
     """
     names = names_of(planned)
-    if planned["unavailable"]:
-        raise InputError(
-            names.strategy, names.variant, planned["unavailable"], "leave it out, or measure it"
-        )
     if "program" in planned:
         return _program_candidate(calibration, planned, training, rows, draws)
     calibration = with_network(calibration, planned)
@@ -133,7 +202,7 @@ def _candidate(
     return Candidate(
         names,
         setup,
-        min(planned["rows"], training.train_rows),
+        training.rows_of(planned),
         calibration,
         seconds,
         job,
@@ -173,34 +242,131 @@ def _program_candidate(
     )
 
 
-def names_of(planned: Mapping) -> Configuration:
-    return Configuration(*(planned[name] for name in Configuration._fields))
+def names_of(row: Mapping, prefix: str = "") -> Configuration:
+    """Return the configuration that the keys of a row with a prefix name."""
+    return Configuration(*(row[f"{prefix}{name}"] for name in Configuration._fields))
+
+
+def _measured_candidate(
+    planned: Mapping, row: Mapping, training: Training, draws: int
+) -> Candidate:
+    """Return a candidate with the times of a row of the table `configurations`."""
+    names = names_of(planned)
+    ends = [row[f"train{end}_seconds_per_epoch"] for end in ("", "_low", "_high")]
+    if None in ends:
+        ends = ends[:1] * 3
+    # With weak scaling an epoch of more ranks has more rows.
+    epoch_rows = planned.get("epoch_rows")
+    share = training.train_rows / epoch_rows if epoch_rows and training.train_rows else 1.0
+    seconds = training.epochs * share * drawn(Interval(*ends), draws, names)
+    known = row["wall_seconds"] is not None and row["total_train_seconds"] is not None
+    return Candidate(
+        names,
+        Setup(
+            planned.get("work") or planned.get("program") or "",
+            Layout.parse(planned["layout"]),
+            training.rows_of(planned),
+            cores=planned["cores"],
+            network=names.network,
+        ),
+        training.rows_of(planned),
+        None,
+        seconds,
+        seconds + row["wall_seconds"] - row["total_train_seconds"] if known else seconds,
+        extrapolated=() if known else (ONLY_STEPS,),
+    )
+
+
+def drawn(of: Interval, number: int, names: Configuration) -> np.ndarray:
+    """Return draws with the median of an interval, and its ends as those of one of `LEVEL`.
+
+    Logarithms are taken to be normal on either side of the median. Each configuration has another
+    order, so draws of two are independent.
+    """
+    random = np.random.default_rng(zlib.crc32(str(names).encode()))
+    ranks = random.permutation(np.linspace(0, 1, number))
+    normal = stats.norm.ppf(np.clip(ranks, 0.5 / number, 1 - 0.5 / number))
+    normal /= stats.norm.ppf((1 + LEVEL) / 2)
+    down, up = np.log(of.estimate / of.low), np.log(of.high / of.estimate)
+    return of.estimate * np.exp(np.where(normal < 0, down, up) * normal)
 
 
 def candidates(
-    calibration: Calibration, planned: Sequence[Mapping], training: Training, draws: int = DRAWS
+    calibration: Calibration | None,
+    planned: Sequence[Mapping],
+    training: Training,
+    draws: int = DRAWS,
+    times: Sequence[Mapping] = (),
+    same_model: Collection[Configuration] = (),
 ) -> tuple[list[Candidate], dict[Configuration, str]]:
-    """Predict configurations of one dataset and workload with the same rows in a step.
+    """Return configurations of one dataset and workload with what they take.
 
-    These rows are those of the first configuration of one rank, or of the first one without such.
+    It is predicted where that is possible, with the rows in a step of the first configuration of
+    one rank, or of the first one without such. Otherwise it is measured with these rows.
 
     Parameters
     ----------
+    calibration : None to predict nothing.
     planned : configurations, as `escala.experiment.planned.planned` returns them.
+    times : rows of the table `configurations`.
+    same_model : measured configurations that train the same model, also with other rows in a step.
 
     Returns
     -------
     The candidates, and for each other configuration the reason why it is not a candidate.
     """
-    known = [each for each in planned if not each["unavailable"]]
-    first = [each for each in known if each["layout"] == "1x1"] or known
-    rows = first[0]["rows"] if first else 0
-    if training.train_rows is not None:
-        rows = min(rows, training.train_rows)
+    first = first_of(planned)
+    rows = training.rows_of(first) if first else 0
+    keys = ("dataset", "workload", *Configuration._fields)
+    # Processes that share cores have no time that counts.
+    measured = {
+        tuple(row[key] for key in keys): row
+        for row in times
+        if row["train_seconds_per_epoch"] is not None and not row["oversubscribed"]
+    }
     found, refused = [], {}
     for each in planned:
-        try:
-            found.append(_candidate(calibration, each, training, rows, draws))
-        except InputError as error:
-            refused[names_of(each)] = each["unavailable"] or str(error)
+        names, row = names_of(each), measured.get(tuple(each[key] for key in keys))
+        reason = each["unavailable"] or NOT_MEASURED
+        if names not in same_model and (other := other_model(each, first)):
+            refused[names] = f"it trains another model: {other}"
+            continue
+        if calibration and not each["unavailable"]:
+            try:
+                found.append(_candidate(calibration, each, training, rows, draws))
+                continue
+            except InputError as error:
+                reason = str(error)
+        if row is None:
+            refused[names] = reason
+        elif names in same_model or training.rows_of(each) == rows:
+            found.append(_measured_candidate(each, row, training, draws))
+        else:
+            refused[names] = (
+                f"it was measured with {each['rows']} rows in a step, and {names_of(first)} with "
+                f"{first['rows']}: it makes other updates"
+            )
     return found, refused
+
+
+def first_of(planned: Sequence[Mapping]) -> Mapping | None:
+    """Return the configuration whose rows in a step count: the first of one rank, else the first.
+
+    One that trains another model does not count.
+    """
+    same = [each for each in planned if not other_model(each, each)]
+    return next((each for each in same if each["layout"] == "1x1"), next(iter(same), None))
+
+
+def other_model(planned: Mapping, first: Mapping) -> str | None:
+    """Return why a configuration trains another model than the first, with its rows in a step."""
+    rates = [each.get("learning_rate") for each in (planned, first)]
+    if rates[0] != rates[1]:
+        return f"another learning rate: {rates[0]} and not {rates[1]}"
+    run = {
+        "strategy": planned["strategy"],
+        "ranks": {"asked": Layout.parse(planned["layout"]).ranks},
+        "knobs": planned.get("knobs", {}),
+        "program": planned.get("program"),
+    }
+    return other_exchange(run)

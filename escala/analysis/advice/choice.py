@@ -1,25 +1,38 @@
 """Select a candidate for a goal within limits.
 
-The *amount* is what the goal minimises. Candidates are compared by its median. A candidate of
-several ranks is selected only if it pays against the best candidate of one rank. If that ratio was
-measured, its verdict decides, otherwise the interval of the predicted ratio. Both predictions of a
-ratio use the same resamples of the calibration. A candidate that was measured to pay is preferred
-to an extrapolated prediction.
+If the goal is time, the best use that was measured decides: the page names it too. Otherwise
+candidates are compared by the median of the *amount*, which is what the goal minimises. A
+candidate of several ranks is selected only if it pays against the best candidate of one rank. If
+that ratio was measured directly, its verdict decides, otherwise the interval of the ratio of both
+amounts. Both predictions of a ratio use the same resamples of the calibration, and measured ratios
+are drawn independently. A candidate that was measured to pay is preferred to an extrapolated
+prediction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from escala.analysis.advice.candidates import BOUNDS, EXTRAPOLATED, MEASURED, Candidate
+from escala.analysis.advice.candidates import (
+    BOUNDS,
+    EXTRAPOLATED,
+    MEASURED,
+    Candidate,
+    Paired,
+    Ratios,
+    paired,
+)
+from escala.analysis.best_use import UNAVAILABLE, BestUse
 from escala.analysis.cost_model.predict import interval
 from escala.analysis.statistics import Interval
-from escala.analysis.verdicts import FASTER, pays
+from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER, pays
 from escala.core import readable
 from escala.core.errors import InputError
+from escala.experiment.references import Configuration
 from escala.record.estimate import span
 
 #: Goal -> the unit of its amount.
@@ -67,12 +80,16 @@ class Option:
     ----------
     amount : what the goal minimises, in the unit of `GOALS`.
     ratio : the amount divided by that of the baseline.
+    verdict : whether it takes less than the baseline, as of `escala.analysis.verdicts`.
+    paired : the measured ratio to the baseline, if `ratio` is that one; else None.
     excluded : why it cannot be selected; None if it can.
     """
 
     candidate: Candidate
     amount: Interval
     ratio: Interval
+    verdict: str
+    paired: Paired | None
     excluded: str | None
 
 
@@ -84,11 +101,12 @@ class Choice:
     ----------
     options : all, by increasing amount; those that are excluded come last.
     baseline : the best option of one rank, whether it can be selected or not.
-    best : the selected one; None if none can be.
+    best : the selected one; None if none can be, or if the best use is not decided.
     nearest : the best option of several ranks that is not excluded, whether it pays or not; None if
         there is none.
-    passed_over : the extrapolated option that had the least amount, if `best` is a measured one
-        instead; else None.
+    passed_over : the option that is predicted to take less than `best`, but is extrapolated and
+        `best` measured, or has no interval; None without such.
+    best_use : that decides; None if the candidates do.
     """
 
     options: tuple[Option, ...]
@@ -96,10 +114,12 @@ class Choice:
     best: Option | None
     nearest: Option | None
     passed_over: Option | None
+    best_use: BestUse | None = None
 
     @property
-    def distribute(self) -> bool:
-        return self.best is not None and self.best.candidate.ranks > 1
+    def distribute(self) -> bool | None:
+        """Whether to use several ranks; None if nothing is selected."""
+        return self.best and self.best.candidate.ranks > 1
 
 
 def choose(
@@ -107,18 +127,25 @@ def choose(
     goal: str = TIME,
     limits: Limits | None = None,
     power: Power | None = None,
+    ratios: Ratios | None = None,
+    best_use: BestUse | None = None,
 ) -> Choice:
     """Select the candidate with the least amount of a goal.
 
     With the goal `DEADLINE` that is the one with the fewest core-hours among those whose job ends
     within `limits.seconds`, by the upper end of its interval.
 
+    Parameters
+    ----------
+    ratios : of candidates that were measured.
+    best_use : of the task, if it was measured.
+
     Raises
     ------
     InputError : no candidate has one rank, or the goal needs a power or a deadline that is not
         given.
     """
-    limits = limits or Limits()
+    limits, ratios = limits or Limits(), ratios or {}
     _require(goal, limits, power)
     if all(each.ranks > 1 for each in candidates):
         raise InputError(
@@ -133,41 +160,94 @@ def choose(
         for each in candidates
     ]
     found.sort(key=lambda one: (one[2] is not None, np.median(one[1])))
-    reference = next(amount for each, amount, _ in found if each.ranks == 1)
+    base = next(one for one in found if one[0].ranks == 1)
     options = tuple(
-        Option(each, interval(amount), interval(amount / reference), excluded)
+        Option(
+            each,
+            interval(amount, each.predicted_ranks),
+            *_compared(each, amount, base, ratios if goal == TIME else {}),
+            excluded,
+        )
         for each, amount, excluded in found
     )
-    baseline = next(each for each in options if each.candidate.ranks == 1)
-    possible = [each for each in options if each.excluded is None]
+    baseline = next(each for each in options if each.candidate is base[0])
+    possible = {each.candidate.configuration: each for each in options if each.excluded is None}
+    nearest = next((each for each in possible.values() if each.candidate.ranks > 1), None)
+    use = _decisive(best_use, candidates, possible) if goal == TIME else None
+    best = _best(possible.values(), baseline)
+    if use:
+        best = use.advised and possible.get(Configuration(*use.advised[2:]))
+    amounts = {each.configuration: amount for each, amount, _ in found}
+    less = (
+        each
+        for each in possible.values()
+        if each.candidate.basis != MEASURED and best and _takes_less(each, best, amounts)
+    )
+    return Choice(options, baseline, best, nearest, next(less, None), use)
+
+
+def _best(possible: Collection[Option], baseline: Option) -> Option | None:
+    """Return the first option that pays, or of one rank; a measured one before an extrapolated."""
     eligible = [
         each
         for each in possible
-        if each.candidate.ranks == 1 or baseline.excluded or _pays(goal, each, baseline)
+        if each.candidate.ranks == 1 or baseline.excluded or each.verdict == FASTER
     ]
-    best = passed_over = next(iter(eligible), None)
-    if best is not None and best.candidate.basis in (EXTRAPOLATED, BOUNDS):
-        measured = (
-            each
-            for each in eligible
-            if (each.candidate.basis, each.candidate.ranks > 1) == (MEASURED, True)
-            and _pays(goal, each, baseline)
-        )
-        best = next(measured, best)
-    nearest = next((each for each in possible if each.candidate.ranks > 1), None)
-    return Choice(options, baseline, best, nearest, None if best is passed_over else passed_over)
+    best = next(iter(eligible), None)
+    if best is None or best.candidate.basis not in (EXTRAPOLATED, BOUNDS):
+        return best
+    measured = (
+        each
+        for each in eligible
+        if (each.candidate.basis, each.candidate.ranks > 1) == (MEASURED, True)
+        and each.verdict == FASTER
+    )
+    return next(measured, best)
 
 
-def _pays(goal: str, option: Option, baseline: Option) -> bool:
-    """Return whether an option pays against the baseline: by the ratio's verdict if it has one."""
-    compared = option.candidate.compared
-    if (
-        goal == TIME
-        and compared
-        and compared.measured.reference == baseline.candidate.configuration
-    ):
-        return compared.measured.verdict == FASTER
-    return pays(option.ratio)
+def _decisive(
+    use: BestUse | None,
+    candidates: Sequence[Candidate],
+    possible: Mapping[Configuration, Option],
+) -> BestUse | None:
+    """Return the best use if it decides: it is within the limits, and no prediction does.
+
+    Without a verdict, predictions do.
+    """
+    if use is None or Configuration(*use.names[2:]) not in possible:
+        return None
+    is_predicted = any(each.calibration for each in candidates)
+    unknown = (UNAVAILABLE, NO_VERDICT) if is_predicted else (UNAVAILABLE,)
+    return None if use.verdict in unknown else use
+
+
+def _takes_less(option: Option, best: Option, amounts: Mapping[Configuration, np.ndarray]) -> bool:
+    """Return whether an option is predicted to take less than the selected one."""
+    one, other = option.candidate, best.candidate
+    draws = amounts[one.configuration] / amounts[other.configuration]
+    ratio = interval(draws, max(one.predicted_ranks, other.predicted_ranks))
+    return pays(ratio) if ratio.high is not None else ratio.estimate < 1
+
+
+def _compared(
+    each: Candidate, amount: np.ndarray, base: tuple[Candidate, np.ndarray, Any], ratios: Ratios
+) -> tuple[Interval, str, Paired | None]:
+    """Return the ratio of an amount to that of the baseline, its verdict, and paired runs of both.
+
+    There are paired runs if the ratio is theirs. Too few of them do not count, but where nothing
+    is predicted they are all that is known. Times without a ratio of paired runs have no verdict.
+    """
+    other, reference, _ = base
+    ratio = interval(amount / reference, max(each.predicted_ranks, other.predicted_ranks))
+    direct = paired(ratios, each.configuration, other.configuration)
+    if direct and direct.counts:
+        return direct.ratio, direct.verdict, direct
+    if each.is_apart_from(other) or other.is_apart_from(each):
+        return (direct.ratio if direct else ratio), NO_VERDICT, direct
+    if ratio.high is None:
+        return ratio, NO_VERDICT, None
+    kind = FASTER if pays(ratio) else SLOWER if ratio.low > 1 else NOT_DISTINGUISHABLE
+    return ratio, kind, None
 
 
 def _require(goal: str, limits: Limits, power: Power | None) -> None:
@@ -209,6 +289,8 @@ def _exceeded(each: Candidate, limits: Limits) -> Iterator[str]:
             f"takes {readable.size(needed)} of memory on a node, and "
             f"{readable.size(limits.memory_bytes)} are allowed"
         )
-    end = interval(each.job).high
-    if limits.seconds is not None and end > limits.seconds:
-        yield f"may take {span(end)}, and {span(limits.seconds)} are allowed"
+    job = interval(each.job, each.predicted_ranks)
+    if limits.seconds is not None and (job.high is None or job.high > limits.seconds):
+        time = f"is estimated, without an upper end, to take {span(job.estimate)}"
+        may = time if job.high is None else f"may take {span(job.high)}"
+        yield f"{may}, and {span(limits.seconds)} are allowed"

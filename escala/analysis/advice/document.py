@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,23 +14,32 @@ from typing import Any
 import numpy as np
 
 from escala.analysis.advice import changes, text
-from escala.analysis.advice.candidates import Candidate, Training, candidates
+from escala.analysis.advice.candidates import (
+    Candidate,
+    Paired,
+    Ratios,
+    Training,
+    candidates,
+    first_of,
+    names_of,
+)
 from escala.analysis.advice.choice import ENERGY, TIME, Choice, Limits, Option, Power, choose
 from escala.analysis.advice.measured import (
+    Measured,
     machine_of,
-    memories,
     memory_of,
-    speedups,
-    with_measured,
+    read_measured,
+    with_ratios,
 )
-from escala.analysis.advice.timed import timed_candidates, times
+from escala.analysis.best_use import BestUse
 from escala.analysis.cost_model.calibration import Calibration
 from escala.analysis.cost_model.predict import DRAWS, interval
 from escala.analysis.cost_model.reading import read
+from escala.analysis.statistics import Interval
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.experiment.references import NATIVE
+from escala.experiment.references import NATIVE, Configuration
 
 FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"
@@ -76,17 +86,16 @@ def advise(
         raise InputError(
             folder, folder.name, "is not a folder", "name the folder of an experiment: results/NAME"
         )
-    file, timed = folder / CALIBRATION, times(folder)
-    if not file.is_file() and not timed:
+    file = folder / CALIBRATION
+    calibration = read(file) if file.is_file() else None
+    machine = read_json(file)["machine"] if calibration else machine_of(folder)
+    measured = read_measured(folder, machine)
+    if calibration is None and not measured.configurations:
         raise InputError(file, CALIBRATION, "is missing, and nothing was measured", _MAKE)
     if plans is None and not (folder / PLANS).is_file():
         raise InputError(folder / PLANS, PLANS, "is missing", _MAKE)
     plans = _checked(plans or _read_plans(folder / PLANS), folder / PLANS)
-    calibration = read(file) if file.is_file() else None
-    machine = read_json(file)["machine"] if calibration else machine_of(folder)
-    ratios = speedups(folder, machine.get("cpu"))
-    found = memories(folder)
-    return document(calibration, machine, plans, question, found, ratios, draws, timed)
+    return document(calibration, machine, plans, question, measured, draws)
 
 
 def _read_plans(file: Path) -> Any:
@@ -103,7 +112,7 @@ def _read_plans(file: Path) -> Any:
 
 
 def _checked(found: Any, file: Path) -> Mapping:
-    """Return plans as they are, unless they lack a key, a configuration or the rows of a dataset.
+    """Return plans as they are, unless they lack a key, a configuration or rows.
 
     Raises
     ------
@@ -114,6 +123,8 @@ def _checked(found: Any, file: Path) -> Mapping:
         raise InputError(file, missing, "keys are missing", _MAKE)
     if not found["configurations"]:
         raise InputError(file, "configurations", "there are none", "list them in the experiment")
+    if not all({"rows", "cores"} <= each.keys() for each in found["configurations"]):
+        raise InputError(file, "configurations", "rows and cores of some are missing", _MAKE)
     without = {each["dataset"] for each in found["configurations"]} - found["rows"].keys()
     if without:
         raise InputError(file, sorted(without), "the rows of these datasets are missing", _MAKE)
@@ -125,10 +136,8 @@ def document(
     machine: Mapping,
     plans: Mapping,
     question: Question,
-    memory: Mapping | None = None,
-    ratios: Sequence[Mapping] = (),
+    measured: Measured | None = None,
     draws: int = DRAWS,
-    timed: Sequence[Mapping] = (),
 ) -> dict:
     """Return the content of advice.json: an answer for each dataset, workload and network.
 
@@ -137,12 +146,12 @@ def document(
     calibration : None to advise among what was measured.
     machine : the calibrated one, as `machine` of a calibration, or else that of a run.
     plans : as `escala.experiment.planned.with_rows` returns them.
-    memory, ratios, timed : what was measured, as `memories`, `speedups` and `times` return it.
 
     Raises
     ------
     InputError : the goal cannot be answered.
     """
+    measured = measured or Measured()
     cores = calibration.cores_per_node if calibration else machine.get("cores_available")
     found = {
         "format": FORMAT,
@@ -157,21 +166,31 @@ def document(
     power = _power(question, plans)
     for task, planned in _by_task(plans).items():
         training = _training(plans, *task)
-        offered, refused = (
-            candidates(calibration, planned, training, draws)
-            if calibration
-            else timed_candidates(timed, planned, training, draws)
-        )
-        known = [
-            replace(each, memory=memory_of(memory or {}, *task, each.configuration.variant,
-                                           plans["memory_gib"]))
-            for each in with_measured(offered, ratios, task)
-        ]  # fmt: skip
         networks = [each["network"] for each in planned if not each["layout"].startswith("1x")]
-        for network in dict.fromkeys(networks or [NATIVE]):
+        first = first_of(planned)
+        uses = {
+            network: first and measured.best_use(task, network, names_of(first))
+            for network in dict.fromkeys(networks or [NATIVE])
+        }
+        same_model = {
+            Configuration(*each.names[2:])
+            for use in filter(None, uses.values())
+            for each in (use, *use.alternatives)
+        }
+        offered, refused = candidates(
+            calibration, planned, training, draws, measured.configurations, same_model
+        )
+        rows = {each.configuration: each.setup.rows for each in offered}
+        ratios = measured.ratios(task, rows)
+        known = [
+            replace(each, memory=memory_of(measured.memory, *task, each.configuration.variant,
+                                           plans["memory_gib"]))
+            for each in with_ratios(offered, ratios)
+        ]  # fmt: skip
+        for network, use in uses.items():
             names = {"dataset": task[0], "workload": task[1], "network": network}
             here = [*filter(lambda each, network=network: _is_over(each, network), known)]
-            answer = names | _answer(here, training, question, power)
+            answer = names | _answer(here, training, question, power, ratios, use)
             answer["unpredicted"] = [
                 each._asdict() | {"reason": reason}
                 for each, reason in refused.items()
@@ -219,10 +238,15 @@ def _power(question: Question, plans: Mapping) -> Power | None:
 
 
 def _answer(
-    here: Sequence[Candidate], training: Training, question: Question, power: Power | None
+    here: Sequence[Candidate],
+    training: Training,
+    question: Question,
+    power: Power | None,
+    ratios: Ratios,
+    best_use: BestUse | None,
 ) -> dict:
     """Return an answer without its names and texts."""
-    names = ("rows", "unavailable", "energy_source", "distribute", "repeats")
+    names = ("rows", "unavailable", "energy_source", "distribute", "repeats", "best_use")
     selections = ("selected", "baseline", "nearest", "passed_over")
     empty = {
         "epochs": training.epochs,
@@ -231,7 +255,7 @@ def _answer(
         **{"options": [], "changes": []},
     }
     try:
-        found = choose(here, question.goal, question.limits, power)
+        found = choose(here, question.goal, question.limits, power, ratios, best_use)
     except InputError as error:
         return empty | {"unavailable": f"{error.reason}. Remedy: {error.remedy}"}
     base = found.baseline.candidate
@@ -239,14 +263,40 @@ def _answer(
     return empty | {
         "rows": base.setup.rows,
         "energy_source": power.source if question.goal == ENERGY and power else None,
-        "distribute": None if found.best is None else found.distribute,
+        "distribute": found.distribute,
         "repeats": _repeats(base),
+        "best_use": found.best_use and _best_use(found.best_use),
         **{
             name: option and option.candidate.configuration._asdict()
             for name, option in zip(selections, selected, strict=True)
         },
         "options": [_option(each, base) for each in found.options],
         "changes": [*map(_change, _changes(found, training))],
+    }
+
+
+def _best_use(use: BestUse) -> dict:
+    """Return the best use that decides, with its ratio to each alternative."""
+    return dict(zip(Configuration._fields, use.names[2:], strict=True)) | {
+        "verdict": use.verdict,
+        "closest": use.closest.label,
+        "alternatives": [
+            dict(zip(Configuration._fields, each.names[2:], strict=True))
+            | {
+                "uses": each.uses,
+                "verdict": each.verdict,
+                **{
+                    end: None if math.isnan(value) else value
+                    for end, value in zip(Interval._fields, each.ratio[:3], strict=True)
+                },
+                "matches": each.ratio.matches,
+                "needed": int(each.row["needed"]),
+                "sessions": int(each.row["sessions"])
+                if each.row["over_sessions"] is True
+                else None,
+            }
+            for each in use.alternatives
+        ],
     }
 
 
@@ -262,39 +312,47 @@ def _repeats(base: Candidate) -> int | None:
 
 
 def _option(option: Option, base: Candidate) -> dict:
-    each = option.candidate
-    speedup = base.seconds / each.seconds
-    measured = each.compared and each.compared.measured
-    predicted = each.compared if each.calibration else None
+    each, direct = option.candidate, option.paired
+    speedup, counted = base.seconds / each.seconds, direct if direct and direct.counts else None
+    ranks = max(each.predicted_ranks, base.predicted_ranks)
+    faster = _inverse(counted.ratio) if counted else interval(speedup, ranks)
+    times = base.cores / each.cores
     return each.configuration._asdict() | {
         "nodes": each.setup.layout.nodes,
         "processes": each.setup.layout.processes,
         "cores_per_process": each.setup.cores,
         "configured_rows": each.configured_rows,
-        "seconds": interval(each.seconds)._asdict(),
-        "job_seconds": interval(each.job)._asdict(),
+        "seconds": interval(each.seconds, each.predicted_ranks)._asdict(),
+        "job_seconds": interval(each.job, each.predicted_ranks)._asdict(),
         "amount": option.amount._asdict(),
         "ratio": option.ratio._asdict(),
-        "speedup": interval(speedup)._asdict(),
-        "efficiency": interval(speedup * base.cores / each.cores)._asdict(),
-        "measured_speedup": measured and measured.speedup(base.configuration),
+        "verdict": option.verdict,
+        "speedup": faster._asdict(),
+        "efficiency": Interval(*(each and times * each for each in faster))._asdict(),
         "basis": each.basis,
-        "measured_ratio": measured
-        and measured.interval._asdict()
-        | {
-            "matches": measured.ratio.matches,
-            "best_of": measured.ratio.best_of,
-            "sessions": measured.sessions,
-            "verdict": measured.verdict,
-            "reference": str(measured.reference),
-        },
-        "predicted_ratio": predicted and predicted.predicted._asdict(),
-        "contradiction": predicted is not None and predicted.contradict,
+        "matches": direct and direct.matches,
+        "sessions": direct and direct.sessions,
+        "measured_ratio": _ratio(each.paired or direct),
+        "predicted_ratio": each.predicted and each.predicted._asdict(),
+        "contradiction": each.contradicts,
         "memory": each.memory and each.memory._asdict(),
         "excluded": option.excluded,
         "extrapolated": list(each.extrapolated),
         "extrapolated_start": list(each.extrapolated_start),
     }
+
+
+def _ratio(measured: Paired | None) -> dict | None:
+    return measured and {
+        **measured.ratio._asdict(),
+        "matches": measured.matches,
+        "verdict": measured.verdict,
+        "reference": str(measured.reference),
+    }
+
+
+def _inverse(ratio: Interval) -> Interval:
+    return Interval(1 / ratio.estimate, 1 / ratio.high, 1 / ratio.low)
 
 
 def _changes(found: Choice, training: Training) -> Iterator[changes.Change]:
@@ -309,10 +367,10 @@ def _changes(found: Choice, training: Training) -> Iterator[changes.Change]:
         if each.candidate.ranks > 1 and each.excluded is None
     ]
     ratios = [float(np.median(each.seconds / base.seconds)) for each in several]
-    model = base.calibration
+    model, predicted = base.calibration, [each for each in several if each.calibration]
     program = model is None or base.setup.work in model.programs
-    if ratios and min(ratios) > changes.RATIO and not program:
-        yield from changes.changes(several, base, training.train_rows)
+    if predicted and min(ratios) > changes.RATIO and not program:
+        yield from changes.changes(predicted, base, training.train_rows)
 
 
 def _change(found: changes.Change) -> dict:

@@ -1,30 +1,121 @@
-"""Prefer what was measured of an experiment to what is predicted."""
+"""Read what was measured of an experiment, and let it count before what is predicted.
+
+The table `best_use` decides where the goal is time. Elsewhere a ratio of paired runs counts if it
+has a verdict: of two configurations directly, else by independent draws of each of theirs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-from scipy import stats
-
-from escala.analysis.advice.candidates import ONLY_STEPS, Candidate, ProcessMemory
-from escala.analysis.advice.comparison import Comparison, Measured
-from escala.analysis.cost_model.calibration import LEVEL
+from escala.analysis.advice.candidates import (
+    ONLY_STEPS,
+    Candidate,
+    Paired,
+    ProcessMemory,
+    Ratios,
+    drawn,
+    names_of,
+)
+from escala.analysis.best_use import BestUse, best_uses
 from escala.analysis.cost_model.predict import interval
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
-from escala.analysis.verdicts import Ratio, as_best, over_sessions
+from escala.analysis.tables import read_table, records
 from escala.core.files import read_json
 from escala.core.readable import counted
 from escala.experiment.references import Configuration
+from escala.record.comparable import unlike_machines
 
 #: Where the runs of an experiment are that measured what processes use.
 RESOURCES = "runs/*/*/*/*/*/*/resources/run.json"
-#: Where tables name the main reference of a row.
-_REFERENCE = [f"reference_{name}" for name in Configuration._fields]
+TABLES = ("best_use", "configurations", "pooled", "speedup")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of an experiment.
+
+    Attributes
+    ----------
+    best_uses : those of its tasks.
+    speedup, configurations : rows of these tables.
+    memory : of the largest process, by dataset, workload and variant.
+    """
+
+    best_uses: Sequence[BestUse] = ()
+    speedup: Sequence[Mapping] = ()
+    configurations: Sequence[Mapping] = ()
+    memory: Mapping[tuple[str, str, str], ProcessMemory] = field(default_factory=dict)
+
+    def best_use(self, task: tuple[str, str], network: str, first: Configuration) -> BestUse | None:
+        """Return the best use of a task over a network, with the updates of a configuration.
+
+        Parameters
+        ----------
+        first : the configuration whose rows in a step count.
+        """
+        for use in self.best_uses:
+            names = [Configuration(*each.names[2:]) for each in (use, *use.alternatives)]
+            over = {each.network for each in names if not each.layout.startswith("1x")}
+            if (use.dataset, use.workload) == task and over <= {network} and first in names:
+                return use
+        return None
+
+    def ratios(self, task: tuple[str, str], rows: Mapping[Configuration, int]) -> Ratios:
+        """Return the measured ratios of two configurations of a task, with their rows in a step."""
+        found: dict[tuple[Configuration, Configuration], Paired] = {}
+        for row in self.speedup:
+            names, reference = names_of(row), names_of(row, "reference_")
+            batches = row["global_batch"], row["reference_global_batch"]
+            if (row["dataset"], row["workload"]) == task and batches == (
+                rows.get(names), rows.get(reference)
+            ):  # fmt: skip
+                ratio = Interval(*(row[f"ratio{end}"] for end in ("", "_low", "_high")))
+                sessions = row["sessions"] if row["over_sessions"] else None
+                found[names, reference] = Paired(
+                    reference, ratio, row["verdict"], row["matches"], sessions
+                )
+        return found
+
+
+def read_measured(folder: Path, machine: Mapping) -> Measured:
+    """Read what was measured of an experiment on machines of one kind.
+
+    Parameters
+    ----------
+    folder : of the experiment; tables that it lacks are taken for empty.
+    machine : for which the advice is, as in run.json; empty for any.
+    """
+    tables = {
+        name: read_table(folder / "tables", name)
+        for name in TABLES
+        if (folder / "tables" / f"{name}.csv").is_file()
+    }
+    rows = {name: records(table) for name, table in tables.items()}
+    alike = {name: [_is_on(machine, folder, row) for row in rows[name]] for name in tables}
+    known = {name: [*compress(rows[name], alike[name])] for name in tables}
+    uses = []
+    if "best_use" in tables:
+        labels = {
+            f"{prefix}label": [str(names_of(row, prefix)) for row in rows["best_use"]]
+            for prefix in ("", "alternative_")
+        }
+        uses = best_uses(tables["best_use"].assign(**labels)[alike["best_use"]], tables)
+    speedup = [row for row in known.get("speedup", ()) if row["ratio_low"] is not None]
+    return Measured(uses, speedup, known.get("configurations", ()), memories(folder))
+
+
+def _is_on(machine: Mapping, folder: Path, row: Mapping) -> bool:
+    """Return whether the first run of a configuration was on a machine of one kind."""
+    names = (row[name] for name in ("dataset", "workload", *Configuration._fields))
+    files = sorted((folder / "runs").joinpath(*names).glob("rep*/run.json"))
+    if not files or not machine:
+        return True
+    return unlike_machines([machine], read_json(files[0])["ranks"]["machines"][:1]) is None
 
 
 def memories(folder: Path) -> dict[tuple[str, str, str], ProcessMemory]:
@@ -73,22 +164,6 @@ def memory_of(
     return ProcessMemory(asked, "memory_gib of the experiment, which no run has checked", False)
 
 
-def speedups(folder: Path, cpu: str | None = None) -> list[dict]:
-    """Return the rows of the table `speedup` that have an interval; none without the table.
-
-    Parameters
-    ----------
-    folder : of the experiment.
-    cpu : the model for which the advice is; rows that were measured on another one are left out.
-    """
-    file = folder / "tables" / "speedup.csv"
-    if not file.is_file():
-        return []
-    table = pd.read_csv(file, keep_default_na=False, na_values=[""])
-    rows = table[table["speedup_low"].notna()].to_dict("records")
-    return [row for row in rows if cpu is None or _cpu(folder, row) in (None, cpu)]
-
-
 def machine_of(folder: Path) -> dict:
     """Return the machine of the newest timing run of an experiment; empty without a run."""
     files = (folder / "runs").glob("*/*/*/*/*/*/rep*/run.json")
@@ -96,87 +171,36 @@ def machine_of(folder: Path) -> dict:
     return (newest and read_json(newest).get("machine")) or {}
 
 
-def _cpu(folder: Path, row: Mapping) -> str | None:
-    """Return the model of the CPU of a configuration's first run; None if it is not known."""
-    names = [str(row.get(name)) for name in ("dataset", "workload", *Configuration._fields)]
-    files = sorted((folder / "runs").joinpath(*names).glob("rep*/run.json"))
-    return (read_json(files[0]).get("machine") or {}).get("cpu") if files else None
-
-
-def with_measured(
-    candidates: Sequence[Candidate], table: Sequence[Mapping], task: tuple[str, str]
-) -> list[Candidate]:
+def with_ratios(candidates: Sequence[Candidate], ratios: Ratios) -> list[Candidate]:
     """Return candidates whose seconds follow measured ratios, where there are some.
 
     A candidate then takes the seconds of its reference multiplied by the measured ratio. Its draws
-    have the interval of that ratio.
-
-    Parameters
-    ----------
-    table : the rows of `speedups`.
-    task : dataset and workload.
+    have the interval of that ratio, and are independent of those of other candidates.
     """
-    predicted = {each.configuration: each for each in candidates}
-    ratios = _ratios(table, task, predicted)
+    unmeasured = {each.configuration: each for each in candidates}
+    first: dict[Configuration, Paired] = {}
+    for (names, reference), paired in ratios.items():
+        if {names, reference} <= unmeasured.keys() and paired.counts:
+            first.setdefault(names, paired)
     found: dict[Configuration, Candidate] = {}
 
     def resolved(names: Configuration, above: frozenset[Configuration]) -> Candidate:
-        each, measured = predicted[names], ratios.get(names)
-        if measured is None or measured.reference in above:
+        each, paired = unmeasured[names], first.get(names)
+        if paired is None or paired.reference in above:
             return each
         if names not in found:
-            reference = resolved(measured.reference, above | {names})
-            seconds = reference.seconds * drawn(measured.interval, len(each.seconds))
-            as_predicted = interval(each.seconds / predicted[measured.reference].seconds)
+            reference = resolved(paired.reference, above | {names})
+            seconds = reference.seconds * drawn(paired.ratio, len(each.seconds), names)
+            ranks = max(each.ranks, unmeasured[paired.reference].ranks)
+            predicted = interval(each.seconds / unmeasured[paired.reference].seconds, ranks)
             found[names] = replace(
                 each,
                 seconds=seconds,
                 job=each.job - each.seconds + seconds,
-                compared=Comparison(measured, as_predicted),
+                paired=paired,
+                predicted=predicted if each.calibration else None,
                 extrapolated=tuple(note for note in each.extrapolated if note == ONLY_STEPS),
             )
         return found[names]
 
     return [resolved(each.configuration, frozenset([each.configuration])) for each in candidates]
-
-
-def _ratios(
-    table: Sequence[Mapping], task: tuple[str, str], candidates: Mapping[Configuration, Candidate]
-) -> dict[Configuration, Measured]:
-    """Return the measured ratio of each candidate to its first reference that is a candidate too.
-
-    Both have the rows in a step that candidates have.
-    """
-    found: dict[Configuration, Measured] = {}
-    for row in table:
-        names = Configuration(*(row[name] for name in Configuration._fields))
-        reference = Configuration(*(row[name] for name in _REFERENCE))
-        other_task = (row["dataset"], row["workload"]) != task
-        if other_task or names in found or not {names, reference} <= candidates.keys():
-            continue
-        batches = row["global_batch"], row["reference_global_batch"]
-        if batches == (candidates[names].setup.rows, candidates[reference].setup.rows):
-            found[names] = _measured(row, reference)
-    return found
-
-
-def _measured(row: Mapping, reference: Configuration) -> Measured:
-    """Return the ratio that decides on a row of the table `speedup` with equal batches."""
-    if judged := over_sessions(row):
-        verdict, ratio, sessions = judged
-        return Measured(ratio, verdict, reference, sessions)
-    ends = (1 / float(row[name]) for name in ("speedup", "speedup_high", "speedup_low"))
-    verdict, ratio = as_best(row["verdict"], Ratio(*ends, int(row["matches"])), row)
-    return Measured(ratio, verdict, reference)
-
-
-def drawn(ratio: Interval, number: int) -> np.ndarray:
-    """Return draws with the median of a ratio, and its ends as those of an interval of `LEVEL`.
-
-    Logarithms of ratios are taken to be normal on either side of the median.
-    """
-    ranks = np.random.default_rng(0).permutation(np.linspace(0, 1, number))
-    normal = stats.norm.ppf(np.clip(ranks, 0.5 / number, 1 - 0.5 / number))
-    normal /= stats.norm.ppf((1 + LEVEL) / 2)
-    down, up = np.log(ratio.estimate / ratio.low), np.log(ratio.high / ratio.estimate)
-    return ratio.estimate * np.exp(np.where(normal < 0, down, up) * normal)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from escala.analysis import laws
 from escala.analysis.advice import changes
-from escala.analysis.advice.candidates import BOUNDS, names_of
+from escala.analysis.advice.candidates import BOUNDS, MEASURED, PREDICTED, names_of
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, GOALS, TIME
+from escala.analysis.best_use import MORE_DOES_NOT_PAY, NOT_LEARNT, TIED
+from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
 from escala.core.readable import counted, size
 from escala.experiment.references import NATIVE
 from escala.record.estimate import span
@@ -41,8 +43,9 @@ def option_of(answer: Mapping, names: Mapping[str, str]) -> dict:
 
 
 def _interval(found: Mapping, show: Callable[[float], str] = "{:.2f}".format) -> str:
-    """Return an estimate with its interval, such as `0.52 (0.49–0.56)`."""
-    return f"{show(found['estimate'])} ({show(found['low'])}–{show(found['high'])})"
+    """Return an estimate with its interval if there is one, such as `0.52 (0.49–0.56)`."""
+    ends = "" if found["low"] is None else f" ({show(found['low'])}–{show(found['high'])})"
+    return f"{show(found['estimate'])}{ends}"
 
 
 def _ranks(option: Mapping) -> int:
@@ -53,6 +56,8 @@ def headline(answer: Mapping, advice: Mapping) -> str:
     """Return the answer in one or two sentences."""
     if answer["unavailable"]:
         return f"Unavailable: {answer['unavailable']}."
+    if answer["best_use"]:
+        return _of_best_use(answer)
     if answer["selected"] is None:
         return f"No configuration is within the limits: {_excluded(answer['options'])}."
     base, best = (option_of(answer, answer[name]) for name in ("baseline", "selected"))
@@ -61,20 +66,49 @@ def headline(answer: Mapping, advice: Mapping) -> str:
         return f"Do not distribute this: use {label(base)}. {_why_not(answer, what)}"
     if base["excluded"]:
         return f"Use {label(best)}. {label(base)} {base['excluded']}."
-    ratio, measured = best["ratio"], best["measured_ratio"]
-    basis = f"; measured, {_basis(measured)}" if measured else ""
-    return (
-        f"Use {label(best)}: {ratio['estimate']:.2f} of the {what} of {label(base)} "
-        f"({ratio['low']:.2f}–{ratio['high']:.2f}{basis})."
-    )
+    return f"Use {label(best)}: {_fraction(best['ratio'], best, what, base)}."
 
 
-def _basis(measured: Mapping) -> str:
-    """Return how many matches and sessions a measured ratio is based on, in words."""
-    sessions, best_of = measured["sessions"], measured["best_of"]
-    sessions_clause = f" of {counted(sessions, 'session')}" if sessions else ""
-    best_clause = f", best of {best_of}" if best_of > 1 else ""
-    return f"{counted(measured['matches'], 'match', 'matches')}{sessions_clause}{best_clause}"
+def _of_best_use(answer: Mapping) -> str:
+    """Return the answer that was measured."""
+    use = answer["best_use"]
+    other = next(each for each in use["alternatives"] if label(each) == use["closest"])
+    of = _fraction(other, other, _AMOUNTS[TIME], other)
+    verdict, best = use["verdict"], label(use)
+    if verdict == NOT_LEARNT:
+        return (
+            f"Nothing is advised: {answer['workload']} does not learn, as it is no better than "
+            "naming the largest class. Find settings with which it learns, then measure again."
+        )
+    if verdict == NO_VERDICT:
+        return (
+            f"Not decided: {best}, the quickest that was measured, takes {of}, and a verdict needs "
+            f"{counted(other['needed'], 'paired run')}."
+        )
+    selected = label(answer["selected"]) if answer["selected"] else None
+    several = any(_ranks(each) > 1 for each in answer["options"])
+    lead = "Do not distribute this: use" if several and not answer["distribute"] else "Use"
+    if verdict == TIED:
+        either = f"{lead} {selected}. " if selected else ""
+        return (
+            f"{either}The best use is not decided: {best}, the quickest that was measured, takes "
+            f"{of}, {other['verdict']}."
+        )
+    why = "more does not pay, as it takes" if verdict == MORE_DOES_NOT_PAY else "it takes"
+    return f"{lead} {selected}: {why} {of}."
+
+
+def _fraction(ratio: Mapping, runs: Mapping, what: str, other: Mapping) -> str:
+    """Return a ratio with its interval and, if it was measured, what is behind it.
+
+    Such as `0.53 of the training time of single 1x1 (0.50–0.56; measured, 7 paired runs)`.
+    """
+    ends = [] if ratio["low"] is None else [f"{ratio['low']:.2f}–{ratio['high']:.2f}"]
+    if runs["matches"] is not None:
+        sessions = f" of {counted(runs['sessions'], 'session')}" if runs["sessions"] else ""
+        ends.append(f"measured, {counted(runs['matches'], 'paired run')}{sessions}")
+    behind = f" ({'; '.join(ends)})" if ends else ""
+    return f"{ratio['estimate']:.2f} of the {what} of {label(other)}{behind}"
 
 
 def _excluded(options: Sequence[Mapping]) -> str:
@@ -92,17 +126,20 @@ def _why_not(answer: Mapping, what: str) -> str:
             return "No configuration of several ranks is predicted."
         return f"No configuration of several ranks is within the limits: {_excluded(several)}."
     nearest = option_of(answer, answer["nearest"])
-    ratio = nearest["ratio"]
+    ratio, name = nearest["ratio"], label(nearest)
     if nearest["basis"] == BOUNDS:
         may = "may pay or not: measure it" if ratio["low"] < 1 else "does not pay"
         return (
             "Nothing shows that several ranks pay. With bounds of "
-            f"{ratio['low']:.2f} and {ratio['high']:.2f} of the {what}, {label(nearest)} {may}."
+            f"{ratio['low']:.2f} and {ratio['high']:.2f} of the {what}, {name} {may}."
         )
-    return (
-        f"No configuration of several ranks pays. The nearest is {label(nearest)}, "
-        f"with {_interval(ratio)} of the {what} ({nearest['basis']})."
-    )
+    of = _fraction(ratio, nearest, what, option_of(answer, answer["baseline"]))
+    if nearest["verdict"] == NO_VERDICT:
+        why = "an estimate" if ratio["low"] is None else "too few paired runs for a verdict"
+        return f"It is not decided whether several ranks pay: {name} takes {of}, {why}."
+    if nearest["verdict"] == NOT_DISTINGUISHABLE:
+        return f"No configuration of several ranks surely pays. The nearest is {name}, with {of}."
+    return f"No configuration of several ranks pays. The nearest is {name}, with {of}."
 
 
 def _title(answer: Mapping) -> str:
@@ -149,9 +186,11 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
         yield from _about(option_of(answer, answer["selected"]), answer, advice)
     if answer["passed_over"]:
         other = option_of(answer, answer["passed_over"])
+        basis = "" if other["basis"] == PREDICTED else f", {other['basis']}"
         yield (
-            f"{label(other)} is predicted with less, {_interval(other['ratio'])}, but extrapolated "
-            "and not measured. A measured configuration that pays comes first."
+            f"{label(other)} is predicted with less{basis}: {_interval(other['ratio'])} of the "
+            f"{_AMOUNTS[advice['goal']]} of {label(answer['baseline'])}. Measure it before you "
+            "rely on that."
         )
     for each in answer["options"]:
         if each["contradiction"]:
@@ -159,13 +198,14 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
             yield (
                 f"Measured and predicted times of {label(each)} contradict each other: measured "
                 f"{_interval(measured)} of the time of {measured['reference']} "
-                f"({measured['verdict']}, {_basis(measured)}), predicted "
+                f"({measured['verdict']}, {counted(measured['matches'], 'paired run')}), predicted "
                 f"{_interval(each['predicted_ratio'])}. The measured one counts."
             )
     if answer["changes"]:
         yield (
             f"No configuration of several ranks saves {changes.SAVING:.0%} of the training time of "
-            "one rank. What would have to change for that:"
+            "one rank. What would have to change for that, estimated from medians of predictions, "
+            "without an interval:"
         )
         yield from map(_change, answer["changes"])
     for each in answer["unpredicted"]:
@@ -180,7 +220,7 @@ def _about(best: Mapping, answer: Mapping, advice: Mapping) -> Iterator[str]:
     )
     if best["extrapolated_start"]:
         yield f"In the time of the whole job, {'; '.join(best['extrapolated_start'])}."
-    if best["configured_rows"] != answer["rows"]:
+    if best["basis"] != MEASURED and best["configured_rows"] != answer["rows"]:
         yield (
             f"All ranks together have {answer['rows']} rows in a step, as one process has: set "
             f"`batch: {{rows: {answer['rows']}, per: global}}`. The experiment has "
@@ -227,13 +267,13 @@ def _change(each: Mapping) -> str:
     kind, found = each["change"], value is not None
     if kind == changes.BANDWIDTH:
         if found:
-            return f"Bandwidth: {name} saves {saved} from {value / 1e9:.3g} Gbit/s{note}."
+            return f"Bandwidth: {name} saves {saved} from about {value / 1e9:.2g} Gbit/s{note}."
         return f"Bandwidth: no link is fast enough for {name} to save {saved}{note}."
     if kind == changes.BATCH:
         if found:
             return (
-                f"Batch: {name} saves {saved} from {value:.0f} rows in a step{note}. One rank has "
-                "these rows too, so the updates are fewer, and scores may differ."
+                f"Batch: {name} saves {saved} from about {value:.0f} rows in a step{note}. One "
+                "rank has these rows too, so the updates are fewer, and scores may differ."
             )
         return f"Batch: no number of rows that was tried lets {name} save {saved}{note}."
     if kind == changes.CORES:
@@ -243,7 +283,7 @@ def _change(each: Mapping) -> str:
     knob = "communication_hook" if reads(each["strategy"], "communication_hook") else "compression"
     how = f"`{knob}: fp16`" if kind == changes.COMPRESSION else "`dense_exchange: factors`"
     does = f"saves {saved}" if each["saves"] else f"does not save {saved}"
-    ratio = f"{each['ratio']:.2f} of the training time of one rank"
+    ratio = f"about {each['ratio']:.2f} of the training time of one rank"
     return f"Compression: with {how}, {name} {does}: {ratio}{note}."
 
 
@@ -255,6 +295,10 @@ def _table(answer: Mapping, advice: Mapping) -> Iterator[str]:
         amount, ratio = (_interval(each["amount"], "{:.3g}".format), _interval(each["ratio"]))
         note = f"; excluded: {each['excluded']}" if each["excluded"] else ""
         yield f"| {label(each)} | {amount} | {ratio} | {each['basis']}{note} |"
+
+
+def _upper(seconds: Mapping) -> float:
+    return seconds["estimate"] if seconds["high"] is None else seconds["high"]
 
 
 def job_script(answer: Mapping, advice: Mapping) -> Iterator[str]:
@@ -269,7 +313,7 @@ def job_script(answer: Mapping, advice: Mapping) -> Iterator[str]:
         "ntasks-per-node": processes,
         "cpus-per-task": best["cores_per_process"],
         "mem": f"{math.ceil(memory['bytes'] * processes * (1 + margin) / 2**20)}M",
-        "time": max(1, math.ceil(best["job_seconds"]["high"] * (1 + TIME_MARGIN) / 60)),
+        "time": max(1, math.ceil(_upper(best["job_seconds"]) * (1 + TIME_MARGIN) / 60)),
     }
     if advice["partition"]:
         asked["partition"] = advice["partition"]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.report.findings.best_use import BestUse, answers
+from escala.analysis.best_use import BestUse
+from escala.report.findings.best_use import answers
 from escala.report.findings.compared import Ratio, interval
 from escala.report.findings.words import Finding, Tables, a, quoted, sentence
 from escala.report.tables.views import unit

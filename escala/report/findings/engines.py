@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from escala.analysis.best_use import UNAVAILABLE, Alternative
 from escala.analysis.verdicts import FASTER
-from escala.report.findings.best_use import UNAVAILABLE, Alternative, answers
+from escala.report.findings.best_use import answers
 from escala.report.findings.compared import interval
 from escala.report.findings.words import Finding, Tables, of, quoted, sentence
 from escala.report.tables.views import programs
