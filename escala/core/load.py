@@ -1,8 +1,17 @@
 """Read what the cores of a machine did: for all processes, and for those of a run.
 
 All quantities are totals since the boot of the machine or the start of a process. Reading them
-takes some hundred microseconds. Formats: man 5 proc, and the kernel documentation of
-`accounting/psi`, `admin-guide/cgroup-v2` and `scheduler/sched-bwc`.
+takes some hundred microseconds.
+
+What programs computed is the time in which no core was idle, waited, was stolen or served an
+interrupt. A kernel without regular ticks on idle cores (`NO_HZ`, the default) takes the idle time
+from a clock of nanoseconds (`get_cpu_idle_time_us` in kernel/time/tick-sched.c), and cuts only
+their sum to whole ticks. The counts `user` and `system` of the same file are samples at ticks: for
+half-busy cores they are wrong by several ticks in a second. The time of a process is read from its
+CPU clock, in nanoseconds (man 3 clock_getcpuclockid). Not used: `/proc/PID/schedstat`, which is 0
+where the kernel keeps no such statistics; `cpu.stat` of the root control group, which is the sum
+of the sampled counts; and pressure, which a run makes itself. Formats: man 5 proc, and the kernel
+documentation of `accounting/psi`, `admin-guide/cgroup-v2` and `scheduler/sched-bwc`.
 """
 
 from __future__ import annotations
@@ -23,8 +32,21 @@ TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 Reading = dict[str, float | None]
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the time of a process on cores, of all its threads; 0 if it has ended."""
+    try:
+        # MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) in include/linux/posix-timers_types.h.
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
+
+
 def read(
-    own: Iterable[int], proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
+    own: Iterable[int],
+    proc: Path = Path("/proc"),
+    groups: Path = Path("/sys/fs/cgroup"),
+    now: Callable[[], float] = time.monotonic,
+    cpu_seconds: Callable[[int], float] = cpu_seconds,
 ) -> Reading:
     """Return the totals of this machine so far.
 
@@ -32,41 +54,56 @@ def read(
     ----------
     own : ids of the processes of a run. One that has ended is counted by its parent.
     proc, groups : where the kernel describes processes and control groups.
+    now, cpu_seconds : the clock of the machine, and that of a process.
 
     Returns
     -------
-    `busy`, core seconds of all programs and of the kernel without interrupts; `steal`, core seconds
-    that other virtual machines took; `own`, those of the given processes and of their children that
-    have ended; `major_faults`, their page faults that read from a disk; `throttled`, seconds for
-    which control groups held cores back; `pressure`, seconds in which some process waited for a
-    core; `seconds`, the monotonic time of this reading.
+    `busy`, core seconds of all programs and of the kernel without interrupts, up to a constant;
+    `counted`, core seconds that the kernel assigned to anything; `steal`, those that other virtual
+    machines took; `own`, those of the given processes and of their children that have ended;
+    `major_faults`, their page faults that read from a disk; `throttled`, seconds for which control
+    groups held cores back; `pressure`, seconds in which some process waited for a core; `seconds`,
+    the monotonic time of this reading.
     """
-    totals = _numbers(lambda: (proc / "stat").read_text().split("\n", 1)[0].split()[1:9])
-    busy, steal = (sum(totals[:3]), totals[7]) if len(totals or ()) == 8 else (None, None)
-    found = [_process(proc / str(pid) / "stat") for pid in own]
+    before = now()
+    ticks, cores = _ticks(proc / "stat")
+    seconds = (before + now()) / 2
+    found = [(cpu_seconds(pid), *_process(proc / str(pid) / "stat")) for pid in own]
     return {
-        "seconds": time.monotonic(),
-        "busy": busy and busy * TICK_SECONDS,
-        "steal": None if steal is None else steal * TICK_SECONDS,
-        "own": sum(ticks for ticks, _ in found) * TICK_SECONDS,
-        "major_faults": sum(faults for _, faults in found),
+        "seconds": seconds,
+        "busy": None if ticks is None else cores * seconds - sum(ticks[3:]) * TICK_SECONDS,
+        "counted": None if ticks is None else sum(ticks) * TICK_SECONDS,
+        "steal": None if ticks is None else ticks[7] * TICK_SECONDS,
+        "own": sum(alone + children * TICK_SECONDS for alone, children, _ in found),
+        "major_faults": sum(faults for *_, faults in found),
         "throttled": _throttled(proc / "self/cgroup", groups),
         "pressure": _pressure(proc / "pressure/cpu"),
     }
 
 
-def _numbers(words: Callable[[], Iterable[str]]) -> list[int] | None:
-    try:
-        return [int(word) for word in words()]
-    except (OSError, ValueError):
-        return None
+def _ticks(stat: Path) -> tuple[list[int] | None, int]:
+    """Return the ticks of all cores (user, nice, system, idle, iowait, irq, softirq, steal).
+
+    With them comes the number of cores that they are of. None if they cannot be read.
+    """
+    with suppress(OSError, ValueError):
+        lines = stat.read_text().splitlines()
+        ticks = [int(word) for word in lines[0].split()[1:9]]
+        if len(ticks) == 8:
+            return ticks, sum(line.startswith("cpu") for line in lines[1:])
+    return None, 0
 
 
 def _process(stat: Path) -> tuple[int, int]:
-    """Return the ticks and the major faults of a process and of its children that have ended."""
-    # The program's name, in brackets before the numbers, may contain spaces and brackets.
-    fields = _numbers(lambda: stat.read_text().rpartition(")")[2].split()[1:15])
-    return (sum(fields[10:14]), fields[8] + fields[9]) if fields else (0, 0)
+    """Return the ticks of the children of a process that have ended, and the major faults of all.
+
+    (0, 0) if the process has ended.
+    """
+    with suppress(OSError, ValueError):
+        # The program's name, in brackets before the numbers, may contain spaces and brackets.
+        fields = [int(word) for word in stat.read_text().rpartition(")")[2].split()[1:15]]
+        return sum(fields[12:14]), fields[8] + fields[9]
+    return 0, 0
 
 
 def _throttled(membership: Path, groups: Path) -> float | None:
@@ -126,13 +163,12 @@ class Load:
 
     @property
     def found(self) -> dict | None:
-        """Sums over all stretches, with the numbers of stretches, cores and processes."""
+        """Sums over all stretches, with the numbers of stretches and cores."""
         if self._total is None:
             return None
         return self._total | {
             "stretches": self._stretches,
             "cores": os.cpu_count(),
-            "processes": len(self._own),
         }
 
 

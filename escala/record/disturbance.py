@@ -1,17 +1,22 @@
 """Decide from the load of the nodes whether other work disturbed a run.
 
-Three quantities count, each in cores: its core seconds during the training steps, divided by their
-seconds.
+Three quantities are summed, each in cores: its core seconds during the training steps, divided by
+their seconds.
 
 - *foreign*: what processes outside the run computed. It is the time of all programs and of the
   kernel without interrupts, less that of the run's own processes.
 - *steal*: what other virtual machines took from this one.
 - *throttled*: what a quota of a control group held back.
 
-A run is disturbed if one of them exceeds `THRESHOLD_CORES` by more than the kernel's counts may be
-wrong. It counts in hundredths of a second, and looks only at each tick at what a core does. The
-time of the run decides nothing. Page faults that read from a disk and pressure are recorded next to
-them; a run causes them itself, so they do not decide.
+A run is disturbed if their sum exceeds a limit that is the same for every configuration, whatever
+it uses and however long it takes: the same neighbour is then found with the same probability beside
+all of them. Divided by the cores that a run uses, a neighbour would count half beside twice the
+ranks. Only for runs of a fraction of a second the limit is what the kernel's counts may be wrong
+by.
+
+The fixed kernel before and after the run (`escala.record.kernel`) decides as well: it shows what
+slows cores and is counted nowhere. The time of the run decides nothing. Page faults that read from
+a disk and pressure are recorded next to them; a run causes them itself, so they do not decide.
 """
 
 from __future__ import annotations
@@ -22,10 +27,15 @@ from typing import Any
 
 from escala.core import load
 from escala.core.load import TICK_SECONDS
+from escala.record.kernel import SLOWDOWN
 
 #: The services of an idle machine take less, and a program that computes alongside a run more: even
 #: where it shares each core with several threads of the run.
 THRESHOLD_CORES = 0.1
+#: Of a large machine this fraction of its cores, because its services grow with it.
+THRESHOLD_FRACTION = 0.01
+#: Counts of `/proc/stat` in the idle time, each cut to whole ticks at both ends of a stretch.
+_CUT_COUNTS = 5
 
 #: Quantities that decide, with what they tell of a node.
 _TEXTS = {
@@ -34,7 +44,7 @@ _TEXTS = {
     "throttled": "{:.2f} core held back by a quota",
 }
 #: What is recorded of an attempt that was measured again.
-_OF_ATTEMPT = ("disturbed", "nodes")
+_OF_ATTEMPT = ("disturbed", "nodes", "kernel")
 
 
 def disturbance(processes: Iterable[Mapping[str, Any]]) -> dict:
@@ -53,14 +63,13 @@ def disturbance(processes: Iterable[Mapping[str, Any]]) -> dict:
     """
     machines: dict[str, list[Mapping]] = {}
     for process in processes:
+        members = machines.setdefault(process["boot"], [])
         if process.get("load"):
-            machines.setdefault(process["boot"], []).append(process)
-        else:
-            machines.setdefault(process["boot"], [])
+            members.append(process)
     nodes = [_node(members) for members in machines.values() if members]
     several = len(nodes) > 1
     reasons = [
-        text + f" on {node['host']}" * several for node in nodes for text in node.pop("reasons")
+        reason + f" on {node['host']}" * several for node in nodes if (reason := node.pop("reason"))
     ]
     unknown = [f"{node['host']}: {node['unavailable']}" for node in nodes if node["unavailable"]]
     if len(nodes) < len(machines):
@@ -69,15 +78,33 @@ def disturbance(processes: Iterable[Mapping[str, Any]]) -> dict:
         "disturbed": True if reasons else None if unknown else False,
         "reason": "; ".join(reasons or unknown) or None,
         "nodes": nodes,
+        "kernel": None,
         "earlier": [],
     }
+
+
+def with_kernel(found: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict:
+    """Return a disturbance, judged by the result of `escala.record.kernel.judge` as well."""
+    found = {**found, "kernel": dict(kernel)}
+    if (slowdown := kernel["slowdown"] or 0) <= SLOWDOWN:
+        return found
+    text = f"a fixed kernel on the run's cores took {slowdown:.2f} times its usual time"
+    reasons = [found["reason"]] if found["disturbed"] else []
+    return found | {"disturbed": True, "reason": "; ".join([*reasons, text])}
+
+
+def taken_cores(run: Mapping[str, Any]) -> float | None:
+    """Return the cores that others took of the nodes of a run; None if that is not known."""
+    nodes = (run.get("disturbance") or {}).get("nodes") or ()
+    known = [cores for node in nodes if (cores := node.get("taken_cores")) is not None]
+    return sum(known) if known else None
 
 
 def _node(members: list[Mapping]) -> dict:
     """Return the load of one machine, and the reasons why it disturbed the run."""
     first = members[0]["load"]
     own = load.total(each["load"] for each in members)
-    seconds, error = first["seconds"], _error(members)
+    seconds = first["seconds"]
     quantities = {
         "foreign": None if first["busy"] is None else first["busy"] - own["own"],
         "steal": first["steal"],
@@ -86,43 +113,33 @@ def _node(members: list[Mapping]) -> dict:
     unavailable = None
     if first["busy"] is None:
         unavailable = "/proc/stat cannot be read"
-    elif first["busy"] < own["own"] / 2 - error:
-        unavailable = "/proc/stat does not count what the run computed"
+    elif first["counted"] < seconds * first["cores"] / 2:
+        unavailable = "/proc/stat does not count what the cores do"
         quantities["foreign"] = None
-    known = {name: max(0.0, value) for name, value in quantities.items() if value is not None}
+    known = {
+        name: max(0.0, value) / seconds for name, value in quantities.items() if value is not None
+    }
+    # The difference of two cut counts has a triangular distribution from -1 to 1 tick: its variance
+    # is a sixth.
+    error = 3 * TICK_SECONDS * math.sqrt(_CUT_COUNTS * first["stretches"] / 6) / seconds
+    taken = sum(known.values())
+    limit = max(THRESHOLD_CORES, THRESHOLD_FRACTION * first["cores"], error)
     return {
         "host": members[0]["host"],
         "seconds": seconds,
         "unavailable": unavailable,
-        "reasons": [
-            _TEXTS[name].format(value / seconds)
-            for name, value in known.items()
-            if value > THRESHOLD_CORES * seconds + error
-        ],
+        "reason": " and ".join(
+            _TEXTS[name].format(cores) for name, cores in known.items() if round(cores, 2)
+        )
+        if taken > limit
+        else None,
         "own_cores": own["own"] / seconds,
-        **{
-            f"{name}_cores": known[name] / seconds if name in known else None for name in quantities
-        },
-        "error_cores": error / seconds,
+        **{f"{name}_cores": known.get(name) for name in quantities},
+        "taken_cores": taken if known else None,
+        "limit_cores": limit,
         "pressure": first["pressure"] and min(1.0, first["pressure"] / seconds),
         "major_faults": None if own["major_faults"] is None else int(own["major_faults"]),
     }
-
-
-def _error(members: list[Mapping]) -> float:
-    """Return the core seconds by which the difference of two counts may be wrong.
-
-    That is three standard deviations. Each count is cut to whole ticks, at both ends of each
-    stretch of time; those of a process are two. And the kernel samples what a core does: its busy
-    ticks are binomial.
-    """
-    first = members[0]["load"]
-    processes = sum(each["load"]["processes"] for each in members)
-    counts = first["stretches"] * (first["cores"] + 2 * processes)
-    ticks = first["seconds"] * first["cores"] / TICK_SECONDS
-    busy = min(1.0, (first["busy"] or 0.0) / (first["seconds"] * first["cores"]))
-    # The difference of two cut counts has a triangular distribution from -1 to 1 tick.
-    return 3 * TICK_SECONDS * math.sqrt(counts / 6 + ticks * busy * (1 - busy))
 
 
 def attempt(run: Mapping[str, Any]) -> dict:

@@ -74,7 +74,7 @@ def _share_cores(started: Launch) -> bool:
     return len(set(taken)) < len(taken)
 
 
-def _experiment_folder(request: dict, folder: Path) -> Path:
+def experiment_folder(request: dict, folder: Path) -> Path:
     """Return the folder of the experiment of a run, or that of the run if it is outside."""
     return next((each for each in folder.parents if each.name == request["experiment"]), folder)
 
@@ -104,6 +104,6 @@ def linked(
         result["link"] |= links.measure(hosts[0], hosts[1])
     elif started.job and request["link"].get("transport") != "ucx":
         name = f"link-{started.job}-{started.nodes[0].interface}.json"
-        known = _experiment_folder(request, folder) / "logs" / name
+        known = experiment_folder(request, folder) / "logs" / name
         result["link"] |= link.measured(started, known) | {"measured_by": link.BY}
     return Outcome("ok")

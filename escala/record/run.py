@@ -20,9 +20,11 @@ from escala.core.files import atomic, write_json
 from escala.probes import PROBES, timeline
 from escala.record import again, key, transport
 from escala.record.collect import PREDICTIONS, collect
+from escala.record.disturbance import with_kernel
 from escala.record.identity import identity
+from escala.record.kernel import Kernel
 from escala.record.outcome import Outcome
-from escala.record.place import Links, linked, placed
+from escala.record.place import Links, experiment_folder, linked, placed
 from escala.record.plan import make_plan, resumption, split_description
 from escala.record.program_changes import notes
 from escala.record.schema import validate_run
@@ -184,11 +186,19 @@ def _attempt(
         if outcome.status != "ok":
             return outcome
         write_json(ranks_folder / "plan.json", plan, durable=False)
+        kernel = Kernel(_cores_here(plan, started))
+        kernel.time()
         outcome = supervise(request, plan, started, ranks_folder, limit)
         timeline.keep(ranks_folder)
         if outcome.status == "ok":
             outcome = transport.recorded(request, ranks_folder, result)
-        return collect(plan, data, ranks_folder, result) if outcome.status == "ok" else outcome
+        if outcome.status == "ok":
+            kernel.time()
+            outcome = collect(plan, data, ranks_folder, result)
+        if outcome.status == "ok":
+            log = experiment_folder(request, folder) / f"logs/kernel-{result['session']}.json"
+            result["disturbance"] = with_kernel(result["disturbance"], kernel.judge(log))
+        return outcome
     except InputError:
         raise
     except Unavailable as missing:
@@ -199,6 +209,13 @@ def _attempt(
         with open(ranks_folder / "launcher.log", "a") as log:
             traceback.print_exc(file=log)
         return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
+
+
+def _cores_here(plan: Plan, started: Launch) -> list[int] | None:
+    """Return the cores of a run; None if another machine has some of them."""
+    if {node.host for node in started.nodes} != {socket.gethostname()}:
+        return None
+    return sorted({core for place in plan["places"] for core in place["cores"]})
 
 
 def _begun(request: dict, plan: Plan, folder: Path, result: dict, links: Links | None) -> Launch:

@@ -22,14 +22,16 @@ class Kernel:
 
     def __init__(self, root: Path):
         self.proc, self.groups = root / "proc", root / "groups"
+        self.now, self.clocks = 0.0, {}
         for folder in (self.proc / "self", self.proc / "pressure", self.groups / "cpu/job"):
             folder.mkdir(parents=True)
         (self.proc / "self/cgroup").write_text("2:cpu,cpuacct:/job\n")
 
-    def says(self, user=0.0, nice=0.0, system=0.0, softirq=0.0, steal=0.0) -> None:
-        counts = [user, nice, system, 1000.0, 5.0, 3.0, softirq, steal, 0.0, 0.0]
-        words = " ".join(str(round(each / TICK)) for each in counts)
-        (self.proc / "stat").write_text(f"cpu  {words}\ncpu0 {words}\nintr 1 2 3\n")
+    def says(self, user=0.0, idle=0.0, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0) -> None:
+        """Write the counts of two cores, as the kernel cuts them to ticks."""
+        counts = [user, 0, 0, idle, iowait, irq, softirq, steal, 0, 0]
+        words = " ".join(str(int(each / TICK + 1e-6)) for each in counts)
+        (self.proc / "stat").write_text(f"cpu  {words}\ncpu0 {words}\ncpu1 {words}\nintr 1 2 3\n")
 
     def process(self, pid: int, own: float, children: float = 0.0, faults: int = 0) -> None:
         folder = self.proc / str(pid)
@@ -37,24 +39,48 @@ class Kernel:
         times = [round(each / TICK) for each in (own, 0, children, 0)]
         fields = ["S", 1, 1, 1, 0, -1, 0, 7, 7, faults, 0, *times, 20, 0, 1, 0, 5]
         (folder / "stat").write_text(f"{pid} (a b) c) {' '.join(map(str, fields))}\n")
+        self.clocks[pid] = own
 
     def read(self, *pids: int) -> dict:
-        return load.read(pids, self.proc, self.groups)
+        return load.read(
+            pids, self.proc, self.groups, lambda: self.now, lambda pid: self.clocks.get(pid, 0.0)
+        )
 
 
 def test_what_the_kernel_counts_is_read_in_seconds(tmp_path):
     kernel = Kernel(tmp_path)
-    kernel.says(user=10, nice=2, system=3, softirq=50, steal=1)
-    kernel.process(7, own=4, children=1, faults=6)
+    kernel.says()
+    before = kernel.read()
+    kernel.now = 50.0
+    # What programs computed is not asked for: it is sampled.
+    kernel.says(user=7, idle=60, iowait=3, irq=1, softirq=2, steal=4)
+    kernel.process(7, own=4.0005, children=1, faults=6)
     kernel.process(8, own=2)
     (kernel.groups / "cpu/job/cpu.stat").write_text("nr_throttled 3\nthrottled_time 500000000\n")
     (kernel.groups / "cpu/cpu.stat").write_text("throttled_time 250000000\n")
     (kernel.proc / "pressure/cpu").write_text("some avg10=0.00 total=1500000\nfull total=0\n")
     found = kernel.read(7, 8, 9)
     # Interrupts count for nobody: they may serve the run.
-    assert (found["busy"], found["steal"]) == (pytest.approx(15), 1)
-    assert (found["own"], found["major_faults"]) == (pytest.approx(7), 6)
+    grown = load.difference(found, before | {"throttled": 0, "pressure": 0})
+    assert (grown["busy"], grown["steal"]) == (pytest.approx(2 * 50 - 60 - 3 - 1 - 2 - 4), 4)
+    assert grown["counted"] == pytest.approx(77)
+    assert (found["own"], found["major_faults"]) == (pytest.approx(7.0005), 6)
     assert (found["throttled"], found["pressure"]) == (0.75, 1.5)
+
+
+def test_the_clock_of_a_process_is_finer_than_ticks_and_0_after_its_end():
+    busy = subprocess.run(
+        [sys.executable, "-c", "import time; print(time.process_time())"], capture_output=True
+    )
+    assert busy.returncode == 0
+    before = load.cpu_seconds(os.getpid())
+    assert before == pytest.approx(time.process_time(), abs=TICK)
+    while load.cpu_seconds(os.getpid()) == before:
+        pass
+    assert 0 < load.cpu_seconds(os.getpid()) - before < TICK
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert load.cpu_seconds(ended.pid) == 0
 
 
 def test_version_2_of_control_groups_counts_in_microseconds(tmp_path):
@@ -68,7 +94,7 @@ def test_version_2_of_control_groups_counts_in_microseconds(tmp_path):
 def test_what_cannot_be_read_is_unavailable(tmp_path):
     found = load.read([1], tmp_path, tmp_path)
     assert [name for name, value in found.items() if value is None] == [
-        "busy", "steal", "throttled", "pressure",
+        "busy", "counted", "steal", "throttled", "pressure",
     ]  # fmt: skip
     (tmp_path / "stat").write_text("cpu  1 2\n")
     assert load.read([], tmp_path, tmp_path)["busy"] is None
@@ -80,14 +106,15 @@ def test_a_process_that_ends_counts_through_its_parent(tmp_path):
     kernel.process(8, own=2)
     before = kernel.read(7, 8)
     (kernel.proc / "8/stat").unlink()
+    del kernel.clocks[8]
     kernel.process(7, own=1, children=5)
     assert load.difference(kernel.read(7, 8), before)["own"] == pytest.approx(3)
 
 
 def process(boot: str = "b", host: str = "h", **changes: float | None) -> dict:
     found = {
-        "seconds": 10.0, "busy": 12.0, "own": 12.0, "steal": 0.0, "throttled": 0.0,
-        "pressure": 9.0, "major_faults": 0, "stretches": 1, "cores": 2, "processes": 4,
+        "seconds": 10.0, "busy": 12.0, "counted": 20.0, "own": 12.0, "steal": 0.0,
+        "throttled": 0.0, "pressure": 9.0, "major_faults": 0, "stretches": 1, "cores": 2,
     }  # fmt: skip
     return {"boot": boot, "host": host, "load": found | changes}
 
@@ -100,37 +127,84 @@ def process(boot: str = "b", host: str = "h", **changes: float | None) -> dict:
         ({"busy": 12.5}, False, None),
         ({"steal": 3.0}, True, "0.30 core taken by other virtual machines"),
         ({"throttled": 20.0}, True, "2.00 core held back by a quota"),
+        # None of them alone is above the limit.
+        ({"busy": 12.7, "steal": 0.6}, True,
+         "0.07 core of other processes and 0.06 core taken by other virtual machines"),
         # The run's own threads press on each other, and read from the disk.
         ({"pressure": 10.0, "major_faults": 9999}, False, None),
         ({"busy": 11.9}, False, None),
         ({"busy": None}, None, "h: /proc/stat cannot be read"),
-        ({"busy": 0.0}, None, "h: /proc/stat does not count what the run computed"),
+        ({"counted": 0.0}, None, "h: /proc/stat does not count what the cores do"),
         ({"busy": None, "steal": 3.0}, True, "0.30 core taken by other virtual machines"),
         ({"throttled": None, "pressure": None}, False, None),
     ],
-)
+)  # fmt: skip
 def test_a_run_is_disturbed_by_cores_that_are_not_its_own(changes, disturbed, reason):
     found = disturbance([process(**changes), {"boot": "b", "host": "h"}])
     assert (found["disturbed"], found["reason"]) == (disturbed, reason)
+    [node] = found["nodes"]
+    known = [node[f"{name}_cores"] or 0 for name in ("foreign", "steal", "throttled")]
+    assert node["taken_cores"] == pytest.approx(sum(known))
+    assert (node["taken_cores"] > node["limit_cores"]) == bool(disturbed)
 
 
-def test_the_ticks_of_a_short_run_raise_no_alarm():
-    """Ten stretches of 20 ms, each cut to whole ticks at both ends."""
-    changes = {"seconds": 0.2, "stretches": 10, "own": 0.3}
-    assert not disturbance([process(busy=0.36, **changes)])["disturbed"]
-    assert disturbance([process(**{"seconds": 1.0, "busy": 2.0, "own": 1.0})])["disturbed"]
+def test_a_large_machine_may_give_a_fraction_of_its_cores_to_its_services():
+    many = {"cores": 64, "counted": 640.0, "busy": 13.5}
+    assert not disturbance([process(**many)])["disturbed"]
+    assert disturbance([process(**many | {"busy": 20.0})])["disturbed"]
 
 
-def test_the_error_is_three_standard_deviations_of_what_the_kernel_counts():
-    """Ticks are cut at both ends of a stretch, and those of a busy core are samples."""
-    random, seconds, stretches, cores, processes, busy = np.random.default_rng(1), 0.2, 9, 2, 4, 0.6
-    begun, took = random.random((2, 20000, stretches * (cores + 2 * processes)))
+def counted(
+    random: np.random.Generator, kernel: Kernel, seconds: float, own: float, taken: float
+) -> dict:
+    """Return the disturbance of a run of two stretches, by counts cut to ticks at random phases.
+
+    Parameters
+    ----------
+    own, taken : cores that the run and others use of two.
+    """
+    readings = []
+    kernel.now, idle, irq, used = random.random(4) * 100
+    for _ in range(2):
+        for passed in (0, seconds / 2):
+            kernel.now += passed
+            idle += passed * (2 - own - taken - 0.01)
+            irq += passed * 0.01
+            used += passed * own
+            kernel.says(idle=idle, irq=irq)
+            kernel.process(7, own=used)
+            readings.append(kernel.read(7))
+        kernel.now += random.random()
+    grown = load.total(map(load.difference, readings[1::2], readings[::2]))
+    found = grown | {"stretches": 2, "cores": 2, "counted": 2 * seconds}
+    return disturbance([{"boot": "b", "host": "h", "load": found}])
+
+
+#: A run of one rank, and the same work by two ranks: cores used, and seconds.
+SIDES = {"1x1": (1.0, 1.0), "1x2": (1.78, 0.6)}
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "least", "most"), [(0.02, 0, 0.02), (0.1, 0.25, 0.75), (0.15, 0.95, 1)]
+)
+def test_the_same_neighbour_is_found_alike_beside_every_configuration(
+    tmp_path, neighbour, least, most
+):
+    random, kernel = np.random.default_rng(3), Kernel(tmp_path)
+    for own, seconds in SIDES.values():
+        works = neighbour * random.normal(1, 0.05, 100)
+        found = [counted(random, kernel, seconds, own, work)["disturbed"] for work in works]
+        assert least <= sum(found) / len(found) <= most
+
+
+def test_the_error_is_three_standard_deviations_of_what_the_kernel_cuts():
+    random, seconds, stretches = np.random.default_rng(1), 0.2, 9
+    begun, took = random.random((2, 20000, stretches * 5))
     cut = np.floor(begun + took) - np.floor(begun) - took
-    sampled = random.binomial(round(cores * seconds / TICK), busy, 20000)
-    changes = {"seconds": seconds, "stretches": stretches, "busy": busy * cores * seconds}
-    [node] = disturbance([process(**changes)])["nodes"]
-    deviation = (cut.sum(axis=1) + sampled).std() * TICK / seconds
-    assert node["error_cores"] == pytest.approx(3 * deviation, rel=0.02)
+    [node] = disturbance([process(seconds=seconds, stretches=stretches, counted=0.4)])["nodes"]
+    assert node["limit_cores"] > THRESHOLD_CORES
+    error = 3 * cut.sum(axis=1).std() * TICK / seconds
+    assert node["limit_cores"] == pytest.approx(error, rel=0.02)
 
 
 def test_nodes_on_one_machine_have_one_load():

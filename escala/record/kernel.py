@@ -1,0 +1,123 @@
+"""Time a fixed kernel on the cores of a run, before and after it.
+
+It shows what no counter of the kernel tells: a lower frequency, another virtual machine on the same
+cores whose time is not reported as steal, a neighbour that uses the bandwidth of the memory. One
+thread on each core copies `_COPIED` float32 numbers, which are more than a core's own cache holds,
+and computes the exponential of `_COMPUTED` numbers, which stay in it; `_ROUNDS` times. That is
+about 50 ms. It knows nothing of the run, and does not look at the run's time.
+
+The times are compared with the usual ones: the medians of the same session on the same cores,
+since several cores at once are slower than one, and cores may differ. The first runs have none yet.
+Only the cores of this machine are timed. What disturbs a GPU or a network, and what comes and goes
+during the run, is not seen.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from escala.core.files import read_json, write_json
+
+#: A run is disturbed if a core takes more than this many times its usual time. Equal kernels on a
+#: quiet machine differ by a few percent; a neighbour on the sibling of a core, or a core that gets
+#: four fifths of its time, exceeds it.
+SLOWDOWN = 1.25
+#: Fewest earlier times on the same cores from which the usual one is known: those of two runs.
+_USUAL_FROM = 4
+_COPIED, _COMPUTED, _ROUNDS = 2**19, 2**14, 100
+#: Exponentials for each copy, so that both take about as long.
+_TIMES = 40
+
+
+def time_kernel(cores: Sequence[int]) -> list[float]:
+    """Return the milliseconds of the kernel on each of some cores, all at the same time.
+
+    Raises
+    ------
+    OSError : this process may not use one of the cores.
+    """
+    found: dict[int, float | OSError] = {}
+    ready = threading.Barrier(len(cores))
+
+    def work(core: int) -> None:
+        try:
+            # Of this thread only.
+            os.sched_setaffinity(threading.get_native_id(), {core})
+        except OSError as error:
+            found[core] = error
+            ready.abort()
+            return
+        source, target = np.ones(_COPIED, np.float32), np.zeros(_COPIED, np.float32)
+        values, results = np.ones(_COMPUTED, np.float32), np.zeros(_COMPUTED, np.float32)
+        try:
+            ready.wait()
+        except threading.BrokenBarrierError:
+            return
+        began = time.perf_counter()
+        for _ in range(_ROUNDS):
+            np.copyto(target, source)
+            for _ in range(_TIMES):
+                np.exp(values, out=results)
+        found[core] = 1000 * (time.perf_counter() - began)
+
+    threads = [threading.Thread(target=work, args=(core,)) for core in cores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in found.values():
+        if isinstance(error, OSError):
+            raise error
+    return [found[core] for core in cores]
+
+
+class Kernel:
+    """The times of the kernel before and after a run.
+
+    Parameters
+    ----------
+    cores : of the run; None if some are of another machine than this one.
+    """
+
+    def __init__(self, cores: Sequence[int] | None):
+        self._cores, self._times = cores, []
+        self._unavailable = None if cores else "not timed: the run has cores of another machine"
+
+    def time(self) -> None:
+        """Time the kernel. If the cores may not be used, it is unavailable."""
+        if self._unavailable is None:
+            try:
+                self._times.append(time_kernel(self._cores))
+            except OSError as error:
+                self._unavailable = f"not timed: {error.strerror}"
+
+    def judge(self, log: Path) -> dict[str, Any]:
+        """Return what a run.json holds of the kernel, and add its times to those of the session.
+
+        Parameters
+        ----------
+        log : the file with the times of the session, by the cores.
+
+        Returns
+        -------
+        `slowdown` is the largest quotient of a time and the usual one of its core. It is None if
+        there is no usual one yet, or if the kernel is unavailable.
+        """
+        names = ("cores", "before_ms", "after_ms", "usual_ms", "slowdown")
+        if self._unavailable:
+            return dict.fromkeys(names) | {"unavailable": self._unavailable}
+        times = read_json(log) if log.exists() else {}
+        earlier = times.setdefault(",".join(map(str, self._cores)), [])
+        usual = np.median(earlier, axis=0) if len(earlier) >= _USUAL_FROM else None
+        slowdown = None if usual is None else float(np.max(np.array(self._times) / usual))
+        earlier += self._times
+        write_json(log, times, durable=False)
+        found = list(self._cores), *self._times, usual if usual is None else usual.tolist()
+        return dict(zip(names, (*found, slowdown), strict=True)) | {"unavailable": None}
