@@ -41,7 +41,10 @@ def main() -> int:
     again, stay = (sum(map(bool, map(each, timed))) for each in (earlier, is_disturbed))
     if again or stay:
         again = counted(again, "run")
-        print(f"Disturbed by other work and measured again: {again}; still disturbed: {stay}.")
+        print(
+            f"Measured again because other work disturbed their repeat: {again}; still disturbed: "
+            f"{stay}."
+        )
     _say_results(paths, folders, arguments.page)
     return 0
 

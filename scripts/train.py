@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from escala import cli, lab
 from escala.cache import store
@@ -22,6 +24,8 @@ from escala.strategies.base import TIMELINE_FILES
 
 #: Files that a run may leave next to its run.json.
 FILES = ("ranks", "predictions.npy", "model.npz", "model.json", "tensorboard", *TIMELINE_FILES)
+#: Parts of a request that select code.
+_SELECTING = ("workload", "strategy", "instrument")
 
 
 def main() -> int | None:
@@ -78,8 +82,16 @@ def main() -> int | None:
     return None
 
 
+def measure_of(turn: dict) -> again.Measure:
+    """Return what measures a run, with all that its turn says."""
+    from escala.record import run
+
+    nodes = turn.get("nodes") or ()
+    return partial(run.measure, turn=turn["place"], links=lab.links(), nodes=nodes)
+
+
 def serve_or_measure(
-    request: dict, turn: dict, data: Path, output: Path, seconds: float, repeated: bool = False
+    request: dict, turn: dict, data: Path, output: Path, seconds: float, measured: bool = False
 ) -> None:
     """Serve a run from the store, or measure it and store it.
 
@@ -87,22 +99,21 @@ def serve_or_measure(
     ----------
     turn : see `main`.
     seconds : its time limit.
-    repeated : whether it was measured in this session, and disturbed.
+    measured : whether it was measured in this session, and is only to be stored.
     """
 
     def make() -> bool:
-        from escala.record import program_changes, run
+        from escala.record import program_changes
 
-        measure = partial(
-            run.measure, turn=turn["place"], links=lab.links(), nodes=turn.get("nodes") or ()
-        )
-        if repeated:
-            again.measured_again(measure, request, data, output, seconds)
+        if measured:
+            code = key.code_sha256(*(request[name] for name in _SELECTING))
+            may_be_stored = read_json(output)["source_sha256"] == code
         else:
+            measure = measure_of(turn)
             outcome = measure(request, data, output, seconds)
             print(f"{output}: {outcome.status}" + f" ({outcome.reason})" * bool(outcome.reason))
-        settled = again.settled(measure, request, turn, data, output, seconds)
-        return settled and not program_changes.changed(request, data)
+            may_be_stored = again.settle(measure, request, turn, data, output, seconds)
+        return may_be_stored and not program_changes.changed(request, data)
 
     probe = request["instrument"]
     files = tuple(dict.fromkeys((*FILES, *(PROBES[probe].products if probe else ()))))
@@ -116,8 +127,8 @@ def serve_or_measure(
     }
     own, *kept = store.kept(probe or "train", works, "run.json", **common)
     sessions = keep_older(output, own)
-    serve = not repeated and may_be_served(sessions, kept)
-    if sessions and not serve and not repeated:
+    serve = not measured and may_be_served(sessions, kept)
+    if sessions and not serve and not measured:
         print(f"{output}: is measured again: the store lacks a run that it is matched with")
     cli.serve_or_make(
         probe or "train",
@@ -133,22 +144,26 @@ def serve_or_measure(
 
 
 def end_repeat(outputs: list[Path]) -> None:
-    """Measure again the runs of a repeat that other work disturbed in this session."""
+    """Measure a repeat again if other work disturbed a run of it in this session."""
     requests = {path: again.request_of(path) for path in outputs}
     left = {path: asked for path, asked in requests.items() if asked}
-    if left:
-        print(f"End of the repeat: {len(left)} of {len(outputs)} runs are measured again.")
-    for _ in range(again.times()):
-        for path, asked in left.items():
-            if again.is_left(read_json(path)):
-                serve_or_measure(
-                    asked["request"],
-                    asked["turn"],
-                    Path(asked["data"]),
-                    path,
-                    asked["seconds"],
-                    repeated=True,
-                )
+
+    def measuring(asked: dict) -> Callable[[Path], Any]:
+        measure, data = measure_of(asked["turn"]), Path(asked["data"])
+        return lambda output: measure(asked["request"], data, output, asked["seconds"])
+
+    changed = {path for path in left if again.is_left(read_json(path))}
+    while any(again.is_left(read_json(path)) for path in left):
+        print("End of the repeat: other work disturbed it.", flush=True)
+        if not again.wait_for_quiet():
+            break
+        print(f"Its {len(left)} runs are measured again.", flush=True)
+        if again.measure_again({path: measuring(asked) for path, asked in left.items()}):
+            changed |= left.keys()
+    for path in sorted(changed):
+        asked = left[path]
+        data, seconds = Path(asked["data"]), asked["seconds"]
+        serve_or_measure(asked["request"], asked["turn"], data, path, seconds, measured=True)
     for path in left:
         path.with_name(again.REQUEST).unlink(missing_ok=True)
 

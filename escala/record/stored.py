@@ -12,17 +12,20 @@ from escala.core.files import atomic
 def keep_older(output: Path, measurements: Iterable[bytes]) -> set[str]:
     """Put measurements of a run from the store alongside its run.json; return their sessions.
 
-    So a run that is served, or measured again, keeps the matches that it had in these sessions.
+    So a run that is served, or measured again, keeps the matches that it had in these sessions. Of
+    one session the last counts: its repeat was measured again.
+
+    Parameters
+    ----------
+    measurements : contents of run.json, oldest first.
     """
-    sessions = set()
-    for written in measurements:
-        session = json.loads(written)["session"]
-        sessions.add(session)
+    by_session = {json.loads(written)["session"]: written for written in measurements}
+    for session, written in by_session.items():
         path = output.parent / "sessions" / f"{session}.json"
         if not path.exists():
             with atomic(path) as temporary:
                 temporary.write_bytes(written)
-    return sessions
+    return set(by_session)
 
 
 def may_be_served(sessions: set[str], matched_with: Iterable[Iterable[bytes]]) -> bool:

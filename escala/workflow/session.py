@@ -251,7 +251,7 @@ class Session:
                 )
             if again.times() and self.runs():
                 print(
-                    "A timing run that other work disturbs is measured again, at most "
+                    "A repeat that other work disturbs is measured again, at most "
                     f"{counted(again.times(), 'time')}. The estimate does not include this."
                 )
             if (folder := store.location()) and folder.exists():

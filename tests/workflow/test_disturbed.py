@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -17,7 +18,7 @@ DISTURBING = """
 from pathlib import Path
 from escala.record import disturbance as module
 
-real = module.disturbance
+real, module.SLOWDOWN = module.disturbance, float("inf")
 
 def pretended(processes):
     counted = Path({count!r})
@@ -52,31 +53,53 @@ def target(strategy: str, layout: str) -> str:
 TARGETS = target("single", "1x1"), target("horovod-gloo", "1x2")
 
 
-def test_a_disturbed_run_is_measured_again_at_the_end_of_its_repeat(snakemake, imported, tmp_path):
+def test_a_disturbed_repeat_is_measured_again_whole(snakemake, imported, tmp_path):
     count = tmp_path / "count"
     imported(DISTURBING.format(count=str(count)))
-    done = snakemake(*TARGETS, experiment=small(), ESCALA_MEASURE_DISTURBED="2")
+    again = {"ESCALA_MEASURE_DISTURBED": "2", "ESCALA_WAIT_FOR_QUIET": "0"}
+    done = snakemake(*TARGETS, experiment=small(), **again)
     said = done.stdout + done.stderr
-    assert len(count.read_text()) == 4
-    assert "core of other processes; it will be measured again at the end of repeat 1" in said
-    assert "1 of 2 runs are measured again" in said
-    assert "A timing run that other work disturbs is measured again, at most 2 times" in said
-    assert "Disturbed by other work and measured again: 1 run; still disturbed: 0." in said
+    # Three attempts, each of both runs.
+    assert len(count.read_text()) == 6
+    assert "measured again because other work disturbed their repeat: 2 runs" in said.lower()
     runs = [read_json(tmp_path / each) for each in TARGETS]
-    [again] = [run for run in runs if run["disturbance"]["earlier"]]
-    [once] = [run for run in runs if run is not again]
-    earlier = again["disturbance"]["earlier"]
-    assert [each["disturbed"] for each in earlier] == [True, True]
-    assert not again["disturbance"]["disturbed"] and again["session"] == once["session"]
+    first, last = sorted(runs, key=lambda run: run["started"])
+    attempts = [[*run["disturbance"]["earlier"], run["disturbance"]] for run in (first, last)]
+    assert [each["disturbed"] for each in attempts[0]] == [True, True, False]
+    assert [each["disturbed"] for each in attempts[1]] == [False] * 3
+    begins = [[e["started"] for e in run["disturbance"]["earlier"]] for run in (first, last)]
+    every = [*begins[0], first["started"]], [*begins[1], last["started"]]
+    # In the same order in each attempt, and one attempt after the other.
+    assert (order := [one for both in zip(*every, strict=True) for one in both]) == sorted(order)
+    assert first["session"] == last["session"]
     # The job had measured another run before, and imported what evaluates.
-    assert again["environment"] == once["environment"]
-    assert earlier[0]["started"] <= once["started"] <= earlier[1]["started"] <= again["started"]
+    assert first["environment"] == last["environment"]
     for name, run in zip(TARGETS, runs, strict=True):
         folder = (tmp_path / name).parent
         assert read_json(folder / f"sessions/{run['session']}.json") == run
         assert sorted(each.name for each in folder.iterdir()) == [
             "predictions.npy", "ranks", "run.json", "sessions",
         ]  # fmt: skip
+        # The cores are timed before and after each run.
+        kernel = run["disturbance"]["kernel"]
+        assert len(kernel["before_ms"]) == len(kernel["after_ms"]) == len(kernel["cores"])
+        assert kernel["usual_ms"] and kernel["slowdown"] > 0
+
+
+def test_attempts_of_a_repeat_are_stored_as_they_stand(snakemake, imported, tmp_path):
+    """A second folder is served both runs of the last attempt, and measures nothing."""
+    count = tmp_path / "count"
+    imported(DISTURBING.format(count=str(count)))
+    store = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_WAIT_FOR_QUIET": "0"}
+    snakemake(*TARGETS, experiment=small(), ESCALA_MEASURE_DISTURBED="2", **store)
+    runs = [read_json(tmp_path / each) for each in TARGETS]
+    for name in TARGETS:
+        shutil.rmtree((tmp_path / name).parent)
+    snakemake(*TARGETS, experiment=small(), ESCALA_MEASURE_AGAIN="0", **store)
+    assert len(count.read_text()) == 6
+    for name, run in zip(TARGETS, runs, strict=True):
+        assert read_json(tmp_path / name) == run
+        assert read_json((tmp_path / name).parent / f"sessions/{run['session']}.json") == run
 
 
 @pytest.mark.usefixtures("cold")
