@@ -21,6 +21,8 @@ from escala.analysis.statistics import (
     Interval,
     difference_interval,
 )
+from escala.record.comparable import Matched
+from escala.record.disturbance import is_disturbed
 
 FASTER, SLOWER, NOT_DISTINGUISHABLE = "faster", "slower", "not distinguishable"
 #: Of scores: `equivalence` gives one of these, `NOT_DISTINGUISHABLE` or `NO_VERDICT`.
@@ -29,6 +31,8 @@ SAME, DIFFERENT = "same", "different"
 NO_VERDICT = "no verdict"
 #: Fewest measurements of a session from which drift is judged.
 MIN_MEASUREMENTS = 6
+#: A session with a larger fraction of disturbed matches gets no verdict.
+MOST_DISTURBED = 1 / 3
 
 
 class Verdict(NamedTuple):
@@ -251,6 +255,48 @@ def drift(
     permuted = random.permuted(np.tile(ranks, (RESAMPLES, 1)), axis=1)
     found, drawn = (np.square(np.diff(each)).sum(axis=-1) for each in (ranks, permuted))
     return Drift(change, (int((drawn <= found).sum()) + 1) / (RESAMPLES + 1))
+
+
+class Quiet(NamedTuple):
+    """The matches that a comparison rests on, once disturbed ones are left out.
+
+    Attributes
+    ----------
+    matches : those without other work beside one of their runs; all, if they get no verdict.
+    disturbed : number of matches that were disturbed.
+    stays_disturbed : whether there is no verdict, because too many were.
+    """
+
+    matches: Matched
+    disturbed: int
+    stays_disturbed: bool
+
+
+def leave_out_disturbed(matches: Matched, fewest: int = VALUES_FOR_INTERVAL) -> Quiet:
+    """Leave out the matches that other work disturbed to the end; decide whether the rest counts.
+
+    A run's time does not decide whether it was disturbed, and every configuration is judged alike,
+    so what is left is no choice of times. There is no verdict if fewer than `fewest` are left, or
+    if more than `MOST_DISTURBED` of them were disturbed. A match of which nothing is known is kept.
+
+    Parameters
+    ----------
+    matches : one of each repeat.
+
+    Notes
+    -----
+    Of equal configurations of which one is hurt more, with 30 or 60 % of the matches hit, keeping
+    all gives 11 to 95 % false verdicts; leaving out what is found 2 to 3 %, and up to 16 % if only
+    half of it is found. With the limit that is at most 4 % (`benchmarks/interval_methods.py`).
+    """
+    sides = list(zip(matches.runs, matches.references, strict=True))
+    quiet = [side for side in sides if not any(map(is_disturbed, side))]
+    disturbed = len(sides) - len(quiet)
+    too_many = disturbed > MOST_DISTURBED * len(sides) or len(quiet) < fewest
+    if disturbed and too_many:
+        return Quiet(matches, disturbed, True)
+    kept = Matched([run for run, _ in quiet], [run for _, run in quiet], matches.refused)
+    return Quiet(kept, disturbed, False)
 
 
 class Ratio(NamedTuple):

@@ -109,7 +109,7 @@ def test_the_first_screen_says_how_sure_the_answer_is(tmp_path):
     assert answer.startswith("Yes: two processes on one node take 0.69 of the time of one process")
     sure = " ".join(brief)
     assert "take less time than one process, in seven comparisons of one session only." in sure
-    assert "Other work disturbed 1 run, which was measured again." in sure
+    assert "1 run was measured again, because other work disturbed" in sure
 
 
 def test_the_best_of_several_says_so(tmp_path):

@@ -104,7 +104,7 @@ def test_runs_that_stay_disturbed_are_named_before_more_matches(frames):
     because = "0.97 core of other processes"
     _without_verdict(frames, disturbed=True, disturbed_because=because, earlier_attempts=2)
     sure, steps = _text(frames, "sure"), _text(frames, "next")
-    assert "which was measured again" in sure
+    assert "1 run was measured again, because other work disturbed" in sure
     assert f"1 run stayed disturbed, for example by `{because}`" in sure
     assert "Leave the machine idle" in steps and "four times" not in steps
 
@@ -112,7 +112,9 @@ def test_runs_that_stay_disturbed_are_named_before_more_matches(frames):
 def test_a_slow_run_is_not_called_disturbed(frames):
     frames["runs"]["disturbed"] = False
     _without_verdict(frames, train_seconds_per_epoch=30.0)
-    assert "No other work disturbed the runs" in _text(frames, "sure")
+    assert "No disturbance was detected. Only cores" in _text(frames, "sure")
+    frames["runs"]["kernel_slowdown"] = 1.02
+    assert "No disturbance was detected. Other work on a GPU" in _text(frames, "sure")
     steps = _text(frames, "next")
     assert "about four times its 7 matches" in steps and "Leave the machine idle" not in steps
 

@@ -85,7 +85,10 @@ def first_line(answer: BestUse) -> str:
         return f"more than {answer.resources.in_words} does not pay: {best} takes {fraction}"
     if answer.verdict == TIED:
         return f"the best use of {there} is not decided: {best} takes {fraction}"
-    return f"no verdict from {counted(rival.ratio.matches, 'paired run')}: {best} takes {fraction}"
+    from_runs = counted(rival.ratio.matches, "paired run")
+    if rival.row["stays_disturbed"]:
+        from_runs = "disturbed runs"
+    return f"no verdict from {from_runs}: {best} takes {fraction}"
 
 
 def _of_time(answer: BestUse, rival: Alternative) -> str:
@@ -171,7 +174,8 @@ def _whole_run(answer: BestUse) -> Iterator[str]:
 def _qualified(answer: BestUse) -> Iterator[str]:
     """Tell what the answer leaves open."""
     row = answer.closest.row
-    if answer.verdict == NO_VERDICT and answer.closest.ratio.matches < row["needed"]:
+    too_few = answer.closest.ratio.matches < row["needed"] and not row["stays_disturbed"]
+    if answer.verdict == NO_VERDICT and too_few:
         yield (
             f"the best of {in_words(int(row['configurations']))} configurations needs "
             f"{counted(int(row['needed']), 'paired run')} of each two"

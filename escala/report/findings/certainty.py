@@ -68,12 +68,19 @@ def _disturbances(tables: Tables) -> Iterator[tuple[str, bool]]:
     unknown = timed.loc[timed["disturbed"].isna(), "disturbed_because"].dropna()
     if again:
         were = "was" if again == 1 else "were"
-        yield f"Other work disturbed {counted(again, 'run')}, which {were} measured again.", True
+        yield (
+            f"{counted(again, 'run')} {were} measured again, because other work disturbed a run of "
+            "the same repeat.",
+            True,
+        )
     if stay.any():
         because = quoted(timed.loc[stay, "disturbed_because"].iloc[0])
         yield f"{counted(stay.sum(), 'run')} stayed disturbed, for example by {because}.", True
     elif len(timed) and timed["disturbed"].notna().all():
-        yield "No other work disturbed the runs that these times are from.", False
+        yield "No disturbance was detected.", False
+        if timed["kernel_slowdown"].isna().all():
+            yield "Only cores that others used are counted: a slower clock is not seen.", False
+        yield "Other work on a GPU or on a network is not seen.", False
     if len(unknown):
         yield (
             f"Whether other work disturbed {counted(len(unknown), 'run')} is not known: "
@@ -96,6 +103,12 @@ def _rests_on(answer: BestUse) -> Iterator[str]:
     label, rival = quoted(answer.label), answer.closest
     matches, sessions = rival.ratio.matches, int(rival.row["sessions"])
     paired = f"{counted(matches, 'paired run')} of {label} with {quoted(rival.label)}"
+    if rival.row["stays_disturbed"]:
+        yield (
+            f"There is no verdict on {label}, because other work disturbed "
+            f"{int(rival.row['disturbed_matches'])} of {matches} paired runs to the end."
+        )
+        return
     if rival.row["over_sessions"]:
         yield (
             f"There are {paired} in {in_words(sessions)} sessions, and the interval covers how "
@@ -122,10 +135,17 @@ def _limits(row: Compared, runs: int) -> Iterator[str]:
     ----------
     runs : of the configuration that ended ok.
     """
-    label = quoted(row.label)
-    if row.matches < runs:
+    label, paired = quoted(row.label), row.matches
+    if not row.stays_disturbed:
+        paired += row.disturbed_matches
+        if row.disturbed_matches:
+            yield (
+                f"Of {paired} paired runs of {label}, {row.disturbed_matches} stayed disturbed and "
+                "count no more, whatever their times."
+            )
+    if paired < runs:
         yield (
-            f"Of {runs} runs of {label}, {runs - row.matches} had no run of the reference in the "
+            f"Of {runs} runs of {label}, {runs - paired} had no run of the reference in the "
             "same session and repeat."
         )
     if not pd.isna(row.reason):

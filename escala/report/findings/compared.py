@@ -71,6 +71,8 @@ class Compared:
     seconds_apart: float
     node_spread: float
     matches: int
+    disturbed_matches: int
+    stays_disturbed: bool
     sessions: int
     verdict: str
     ratio: float

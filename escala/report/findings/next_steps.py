@@ -74,7 +74,7 @@ def _decide(answer: BestUse, tables: Tables, name: str) -> str:
     if answer.verdict not in (TIED, NO_VERDICT):
         return ""
     needed, matches = int(rival.row["needed"]), rival.ratio.matches
-    if matches >= needed and disturbed(answer, tables):
+    if rival.row["stays_disturbed"] or (matches >= needed and disturbed(answer, tables)):
         return (
             f"Leave the machine idle and measure {label} again: put `ESCALA_MEASURE_AGAIN=1` "
             "before the call of `escala`, and `-- --forcerun train` at its end."

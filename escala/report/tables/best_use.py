@@ -210,6 +210,8 @@ def _row(task: Task, level: float, each: Comparison, judged: Judgement, judge: J
         "configurations": len(task.runs),
         "level": level,
         "matches": judged.matches,
+        "disturbed_matches": each.disturbed,
+        "stays_disturbed": each.stays_disturbed and not judged.is_over_sessions,
         "needed": max(VALUES_FOR_INTERVAL, matches_needed(level)),
         "sessions": judged.sessions,
         "over_sessions": judged.is_over_sessions,
@@ -239,6 +241,8 @@ def _whole_runs(each: Comparison, judged: Judgement, level: float, judge: Judge)
     def decided(ratios: np.ndarray) -> tuple[Interval, str]:
         ratio = next_time_interval(ratio_interval(ratios, level=level), *judge.deviation, level)
         needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
+        if each.stays_disturbed:
+            return ratio, NO_VERDICT
         return ratio, verdict(ratio, len(ratios), None, DECIMALS, needed).kind
 
     def is_faster(number: int) -> bool:

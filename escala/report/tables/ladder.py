@@ -23,6 +23,7 @@ from escala.analysis.statistics import (
     pseudo_median,
     ratio_interval,
 )
+from escala.analysis.verdicts import leave_out_disturbed
 from escala.experiment.references import Configuration
 from escala.record.comparable import (
     CONFIGURATION,
@@ -88,7 +89,7 @@ def _series(runs: Sequence[Measurement], rung: Mapping) -> _Series:
         ]
         for side in ("before", "after")
     )
-    found = newest_of_repeats(matched(after, before))
+    found = leave_out_disturbed(newest_of_repeats(matched(after, before))).matches
     seconds = [
         [*map(base.wall_per_epoch, match)]
         for match in zip(found.references, found.runs, strict=True)

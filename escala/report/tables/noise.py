@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, Interval, ratio_interval
-from escala.analysis.verdicts import MIN_MEASUREMENTS, noise_floor
+from escala.analysis.verdicts import MIN_MEASUREMENTS, leave_out_disturbed, noise_floor
 from escala.analysis.verdicts import drift as drift_of
 from escala.record.comparable import left_out, matched, newest_of_repeats
 from escala.report.tables import base
@@ -17,7 +17,8 @@ def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each reference that the experiment runs twice in each repeat."""
     first = base.by_configuration(filter(base.is_timed, evidence.runs))
     for names, duplicates in base.by_configuration(evidence.duplicates).items():
-        found = newest_of_repeats(matched(filter(base.is_timed, duplicates), first.get(names, ())))
+        newest = newest_of_repeats(matched(filter(base.is_timed, duplicates), first.get(names, ())))
+        found, _, stays_disturbed = leave_out_disturbed(newest)
         number, ratio = len(found.runs), ratio_interval(base.ratios(found))
         yield {
             **base.named(names),
@@ -26,7 +27,9 @@ def noise(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             "kind": base.least_certain(map(base.kind, (*found.runs, *found.references))),
             "reason": left_out(number, found.refused) if number else _unmatched(duplicates),
             **ratio.columns("ratio"),
-            "floor": noise_floor(ratio) if number >= VALUES_FOR_INTERVAL else None,
+            "floor": None
+            if stays_disturbed or number < VALUES_FOR_INTERVAL
+            else noise_floor(ratio),
             **base.data_of(duplicates[0], base.ABOUT),
         }
 

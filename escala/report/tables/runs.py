@@ -18,7 +18,7 @@ from escala.record.comparable import (
     other_updates,
     speed_seconds,
 )
-from escala.record.disturbance import earlier
+from escala.record.disturbance import earlier, taken_cores
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 

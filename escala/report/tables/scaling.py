@@ -16,6 +16,7 @@ import numpy as np
 from escala.analysis import laws
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.analysis.tables import records
+from escala.analysis.verdicts import leave_out_disturbed
 from escala.experiment.references import NATIVE, one_process
 from escala.experiment.scaling import layouts_of
 from escala.record.comparable import CONFIGURATION, Measurement, matched, newest_of_repeats
@@ -148,7 +149,7 @@ def _gain(
 
     Last is why there is no match, None if there is one.
     """
-    found = newest_of_repeats(matched(runs, others))
+    found = leave_out_disturbed(newest_of_repeats(matched(runs, others))).matches
     if not found.runs:
         return _NOTHING, 0, found.why_none()
     ratio = ratio_interval(base.ratios(found))

@@ -26,7 +26,7 @@ from escala.analysis.statistics import (
     ratio_interval,
     sessions_interval,
 )
-from escala.analysis.verdicts import Verdict, verdict
+from escala.analysis.verdicts import NO_VERDICT, Verdict, leave_out_disturbed, verdict
 from escala.experiment.references import Configuration, compared_with
 from escala.record.comparable import (
     CONFIGURATION,
@@ -59,13 +59,17 @@ class Comparison:
     ----------
     names, reference_names : values of `CONFIGURATION`.
     number : of the reference, 1 the main one; 0 if it is none.
-    newest : the match of each repeat, of runs whose times count.
+    newest : the match of each repeat, of runs whose times count. Those that other work disturbed
+        are left out, unless `stays_disturbed`.
+    disturbed, stays_disturbed : see `escala.analysis.verdicts.Quiet`.
     every : the matches of all sessions, also of the history.
     """
 
     names: tuple
     reference_names: tuple
     newest: Matched
+    disturbed: int
+    stays_disturbed: bool
     every: Matched
     number: int = 0
 
@@ -75,7 +79,8 @@ class Comparison:
     ) -> Comparison:
         """Compare two configurations by their runs whose times count, `usable`."""
         every = matched(usable.get(names, ()), usable.get(reference_names, ()))
-        return cls(names, reference_names, newest_of_repeats(every), every, number)
+        quiet = leave_out_disturbed(newest_of_repeats(every))
+        return cls(names, reference_names, *quiet, every, number)
 
     @property
     def reference(self) -> Configuration:
@@ -87,7 +92,10 @@ class Comparison:
 
     @cached_property
     def sessions(self) -> list[Matched]:
-        """The matches of each session that has enough; sessions of one hour are one."""
+        """The matches of each session that has enough; sessions of one hour are one.
+
+        Disturbed matches are left out, and sessions that stay disturbed.
+        """
         by_session: dict[str, Matched] = {}
         for run, reference in zip(self.every.runs, self.every.references, strict=True):
             session_matches = by_session.setdefault(run["session"], Matched([], [], []))
@@ -104,7 +112,12 @@ class Comparison:
                 groups[-1][1].references.extend(found.references)
             else:
                 groups.append((begin(found), found))
-        return [found for _, found in groups if len(found.runs) >= MATCHES_OF_SESSION]
+        quiet = [leave_out_disturbed(found, MATCHES_OF_SESSION) for _, found in groups]
+        return [
+            each.matches
+            for each in quiet
+            if len(each.matches.runs) >= MATCHES_OF_SESSION and not each.stays_disturbed
+        ]
 
 
 def usable(evidence: Evidence) -> dict[tuple, list[Measurement]]:
@@ -155,6 +168,8 @@ def _row(each: Comparison, judge: Judge) -> dict:
         "oversubscribed": any(run["ranks"]["oversubscribed"] for run in runs),
         **together.columns(sides),
         "matches": by_epochs.matches,
+        "disturbed_matches": each.disturbed,
+        "stays_disturbed": each.stays_disturbed and not by_epochs.is_over_sessions,
         "kind": base.least_certain(base.kind(run) for side in sides for run in side),
         "reason": left_out(len(sides), newest.refused) if sides else unmatched(each, judge),
         "sessions": by_epochs.sessions,
@@ -180,7 +195,8 @@ class Judgement(NamedTuple):
     matches : the paired runs behind it.
     sessions : the sessions of these, of which those within an hour count once.
     is_over_sessions : whether its interval is of the differences between these sessions.
-    verdict : its kind is `NO_VERDICT` if there are too few matches for its level.
+    verdict : its kind is `NO_VERDICT` if there are too few matches for its level, or if these are
+        of a session that stays disturbed.
     """
 
     ratio: Interval
@@ -284,6 +300,8 @@ class Judge:
         ratio = next_time_interval(ratio, *self.deviation, level)
         needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
         found = verdict(ratio, matches, self.floor(each), DECIMALS, needed)
+        if each.stays_disturbed:
+            found = Verdict(NO_VERDICT, None)
         measured = len({run["session"] for run in each.newest.runs})
         return Judgement(ratio, matches, measured, False, found)
 
