@@ -15,6 +15,9 @@ best       the best of k configurations, which share their reference: how often 
 sessions   sessions whose true ratios differ: Student's interval over the estimates of sessions, the
            interval of Hartung and Knapp (Statistics in Medicine 20 (2001), 3875-3889) with the
            variances within sessions, and one interval of all matches together.
+disturbed  sessions of which other work hits some matches, the second side more than the first. Some
+           of the hit runs are found. Verdicts if all matches are kept, if disturbed ones are left
+           out, and if sessions with more than a half, a third or a fifth of them get none.
 real       folders results/NAME of experiments with equal configurations or `noise_floor: true`,
            such as experiments/noise/same.yaml. Every ratio is judged by each method, and once more
            multiplied by 0.9, 0.8 and 0.65.
@@ -22,6 +25,7 @@ real       folders results/NAME of experiments with equal configurations or `noi
 examples:
   uv run python -m benchmarks.interval_methods
   uv run python -m benchmarks.interval_methods best --draws 20000
+  uv run python -m benchmarks.interval_methods disturbed --draws 20000
   uv run python -m benchmarks.interval_methods real results/same
 """
 
@@ -56,7 +60,13 @@ RATIOS = (0.97, 0.9, 0.8, 0.65, 0.5, 1.2)
 COMPARED = (1, 2, 5, 20)
 BETWEEN = (0.0, 0.05, 0.1)
 SESSIONS = (3, 5, 10)
-#: Of `sessions` and `best`.
+#: How much longer a run takes that other work hits: of one process beside a free core, and of two.
+HIT = ((0.0, 0.2), LONGER)
+#: Fractions of matches that are hit, and of hit runs that are found.
+HITS, FOUND = (0.0, 0.1, 0.3, 0.6), (0.97, 0.8, 0.5)
+#: Of an undisturbed run that it is called disturbed.
+FALSE_ALARM = 0.01
+#: Of `sessions`, `best` and `disturbed`.
 USUAL_NOISE = 0.05
 
 
@@ -211,6 +221,35 @@ def sessions(random: np.random.Generator, draws: int) -> Iterator[dict]:
             }  # fmt: skip
 
 
+def disturbed(random: np.random.Generator, draws: int) -> Iterator[dict]:
+    """Yield a row for each number of matches, fraction hit and fraction found."""
+    for matches, hits, found in product((7, 10, 20), HITS, FOUND):
+        shape = (draws, matches)
+        hit = random.random(shape) < hits
+        sides = [
+            times(random, shape, USUAL_NOISE, 0.0) + hit * np.log1p(random.uniform(*longer, shape))
+            for longer in HIT
+        ]
+        alarms = random.random((2, *shape)) < np.where(hit, found, FALSE_ALARM)
+        quiet = ~alarms.any(axis=0)
+        logs = sides[1] - sides[0]
+        row = {"matches": matches, "hit": hits, "found": found}
+        for name, kept, most in (
+            ("kept", np.ones(shape, bool), 1), ("left out", quiet, 1), ("half", quiet, 1 / 2),
+            ("third", quiet, 1 / 3), ("fifth", quiet, 1 / 5),
+        ):  # fmt: skip
+            judged = (~quiet).mean(axis=1) <= most
+            wrong, right = np.zeros(draws, bool), np.zeros(draws, bool)
+            for number in range(VALUES_FOR_INTERVAL, matches + 1):
+                those = judged & (kept.sum(axis=1) == number)
+                if those.any():
+                    of = logs[those][kept[those]].reshape(-1, number)
+                    wrong[those] = decided(by_signed_ranks(of))
+                    right[those] = faster(by_signed_ranks(of + np.log(0.65)))
+            row |= {f"false, {name}": wrong.mean(), f"0.65, {name}": right.mean()}
+        yield row
+
+
 def hartung_knapp(estimates: np.ndarray, variances: np.ndarray) -> Ends:
     """Return the mean over sessions by random effects, with the variance of DerSimonian and Laird.
 
@@ -323,8 +362,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ["methods", "best", "sessions", "real"]
-    parser.add_argument("part", nargs="?", choices=parts, help="default: the first three")
+    parts = ["methods", "best", "sessions", "disturbed", "real"]
+    parser.add_argument("part", nargs="?", choices=parts, help="default: all but the last")
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of `real`")
     parser.add_argument("--draws", type=int, default=3000, help="sessions (default: 3000)")
     parser.add_argument("--seed", type=int, default=0)
@@ -339,7 +378,7 @@ def main() -> None:
             print(f"{name}: {sum(false):.0f} of {len(false)} verdicts false")
         return
     random = np.random.default_rng(arguments.seed)
-    for part in (methods, best, sessions):
+    for part in (methods, best, sessions, disturbed):
         if arguments.part in (None, part.__name__):
             rows = list(part(random, arguments.draws))
             print(part.__name__, *shown(rows), sep="\n")
