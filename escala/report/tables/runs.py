@@ -75,6 +75,8 @@ def row(run: Measurement) -> dict:
         **_program(run),
         "disturbed": disturbance.get("disturbed"),
         "disturbed_because": disturbance.get("reason"),
+        "taken_cores": taken_cores(run),
+        "kernel_slowdown": (disturbance.get("kernel") or {}).get("slowdown"),
         "earlier_attempts": len(earlier(run)),
         "accuracy": evaluation.get("accuracy"),
         "macro_f1": evaluation.get("macro", {}).get("f1"),
