@@ -12,6 +12,8 @@ from escala.core.files import read_json, write_json
 from escala.record import kernel as module
 from escala.record.disturbance import with_kernel
 from escala.record.kernel import SLOWDOWN, Kernel, time_kernel
+from escala.report.findings.answers import first_line
+from escala.report.findings.best_use import answers
 from tests.unit.pages import tabled
 from tests.unit.sentences import told
 
@@ -161,10 +163,10 @@ def test_the_page_tells_why_there_is_no_verdict_and_what_to_do(tmp_path):
     frames = tabled(experiment, references=REFERENCES)
     sure = " ".join(told(frames, "sure"))
     assert "other work disturbed 3 of 7 paired runs to the end" in sure
-    assert told(frames, "answer")[0].startswith("No verdict from disturbed runs")
+    assert first_line(*answers(frames)).startswith("no verdict from disturbed runs")
     assert "ESCALA_MEASURE_AGAIN=1" in " ".join(told(frames, "next"))
     disturb(experiment, MPI, [1])
     frames = tabled(experiment, references=REFERENCES)
     assert "no verdict" not in " ".join(told(frames, "sure"))
     assert "Of 7 paired runs of `horovod-mpi 1x2 tuned`, 1 stayed" in " ".join(told(frames, "sure"))
-    assert "disturbed runs" not in told(frames, "answer")[0]
+    assert "disturbed runs" not in first_line(*answers(frames))
