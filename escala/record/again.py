@@ -137,7 +137,8 @@ def measure_again(repeat: Mapping[Path, Callable[[Path], Any]]) -> bool:
         stands = all(run["status"] == "ok" for run in after) and _weight(after) < _weight(before)
         for (output, measured), old, new in zip(again.items(), before, after, strict=True):
             kept, left = (new, old) if stands else (old, new)
-            kept["disturbance"]["earlier"] = [*earlier(old), attempt(left)]
+            others = [*earlier(old), attempt(left)]
+            kept["disturbance"]["earlier"] = sorted(others, key=lambda each: each["started"])
             if stands:
                 _move(measured.parent, output)
             write_json(output.parent / "sessions" / f"{kept['session']}.json", kept)

@@ -170,3 +170,18 @@ def test_the_page_tells_why_there_is_no_verdict_and_what_to_do(tmp_path):
     assert "no verdict" not in " ".join(told(frames, "sure"))
     assert "Of 7 paired runs of `horovod-mpi 1x2 tuned`, 1 stayed" in " ".join(told(frames, "sure"))
     assert "disturbed runs" not in first_line(*answers(frames))
+
+
+def test_an_undisturbed_session_says_what_would_not_be_seen(tmp_path):
+    experiment = fair(tmp_path, 5.0, 4.0, 3.0)
+    changed(experiment.runs, disturbance={"disturbed": False, "reason": None, "earlier": []})
+    sure = told(tabled(experiment, references=REFERENCES), "sure")
+    assert "No disturbance was detected." in sure
+    assert any("a slower clock is not seen" in each for each in sure)
+    timed = {"disturbed": False, "reason": None, "kernel": {"slowdown": 1.02}, "earlier": []}
+    changed(experiment.runs, disturbance=timed)
+    sure = told(tabled(experiment, references=REFERENCES), "sure")
+    assert not any("a slower clock" in each for each in sure)
+    assert any("network is not seen" in each for each in sure)
+    changed(experiment.runs, disturbance=timed | {"disturbed": None, "reason": "no counters"})
+    assert "No disturbance was detected." not in told(tabled(experiment), "sure")
