@@ -17,6 +17,8 @@ from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.experiment import Experiment, load
 from escala.experiment.doublings import doublings
+from escala.record import key
+from escala.record.schema import FORMAT
 from tests.calls import python
 from tests.conftest import ROOT
 from tests.programs import eventually
@@ -179,6 +181,38 @@ def test_the_doublings_of_a_scaling_study_are_scaling_studies(folder):
         assert e.settings["scaling"]["rows_per_rank"] == 2
         larger = max(e.runs, key=lambda run: run.layout)
         assert {other.layout for other in e.references_of(larger)} == {min(layouts[e.name])}
+
+
+def result(run, e: Experiment, **changes: object) -> None:
+    """Write what a run would leave that was measured with the code of today."""
+    session = {
+        "format": FORMAT, "status": "ok", "session": "s1", "environment": {},
+        "request_sha256": key.request_sha256(e.request(run)),
+        "source_sha256": key.code_sha256(run.workload, run.strategy, run.instrument),
+    } | changes  # fmt: skip
+    write_json(Path(run.file), session)
+    write_json(Path(run.folder, "sessions", f"{session['session']}.json"), session)
+
+
+def test_what_a_call_in_the_job_would_measure_is_left(folder):
+    e = Experiment(SETTINGS, "small.yaml")
+    runs = submit.runs_of(e)
+    assert submit.left(runs, e) == runs
+    for run in runs:
+        result(run, e)
+    assert submit.left(runs, e) == []
+    first = next(run for run in runs if run.strategy == "horovod-mpi")
+    [reference] = e.references_of(first)
+    # Of other code or settings, or cut: it is measured, and its reference with it.
+    result(first, e, source_sha256="0" * 64)
+    assert set(submit.left(runs, e)) == {first, reference}
+    result(first, e, request_sha256="0" * 64)
+    assert set(submit.left(runs, e)) == {first, reference}
+    Path(first.file).write_text("{")
+    assert set(submit.left(runs, e)) == {first, reference}
+    # A failed run is a result, as for the workflow.
+    result(first, e, status="failed")
+    assert submit.left(runs, e) == []
 
 
 def called(folder: Path, *words: str, **programs: str) -> subprocess.CompletedProcess:
