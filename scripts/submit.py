@@ -66,7 +66,7 @@ def main() -> None:
     for file, each in (left or whole).items():
         write_and_submit(each, file, call_of_file(file, words[place + 1 :]), options, arguments)
     if arguments.one_per_doubling:
-        say(f"Then join them: {call(f'study --doublings{_option(named)}')}")
+        say(f"Then join them: {call('study --doublings', *_option(named))}")
 
 
 def require_prepared(experiments: dict[str | None, Experiment]) -> None:
@@ -79,18 +79,18 @@ def require_prepared(experiments: dict[str | None, Experiment]) -> None:
     lacking = {file: found[0] for file, e in experiments.items() if (found := submit.unprepared(e))}
     if lacking:
         reason = "is not prepared, and the nodes of the job would wait for that"
-        remedy = " && ".join(call(f"run prepare{_option(file)}") for file in lacking)
+        remedy = " && ".join(call("run prepare", *_option(file)) for file in lacking)
         raise InputError("--now", next(iter(lacking.values())), reason, f"first {remedy}")
 
 
-def _option(file: str | None) -> str:
-    return f" -e {shlex.quote(file)}" if file else ""
+def _option(file: str | None) -> list[str]:
+    return ["-e", file] if file else []
 
 
 def call_of_file(file: str | None, extra: list[str]) -> list[str]:
     """Return the call of Snakemake inside the job."""
-    named = ["-e", file] if file else []
-    return command.call_of(["run", "runs", "--profile", PROFILE, *named, "--", *extra])
+    words = ["run", "runs", "--profile", PROFILE, *_option(file)]
+    return command.call_of([*words, "--", *extra])
 
 
 def written(path: str, text: str) -> str:
@@ -109,7 +109,7 @@ def write_and_submit(
 ) -> None:
     """Write and print the script of a job, submit it if asked to, and say what comes next."""
     whole, option = submit.runs_of(e), _option(file)
-    prepare, report = (call(f"run {target}{option}") for target in ("prepare", "report"))
+    prepare, report = (call(f"run {target}", *option) for target in ("prepare", "report"))
     if not (runs := submit.left(whole, e)):
         remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
         raise InputError("FILE", e.origin, "all its runs are measured", remedy)

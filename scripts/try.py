@@ -22,6 +22,7 @@ from escala import cli, lab, trial
 from escala.core import exits
 from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
+from escala.core.environment import call
 from escala.core.files import atomic
 from escala.core.progress import say
 from escala.experiment import Experiment, draft_program
@@ -135,7 +136,7 @@ def _print_answer(results: Path, file: Path, since: float) -> None:
     """Print the first lines of a summary written since a time, and where the page is."""
     summary = results / "summary.md"
     if not summary.is_file() or summary.stat().st_mtime < since:
-        say(f"No answer, for the reason above. To go on: escala run --experiment {file}")
+        say(f"No answer, for the reason above. To go on: {call('run --experiment', file)}")
         return
     print("\n" + "\n".join(trial.answer(summary)))
     print(f"Page: {results}/index.html, and as text {summary}", flush=True)
