@@ -29,6 +29,8 @@ from escala.runtime.layout import Layout
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
 
+#: Snakemake's profile of the call inside the job.
+PROFILE = "profiles/allocation"
 #: Options of sbatch that a site may ask for, with what they are.
 OPTIONS = {
     "account": "the account whose compute time is used",
