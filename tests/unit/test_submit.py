@@ -28,6 +28,7 @@ from tests.unit.test_experiment import SMALL
 SETTINGS = SMALL | {
     "noise_floor": False,
     "timeline": {"enabled": False},
+    "clocks": {"enabled": False},
     "variants": {"tuned": {"cores_per_process": 3}},
     "configurations": [
         {"strategy": "single", "layouts": ["1x1"]},
