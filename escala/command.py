@@ -108,7 +108,7 @@ def _run(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     """Return the call of Snakemake that makes targets, by default a whole experiment."""
     for target in arguments.targets:
         if target.endswith(".yaml") and Path(target).is_file():
-            remedy = f"name it as an experiment: escala run -e {target}"
+            remedy = f"name it as an experiment: {environment.call('run -e', target)}"
             raise InputError("TARGET", target, "is an experiment, and not a result", remedy)
     cores = arguments.cores or (None if arguments.profile else "all")
     return [
@@ -150,7 +150,8 @@ def _predict(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     if arguments.run is None:
         for target in arguments.targets:
             if Path(target).exists() and Path(target).parts[0] != "results":
-                remedy = f"name the run that classifies it: escala predict --run RUN {target}"
+                classify = environment.call("predict --run RUN", target)
+                remedy = f"name the run that classifies it: {classify}"
                 raise InputError("TARGET", target, "is a file, and not a result", remedy)
         arguments.targets = arguments.targets or ["predictions"]
         return _run(arguments, extra)
@@ -188,7 +189,9 @@ def _report(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     file = named[-1] if named else "config.yaml"
     name = experiment.load(file).name
     if not Path(f"results/{name}/{SUMMARY}").is_file():
-        remedy = "run it first: escala run" + f" -e {file}" * bool(arguments.experiment)
+        remedy = "run it first: escala run" + f" -e {shlex.quote(file)}" * bool(
+            arguments.experiment
+        )
         raise InputError("--experiment", file, "has no results yet", remedy)
     output = f"results/{name}/report.html"
     options = ["--cores", "1", "--report", output]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +64,7 @@ def install(engine: str, python: str | None = None) -> str:
     with _alone(target.parent):
         try:
             found = interpreters.described(str(target / "bin" / "python"))
-            return f"{target} is there: {found}. To make it again: rm -r {target}"
+            return f"{target} is there: {found}. To make it again: rm -r {shlex.quote(str(target))}"
         except Unavailable as error:
             if target.exists():
                 _say(f"{error}. It is made again")

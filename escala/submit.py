@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 from pathlib import Path
 
@@ -21,12 +22,15 @@ from escala.core.readable import counted
 from escala.experiment import Experiment, Run
 from escala.probes import PROBES
 from escala.record import estimate, key
+from escala.record.matches import Identity, Matches
 from escala.record.schema import read_result
 from escala.runtime import slurm
 from escala.runtime.layout import Layout
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
 
+#: Snakemake's profile of the call inside the job.
+PROFILE = "profiles/allocation"
 #: Options of sbatch that a site may ask for, with what they are.
 OPTIONS = {
     "account": "the account whose compute time is used",
@@ -87,16 +91,24 @@ def runs_of(e: Experiment) -> list[Run]:
 
 
 def left(runs: Sequence[Run], e: Experiment) -> list[Run]:
-    """Return the runs without a result of their present settings; a failed one has a result."""
-    return [run for run in runs if not _is_measured(run, e)]
+    """Return the runs that a call inside the job measures; a failed one has a result.
+
+    Those are the runs without a result of their present settings and code, and what is measured
+    with them (`escala.record.matches`).
+    """
+    source = cache(key.code_sha256)
+    expected = cache(lambda run: Identity.expected(run, e.request(run), source))
+    needed = {run for run in runs if not _is_measured(run, expected(run))}
+    needed |= Matches(e.largest.references_of, expected, needed).incomplete(runs)
+    return [run for run in runs if run in needed]
 
 
-def _is_measured(run: Run, e: Experiment) -> bool:
+def _is_measured(run: Run, expected: Identity) -> bool:
     try:
         recorded = read_result(Path(run.file))
     except (InputError, FileNotFoundError):
         return False
-    return recorded.get("request_sha256") == key.request_sha256(e.request(run))
+    return (recorded.get("request_sha256"), recorded["source_sha256"]) == expected[:2]
 
 
 def shape(e: Experiment, runs: Sequence[Run]) -> Shape:

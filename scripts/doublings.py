@@ -35,7 +35,7 @@ def main() -> None:
     for name in files.keys() - ready.keys():
         say(f"{name}: no runs; left out. Measure it: sbatch results/{name}/job.sh")
     if not ready:
-        remedy = call(f"submit {e.origin} --one-per-doubling --now")
+        remedy = call("submit --one-per-doubling --now", e.origin)
         raise InputError("FILE", e.origin, "no doubling was measured", remedy)
     _write(e, ready)
 
@@ -48,7 +48,7 @@ def _is_reported(name: str, file: Path) -> bool:
     code = _report(file)
     # It also fails where a run has failed: its tables are written before.
     if not (folder / "tables" / "scaling.csv").exists():
-        remedy = f"see why: {call(f'run report -e {file}')}"
+        remedy = f"see why: {call('run report -e', file)}"
         raise InputError(file, name, f"its report failed with exit code {code}", remedy)
     return True
 
@@ -80,7 +80,7 @@ def _write(e: Experiment, files: dict[str, Path]) -> None:
         page: study.html(found, drawing.read_text(), caption, [f"{NAME}.csv", drawing.name]),
         page.with_suffix(".md"): "\n".join(study.markdown(found)) + "\n",
         page.with_suffix(".tex"): "\n".join(study.latex(found)),
-        page.with_suffix(".csv"): joined["scaling"].to_csv(index=False),
+        page.with_suffix(".csv"): tables.csv(joined["scaling"]),
     }
     for path, text in texts.items():
         with atomic(path) as temporary:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,7 +148,8 @@ def _plot(folder: Path, arguments: argparse.Namespace) -> int:
             known = ", ".join(PICTURES)
             raise InputError("FILE", str(path), "has no suffix of a figure", f"one of {known}")
         if not path.parent.is_dir():
-            raise InputError("FILE", str(path), "is in no folder", f"mkdir -p {path.parent}")
+            remedy = f"mkdir -p {shlex.quote(str(path.parent))}"
+            raise InputError("FILE", str(path), "is in no folder", remedy)
     database, code = _read(folder, arguments.where)
     with database:
         found = series.series(database, arguments.quantity)

@@ -75,7 +75,7 @@ def _write(drafted: Draft, output: Path, force: bool) -> None:
     with atomic(output) as temporary:
         temporary.write_text(content, encoding="utf-8")
     print("\n".join([*drafted.said, f"Written: {output}"]))
-    print(f"Next: {call(f'run --experiment {output} --dry-run')}")
+    print(f"Next: {call('run --dry-run --experiment', output)}")
 
 
 def parser() -> argparse.ArgumentParser:

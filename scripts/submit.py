@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from escala import cli, command, submit
+from escala.core import exits
 from escala.core.arguments import raw_parser
 from escala.core.environment import call
 from escala.core.errors import InputError
@@ -22,8 +23,8 @@ from escala.core.files import atomic
 from escala.core.progress import say
 from escala.experiment import Experiment, load
 from escala.experiment.doublings import doublings, file_of
+from escala.runtime import slurm
 
-PROFILE = "profiles/allocation"
 EXAMPLES = """\
 examples:
   escala submit                                       print the script for the default experiment
@@ -42,7 +43,7 @@ sbatch reads from the environment counts too: export SBATCH_ACCOUNT=p123 SBATCH_
 """
 
 
-def main() -> None:
+def main() -> int:
     words = sys.argv[1:]
     place = words.index("--") if "--" in words else len(words)
     read = parser()
@@ -51,6 +52,8 @@ def main() -> None:
         read.error("--one-per-doubling writes several files: leave --output out")
     named = arguments.file or arguments.named
     options = {name: value for name in submit.OPTIONS if (value := getattr(arguments, name))}
+    if arguments.wait and (arguments.one_per_doubling or not arguments.now):
+        read.error("--wait is for one job, that --now submits")
     submit.require_plain(options, arguments.time)
     call_of_file(named, words[place + 1 :])  # It refuses a file that is missing.
     e = load(command.installed(named) if named else "config.yaml")
@@ -64,9 +67,23 @@ def main() -> None:
         require_prepared(left)
     # Doublings that are measured are left out, as long as there are others.
     for file, each in (left or whole).items():
-        write_and_submit(each, file, call_of_file(file, words[place + 1 :]), options, arguments)
+        snakemake = call_of_file(file, words[place + 1 :])
+        number = write_and_submit(each, file, snakemake, options, arguments)
+        if arguments.wait:
+            return _wait(number, Path(submit.log_folder(each), f"job-{number}.log"))
     if arguments.one_per_doubling:
-        say(f"Then join them: {call(f'study --doublings{_option(named)}')}")
+        say(f"Then join them: {call('study --doublings', *_option(named))}")
+    return exits.DONE
+
+
+def _wait(number: str, log: Path) -> int:
+    """Wait for a job, say how it ended, and return its exit code."""
+    say(f"Waiting for the end of job {number}. Ctrl-C cancels the job")
+    code = slurm.wait(number)
+    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
+    last = next((line for line in reversed(lines) if line.strip()), "nothing")
+    say(f"Job {number} ended with exit code {code}" + f"; its last line: {last}" * bool(code))
+    return code
 
 
 def require_prepared(experiments: dict[str | None, Experiment]) -> None:
@@ -79,18 +96,18 @@ def require_prepared(experiments: dict[str | None, Experiment]) -> None:
     lacking = {file: found[0] for file, e in experiments.items() if (found := submit.unprepared(e))}
     if lacking:
         reason = "is not prepared, and the nodes of the job would wait for that"
-        remedy = " && ".join(call(f"run prepare{_option(file)}") for file in lacking)
+        remedy = " && ".join(call("run prepare", *_option(file)) for file in lacking)
         raise InputError("--now", next(iter(lacking.values())), reason, f"first {remedy}")
 
 
-def _option(file: str | None) -> str:
-    return f" -e {shlex.quote(file)}" if file else ""
+def _option(file: str | None) -> list[str]:
+    return ["-e", file] if file else []
 
 
 def call_of_file(file: str | None, extra: list[str]) -> list[str]:
     """Return the call of Snakemake inside the job."""
-    named = ["-e", file] if file else []
-    return command.call_of(["run", "runs", "--profile", PROFILE, *named, "--", *extra])
+    words = ["run", "runs", "--profile", submit.PROFILE, *_option(file)]
+    return command.call_of([*words, "--", *extra])
 
 
 def written(path: str, text: str) -> str:
@@ -106,10 +123,15 @@ def write_and_submit(
     snakemake: list[str],
     options: dict[str, str],
     arguments: argparse.Namespace,
-) -> None:
-    """Write and print the script of a job, submit it if asked to, and say what comes next."""
+) -> str | None:
+    """Write and print the script of a job, submit it if asked to, and say what comes next.
+
+    Returns
+    -------
+    SLURM's number of the job, None if it is not submitted.
+    """
     whole, option = submit.runs_of(e), _option(file)
-    prepare, report = (call(f"run {target}{option}") for target in ("prepare", "report"))
+    prepare, report = (call(f"run {target}", *option) for target in ("prepare", "report"))
     if not (runs := submit.left(whole, e)):
         remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
         raise InputError("FILE", e.origin, "all its runs are measured", remedy)
@@ -125,10 +147,11 @@ def write_and_submit(
         number = submit.submit(path)
         say(f"Submitted: job {number}. Its output: {submit.log_folder(e)}/job-{number}.log")
         say(f"Next, also while it runs: {report}")
-        return
+        return number
     where = "" if shutil.which("sbatch") else "on the login node of a cluster: "
     where += f"{prepare}; " * bool(submit.unprepared(e))
     say(f"Next: {where}sbatch {shlex.quote(path)}; {report}")
+    return None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -144,6 +167,8 @@ def parser() -> argparse.ArgumentParser:
     text = "the same file, as for escala run"
     parser.add_argument("-e", "--experiment", dest="named", metavar="FILE", help=text)
     parser.add_argument("--now", action="store_true", help="submit the job, too")
+    text = "with --now: wait until the job has ended, and end with its exit code"
+    parser.add_argument("--wait", action="store_true", help=text)
     parser.add_argument(
         "--time", metavar="HH:MM:SS", help="limit of the job; default: the estimate with a margin"
     )

@@ -18,16 +18,20 @@ import sys
 import time
 from pathlib import Path
 
-from escala import cli, lab, trial
+from escala import cli, submit, trial
 from escala.core import exits
 from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
+from escala.core.environment import call
 from escala.core.files import atomic
 from escala.core.progress import say
 from escala.experiment import Experiment, draft_program
 from escala.experiment.spoken import layout_in_words
+from escala.runtime import allocation
 from escala.workloads.program import PLACEHOLDERS
 
+#: Of each job Snakemake would print all files that it reads and writes.
+_QUIET = ("--", "--quiet", "rules", "reason")
 EXAMPLES = f"""\
 examples:
   escala try -- python train.py                       one core and several cores for one process
@@ -69,7 +73,8 @@ def main() -> int:
         print("\n".join(trial.starts(experiment)))
         return 0
     content = drafted.checked(file, arguments.force, "escala try", "--name NAME")
-    here = " on this machine, and not on a node" if arguments.profile else ""
+    on_nodes = arguments.profile or arguments.nodes > 1
+    here = " on this machine, and not on a node" if on_nodes else ""
     say(f"One run of one process{here}, to see whether the command works.")
     found, several = trial.tried(experiment, experiment.runs[0]), None
     if run := trial.together(experiment):
@@ -81,7 +86,7 @@ def main() -> int:
         temporary.write_text(content, encoding="utf-8")
     say(f"Written: {file}")
     began = time.time()
-    code = _measured(file, arguments)
+    code = _measured(file, experiment, arguments)
     _print_answer(Path("results", drafted.name), file, 0 if code == 0 else began)
     return code
 
@@ -94,8 +99,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--profile",
         metavar="FOLDER",
-        help="Snakemake's profile; default with --nodes: profiles/slurm, or profiles/lab if the "
-        "lab is up",
+        help="Snakemake's profile; default with --nodes: all runs in one job, which this call "
+        "submits and waits for. sbatch reads SBATCH_ACCOUNT, SBATCH_PARTITION and others",
     )
     parser.add_argument(
         "--dry", action="store_true", help="show what each configuration would start, and end"
@@ -110,17 +115,34 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     place = words.index("--") if "--" in words else len(words)
     arguments = parser().parse_args(words[:place])
     arguments.command += words[place + 1 :]
-    if arguments.nodes > 1 and not arguments.profile:
-        arguments.profile = f"profiles/{'lab' if lab.location() else 'slurm'}"
+    if arguments.nodes > 1 and not arguments.profile and allocation.number():
+        arguments.profile = submit.PROFILE
     return arguments
 
 
-def _measured(file: Path, arguments: argparse.Namespace) -> int:
-    """Measure an experiment as `escala run` does, and return its exit code."""
-    call = [sys.executable, "-m", "escala.command", "run", "--experiment", str(file)]
-    call += ["--profile", arguments.profile] if arguments.profile else []
-    # Of each job Snakemake would print all files that it reads and writes.
-    call += ["--", "--quiet", "rules", "reason"]
+def _measured(file: Path, e: Experiment, arguments: argparse.Namespace) -> int:
+    """Measure an experiment as `escala run` does, and return its exit code.
+
+    Over several nodes all runs are in one job: both sides of a ratio need the same nodes.
+    """
+    profile = ["--profile", arguments.profile] if arguments.profile else []
+    if profile or arguments.nodes == 1:
+        return _called("run", "--experiment", str(file), *profile, *_QUIET)
+    if code := _called("run", "prepare", "--experiment", str(file), *_QUIET):
+        return code
+    if submit.left(submit.runs_of(e), e):
+        code = _called("submit", str(file), "--now", "--wait")
+    if code == exits.NO_TIME:
+        say(f"The job was too short. For the other runs: sbatch results/{e.name}/job.sh")
+    # What is there is reported also if the job was cut.
+    if any(Path("results", e.name).glob("runs/**/run.json")):
+        code = _called("run", "report", "--experiment", str(file), *_QUIET) or code
+    return code
+
+
+def _called(*words: str) -> int:
+    """Call a subcommand of `escala`, and return its exit code."""
+    call = [sys.executable, "-m", "escala.command", *words]
     started = subprocess.Popen(call, preexec_fn=functools.partial(die_with_parent, os.getpid()))
     try:
         return exits.shell_code(started.wait())
@@ -135,7 +157,7 @@ def _print_answer(results: Path, file: Path, since: float) -> None:
     """Print the first lines of a summary written since a time, and where the page is."""
     summary = results / "summary.md"
     if not summary.is_file() or summary.stat().st_mtime < since:
-        say(f"No answer, for the reason above. To go on: escala run --experiment {file}")
+        say(f"No answer, for the reason above. To go on: {call('run --experiment', file)}")
         return
     print("\n" + "\n".join(trial.answer(summary)))
     print(f"Page: {results}/index.html, and as text {summary}", flush=True)

@@ -1,7 +1,8 @@
-"""Read the result tables of an experiment, with the types that their schemas give."""
+"""Result tables as CSV, and read with the types that their schemas give."""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "tables"
+#: What a spreadsheet takes for the begin of a formula, with the quotes that mark it as a text.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_FORMULA_QUOTED = re.compile(rf"^'(?={_FORMULA.pattern})")
 _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
 
 
@@ -30,6 +34,28 @@ def dtypes(name: str) -> dict[str, str]:
     }
 
 
+def csv(table: pd.DataFrame) -> str:
+    """Return a table as CSV, in which no text is a formula for a spreadsheet.
+
+    The output of a program may begin with a sign of one. It then has a quote before it, as in
+    OWASP's advice on CSV injection; `read_table` takes it away. Numbers stay.
+    """
+    texts = table.select_dtypes("string")
+    return table.assign(**{name: texts[name].map(_quoted, "ignore") for name in texts}).to_csv(
+        index=False
+    )
+
+
+def _quoted(text: str) -> str:
+    if not _FORMULA.match(text):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
 def read_table(folder: Path, name: str) -> pd.DataFrame:
     """Return a table of a folder of tables.
 
@@ -44,7 +70,10 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
         raise InputError(
             file, missing, "columns are missing", f"make it again: {call('run report')}"
         )
-    return table
+    texts = table.select_dtypes("string")
+    return table.assign(
+        **{name: texts[name].str.replace(_FORMULA_QUOTED, "", regex=True) for name in texts}
+    )
 
 
 def records(table: pd.DataFrame) -> list[dict]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import sys
 import sysconfig
 from datetime import UTC, datetime
@@ -55,9 +56,15 @@ def prepare(root: Path) -> None:
         os.environ["USER"] = os.environ["LOGNAME"] = f"user{os.getuid()}"
 
 
-def call(arguments: str) -> str:
-    """Return how the command `escala` is called here, for messages: a clone's by `uv run`."""
-    return f"{'uv run ' if (_ROOT / 'uv.lock').exists() else ''}escala {arguments}"
+def call(arguments: str, *words: object) -> str:
+    """Return how the command `escala` is called here, for messages: a clone's by `uv run`.
+
+    Parameters
+    ----------
+    words : further ones, such as paths, which are quoted for a shell.
+    """
+    given = " ".join([arguments, *(shlex.quote(str(word)) for word in words)])
+    return f"{'uv run ' if (_ROOT / 'uv.lock').exists() else ''}escala {given}"
 
 
 def require_plain(path: Path | str, where: str, remedy: str, refused: str = "{}\n") -> None:

@@ -182,7 +182,9 @@ def available_cores() -> list[int]:
     must not share a core while another core is free. A quota, rounded down, limits their number; at
     least one remains.
     """
-    cores = sorted(os.sched_getaffinity(0), key=lambda core: (_thread_of_core(core), core))
+    cores = sorted(
+        os.sched_getaffinity(0), key=lambda core: (hardware_threads(core).index(core), core)
+    )
     quota = cpu_quota()
     return cores if quota is None else cores[: max(1, int(quota))]
 
@@ -192,13 +194,13 @@ def quota_clause(quota: float | None) -> str:
     return "" if quota is None else f" by a quota of the control group of {quota:.3g} cores"
 
 
-def _thread_of_core(core: int) -> int:
-    """Return the position of a logical core among the hardware threads of its physical core."""
+def hardware_threads(core: int) -> list[int]:
+    """Return the logical cores of the physical core that a logical one is part of, in order."""
     listed = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
     if not listed.exists():
-        return 0
+        return [core]
     siblings: list[int] = []
     for part in listed.read_text().strip().split(","):
         first, _, last = part.partition("-")
         siblings += range(int(first), int(last or first) + 1)
-    return siblings.index(core)
+    return siblings

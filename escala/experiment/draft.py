@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.experiment.files import owners
@@ -112,7 +113,7 @@ def require_place(file: Path, name: str, content: str, force: bool, other: str) 
     """
     if file.exists() and file.read_text(errors="replace") != content and not force:
         reason = "exists, and differs from what these options give"
-        remedy = f"measure it as it is: escala run -e {file}; or add --force, or {other}"
+        remedy = f"measure it as it is: {call('run -e', file)}; or add --force, or {other}"
         raise InputError(file, file.name, reason, remedy)
     for owner in owners(name, Path()):
         if not (file.exists() and owner.samefile(file)):

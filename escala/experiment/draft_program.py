@@ -212,7 +212,7 @@ def _words(command: Sequence[str]) -> list[str]:
         remedy = "write it after --, as in: escala try -- python train.py --batch {rows}"
         raise InputError("command", None, "is missing", remedy)
     if words[0].endswith(".py") and Path(words[0]).is_file() and not os.access(words[0], os.X_OK):
-        reason, remedy = "is a script, and not a program", f"write: python {words[0]}"
+        reason, remedy = "is a script, and not a program", f"write: python {shlex.quote(words[0])}"
         raise InputError("command", words[0], reason, remedy)
     return ["env", *words] if _ASSIGNED.fullmatch(words[0]) else words
 

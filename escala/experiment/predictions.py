@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.workloads.models import DESCRIPTION
@@ -54,7 +55,8 @@ def predictions(run: Path, files: Sequence[Path]) -> Predictions:
     """
     _, experiment, _, *names = _trained(run).parts
     if not files:
-        raise InputError("FILE", None, "is missing", f"escala predict --run {run} reads.fasta")
+        remedy = call("predict --run", run, "reads.fasta")
+        raise InputError("FILE", None, "is missing", remedy)
     if missing := [str(file) for file in files if not file.exists()]:
         raise InputError("FILE", ", ".join(missing), "no such file", "name existing files")
     inputs = {name: _written(file) for name, file in _named(files).items()}

@@ -11,6 +11,10 @@ from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
 STRONG, WEAK = "strong", "weak"
+#: What the rule of a site compares a size with, and the time that it is about; the first are the
+#: defaults.
+BASELINE, DOUBLING = "baseline", "doubling"
+RUN, STEPS = "run", "steps"
 _NARROWED = ("variants", "networks", "workloads")
 
 Settings = Mapping[str, Any]

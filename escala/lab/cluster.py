@@ -16,7 +16,7 @@ import psutil
 
 from escala.core import environment
 from escala.core.errors import InputError
-from escala.core.hardware import available_cores
+from escala.core.hardware import available_cores, hardware_threads
 from escala.lab import daemons, network
 from escala.lab.state import FOLDER, LOGS, SPOOL, Lab, Node, alone, call, keep, location, require
 from escala.runtime import slurm
@@ -240,9 +240,10 @@ def status() -> list[State]:
 
 
 def shared_cores(nodes: Sequence[Node]) -> list[int]:
-    """Return the cores that more than one node runs on."""
-    taken = [core for node in nodes for core in node.cores]
-    return sorted({core for core in taken if taken.count(core) > 1})
+    """Return the logical cores of physical ones that more than one node runs on."""
+    physical = {core: min(hardware_threads(core)) for node in nodes for core in node.cores}
+    taken = [each for node in nodes for each in {physical[core] for core in node.cores}]
+    return sorted(core for core, each in physical.items() if taken.count(each) > 1)
 
 
 def nodes_of(

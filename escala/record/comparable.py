@@ -161,6 +161,14 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
         yield f"links of different rates: {first} and {second} Mbit/s measured"
 
 
+def is_emulated(run: Measurement) -> bool:
+    """Return whether the nodes of a run were those of the lab: parts of one machine."""
+    link = run["link"] or {}
+    # Only the lab measures a link by other means than TCP. Older files tell of it by this alone.
+    by_lab = link.get("mbit_per_second") is not None and "measured_by" not in link
+    return run["ranks"].get("emulated", by_lab)
+
+
 def alike_rates(one: float | None, other: float | None) -> bool:
     """Return whether two measured rates of a link are alike; an unknown one is like any."""
     return not (one and other) or abs(one - other) <= RATE * max(one, other)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from escala.core.errors import InputError
 from escala.experiment import Run
+from escala.record import key
 from escala.record.schema import read_result, read_session
 
 
@@ -26,6 +27,17 @@ class Identity(NamedTuple):
     request: str | None
     source: str
     environment: dict | None = None
+
+    @classmethod
+    def expected(cls, run: Run, request: dict, source: Callable[..., str]) -> Identity:
+        """Return the identity that a run has if it is measured now.
+
+        Parameters
+        ----------
+        source : `escala.record.key.code_sha256`, or a cache of it.
+        """
+        digest = source(run.workload, run.strategy, run.instrument)
+        return cls(key.request_sha256(request), digest)
 
 
 class _Measurement(NamedTuple):

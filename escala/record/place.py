@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Protocol
 
 from escala.core.errors import InputError
-from escala.core.hardware import quota_clause
+from escala.core.hardware import hardware_threads, quota_clause
 from escala.record.outcome import Outcome
-from escala.runtime import launch, link
+from escala.runtime import allocation, launch, link
 from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
@@ -62,6 +62,8 @@ def placed(request: dict, plan: Plan, result: dict, links: Links | None) -> Laun
         "machines": [node.machine for node in started.nodes],
         "interface": started.nodes[0].interface,
         "oversubscribed": needed > available or (links is not None and _share_cores(started)),
+        # The lab may be up beside runs that do not use it.
+        "emulated": links is not None and allocation.number() is not None,
         "cores": [place["cores"] for place in plan["places"]],
     }
     if strategy.meets_by == "mpi" and layout.processes > 1:
@@ -70,8 +72,9 @@ def placed(request: dict, plan: Plan, result: dict, links: Links | None) -> Laun
 
 
 def _share_cores(started: Launch) -> bool:
-    taken = [core for node in started.nodes for core in node.cores]
-    return len(set(taken)) < len(taken)
+    """Return whether nodes that are parts of this machine have a physical core in common."""
+    taken = [{min(hardware_threads(core)) for core in node.cores} for node in started.nodes]
+    return len(set().union(*taken)) < sum(map(len, taken))
 
 
 def experiment_folder(request: dict, folder: Path) -> Path:

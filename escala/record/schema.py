@@ -70,7 +70,7 @@ def read_result(path: Path) -> dict:
     else:
         return run
     experiment = next((p.parent for p in path.parents if p.name == "runs"), path.parent)
-    remedy = f"remove it by `{call(f'retry {experiment}')}`, then the same call again"
+    remedy = f"remove it by `{call('retry', experiment)}`, then the same call again"
     raise InputError(path, *problem, remedy)
 
 

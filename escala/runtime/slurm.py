@@ -6,18 +6,24 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-from escala.core import clock
+from escala.core import clock, exits
 from escala.core.children import completed
 from escala.core.errors import InputError
 
 #: SLURM's state of a job -> the run's status; any other is `failed`.
 STATUSES = {"DEADLINE": "timeout", "OUT_OF_MEMORY": "out-of-memory", "TIMEOUT": "timeout"}
+#: States in which a job has ended (man squeue).
+_ENDED = {
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+    "PREEMPTED", "TIMEOUT",
+}  # fmt: skip
 _MEANINGS = {"DEADLINE": "it had not begun after queue_minutes"}
 _OVER_MEMORY = "exceeded memory limit"
 # On some clusters the name of the node is included.
@@ -135,6 +141,45 @@ def cancel(name: str) -> bool:
     with suppress(OSError, subprocess.TimeoutExpired):
         return call(["scancel", f"--name={name}"], _CANCEL_SECONDS).returncode == 0
     return False
+
+
+def wait(number: str, seconds: float = 10) -> int:
+    """Wait until a job has ended, and return its exit code as a shell has it.
+
+    If this call is ended before, so is the job.
+
+    Parameters
+    ----------
+    seconds : between two questions to the controller.
+    """
+    try:
+        while (code := _exit_code(number)) is None:
+            time.sleep(seconds)
+        return code
+    except BaseException:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            call(["scancel", number], _CANCEL_SECONDS)
+        raise
+
+
+def _exit_code(number: str) -> int | None:
+    """Return the exit code of a job; None if it goes on, or SLURM does not answer."""
+    try:
+        done = call(["scontrol", "show", "job", number], _SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if "Invalid job id" in done.stderr:
+        return exits.FAILED
+    state, code = (
+        re.search(pattern, done.stdout, re.MULTILINE)
+        for pattern in (r"^\s+JobState=(\w+)", r"\sExitCode=(\d+):(\d+)$")
+    )
+    if not state or not code or state[1] not in _ENDED:
+        return None
+    ended, signal = map(int, code.groups())
+    if signal:
+        return exits.SIGNALLED + signal
+    return ended or (exits.DONE if state[1] == "COMPLETED" else exits.FAILED)
 
 
 def end_waiting() -> None:

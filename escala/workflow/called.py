@@ -157,7 +157,7 @@ def _unknown(target: str, rules: Collection[str]) -> InputError:
     if target in files:
         file = os.path.relpath(files[target])
         reason = "is the name of an experiment, and not a result"
-        return InputError("TARGET", target, reason, f"name its file: {call(f'run -e {file}')}")
+        return InputError("TARGET", target, reason, f"name its file: {call('run -e', file)}")
     if target.startswith("results/"):
         reason = "is not a result that can be made"
         remedy = f"`{call('run -e FILE -n')}` lists what an experiment makes"

@@ -100,8 +100,7 @@ class Graph:
 
     def _identity(self, run: Run) -> Identity:
         request = self._study.named(run.experiment).request(run)
-        source = self._source(run.workload, run.strategy, run.instrument)
-        return Identity(key.request_sha256(request), source)
+        return Identity.expected(run, request, self._source)
 
     def _refuse_failed_targets(self, dag: DAG) -> None:
         """Refuse a run that has failed: its run.json exists, so Snakemake would report success."""

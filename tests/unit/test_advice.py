@@ -126,7 +126,9 @@ def option(answer: dict, layout: str) -> dict:
 
 def test_the_efficiency_of_the_choice_is_held_against_the_rule_of_the_study():
     for needed, verdict in ((0.6, "reaches"), (1.0, "does not reach")):
-        rules = {"name": "a site", "efficiency_of_doubling": needed}
+        rules = {
+            "name": "a site", "efficiency": needed, "against": "doubling", "time": "steps",
+        }  # fmt: skip
         found, answer = advice(configurations=described(planned("1x2"), rules=rules))
         best = option(answer, "1x2")
         gained = best["speedup"]["estimate"]
@@ -452,7 +454,7 @@ def test_a_measured_ratio_counts_before_a_prediction():
 
 
 def test_the_efficiency_is_that_of_the_measured_ratio_where_that_counts():
-    rules = {"name": "a site", "efficiency_of_doubling": 0.75}
+    rules = {"name": "a site", "efficiency": 0.75, "against": "doubling", "time": "steps"}
     measured = [ratio("1x2", 1 / 1.6, 1 / 1.7, 1 / 1.5, "faster")]
     configurations = described(planned("1x2"), rules=rules)
     found, answer = advice(configurations=configurations, speedups=measured)

@@ -118,3 +118,48 @@ def test_what_a_user_lets_squeue_print_does_not_hide_a_job(install, tmp_path, mo
     install(squeue='[ -z "$SQUEUE_STATES" ] && echo "7|TIMEOUT|rule_train_wildcards_a"')
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
     assert slurm.ending("train", ["a"], tmp_path)[0] == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("state", "ended", "code"),
+    [
+        ("COMPLETED", "0:0", 0),
+        ("FAILED", "75:0", 75),
+        ("FAILED", "2:0", 2),
+        ("CANCELLED", "0:15", 143),
+        # SLURM gives these no code of their own.
+        ("TIMEOUT", "0:0", 1),
+        ("NODE_FAIL", "0:0", 1),
+    ],
+)
+def test_a_wait_ends_with_the_exit_code_of_the_job(install, tmp_path, state, ended, code):
+    lines = ["   JobState={} Reason=None", "   Requeue=1 Reboot=0 ExitCode={}"]
+    running, over = (
+        "\n".join(lines).format(*each) for each in (("RUNNING", "0:0"), (state, ended))
+    )
+    asked = tmp_path / "asked"
+    install(
+        scontrol=f"""echo "$@" >> {asked}
+        [ $(wc -l < {asked}) -lt 3 ] && echo '{running}' || echo '{over}'"""
+    )
+    assert slurm.wait("31", seconds=0.01) == code
+    assert asked.read_text() == 3 * "show job 31\n"
+
+
+def test_a_wait_that_is_ended_cancels_the_job(install, tmp_path, monkeypatch):
+    install(
+        scontrol="echo '   JobState=PENDING Reason=Priority'", scancel=f"echo $1 > {tmp_path}/gone"
+    )
+
+    def interrupted(seconds: float) -> None:
+        raise SystemExit(130)
+
+    monkeypatch.setattr(slurm.time, "sleep", interrupted)
+    with pytest.raises(SystemExit):
+        slurm.wait("31")
+    assert (tmp_path / "gone").read_text() == "31\n"
+
+
+def test_a_job_that_slurm_has_forgotten_has_ended(install):
+    install(scontrol="echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert slurm.wait("31") == 1

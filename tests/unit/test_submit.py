@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shlex
 import signal
@@ -17,6 +18,8 @@ from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.experiment import Experiment, load
 from escala.experiment.doublings import doublings
+from escala.record import key
+from escala.record.schema import FORMAT
 from tests.calls import python
 from tests.conftest import ROOT
 from tests.programs import eventually
@@ -25,6 +28,7 @@ from tests.unit.test_experiment import SMALL
 SETTINGS = SMALL | {
     "noise_floor": False,
     "timeline": {"enabled": False},
+    "clocks": {"enabled": False},
     "variants": {"tuned": {"cores_per_process": 3}},
     "configurations": [
         {"strategy": "single", "layouts": ["1x1"]},
@@ -181,6 +185,38 @@ def test_the_doublings_of_a_scaling_study_are_scaling_studies(folder):
         assert {other.layout for other in e.references_of(larger)} == {min(layouts[e.name])}
 
 
+def result(run, e: Experiment, **changes: object) -> None:
+    """Write what a run would leave that was measured with the code of today."""
+    session = {
+        "format": FORMAT, "status": "ok", "session": "s1", "environment": {},
+        "request_sha256": key.request_sha256(e.request(run)),
+        "source_sha256": key.code_sha256(run.workload, run.strategy, run.instrument),
+    } | changes  # fmt: skip
+    write_json(Path(run.file), session)
+    write_json(Path(run.folder, "sessions", f"{session['session']}.json"), session)
+
+
+def test_what_a_call_in_the_job_would_measure_is_left(folder):
+    e = Experiment(SETTINGS, "small.yaml")
+    runs = submit.runs_of(e)
+    assert submit.left(runs, e) == runs
+    for run in runs:
+        result(run, e)
+    assert submit.left(runs, e) == []
+    first = next(run for run in runs if run.strategy == "horovod-mpi")
+    [reference] = e.references_of(first)
+    # Of other code or settings, or cut: it is measured, and its reference with it.
+    result(first, e, source_sha256="0" * 64)
+    assert set(submit.left(runs, e)) == {first, reference}
+    result(first, e, request_sha256="0" * 64)
+    assert set(submit.left(runs, e)) == {first, reference}
+    Path(first.file).write_text("{")
+    assert set(submit.left(runs, e)) == {first, reference}
+    # A failed run is a result, as for the workflow.
+    result(first, e, status="failed")
+    assert submit.left(runs, e) == []
+
+
 def called(folder: Path, *words: str, **programs: str) -> subprocess.CompletedProcess:
     """Call `escala submit` in a folder, with programs that stand in for those of SLURM."""
     for name, text in programs.items():
@@ -222,6 +258,60 @@ def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
     refused = called(folder, "small.yaml", "--now", sbatch="echo no account >&2; exit 1", **others)
     assert refused.returncode == 2
     assert "no account" in refused.stderr and "--account" in refused.stderr
+
+
+def test_it_waits_for_the_job_and_ends_with_its_exit_code(folder):
+    (folder / "small.yaml").write_text(yaml.safe_dump(SETTINGS))
+    for file in load("small.yaml").dataset_files():
+        write_json(Path(file), {})
+    others = dict.fromkeys(("squeue", "scancel", "sinfo", "srun"), "exit 0")
+    others |= {
+        "sbatch": "echo 4 of 24 runs measured > results/small/logs/job-31.log; echo 31",
+        "scontrol": "echo '   JobState=FAILED'; echo '   Requeue=1 ExitCode=75:0'",
+    }
+    done = called(folder, "small.yaml", "--now", "--wait", **others)
+    assert done.returncode == 75, done.stderr
+    assert "4 of 24 runs measured" in done.stderr
+    assert called(folder, "small.yaml", "--wait").returncode == 2
+
+
+def trying(monkeypatch, *words: str, codes: dict[str, int] | None = None) -> list[str]:
+    """Return the subcommands that `escala try` calls to measure, and its exit code last."""
+    script = importlib.import_module("scripts.try")
+    made: list[str] = []
+
+    def called(*words: str) -> int:
+        made.append(" ".join(words).partition(" -- ")[0])
+        return (codes or {}).get(words[0], 0)
+
+    e = Experiment(SETTINGS, "small.yaml")
+    monkeypatch.setattr(script, "_called", called)
+    arguments = script._parsed([*words, "--", "python", "train.py"])
+    code = script._measured(Path("small.yaml"), e, arguments)
+    return [*made, str(code)]
+
+
+def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
+    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
+        monkeypatch.delenv(name, raising=False)
+    e = Experiment(SETTINGS, "small.yaml")
+    for run in submit.runs_of(e)[:3]:
+        result(run, e)
+    report = "run report --experiment small.yaml"
+    one_job = ["run prepare --experiment small.yaml", "submit small.yaml --now --wait", report]
+    assert trying(monkeypatch, "--nodes", "2") == [*one_job, "0"]
+    # What a job has measured that ended early is reported.
+    assert trying(monkeypatch, "--nodes", "2", codes={"submit": 75}) == [*one_job, "75"]
+    assert trying(monkeypatch, "--nodes", "2", codes={"run": 2}) == [one_job[0], "2"]
+    for run in submit.runs_of(e):
+        result(run, e)
+    assert trying(monkeypatch, "--nodes", "2") == [one_job[0], report, "0"]
+    assert trying(monkeypatch) == ["run --experiment small.yaml", "0"]
+    whole = "run --experiment small.yaml --profile {}"
+    own = ("--nodes", "2", "--profile", "profiles/own")
+    assert trying(monkeypatch, *own) == [whole.format("profiles/own"), "0"]
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert trying(monkeypatch, "--nodes", "2") == [whole.format("profiles/allocation"), "0"]
 
 
 def test_no_doubling_is_submitted_before_the_data_of_all_are_prepared(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import statistics
 from collections.abc import Iterable
@@ -81,6 +82,32 @@ def test_a_class_without_test_rows_has_no_rates(tmp_path):
     assert pooled.drop("SARS")[rates].notna().all(axis=None)
     assert views.untested(frames["pooled"]) == ["SARS (demo-1000)"]
     assert frames["reports"].set_index("class").loc["SARS", rates].isna().all(axis=None)
+
+
+def test_no_cell_of_text_is_a_formula_and_it_is_read_as_it_was(three, tmp_path):
+    texts = [
+        "=HYPERLINK(1)",
+        "+1+2",
+        "-x",
+        "@SUM",
+        "\tx",
+        "'=quoted",
+        "'plain",
+        "a=b",
+        "-1",
+        "+2.5",
+    ]
+    _, frames = three
+    classes = pd.concat([frames["classes"]] * len(texts), ignore_index=True).head(len(texts))
+    frames = frames | {"classes": classes.assign(**{"class": pd.array(texts, "string")})}
+    tables.write(frames, tmp_path)
+    with (tmp_path / "classes.csv").open(newline="") as file:
+        cells = [row["class"] for row in csv.DictReader(file)]
+    for cell in cells:
+        assert not cell.startswith(("=", "@", "\t")) and cell[:2] not in ("+1+", "-x")
+    # Numbers stay numbers, and other texts as they are.
+    assert cells[-3:] == texts[-3:] and cells[6] == "'plain"
+    assert tables.read(tmp_path)["classes"]["class"].to_list() == texts
 
 
 def test_tables_survive_being_written_and_read_and_a_broken_one_is_refused(three, tmp_path):

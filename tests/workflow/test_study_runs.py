@@ -23,8 +23,12 @@ def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, tmp_path):
     results = tmp_path / "results/grows"
     rows = pd.read_csv(results / "tables/scaling.csv").set_index("layout")
     one, two = rows["seconds_per_epoch"]
-    assert rows.loc["1x2", "efficiency"] == pytest.approx(one / two)
-    assert 0.5 < rows.loc["1x2", "efficiency"] < 1.5
+    # A worker of the suite may have one core, which two processes then share.
+    if rows.loc["1x2", "shares_cores"]:
+        assert pd.isna(rows.loc["1x2", "efficiency"])
+    else:
+        assert rows.loc["1x2", "efficiency"] == pytest.approx(one / two)
+        assert 0.5 < rows.loc["1x2", "efficiency"] < 1.5
     written = (results / "study.html").read_text()
     assert "Weak scaling of work on none: plain processes, variant plain" in written
     assert "Weak scaling of training work" in (results / "study.md").read_text()

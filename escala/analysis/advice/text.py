@@ -16,6 +16,7 @@ from escala.analysis.best_use import MORE_DOES_NOT_PAY, NOT_LEARNT, TIED
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
 from escala.core.readable import counted, size
 from escala.experiment.references import NATIVE
+from escala.experiment.scaling import BASELINE, STEPS
 from escala.record.estimate import span
 from escala.strategies.knobs import reads
 
@@ -246,13 +247,19 @@ def _efficiency(best: Mapping, base: Mapping, rule: Mapping | None) -> Iterator[
         f"Its efficiency is {_interval(best['efficiency'])}, with {times:g} times the cores of "
         f"{label(base)} ({best['basis']})."
     )
-    each = laws.efficiency_of_doubling(best["speedup"]["estimate"], times)
-    if rule and each is not None:
-        needed = rule["efficiency_of_doubling"]
+    # Predicted and measured times are of steps.
+    if rule is None or rule["time"] != STEPS:
+        return
+    over_first = rule["against"] == BASELINE
+    gained = best["speedup"]["estimate"]
+    each = gained / times if over_first else laws.efficiency_of_doubling(gained, times)
+    if each is not None:
+        needed = rule["efficiency"]
+        doubling = f"Each doubling of the cores has an efficiency of {each:.2f}, which"
+        what = "That" if over_first else doubling
         yield (
-            f"Each doubling of the cores has an efficiency of {each:.2f}, which "
-            f"{'reaches' if each >= needed else 'does not reach'} the {needed:g} of the rule of "
-            f"{rule['name']}."
+            f"{what} {'reaches' if each >= needed else 'does not reach'} the {needed:g} of the "
+            f"rule of {rule['name']}."
         )
 
 

@@ -15,12 +15,13 @@ from escala.report.figures.text import PANEL_TITLE, wrap
 CATEGORY = "Time"
 CAPTION = (
     "Time of an epoch and speed-up over the baseline by the number of nodes, or of processes on "
-    "one node, on logarithmic axes. The baseline is the smallest layout that was measured. With "
-    "weak scaling an epoch grows with the processes, and the speed-up is that of its rows per "
-    "second. Dashed: ideal scaling from the baseline. Points are medians of times, and of "
-    "speed-ups estimates over matches of runs of one session and repeat. Bars are 95 % intervals "
-    "from six runs or matches on, and the range for fewer. Hollow: times that a cost model "
-    "predicts, with their 90 % intervals, where there are predictions."
+    "one node, on logarithmic axes. The baseline is the smallest layout that was measured. Sizes "
+    "whose processes share cores are left out. With weak scaling an epoch grows with the "
+    "processes, and the speed-up is that of its rows per second. Dashed: ideal scaling from the "
+    "baseline. Points are medians of times, and of speed-ups estimates over matches of runs of one "
+    "session and repeat. Bars are 95 % intervals from six runs or matches on, and the range for "
+    "fewer. Hollow: times that a cost model predicts, with their 90 % intervals, where there are "
+    "predictions."
 )
 NEEDS = "scaling"
 WHAT = "Scaling"
@@ -31,7 +32,8 @@ _SERIES = ["study_strategy", "variant", "study_network"]
 def draw(tables: common.Tables) -> Figure:
     """Draw a row of two panels for each dataset and workload: time, and speed-up."""
     table = tables["scaling"]
-    measured = table[table["kind"] != "unavailable"]
+    alone = ~table["shares_cores"].fillna(False).astype(bool)
+    measured = table[(table["kind"] != "unavailable") & alone]
     if measured.empty:
         why = " ".join(["No layout of the study was measured.", *common.gaps(tables["runs"])])
         return common.empty(WHAT, described(tables["runs"]), why)

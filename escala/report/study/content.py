@@ -9,17 +9,18 @@ import pandas as pd
 
 from escala.core.readable import counted, size
 from escala.experiment.references import NATIVE
-from escala.experiment.scaling import WEAK
+from escala.experiment.scaling import BASELINE, RUN, WEAK
 from escala.experiment.spoken import layout_in_words, strategy_in_words
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.words import Tables
+from escala.report.findings.words import Tables, joined
 from escala.report.study.cells import UNKNOWN, in_words, interval, layout, number, with_ends
 from escala.report.study.provenance import provenance
-from escala.report.study.statement import statement, units
+from escala.report.study.statement import EMULATED, judged, statement, units
 from escala.report.tables.views import unit
 
-#: Sizes that sites ask for at least, and the largest fraction of a run that its set-up may take.
-FEWEST_SIZES, MOST_SET_UP = 3, 0.5
+#: Counts of nodes that sites ask for at least, the largest fraction of a run that its start may
+#: take, and the seconds of the shortest run: CSC asks for "a few minutes".
+FEWEST_NODE_COUNTS, MOST_SET_UP, FEW_MINUTES = 3, 0.5, 180
 #: Scores of a workload that the document has.
 _MOST_SCORES = 3
 SERIES = ["dataset", "workload", "variant", "study_strategy", "study_network"]
@@ -47,11 +48,13 @@ class Study(NamedTuple):
 
     Attributes
     ----------
+    kind : what the document is, one sentence.
     about : names and values on how it was measured.
     script : the job script, None if there is none.
     """
 
     title: str
+    kind: str
     series: list[Series]
     about: list[tuple[str, str]]
     script: str | None
@@ -75,7 +78,9 @@ def study(
     """
     groups = tables["scaling"].groupby(SERIES, sort=False)
     series = [_series(rows, tables, settings) for _, rows in groups]
-    return Study(title, series, list(provenance(tables, settings, runs)), script)
+    where = f" on {EMULATED}" if tables["scaling"]["emulated"].eq(True).any() else ""
+    kind = f"Scaling study, of measured runs{where}."
+    return Study(title, kind, series, list(provenance(tables, settings, runs)), script)
 
 
 def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
@@ -99,9 +104,11 @@ def _series(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> Series:
 
 
 def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.DataFrame:
-    needed = settings["rules"]["efficiency_of_doubling"]
+    rule = settings["rules"]
     a_run = unit(tables, rows.iloc[0]["workload"])
     is_weak = settings["kind"] == WEAK
+    against = "over the baseline" if rule["against"] == BASELINE else "of the doubling"
+    judged = f"efficiency of {'whole runs' if rule['time'] == RUN else 'steps'} {against}"
     return pd.DataFrame(
         {
             "layout": layout(row),
@@ -112,26 +119,20 @@ def _time_table(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> pd.Dat
             "rows/s": interval(row, "samples_per_second"),
             "speed-up": interval(row, "speedup"),
             ("weak " if is_weak else "") + "efficiency": interval(row, "efficiency"),
-            "efficiency of the doubling": _doubling(row),
-            f"≥ {needed:.0%}": _verdict(row, needed),
+            "speed-up of whole runs": interval(row, "whole_speedup"),
+            judged: "–" if row["layout"] == row["baseline"] else interval(row, "rule_efficiency"),
+            f"≥ {rule['efficiency']:.0%}": _verdict(row),
         }
         for row in rows.to_dict("records")
     )
 
 
-def _doubling(row: Mapping) -> str:
-    return "–" if row["layout"] == row["baseline"] else interval(row, "doubling_efficiency")
-
-
-def _verdict(row: Mapping, needed: float) -> str:
-    """Return whether a doubling passes, and whether its whole interval does."""
+def _verdict(row: Mapping) -> str:
     if row["layout"] == row["baseline"]:
         return "baseline"
-    if pd.isna(row["passes"]):
-        return UNKNOWN
-    low, high = row["doubling_efficiency_low"], row["doubling_efficiency_high"]
-    is_decided = not pd.isna(low) and (low >= needed or high < needed)
-    return ("pass" if row["passes"] else "fail") + ("" if is_decided else ", not certain")
+    if row["shares_cores"]:
+        return "shares cores"
+    return "not judged" if pd.isna(row["passes"]) else row["passes"]
 
 
 def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.DataFrame:
@@ -139,15 +140,18 @@ def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.Dat
     unit_name = settings["unit"]["name"]
     found = []
     for row in rows.to_dict("records"):
-        known = not pd.isna(row[f"{settings['unit']['hours_of']}_hours"])
         memory, sent = row["node_memory_bytes"], row["sent_bytes_per_step"]
         one_node = row["nodes"] == 1
         columns = {
             "layout": layout(row),
             "whole run (s)": number(row["wall_seconds"]),
             "set-up (s)": number(row["set_up_seconds"]),
-            "input (s)": number(row["loading_seconds"]),
+            "steps (s)": number(row["train_seconds"]),
+            "validation (s)": number(row["validation_seconds"]),
             "checkpoints (s)": number(row["checkpoint_seconds"]),
+            "test and saving (s)": number(row["closing_seconds"]),
+            "not accounted for (s)": number(row["unaccounted_seconds"]),
+            "input, in the set-up (s)": number(row["loading_seconds"]),
             "memory of a node": UNKNOWN if pd.isna(memory) else size(memory),
             "sent by a node in a step": "–"
             if one_node
@@ -162,7 +166,7 @@ def _cost_table(rows: pd.DataFrame, settings: Mapping, has_gpus: bool) -> pd.Dat
             columns["GPU-hours"] = number(row["gpu_hours"])
             columns["use of GPUs (%)"] = number(row["gpu_percent"])
         asked = f"{planned} run{'s' * (planned > 1)} + {margin:.0%} ({unit_name})"
-        found.append(columns | {asked: number(units(row, settings)) if known else UNKNOWN})
+        found.append(columns | {asked: number(units(row, settings))})
     return pd.DataFrame(found)
 
 
@@ -202,26 +206,40 @@ def _predicted(row: Mapping) -> str:
 
 def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     """Yield what is unavailable and why, and what weakens the series."""
-    measured = rows[rows["kind"] != UNKNOWN]
-    if len(measured) < FEWEST_SIZES:
-        yield f"Sites ask for {FEWEST_SIZES} sizes at least; {len(measured)} were measured."
-    if (measured["set_up_seconds"] > MOST_SET_UP * measured["wall_seconds"]).any():
+    measured = rows[(rows["kind"] != UNKNOWN) & ~rows["shares_cores"].astype(bool)]
+    counts = sorted(measured["nodes"].unique())
+    if len(counts) < FEWEST_NODE_COUNTS:
+        listed = joined(map(str, counts)) or "none"
+        yield f"Sites ask for {FEWEST_NODE_COUNTS} counts of nodes at least; measured: {listed}."
+    start = measured["set_up_seconds"].fillna(0) + measured["unaccounted_seconds"]
+    for row in measured[start > MOST_SET_UP * measured["wall_seconds"]].to_dict("records"):
         yield (
-            "More than half of a run is its set-up. Sites ask for runs in which it does not "
-            "dominate: train for more epochs."
+            f"Set-up and what is not accounted for are more than half of a whole run on "
+            f"{in_words(row)}. Sites ask for runs in which the start does not dominate: train for "
+            "more epochs."
+        )
+    walls = measured.dropna(subset=["wall_seconds"]).sort_values("wall_seconds")
+    if len(walls) and (least := walls.iloc[0])["wall_seconds"] < FEW_MINUTES:
+        yield (
+            f"The shortest whole run, on {in_words(least)}, takes {number(least['wall_seconds'])} "
+            "s. Sites ask for a few minutes at least: train for more epochs."
         )
     configurations = tables["configurations"].merge(rows[list(CONFIGURATION)])
     runs = tables["runs"].merge(rows[list(CONFIGURATION)])
     if disturbed := int((runs["disturbed"].eq(True) & runs["current"]).sum()):
         yield f"Other work disturbed {counted(disturbed, 'run')} of {int(runs['current'].sum())}."
-    for row in configurations[configurations["oversubscribed"]].itertuples():
-        which = layout_in_words(row.layout, row.strategy)
-        yield f"The cores of {which} were shared: these times say nothing about scaling."
+    for row in rows[rows["shares_cores"].astype(bool)].to_dict("records"):
+        yield (
+            f"The cores of {in_words(row)} were shared: these times say nothing about scaling, and "
+            "are left out of the statement and the figure."
+        )
     for row in configurations[configurations["kind"] == UNKNOWN].itertuples():
         yield f"No time of {layout_in_words(row.layout, row.strategy)}: {row.reason}."
-    for row in rows[rows["gain_reason"].notna()].itertuples():
+    for row in rows[rows["gain_reason"].notna() & ~rows["shares_cores"].astype(bool)].itertuples():
         which = layout_in_words(row.layout, row.strategy)
         yield f"No comparison of {which} with each smaller layout: {row.gain_reason}."
+    for row in rows[rows["rule_reason"].notna()].to_dict("records"):
+        yield f"Not judged by the rule: {in_words(row)}, since {row['rule_reason']}."
     if rows["provenance"].eq("simulated").any():
         yield "The data are simulated. Times hold for real data of the same shape, scores do not."
     batches = rows["global_batch"].dropna().unique()
@@ -233,7 +251,7 @@ def _notes(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
 
 def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
     """Yield what a law that is fitted to the series expects of twice its largest size."""
-    last = rows[rows["kind"] != UNKNOWN].tail(1)
+    last = judged(rows).tail(1)
     laws = tables["amdahl"].merge(last[list(CONFIGURATION)])
     laws = laws[(laws["reference"] == 1) & (laws["law_kind"] == "estimated")]
     laws = laws[laws["extrapolated_times"] > laws["cores"] / laws["reference_cores"]]

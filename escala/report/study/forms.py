@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -41,7 +42,7 @@ def html(study: Study, figure: str, caption: str, links: Sequence[str] = ()) -> 
 
 def markdown(study: Study) -> Iterator[str]:
     """Yield the lines of the document without its figure, as Markdown."""
-    yield f"# {study.title}"
+    yield from (f"# {study.title}", "", study.kind)
     for series in study.series:
         yield from ("", f"## {series.heading}", "", series.statement)
         for caption, table in series.tables.items():
@@ -52,7 +53,9 @@ def markdown(study: Study) -> Iterator[str]:
     yield from ("", "## How it was measured", "")
     yield from (f"- **{name}:** {value}" for name, value in study.about)
     if study.script:
-        yield from ("", "## Job script", "", "```bash", *study.script.splitlines(), "```")
+        # A fence is longer than any run of its sign within.
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", study.script)), default=0))
+        yield from ("", "## Job script", "", f"{fence}bash", *study.script.splitlines(), fence)
 
 
 def _markdown_rows(table: pd.DataFrame) -> Iterator[str]:
@@ -66,6 +69,7 @@ def latex(study: Study) -> Iterator[str]:
 
     They need the package `booktabs`.
     """
+    yield f"% {study.kind}"
     for series in study.series:
         yield from (f"% {series.heading}", f"% {series.statement}")
         for caption, table in series.tables.items():

@@ -15,10 +15,12 @@ import pandas as pd
 
 from escala.analysis.statistics import Interval
 from escala.analysis.tables import records
+from escala.experiment.scaling import BASELINE, RUN
 from escala.record.comparable import CONFIGURATION, refusal
 from escala.report.findings.words import Tables
 from escala.report.study.cells import UNKNOWN, in_words, interval, with_ends
 from escala.report.study.content import SERIES, Study, study
+from escala.report.tables.scaling import efficiency_of, verdict
 
 #: Tables of a part that the document reads.
 _JOINED = (
@@ -26,6 +28,7 @@ _JOINED = (
 )  # fmt: skip
 _ENDS = ("", "_low", "_high")
 _NOTHING = Interval(None, None, None)
+_SPEEDUPS = ("speedup", "whole_speedup")
 PRODUCT = (
     "Each doubling was measured in a job of its own, both of its sizes on the same nodes. A "
     "speed-up over several doublings is the product of theirs, and its interval combines their "
@@ -61,7 +64,7 @@ def joined(
     """
     tables = {name: _together(parts, name) for name in _JOINED}
     keys = tables["scaling"][SERIES].drop_duplicates().to_dict("records")
-    series = [_series(key, parts) for key in keys]
+    series = [_series(key, parts, settings) for key in keys]
     rows = [row for each in series for row in each.rows]
     kept = tables["scaling"]
     tables["scaling"] = pd.DataFrame(rows, columns=kept.columns).astype(kept.dtypes.to_dict())
@@ -88,18 +91,19 @@ def _together(parts: Sequence[Part], name: str) -> pd.DataFrame:
     return frame.drop_duplicates(by) if one else frame
 
 
-def _series(key: Mapping, parts: Sequence[Part]) -> _Series:
+def _series(key: Mapping, parts: Sequence[Part], settings: Mapping) -> _Series:
     """Return a series as a chain of doublings, from its first size with a time."""
     found, broken, before = _Series([], [], []), None, None
-    #: Row and speed-up of each size with a time.
-    chain: dict[tuple, tuple[dict, Interval]] = {}
+    #: Row, speed-ups and fewest paired runs of each size that is compared.
+    chain: dict[tuple, tuple[dict, dict[str, Interval], int]] = {}
     for part in parts:
         own = _rows(part.tables["scaling"], key)
-        measured = [row for row in own if row["kind"] != UNKNOWN]
+        measured = [row for row in own if row["baseline"] is not None]
         if not measured:
             found.rows.extend(row for row in own if _size(row) not in map(_size, found.rows))
             continue
-        last, start = chain.get(_size(measured[0]), (None, Interval(1.0, 1.0, 1.0)))
+        same = dict.fromkeys(_SPEEDUPS, Interval(1.0, 1.0, 1.0))
+        last, start, pairs = chain.get(_size(measured[0]), (None, same, 0))
         if chain:
             broken = broken or _gap(last, measured[0], before, part)
             found.notes.extend(_agreement(last, measured[0], before, part))
@@ -109,15 +113,20 @@ def _series(key: Mapping, parts: Sequence[Part]) -> _Series:
             found.rows.append(row)
             if row not in measured:
                 continue
-            total = _NOTHING if broken else start
+            total = dict.fromkeys(_SPEEDUPS, _NOTHING) if broken else start
+            fewest = min((each for each in (pairs, row["rule_matches"]) if each), default=0)
             if chain:
-                gain = Interval(*(row[f"speedup{end}"] for end in _ENDS))
-                total = _product(total, gain)
-                row |= _over_the_first(row, total, next(iter(chain.values()))[0])
+                gains = {name: Interval(*(row[f"{name}{end}"] for end in _ENDS)) for name in total}
+                total = {name: _product(total[name], gains[name]) for name in total}
+                first = next(iter(chain.values()))[0]
+                row |= _over_the_first(row, total, first)
+                if settings["rules"]["against"] == BASELINE:
+                    times = row["cores"] / first["cores"]
+                    row |= _judged(times, total, fewest, settings, broken)
                 row["gain_reason"] = row["gain_reason"] or broken
                 if row["doubled_from"]:
                     found.doublings.append(_doubling(row, own, part))
-            chain[_size(row)] = row, total
+            chain[_size(row)] = row, total, fewest
         before = part
     return found
 
@@ -157,14 +166,33 @@ def _product(one: Interval, other: Interval) -> Interval:
     return Interval(value, value / math.exp(below), value * math.exp(above))
 
 
-def _over_the_first(row: Mapping, total: Interval, first: Mapping) -> dict:
+def _over_the_first(row: Mapping, total: Mapping[str, Interval], first: Mapping) -> dict:
     """Return the columns of a size that compare it with the first one of the chain."""
-    share = first["cores"] / row["cores"] if first["cores"] and row["cores"] else None
-    efficiency = Interval(*(each and share and each * share for each in total))
+    times = row["cores"] / first["cores"]
     return {
         "baseline": first["layout"],
-        **total.columns("speedup"),
-        **efficiency.columns("efficiency"),
+        **{key: each for name in total for key, each in total[name].columns(name).items()},
+        **efficiency_of(total["speedup"], times).columns("efficiency"),
+    }
+
+
+def _judged(
+    times: float, total: Mapping[str, Interval], pairs: int, settings: Mapping, why: str | None
+) -> dict:
+    """Return the columns of a size on a rule that compares it with the first one of the chain.
+
+    Parameters
+    ----------
+    times : its cores over those of the first one.
+    pairs : the fewest paired runs of the doublings up to it.
+    why : there is no product of them.
+    """
+    is_whole = settings["rules"]["time"] == RUN
+    efficiency = efficiency_of(total["whole_speedup" if is_whole else "speedup"], times)
+    return {
+        **efficiency.columns("rule_efficiency"),
+        "rule_matches": pairs,
+        **verdict(efficiency, pairs, settings, why),
     }
 
 
@@ -214,7 +242,7 @@ def _doubling(row: Mapping, sizes: Sequence[Mapping], part: Part) -> dict:
         "to": row["layout"],
         "speed-up of the doubling": with_ends(*(_or_nan(each) for each in step)),
         "efficiency": interval(row, "doubling_efficiency"),
-        "matches": str(row["matches"] or UNKNOWN),
+        "paired runs": str(row["matches"] or UNKNOWN),
         "experiment": part.name,
         "jobs": ", ".join(sorted(jobs, key=lambda each: (len(each), each))) or "none",
         "hosts": ", ".join(sorted(hosts)) or UNKNOWN,

@@ -11,6 +11,7 @@ from escala.core.readable import counted, size
 from escala.experiment.spoken import strategy_in_words
 from escala.report.findings.words import Tables
 from escala.report.study.cells import UNKNOWN
+from escala.report.study.statement import rule_in_words
 from escala.runtime.layout import Layout
 
 #: Packages by which training or exchange differ, and the version of one that is not there.
@@ -40,17 +41,13 @@ def provenance(
     yield "interconnect", _interconnect(ok)
     yield "started by", ", ".join(sorted({str(run["ranks"]["launcher"]) for run in ok})) or UNKNOWN
     yield "jobs", _jobs(ok)
-    yield "matches", _matches(tables["speedup"])
-    rule = settings["rules"]
-    yield (
-        "rule",
-        f"{rule['name']}: efficiency of each doubling ≥ {rule['efficiency_of_doubling']:.0%}",
-    )
+    yield "paired runs", _matches(tables["speedup"])
+    yield "rule", f"{settings['rules']['name']}: {rule_in_words(settings['rules'])}"
     yield (
         "method",
-        "Layouts take turns within each repeat. A speed-up is a ratio of runs of the same repeat "
-        "and session, its interval of 95 % is by signed ranks. Times are those of training steps; "
-        "start, input, evaluation and checkpoints are timed apart.",
+        "A speed-up is a ratio of paired runs, which are of one repeat and session. Its interval "
+        "of 95 % is by signed ranks, from six pairs on. A whole run is from its request to its "
+        "result; its parts are timed apart.",
     )
 
 
@@ -138,7 +135,7 @@ def _matches(speedup: pd.DataFrame) -> str:
     matched = speedup.dropna(subset=["same_nodes"])
     if matched.empty:
         return UNKNOWN
-    where = "the same nodes" if matched["same_nodes"].all() else "other nodes in some matches"
+    where = "the same nodes" if matched["same_nodes"].all() else "other nodes in some pairs"
     return (
         f"the two runs of a ratio on {where}, begun {matched['seconds_apart'].median():.0f} s apart"
     )

@@ -2,57 +2,84 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import counted
-from escala.experiment.scaling import WEAK
-from escala.experiment.spoken import layout_in_words, strategy_in_words
+from escala.core.readable import in_words as in_words_of
+from escala.experiment.scaling import BASELINE, RUN, WEAK
+from escala.experiment.spoken import strategy_in_words
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Tables, a, joined
 from escala.report.study.cells import UNKNOWN, in_words, interval, number
+from escala.report.tables.scaling import PASSES
 from escala.report.tables.views import unit
+
+#: How an emulated cluster is named.
+EMULATED = "an emulated cluster, whose nodes are parts of one machine"
+
+
+def judged(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the sizes of a series that a statement may tell of: the baseline and those with pairs.
+
+    They do not share cores, and have as many paired runs with the baseline as an interval needs.
+    """
+    alone = rows[(rows["kind"] != UNKNOWN) & ~rows["shares_cores"].fillna(False).astype(bool)]
+    has_pairs = alone["matches"].fillna(0) >= VALUES_FOR_INTERVAL
+    return alone[has_pairs | (alone["layout"] == alone["baseline"])]
 
 
 def largest_passing(rows: pd.DataFrame) -> pd.Series | None:
-    """Return the largest size up to which all doublings pass; None if no time is known.
+    """Return the largest size up to which all pass; None without the baseline.
 
-    The baseline has nothing to pass. A doubling whose efficiency is unknown does not pass.
+    The baseline has nothing to pass. A size that is not decided, or not judged, does not pass.
     """
-    measured = rows[rows["kind"] != UNKNOWN]
-    if measured.empty:
+    sizes = rows[rows["baseline"].notna()]
+    if sizes.empty:
         return None
-    passed = measured["passes"].fillna(False).astype(bool).to_numpy().copy()
+    passed = sizes["passes"].eq(PASSES).to_numpy(dtype=bool, na_value=False).copy()
     passed[0] = True
-    return measured[np.logical_and.accumulate(passed)].iloc[-1]
+    return sizes[np.logical_and.accumulate(passed)].iloc[-1]
 
 
 def statement(rows: pd.DataFrame, tables: Tables, settings: Mapping) -> str:
-    """Return the paragraph on a series to paste into a proposal."""
-    measured, best = rows[rows["kind"] != UNKNOWN], largest_passing(rows)
-    first = rows.iloc[0]
+    """Return the paragraph on a series to paste into a proposal, or why there is none."""
+    sizes, first = judged(rows), rows.iloc[0]
+    where = f" on {EMULATED}," if rows["emulated"].eq(True).any() else ""
     what = (
         f"{first['scaling'].capitalize()} scaling of training {first['workload']} on "
         f"{first['dataset']} with {strategy_in_words(first['study_strategy'])}"
     )
-    if best is None:
-        return f"{what} was not measured: no run ended ok."
-    base, last = measured.iloc[0], measured.iloc[-1]
-    least, most = int(measured["runs"].min()), int(measured["runs"].max())
-    runs = counted(least, "run") if least == most else f"{least} to {most} runs"
+    if len(sizes) < 2:
+        most = rows["matches"].fillna(0).max()
+        return (
+            f"{what}{where} has no statement yet: it needs two sizes that share no cores, with "
+            f"{in_words_of(VALUES_FOR_INTERVAL)} paired runs, and there are {most:.0f}."
+        )
+    base, last = sizes.iloc[0], sizes.iloc[-1]
+    pairs = sizes["matches"].dropna()
+    least, most = int(pairs.min()), int(pairs.max())
+    runs = counted(least, "paired run") if least == most else f"{least} to {most} paired runs"
     times = [f"{interval(row, 'seconds_per_epoch')} s on {in_words(row)}" for row in (base, last)]
-    several = len(measured) > 1
     told = [
-        f"{what} was measured on {joined(map(in_words, measured.to_dict('records')))}, "
-        f"with {runs} of each, which took turns{_where(rows, tables)}.",
-        f"Training steps of {a(unit(tables, first['workload']))} take {times[0]}, the baseline"
-        + (f", and {times[1]}." if several else "."),
+        f"{what} was measured{where} with {joined(map(in_words, sizes.to_dict('records')))}, with "
+        f"{runs} of each{_where(sizes, tables)}.",
+        f"Training steps of {a(unit(tables, first['workload']))} take {times[0]}, the baseline, "
+        f"and {times[1]}.",
+        *_gains(sizes, last, settings),
     ]
-    if several:
-        told += [*_gains(measured, last, settings), _rule(measured, best, settings)]
-    return " ".join([*told, _asked(best, settings)])
+    if settings["kind"] == WEAK and settings["rules"]["same_input"]:
+        told.append(
+            f"The rule of {settings['rules']['name']} asks for the same input for all sizes, so it "
+            "does not judge weak scaling."
+        )
+        return " ".join([*told, _asked(last, settings)])
+    best = largest_passing(rows)
+    return " ".join([*told, *_rule(sizes, best, settings), _asked(best, settings)])
 
 
 def _where(rows: pd.DataFrame, tables: Tables) -> str:
@@ -65,8 +92,8 @@ def _where(rows: pd.DataFrame, tables: Tables) -> str:
     return f", on {joined(nodes)} a node, {' to '.join(months)}"
 
 
-def _gains(measured: pd.DataFrame, last: pd.Series, settings: Mapping) -> Iterator[str]:
-    """Yield a sentence on what the largest size gains over the baseline."""
+def _gains(sizes: pd.DataFrame, last: pd.Series, settings: Mapping) -> Iterator[str]:
+    """Yield sentences on what the largest size gains over the baseline."""
     if pd.isna(last["speedup"]):
         yield f"The runs on {in_words(last)} cannot be compared with the baseline."
         return
@@ -74,30 +101,43 @@ def _gains(measured: pd.DataFrame, last: pd.Series, settings: Mapping) -> Iterat
     counting = ", counted by rows per second, as an epoch has rows for each process" * is_weak
     yield (
         f"This is a speed-up of {interval(last, 'speedup')} with "
-        f"{last['cores'] / measured.iloc[0]['cores']:g} times the cores{counting}, and "
+        f"{last['cores'] / sizes.iloc[0]['cores']:g} times the cores{counting}, and "
         f"{'a weak' if is_weak else 'an'} efficiency of {interval(last, 'efficiency')}."
     )
+    if not pd.isna(last["whole_speedup"]):
+        yield f"Of whole runs, the speed-up is {interval(last, 'whole_speedup')}."
 
 
-def _rule(measured: pd.DataFrame, best: pd.Series, settings: Mapping) -> str:
-    """Return a sentence on the largest size that passes the rule."""
-    rule = settings["rules"]
-    needed = rule["efficiency_of_doubling"]
-    asks = (
-        f"The rule of {rule['name']} asks for an efficiency of {needed:.0%} of each doubling, "
-        f"{2 * needed:g} times the speed"
-    )
-    failed = measured[measured["passes"].eq(False)]
-    if failed.empty and best["layout"] == measured["layout"].iloc[-1]:
-        return f"{asks}: all pass, up to {in_words(best)}, the largest size measured."
-    if failed.empty:
-        return f"{asks}: not every doubling is known, and the last that passes is {in_words(best)}."
-    worst = failed.iloc[0]
+def rule_in_words(rule: Mapping) -> str:
+    """Return what a rule asks for."""
+    times = "whole runs" if rule["time"] == RUN else "training steps"
+    needed = rule["efficiency"]
+    if rule["against"] == BASELINE:
+        return (
+            f"an efficiency of {times} of {needed:.0%} over the baseline, {2 * needed:g} times the "
+            f"speed with twice the cores and {4 * needed:g} times with four times"
+        )
     return (
-        f"{asks}: from {layout_in_words(worst['doubled_from'])} to {in_words(worst)} it is "
-        f"{interval(worst, 'doubling_efficiency')}, so the largest size that passes is "
-        f"{in_words(best)}."
+        f"an efficiency of {times} of {needed:.0%} of each doubling, {2 * needed:g} times the speed"
     )
+
+
+def _rule(sizes: pd.DataFrame, best: pd.Series, settings: Mapping) -> Iterator[str]:
+    """Yield sentences on the verdict of each size by the rule, and on the largest that passes."""
+    rule = settings["rules"]
+    yield f"The rule of {rule['name']} asks for {rule_in_words(rule)}."
+    verdicts = [
+        f"{in_words(row)}: {row['passes']}, {interval(row, 'rule_efficiency')}"
+        if not pd.isna(row["passes"])
+        else f"{in_words(row)}: not judged, since {row['rule_reason']}"
+        for row in sizes.iloc[1:].to_dict("records")
+    ]
+    text = "; ".join(verdicts)
+    yield f"{text[0].upper()}{text[1:]}."
+    if best["layout"] == best["baseline"]:
+        yield f"No size is decided to pass beyond the baseline, {in_words(best)}."
+    else:
+        yield f"The largest size up to which all pass is {in_words(best)}."
 
 
 def _asked(best: pd.Series, settings: Mapping) -> str:
@@ -109,18 +149,21 @@ def _asked(best: pd.Series, settings: Mapping) -> str:
         "" if pd.isna(set_up) else f", of which {number(set_up)} s are before the training steps"
     )
     planned, margin = settings["planned_runs"], settings["margin"]
+    counted_of = ["node", "core", *(["GPU"] if best["gpu_hours"] else [])]
+    hours = [f"{number(best[f'{each.lower()}_hours'])} {each}-hours" for each in counted_of]
     return (
         f"A whole run on {in_words(best)} takes {number(best['wall_seconds'])} s{before}, which "
-        f"is {number(best['node_hours'])} node-hours and {number(best['core_hours'])} "
-        "core-hours; "
-        f"{counted(planned, 'such run')} with a margin of {margin:.0%} "
+        f"is {joined(hours)}; {counted(planned, 'such run')} with a margin of {margin:.0%} "
         f"{'is' if planned == 1 else 'are'} {number(units(best, settings))} "
         f"{settings['unit']['name']}."
     )
 
 
 def units(row: Mapping, settings: Mapping) -> float:
-    """Return the compute time of the planned runs with their margin, in the unit of the site."""
+    """Return the compute time of the planned runs with their margin, in the unit of the site.
+
+    NaN if nothing of what the site counts was used, such as GPUs.
+    """
     asked = settings["unit"]
-    hours = row[f"{asked['hours_of']}_hours"] * asked["per_hour"]
+    hours = (row[f"{asked['hours_of']}_hours"] or math.nan) * asked["per_hour"]
     return hours * settings["planned_runs"] * (1 + settings["margin"])

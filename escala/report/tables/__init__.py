@@ -19,11 +19,11 @@ from typing import Any
 import pandas as pd
 from jsonschema import Draft202012Validator
 
-from escala.analysis.tables import SCHEMAS, read_table, schema
+from escala.analysis.tables import SCHEMAS, csv, read_table, schema
 from escala.core.files import atomic
 from escala.report.tables.base import Evidence, frame
 
-__all__ = ["TABLES", "Evidence", "read", "schema", "tables", "validate", "write"]
+__all__ = ["TABLES", "Evidence", "csv", "read", "schema", "tables", "validate", "write"]
 
 TABLES = tuple(sorted(path.name.split(".")[0] for path in SCHEMAS.iterdir()))
 
@@ -65,7 +65,7 @@ def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
     for name, table in frames.items():
         validate(name, table)
         with atomic(folder / f"{name}.csv") as temporary:
-            table.to_csv(temporary, index=False)
+            temporary.write_text(csv(table), encoding="utf-8")
 
 
 def read(folder: Path) -> dict[str, pd.DataFrame]:

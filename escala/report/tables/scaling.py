@@ -3,30 +3,47 @@
 A series is the layouts of one strategy, variant and network that the key `scaling` of the
 experiment names. Its baseline is the smallest layout with a measured time. All ratios are formed
 over matches of runs of one session and repeat, as in `speedup`. With weak scaling they are of the
-time for the same number of rows.
+time for the same number of rows. A size whose processes share cores is compared with nothing.
+
+The rule of a site asks for an efficiency, p_b T_b / (p_n T_n) of cores p and times T. T is that of
+whole runs or of training steps, and b the baseline or the next smaller size. A size passes or fails
+by the whole interval of it, from six matches on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from escala.analysis import laws
-from escala.analysis.statistics import Interval, median_interval, ratio_interval
+from escala.analysis.statistics import (
+    VALUES_FOR_INTERVAL,
+    Interval,
+    median_interval,
+    ratio_interval,
+)
 from escala.analysis.tables import records
 from escala.analysis.verdicts import leave_out_disturbed
 from escala.experiment.references import NATIVE, one_process
-from escala.experiment.scaling import layouts_of
-from escala.record.comparable import CONFIGURATION, Measurement, matched, newest_of_repeats
+from escala.experiment.scaling import BASELINE, RUN, WEAK, layouts_of
+from escala.record.comparable import (
+    CONFIGURATION,
+    Measurement,
+    is_emulated,
+    matched,
+    newest_of_repeats,
+)
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import inverse
 from escala.runtime.layout import Layout
 
-#: Parts of a run before its training steps.
+#: Parts of a run before its training steps, and after them.
 SET_UP = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
+_AFTER = ("averaging", "evaluation", "save")
+PASSES, FAILS, NOT_DECIDED = "passes", "fails", "not decided"
 _SECONDS_PER_HOUR = 3600
 _NOTHING = Interval(None, None, None)
 _ENDS = ("", "_low", "_high")
@@ -54,24 +71,26 @@ def scaling(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     }
     every = base.by_configuration(evidence.runs)
     for series in _series(every, evidence.scaling):
-        measured = [names for names in series.sizes if usable.get(names)]
-        needed = evidence.scaling["rules"]["efficiency_of_doubling"]
+        alone = [names for names in series.sizes if usable.get(names) and not _share(every[names])]
         for names in series.sizes:
-            before = measured[: measured.index(names)] if names in measured else []
-            row = _times(names, before, usable, evidence)
-            found = row.get("doubling_efficiency")
-            row["passes"] = None if found is None else found >= needed
+            before = alone[: alone.index(names)] if names in alone else None
             yield {
                 "study_strategy": series.strategy,
                 "study_network": series.network,
                 "scaling": evidence.scaling["kind"],
                 **base.named(names),
-                **row,
-                **_costs(every[names], tabled["configurations"][names]),
+                "shares_cores": _share(every[names]),
+                "emulated": any(map(is_emulated, every[names])),
+                **_times(names, before, usable, evidence.scaling),
+                **_costs(every[names], usable.get(names, ()), tabled["configurations"][names]),
                 **_resources(sampled.get(names, ())),
                 **_predicted(tabled["predictions"].get(names)),
                 **base.data_of(every[names][0], base.ABOUT),
             }
+
+
+def _share(runs: Sequence[Measurement]) -> bool:
+    return any(run["ranks"]["oversubscribed"] for run in runs)
 
 
 def _series(every: Mapping[tuple, Sequence], study: Mapping) -> Iterator[_Series]:
@@ -105,81 +124,200 @@ def _size(names: tuple) -> tuple[int, int]:
 
 
 def _times(
-    names: tuple, before: Sequence[tuple], usable: Mapping[tuple, Sequence], evidence: Evidence
+    names: tuple,
+    before: Sequence[tuple] | None,
+    usable: Mapping[tuple, Sequence],
+    study: Mapping,
 ) -> dict:
     """Return the columns on the time of a size, and on what it gains.
 
     Parameters
     ----------
-    before : the smaller sizes of the series that were measured.
+    before : the smaller sizes of the series to compare it with, None if it is not compared.
+    study : the key `scaling` of the experiment, with all defaults.
     """
     layout, runs = Layout.parse(names[3]), usable.get(names, ())
     about = {"nodes": layout.nodes, "ranks": layout.ranks, "runs": len(runs)}
     if not runs:
         return about | {"kind": "unavailable"}
-    cores = base.cores_of(runs[0])
     found = about | {
-        "cores": cores,
-        "gpus": sum(map(len, runs[0]["ranks"].get("gpus", ()))),
+        "cores": base.cores_of(runs[0]),
+        "gpus": _gpus(runs[0]),
         "kind": base.least_certain(map(base.kind, runs)),
         **median_interval([*map(base.seconds_per_epoch, runs)]).columns("seconds_per_epoch"),
     }
+    if before is None:
+        return found | {"gain_reason": "its processes share cores"}
     if not before:
-        one = Interval(1.0, None, None)
-        return found | {"baseline": names[3], **one.columns("speedup"), **one.columns("efficiency")}
-    first, last = (base.cores_of(usable[each][0]) for each in (before[0], before[-1]))
-    gain, matches, why = _gain(runs, usable[before[0]], evidence)
-    step, _, why_not_step = _gain(runs, usable[before[-1]], evidence)
-    efficiency = Interval(*(laws.efficiency_of_doubling(each, cores / last) for each in step))
-    return found | {
-        "baseline": before[0][3],
+        one = Interval(1.0, None, None).columns
+        return found | {"baseline": names[3], **one("speedup"), **one("efficiency"),
+                        **one("whole_speedup")}  # fmt: skip
+    first, last = usable[before[0]], usable[before[-1]]
+    return found | {"baseline": before[0][3], "doubled_from": before[-1][3],
+                    **_gains(runs, first, last, study)}  # fmt: skip
+
+
+def _gains(
+    runs: Sequence[Measurement],
+    first: Sequence[Measurement],
+    last: Sequence[Measurement],
+    study: Mapping,
+) -> dict:
+    """Return the columns on what a size gains over the baseline and over the next smaller size."""
+    cores = base.cores_of(runs[0])
+    times, step_times = (cores / base.cores_of(each[0]) for each in (first, last))
+    gain, matches, why = _gain(runs, first)
+    step, _, why_not_step = _gain(runs, last)
+    whole, whole_matches, why_not_whole = _gain(runs, first, _whole)
+    rule = study["rules"]
+    is_whole, over_first = rule["time"] == RUN, rule["against"] == BASELINE
+    judged, judged_matches, why_not_judged = (
+        (whole, whole_matches, why_not_whole)
+        if is_whole and over_first
+        else _gain(runs, first if over_first else last, _whole if is_whole else _steps)
+    )
+    efficiency = (
+        efficiency_of(judged, times) if over_first else efficiency_of_doubling(judged, step_times)
+    )
+    return {
         "matches": matches,
         **gain.columns("speedup"),
-        **Interval(*(each and each * first / cores for each in gain)).columns("efficiency"),
-        "doubled_from": before[-1][3],
-        **efficiency.columns("doubling_efficiency"),
-        "gain_reason": why or why_not_step,
+        **efficiency_of(gain, times).columns("efficiency"),
+        **whole.columns("whole_speedup"),
+        **efficiency_of_doubling(step, step_times).columns("doubling_efficiency"),
+        "gain_reason": why or why_not_step or why_not_whole,
+        **efficiency.columns("rule_efficiency"),
+        "rule_matches": judged_matches,
+        **verdict(efficiency, judged_matches, study, why_not_judged),
     }
 
 
+def efficiency_of(gain: Interval, times: float) -> Interval:
+    """Return the efficiency of `times` the cores that are so many times as fast."""
+    return Interval(*(each and each / times for each in gain))
+
+
+def efficiency_of_doubling(gain: Interval, times: float) -> Interval:
+    """Return that of each doubling within them (`escala.analysis.laws`)."""
+    return Interval(*(laws.efficiency_of_doubling(each, times) for each in gain))
+
+
+def verdict(
+    efficiency: Interval, matches: int, study: Mapping, reason: str | None = None
+) -> dict[str, str | None]:
+    """Return whether a size passes the rule of a study, or why that is not judged.
+
+    Parameters
+    ----------
+    efficiency : that which the rule asks for, over `matches`.
+    reason : why there is none.
+    """
+    rule = study["rules"]
+    if study["kind"] == WEAK and rule["same_input"]:
+        why = "the rule asks for the same input for all sizes, and that of weak scaling grows"
+        return {"passes": None, "rule_reason": why}
+    if efficiency.estimate is None:
+        return {"passes": None, "rule_reason": reason or "it has not more cores"}
+    if matches < VALUES_FOR_INTERVAL or efficiency.low is None:
+        why = f"a verdict needs {VALUES_FOR_INTERVAL} paired runs, and there are {matches}"
+        return {"passes": None, "rule_reason": why}
+    passes, fails = efficiency.low >= rule["efficiency"], efficiency.high < rule["efficiency"]
+    return {"passes": PASSES if passes else FAILS if fails else NOT_DECIDED, "rule_reason": None}
+
+
+def _steps(run: Measurement) -> tuple[float, None]:
+    return base.seconds_per_epoch(run), None
+
+
+def _whole(run: Measurement) -> tuple[float, int | None]:
+    """Return the seconds of a whole run and its epochs, NaN if an epoch was cut."""
+    return (np.nan if base.is_cut(run) else run["wall_seconds"]), run["training"]["epochs_done"]
+
+
 def _gain(
-    runs: Sequence[Measurement], others: Sequence[Measurement], evidence: Evidence
+    runs: Sequence[Measurement],
+    others: Sequence[Measurement],
+    time: Callable[[Measurement], tuple[float, int | None]] = _steps,
 ) -> tuple[Interval, int, str | None]:
     """Return how many times as fast runs are as others, over their matches, and their number.
 
     Last is why there is no match, None if there is one.
+
+    Parameters
+    ----------
+    time : returns the seconds of a run, and what two runs must share beside.
     """
     found = leave_out_disturbed(newest_of_repeats(matched(runs, others))).matches
     if not found.runs:
         return _NOTHING, 0, found.why_none()
-    ratio = ratio_interval(base.ratios(found))
-    return inverse(ratio), len(found.runs), None
+    sides = [[*map(time, side)] for side in (found.runs, found.references)]
+    alike = [
+        place
+        for place, (one, other) in enumerate(zip(*sides, strict=True))
+        if one[1] == other[1] and np.isfinite([one[0], other[0]]).all()
+    ]
+    if not alike:
+        return _NOTHING, 0, "no two whole runs of the same epochs share session and repeat"
+    kept = found._replace(
+        runs=[found.runs[each] for each in alike],
+        references=[found.references[each] for each in alike],
+    )
+    seconds, reference = (np.array([side[each][0] for each in alike]) for side in sides)
+    ratios = seconds / reference / base.works(kept)
+    return inverse(ratio_interval(ratios)), len(alike), None
 
 
-def _costs(runs: Sequence[Measurement], row: Mapping) -> dict:
-    """Return the columns on a whole run: its parts, and its hours.
+def _gpus(run: Measurement) -> int:
+    """Return the GPUs of a run; one that processes of a node share counts once.
+
+    Those on which a program computes are not known. It has all that it may use.
+    """
+    nodes, ranks = Layout.parse(run["layout"]).nodes, run["ranks"]
+    if "program" in run:
+        return sum(len(machine.get("gpus", ())) for machine in ranks["machines"])
+    devices = ranks.get("gpus", ())
+    per_node = max(1, len(devices) // nodes)
+    return len({(place // per_node, each) for place, those in enumerate(devices) for each in those})
+
+
+def _costs(runs: Sequence[Measurement], usable: Sequence[Measurement], row: Mapping) -> dict:
+    """Return the columns on a whole run: its parts, which add up, and its hours.
 
     Parameters
     ----------
+    usable : those whose times count; without any, nothing is known.
     row : of the table `configurations`.
     """
-    layout, run = Layout.parse(runs[0]["layout"]), runs[0]
-    wall, parts = row["wall_seconds"], [row[f"{part}_seconds"] for part in SET_UP]
+    run = next(iter(usable), runs[0])
+    wall, nodes = row["wall_seconds"], Layout.parse(run["layout"]).nodes
     hours = None if wall is None else wall / _SECONDS_PER_HOUR
-    counts = {
-        "node": layout.nodes,
-        "core": base.cores_of(run),
-        "gpu": sum(map(len, run["ranks"].get("gpus", ()))),
+    counts = {"node": nodes, "core": base.cores_of(run), "gpu": _gpus(run)}
+    before, after = ([row[f"{part}_seconds"] for part in parts] for parts in (SET_UP, _AFTER))
+    parts = {
+        "set_up_seconds": None if None in before else sum(before),
+        "train_seconds": _median(each["seconds"]["train"] for each in usable),
+        "validation_seconds": _median(
+            sum(epoch["validation_seconds"] or 0 for epoch in each["epochs"]) for each in usable
+        ),
+        "checkpoint_seconds": row["checkpoint_seconds"],
+        "closing_seconds": None if None in after else sum(after),
     }
+    known = [*(each for each in before if parts["set_up_seconds"] is None), *parts.values(),
+             *(each for each in after if parts["closing_seconds"] is None)]  # fmt: skip
     return {
         "wall_seconds": wall,
-        "set_up_seconds": None if None in parts else sum(parts),
+        **parts,
+        "unaccounted_seconds": wall and wall - sum(each for each in known if each is not None),
         "loading_seconds": row["loading_seconds"],
-        "checkpoint_seconds": row["checkpoint_seconds"],
         **{f"{what}_hours": hours and hours * count for what, count in counts.items()},
         "global_batch": run["training"]["global_batch"],
         **{f"samples_per_second{end}": row[f"samples_per_second{end}"] for end in _ENDS},
     }
+
+
+def _median(values: Iterator[float]) -> float | None:
+    listed = list(values)
+    return float(np.median(listed)) if listed else None
 
 
 def _resources(runs: Sequence[Measurement]) -> dict:
