@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from escala.report.findings.verdicts import answering
 from fixtures_runs import REFERENCES, fair
 from pages import TITLE, Parsed, failed, tabled
 from sentences import told
 
 from escala.analysis.verdicts import NOT_DISTINGUISHABLE
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.verdicts import answering
 from escala.report.findings.words import Finding, quoted
 from escala.report.first_screen import brief
 from escala.report.overview import overview
