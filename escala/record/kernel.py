@@ -1,10 +1,8 @@
-"""Time a fixed kernel on the cores of a run, before and after it.
+"""Time a fixed kernel on the cores of a run, before and after it (`escala.core.speed`).
 
 It shows what no counter of the kernel tells: a lower frequency, another virtual machine on the same
-cores whose time is not reported as steal, a neighbour that uses the bandwidth of the memory. One
-thread on each core copies `_COPIED` float32 numbers, which are more than a core's own cache holds,
-and computes the exponential of `_COMPUTED` numbers, which stay in it; `_ROUNDS` times. That is
-about 50 ms. It knows nothing of the run, and does not look at the run's time.
+cores whose time is not reported as steal, a neighbour that uses the bandwidth of the memory. It
+knows nothing of the run, and does not look at the run's time.
 
 The times are compared with the usual ones: the medians of the same session on the same cores,
 since several cores at once are slower than one, and cores may differ. The first runs have none yet.
@@ -14,9 +12,6 @@ during the run, is not seen.
 
 from __future__ import annotations
 
-import os
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from escala.core.files import read_json, write_json
+from escala.core.speed import seconds_of_kernel
 
 #: A run is disturbed if a core takes more than this many times its usual time. Equal kernels on a
 #: quiet machine differ by a few percent; a neighbour on the sibling of a core, or a core that gets
@@ -31,51 +27,6 @@ from escala.core.files import read_json, write_json
 SLOWDOWN = 1.25
 #: Fewest earlier times on the same cores from which the usual one is known: those of two runs.
 _USUAL_FROM = 4
-_COPIED, _COMPUTED, _ROUNDS = 2**19, 2**14, 100
-#: Exponentials for each copy, so that both take about as long.
-_TIMES = 40
-
-
-def time_kernel(cores: Sequence[int]) -> list[float]:
-    """Return the milliseconds of the kernel on each of some cores, all at the same time.
-
-    Raises
-    ------
-    OSError : this process may not use one of the cores.
-    """
-    found: dict[int, float | OSError] = {}
-    ready = threading.Barrier(len(cores))
-
-    def work(core: int) -> None:
-        try:
-            # Of this thread only.
-            os.sched_setaffinity(threading.get_native_id(), {core})
-        except OSError as error:
-            found[core] = error
-            ready.abort()
-            return
-        source, target = np.ones(_COPIED, np.float32), np.zeros(_COPIED, np.float32)
-        values, results = np.ones(_COMPUTED, np.float32), np.zeros(_COMPUTED, np.float32)
-        try:
-            ready.wait()
-        except threading.BrokenBarrierError:
-            return
-        began = time.perf_counter()
-        for _ in range(_ROUNDS):
-            np.copyto(target, source)
-            for _ in range(_TIMES):
-                np.exp(values, out=results)
-        found[core] = 1000 * (time.perf_counter() - began)
-
-    threads = [threading.Thread(target=work, args=(core,)) for core in cores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for error in found.values():
-        if isinstance(error, OSError):
-            raise error
-    return [found[core] for core in cores]
 
 
 class Kernel:
@@ -94,9 +45,11 @@ class Kernel:
         """Time the kernel. If the cores may not be used, it is unavailable."""
         if self._unavailable is None:
             try:
-                self._times.append(time_kernel(self._cores))
-            except OSError as error:
-                self._unavailable = f"not timed: {error.strerror}"
+                kernels = seconds_of_kernel(self._cores)
+            except ValueError as error:
+                self._unavailable = f"not timed: {error}"
+                return
+            self._times.append([1000 * each.wall for each in kernels])
 
     def judge(self, log: Path) -> dict[str, Any]:
         """Return what a run.json holds of the kernel, and add its times to those of the session.

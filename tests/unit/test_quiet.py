@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from fixtures_runs import REFERENCES, FakeExperiment, changed, fair
 
 from escala.analysis.verdicts import FASTER, NO_VERDICT
 from escala.core.files import read_json, write_json
+from escala.core.speed import Seconds
 from escala.record import kernel as module
 from escala.record.disturbance import with_kernel
-from escala.record.kernel import SLOWDOWN, Kernel, time_kernel
+from escala.record.kernel import SLOWDOWN, Kernel
 from escala.report.findings.answers import first_line
 from escala.report.findings.best_use import answers
 from tests.unit.pages import tabled
@@ -24,7 +23,11 @@ MPI = "horovod-mpi"
 def judged(monkeypatch, tmp_path):
     """Return a function that judges a run by given times of the kernel before and after it."""
     times: list[list[float]] = []
-    monkeypatch.setattr(module, "time_kernel", lambda cores: times.pop(0))
+
+    def kernels(cores: list[int]) -> list[Seconds]:
+        return [Seconds(each / 1000, each / 1000, 0.002) for each in times.pop(0)]
+
+    monkeypatch.setattr(module, "seconds_of_kernel", kernels)
 
     def judge(before: list[float], after: list[float]) -> dict:
         times.extend([before, after])
@@ -34,13 +37,6 @@ def judged(monkeypatch, tmp_path):
         return kernel.judge(tmp_path / "logs/kernel-s.json")
 
     return judge
-
-
-def test_the_kernel_is_timed_on_each_core_and_leaves_the_process_where_it_was():
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    found = time_kernel(cores)
-    assert len(found) == len(cores) and all(each > 0 for each in found)
-    assert set(cores) <= os.sched_getaffinity(0)
 
 
 def test_a_core_that_may_not_be_used_or_is_elsewhere_makes_the_kernel_unknown(tmp_path):
@@ -62,7 +58,9 @@ def test_a_slower_core_before_or_after_a_run_disturbs_it(judged, place, times):
     # The core that is the slower one as usual is not slow.
     sides[place][1] *= times
     found = judged(*sides)
-    assert found["usual_ms"] == [50, 30] and found["slowdown"] == pytest.approx(times)
+    assert found["usual_ms"] == pytest.approx([50, 30]) and found["slowdown"] == pytest.approx(
+        times
+    )
     for before in (False, None, True):
         reason = "0.50 core of other processes" if before else None
         run = with_kernel({"disturbed": before, "reason": reason}, found)
@@ -72,8 +70,8 @@ def test_a_slower_core_before_or_after_a_run_disturbs_it(judged, place, times):
 
 def test_the_usual_time_is_of_the_same_cores(judged):
     for _ in range(3):
-        assert judged([50], [50])["slowdown"] in (None, 1)
-        assert judged([80, 80], [80, 80])["slowdown"] in (None, 1)
+        assert judged([50], [50])["slowdown"] in (None, pytest.approx(1))
+        assert judged([80, 80], [80, 80])["slowdown"] in (None, pytest.approx(1))
 
 
 def disturb(experiment: FakeExperiment, strategy: str, repeats: list[int], **told: object) -> None:
