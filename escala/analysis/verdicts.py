@@ -133,11 +133,14 @@ def noise_floor(duplicate_ratio: Interval) -> float:
 
 
 def simultaneous_level(compared: int, level: float = LEVEL) -> float:
-    """Return the level for each of several intervals, such that all together cover with `level`.
+    """Return the level for each of several intervals of the best of some configurations.
 
-    By Bonferroni's inequality, which also holds for dependent ratios: they have the same reference.
+    The best is only ever said to take *less* time than others, so only one end of each interval can
+    err. By Bonferroni's inequality, which also holds for dependent ratios, it is falsely said to
+    take less time than a given configuration with a probability of at most 1 - `level`, whatever it
+    was selected from. One interval has `level` itself.
     """
-    return 1 - (1 - level) / max(compared, 1)
+    return max(level, 1 - 2 * (1 - level) / max(compared, 1))
 
 
 def verdict(

@@ -23,7 +23,7 @@ def explanation(tables: Tables) -> str:
     return (
         f"Training time is that of {spent}. The best use is the configuration of the least time, "
         "and the verdict of another is on the ratio of its time to that of the best use, in direct "
-        "paired runs; these intervals cover together with 95 %. Other intervals in brackets cover "
+        "paired runs; no more than 5 % of best uses are named falsely. Intervals in brackets cover "
         f"95 % each, or are the range where there are fewer than {VALUES_FOR_INTERVAL} runs. "
         "Speed-up is beside the main reference, and efficiency is it divided by the quotient of "
         "the cores of both. Time to accuracy is training time; > means not reached."
