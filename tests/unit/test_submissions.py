@@ -90,7 +90,7 @@ def test_an_interrupted_workflow_submits_nothing_more():
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return Study(ROOT, ROOT, [], {})
+    return Study(ROOT, ROOT, [], {"noise_floor": True})
 
 
 class Job(SimpleNamespace):
@@ -147,7 +147,7 @@ def test_a_duplicate_belongs_to_its_repeat_and_a_probe_does_not(study):
 
     assert repeat(repeat="rep1") == repeat(repeat="duplicate.rep1")
     assert repeat(repeat="rep1") != repeat(repeat="rep2")
-    assert repeat(repeat="", instrument="clocks") not in (None, repeat(repeat="rep1"))
+    assert repeat(repeat="", instrument="clocks.rep1") not in (None, repeat(repeat="rep1"))
     assert order.repeat(study, job("codes", 0)) is None
 
 

@@ -48,7 +48,7 @@ def test_wildcards_name_a_run_with_its_split(study):
     assert (run.file.partition("/runs/")[2], run.repeat) == (
         "demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/rep2/run.json", 2,
     )  # fmt: skip
-    assert study.run(wildcards(repeat="", instrument="clocks")).instrument == "clocks"
+    assert study.run(wildcards(repeat="", instrument="clocks.rep1")).instrument == "clocks"
     assert study.split(wildcards()) == "results/demo/data/demo-1000/split4/dataset.json"
 
 
