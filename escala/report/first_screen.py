@@ -151,7 +151,9 @@ def _brief(
             next((each for each in findings if quoted(answer.label) in each.text), None)
             for answer in every
         ]
-        further = [each for each in findings if each.first and not each.task]
+        # What is not known of the answers is part of how sure they are.
+        told = [*findings, *found["answer"] * (section == "sure")]
+        further = [each for each in told if each.first and not each.task]
         first = [each for each in naming if each] or findings[:1]
         if section == "scores":
             # Only what makes the times say little.

@@ -12,10 +12,12 @@ from escala.report.findings import Finding, section_findings
 from escala.report.tables import TABLES
 
 WORDS, NUMBERS = 25, 2
-#: An interval, or a range, with its number of matches. It belongs to the estimate before it.
+#: An interval, a range, or the two values of a ratio, with the number of paired runs. It belongs
+#: to the estimate before it.
 INTERVAL = re.compile(
+    r"[\d.]+ and [\d.]+ s|"
     r"(range |quotient )?[-+]?(\d[\d.]*|unknown)(–| to )[-+]?(\d[\d.]*|unknown)"
-    r"(, \d+ matches(, best of \d+)?)?"
+    r"(, \d+ paired runs)?"
 )
 NUMBER = re.compile(r"\d[\d.]*(–\d[\d.]*)?")
 

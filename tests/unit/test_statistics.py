@@ -12,15 +12,22 @@ from scipy import stats
 
 from escala.analysis.rates import pooled_rates, rate_differences, rate_interval
 from escala.analysis.statistics import (
+    CALL_DEVIATION,
+    CALLS,
+    Interval,
     combined_interval,
+    deviation_of_sessions,
     difference_interval,
     geometric_pseudo_median,
     matches_needed,
     mean_interval,
     median_interval,
+    next_time_interval,
     ratio_interval,
     sessions_interval,
+    signed_ranks,
 )
+from escala.analysis.verdicts import FASTER, SLOWER, verdict
 
 SECONDS = st.floats(0.01, 1e4)
 
@@ -126,6 +133,31 @@ def test_sessions_are_the_unit_of_an_interval_over_sessions(level, quantile):
     assert np.log(sessions_interval(ratios, level)) == pytest.approx(
         [-0.5, -0.5 - half, -0.5 + half], rel=1e-4
     )
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_the_interval_of_next_time_covers_the_ratio_over_sessions(noise):
+    """Of one session of seven matches, where sessions differ with a deviation of 5 %."""
+    random = np.random.default_rng(1)
+    sessions = random.normal(0, 0.05, (2000, 1)) + random.normal(0, noise, (2000, 7))
+    ends = np.exp(np.transpose(signed_ranks(sessions)))
+    wide = [next_time_interval(Interval(*each), *deviation_of_sessions([])) for each in ends]
+    covered = np.mean([each.low <= 1 <= each.high for each in wide])
+    alone = np.mean((ends[:, 1] <= 1) & (ends[:, 2] >= 1))
+    assert covered >= 0.94 and alone < covered - 0.1
+    wrong = np.mean([verdict(each, 7, decimals=2).kind in (FASTER, SLOWER) for each in wide])
+    assert wrong <= 0.05
+
+
+def test_how_sessions_differ_is_of_the_prior_and_of_what_was_measured():
+    assert deviation_of_sessions([[1.0], []]) == (CALL_DEVIATION, CALLS - 1)
+    ratios = np.exp([-0.2, 0.0, 0.2])
+    found, degrees = deviation_of_sessions([ratios])
+    assert degrees == CALLS + 1
+    expected = (CALLS - 1) * CALL_DEVIATION**2 + 2 * 0.2**2
+    assert found**2 * degrees == pytest.approx(expected)
+    # Of many sessions that hardly differ, the prior says little.
+    assert deviation_of_sessions([[1.0] * 500])[0] < 0.01
 
 
 def test_rates_are_pooled_over_splits():

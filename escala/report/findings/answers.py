@@ -157,18 +157,17 @@ def _whole_run(answer: BestUse) -> Iterator[str]:
     epochs = "" if pd.isna(row["epochs"]) else f" of {counted(int(row['epochs']), 'epoch')}"
     seconds = [significant(float(row[key])) for key in ("run_seconds", "alternative_run_seconds")]
     decided = {FASTER: "", NO_VERDICT: ""}.get(row["run_verdict"], f", {row['run_verdict']}")
-    text = (
+    yield (
         f"a whole run{epochs} takes {row['run_ratio']:.2f} {of(row['run_ratio'])} the time "
         f"({' and '.join(seconds)} s){decided}"
     )
     if row["run_verdict"] != FASTER and answer.verdict == PAYS:
         least = row["faster_from_epochs"]
-        text += (
-            "; no length of it was found to take less"
+        yield (
+            "no length of a whole run was found to take less time"
             if pd.isna(least)
-            else f"; from {counted(int(least), 'epoch')} on, it takes less"
+            else f"from {counted(int(least), 'epoch')} on, a whole run takes less time"
         )
-    yield text
 
 
 def _qualified(answer: BestUse) -> Iterator[str]:

@@ -51,10 +51,17 @@ def verdicts(tables: Tables) -> dict[tuple, tuple[str, Ratio | None]]:
     is comparable with, are left out.
     """
     words = {FASTER: "slower"}
-    found: dict[tuple, tuple[str, Ratio | None]] = {}
-    for answer in answers(tables):
-        best = {PAYS: "best use", MORE_DOES_NOT_PAY: "best use", TIED: "best use, tied"}
-        found.setdefault(answer.names, (best.get(answer.verdict, "least time"), None))
+    best = {PAYS: "best use", MORE_DOES_NOT_PAY: "best use", TIED: "best use, tied"}
+    every = answers(tables)
+    # The best use of one task may be slower than that of another.
+    found: dict[tuple, tuple[str, Ratio | None]] = {
+        answer.names: (
+            best.get(answer.verdict, "least time") + f", {answer.task}" * bool(answer.task),
+            None,
+        )
+        for answer in every
+    }
+    for answer in every:
         for each in answer.alternatives:
             verdict = words.get(each.verdict, each.verdict)
             if verdict == NO_VERDICT and 0 < each.ratio.matches < VALUES_FOR_INTERVAL:

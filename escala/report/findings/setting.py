@@ -21,8 +21,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         yield Finding(text, "runs")
     if (tables["speedup"]["work"] != 1).any():
         text = (
-            "The scaling is weak: an epoch of n ranks has n times the rows of one rank, and ratios "
-            "compare the time for the same number of rows."
+            "The scaling is weak: an epoch of n ranks has n times the rows, and ratios are of "
+            "the time for equal rows."
         )
         yield Finding(text, "speedup", "speedup")
 

@@ -206,13 +206,15 @@ def cores_of(run: Measurement) -> int:
 
 
 def resources_of(run: Measurement) -> tuple[int, int, int]:
-    """Return the nodes, the cores and the GPUs that a run uses."""
+    """Return the nodes, the cores and the GPUs that a run uses; ranks may share cores."""
     gpus = {
         (host, gpu)
         for host, used in zip(_host_of_ranks(run), run["ranks"].get("gpus", []), strict=False)
         for gpu in used
     }
-    return Layout.parse(run["layout"]).nodes, cores_of(run), len(gpus)
+    available = sum(machine["cores_available"] for machine in run["ranks"]["machines"])
+    cores = min(cores_of(run), available or cores_of(run))
+    return Layout.parse(run["layout"]).nodes, cores, len(gpus)
 
 
 def _host_of_ranks(run: Measurement) -> list[str]:

@@ -17,6 +17,7 @@ from escala.record.comparable import (
     other_exchange,
     other_updates,
     speed_seconds,
+    work,
 )
 from escala.record.disturbance import earlier, taken_cores
 from escala.report.tables import base
@@ -190,17 +191,29 @@ def configurations(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 
 def _other_model(names: tuple, runs: Mapping[tuple, Measurement], evidence: Evidence) -> str | None:
-    """Return why a configuration trains another model than its main reference does."""
+    """Return why a configuration trains another model than its main reference does.
+
+    A configuration without one is compared with the first main reference of its workload.
+    """
     run = runs.get(names)
     if run is None or run["training"]["kind"] == "fit":
         return None
     if reason := other_exchange(run):
         return reason
     references = dict(compared_with(Configuration(*names[2:]), evidence.references))
-    reference = runs.get((*names[:2], *references[1])) if 1 in references else None
-    if reference is None or run["training"]["target_accuracy"] is not None:
+    if 1 not in references:
         return None
-    return other_updates(run, reference)
+    firsts = (
+        each
+        for other, each in runs.items()
+        if other[:2] == names[:2]
+        and reference_number(Configuration(*other[2:]), evidence.references) == 1
+    )
+    reference = runs.get((*names[:2], *references[1])) or next(firsts, None)
+    if reference is None:
+        return None
+    as_good = run["training"]["target_accuracy"] is not None and work(run, reference) == 1
+    return None if as_good else other_updates(run, reference)
 
 
 _WITHOUT_INTERVAL = (
