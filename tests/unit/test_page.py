@@ -17,11 +17,10 @@ from pages import HOSTILE, TITLE, Parsed, drawn, failed, hostile, tabled, three,
 from sentences import told
 
 from escala.report.figures import FIGURES
-from escala.report.first_screen import question
+from escala.report.first_screen import all_findings, first_screen
 from escala.report.overview import overview
 from escala.report.page import FIGURE_SIZE, page, templates
 from escala.report.page.svg import Drawings
-from escala.report.spoken import say, words
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -70,13 +69,12 @@ def test_it_is_valid_and_complete(parsed):
 
 def test_the_answer_comes_first_and_figures_stand_where_their_findings_are(frames, text, parsed):
     sections = [attributes["id"] for attributes in parsed.all("section")]
-    assert " ".join(sections) == "answer why sure cost next scores runs failures data"
-    question, answer, *_ = parsed.text_of("p")
-    said = say(told(frames, "answer")[0], words(frames))
-    assert answer.startswith(said.replace("`", ""))
-    assert question.startswith("Does training virus-cnn on demo-1000 in parallel take less time th")
+    assert " ".join(sections) == "answer why sure next scores runs failures data"
+    texts, screen = parsed.text_of("p"), first_screen(frames, all_findings(frames, "demo"))
+    assert texts[0] == screen.question.replace("`", "")
+    assert texts[1].startswith(screen.answers[0].text.replace("`", ""))
     places = re.findall(r'<(?:section id="|figure id="figure-)(\w+)"', text)
-    assert places[:3] == ["answer", "seconds_per_epoch", "speedup"]
+    assert places[:2] == ["answer", "seconds_per_epoch"]
     assert places.index("scores") < places.index("confusion_matrices") < places.index("runs")
 
 
@@ -172,17 +170,9 @@ def test_without_a_timed_step_figures_and_configurations_are_there_too(tmp_path,
     labels = [row[0] for row in overview(frames)[1]]
     assert labels and set(labels) <= set(parsed.text_of("th"))
     if made is failed:
-        start = "Unavailable: two processes on one node cannot be compared with one process: "
+        start = "Unavailable: one process cannot be compared with two processes on one node: "
         assert parsed.text_of("p")[1].startswith(start)
         assert parsed.text_of("dd").count("no memory </section> left") == 2
-
-
-def test_of_many_references_the_question_names_none(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    for variant in "abc":
-        experiment.add("single", "1x1", 5.0, variant=variant)
-        experiment.add("horovod-mpi", "1x2", 4.0, variant=variant)
-    assert "less time than the main references" in question(tabled(experiment))
 
 
 def test_traces_of_runs_are_offered_for_perfetto(frames, parsed):

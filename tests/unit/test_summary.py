@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from sentences import told
 from escala.core.files import read_json, write_json
 from escala.report import tables
 from escala.report.findings import SECTIONS
+from escala.report.findings.best_use import answers
 from escala.report.spoken import say, words
 from escala.report.summary import summary
 
@@ -48,18 +48,22 @@ def three(three_tables):
 
 
 def test_the_answer_comes_first_and_evidence_is_linked(three_tables, three):
-    files = ["figures/speedup.svg", "tables/speedup.csv", "tables/runs.csv"]
+    files = ["figures/seconds_per_epoch.svg", "tables/best_use.csv", "tables/runs.csv"]
     text = summary(three_tables, "demo", "A title", files)
     title, answer, *_ = text.split("\n\n")
     assert title == "# A title"
-    evidence = "([table](tables/speedup.csv), [figure](figures/speedup.svg))"
+    evidence = "([table](tables/best_use.csv), [figure](figures/seconds_per_epoch.svg))"
     said = say(three["answer"][0], words(three_tables))
     assert answer == f"**{said}** {evidence}"
     assert f"- {three['data'][0]} ([table](tables/runs.csv))\n" in text
-    assert "- [speedup.svg](figures/speedup.svg)" in text
+    assert "- [best_use.csv](tables/best_use.csv)" in text
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     expected = ["More on the answer", *list(SECTIONS.values())[1:]]
-    assert headings == [*expected, "Configurations", "Figures and tables"]
+    assert headings == [
+        *(each for each in expected if each != "At what cost"),
+        "Configurations",
+        "Figures and tables",
+    ]
     assert all(f"- {each}" in text for name in expected[1:] for each in three.get(name, ()))
 
 
@@ -77,117 +81,25 @@ def test_machines_of_superseded_runs_are_not_named(tmp_path):
     assert "Example CPU" in " ".join(found) and "Old CPU" not in " ".join(found)
 
 
-def _fair_summary(
-    folder: Path, *seconds: float, repeats: int = 7, **training
-) -> dict[str, list[str]]:
-    """Return the findings of an experiment with two references, and these settings of two."""
-    experiment = fair(folder, *seconds, repeats)
-    if training:
-        changed([path for path in experiment.runs if "1x2" in path.parts], training=training)
-    return _read(experiment, references=REFERENCES)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "verdict", "threads", "advice"),
-    [
-        (
-            (5.6, 4.6, 3.9),
-            "Yes: `horovod-mpi 1x2 tuned` takes 0.69",
-            "less time than `single 1x1 threads`: 0.84",
-            "train with `horovod-mpi 1x2 tuned`; to save core-hours, train with `single 1x1 tuned`",
-        ),
-        (
-            (5.6, 3.0, 3.9),
-            "Yes: `horovod-mpi",
-            "more time than",
-            "train with `single 1x1 threads`, which takes 0.54 of the time of `single 1x1 tuned`; ",
-        ),
-        ((5.6, 5.0, 2.0), "Yes: `horovod", "less time than", "train with `horovod-mpi 1x2 tuned`."),
-        ((4.0, 5.0, 5.6), "No: `horovod-m", "more time than", "`single 1x1 tuned`: no other con"),
-        ((4.0, 4.0, 4.0), "Not distinguishable: `", "distinguishable: 0.99", "tuned`: more cor"),
-    ],
-)
-def test_an_answer_and_the_advice_take_an_interval_that_excludes_one(
-    tmp_path, seconds, verdict, threads, advice
-):
-    found = _fair_summary(tmp_path, *seconds)
-    answer, against_threads, _ = found["answer"]
-    assert answer.startswith(verdict) and threads in against_threads
-    assert advice in found["next"][0]
-
-
-def test_what_cannot_be_distinguished_tells_what_could_have_been_seen(tmp_path):
-    frames = tabled(fair(tmp_path, 4.0, 4.0, 4.0), references=REFERENCES)
-    found = read(frames)
-    seen = r"takes (\S+) of .*–(\S+), 7 m.* below (\d+) % would not show\.$"
-    parts = re.search(seen, found["answer"][0])
-    ratio, high, percent = map(float, parts.groups())
-    assert percent == pytest.approx(100 * (1 - ratio / high), abs=1.5)
-    verdict = _verdicts(frames)["horovod-mpi 1x2 tuned"]
-    assert verdict == f"not distinguishable (could have seen {percent:.0f} %)"
-    assert "needs about four times its 7 matches" in " ".join(found["next"])
-
-
-@pytest.mark.parametrize(("repeats", "verdict"), [(5, "No verdict from five matches"), (6, "Yes")])
-def test_a_verdict_takes_as_many_matches_as_an_interval(tmp_path, repeats, verdict):
-    """The range of five values covers their median with a probability of 94 %."""
-    found, few = _fair_summary(tmp_path, 5.6, 4.6, 3.0, repeats=repeats), repeats < 6
-    answer, against_threads, *_ = found["answer"]
-    assert answer.startswith(f"{verdict}: `horovod-mpi 1x2") and ("(range " in answer) == few
-    assert against_threads.startswith("No verdict") == few
-    assert ("`horovod-mpi 1x2 tuned`, set `repeats` to 6 or more" in found["next"][0]) == few
-
-
-def _verdicts(frames) -> dict[str, str]:
-    """Return the verdict on each configuration in the table of configurations."""
-    lines = summary(frames, "demo", "A title").splitlines()
-    rows = [cells for line in lines if len(cells := line.split("|")) > 9]
-    return {cells[1].strip(): cells[3].strip() for cells in rows[2:]}
-
-
-def test_with_unequal_batches_the_answer_is_the_time_to_the_target(tmp_path):
-    answer, epoch, *_ = _fair_summary(tmp_path, 5.6, 4.6, 3.9, global_batch=128)["answer"]
-    assert re.match(r"[NY][a-z ]+: `horovod-.* of the time .* to accuracy 0\.95 in ", answer)
-    assert re.match(
-        r"An epoch of .* takes 0\.69 of the time .* with 0\.5 times the updates\.", epoch
-    )
-
-
-def test_without_a_target_unequal_batches_have_no_verdict(tmp_path):
-    found = _fair_summary(tmp_path, 5.6, 4.6, 3.9, global_batch=128, target_accuracy=None)
-    answer, epoch, *_ = found["answer"]
-    assert answer.startswith("No verdict: `")
-    assert answer.endswith("batches, and the experiment sets no `target_accuracy`.")
-    assert epoch.startswith("An epoch of `horovod-mpi 1x2 tuned` takes 0.69")
-    assert any("set `target_accuracy`, or give `single 1x1 tuned` the same global batch" in each
-               for each in found["next"])  # fmt: skip
-
-
-def test_epochs_that_were_cut_short_have_no_verdict_by_the_target(tmp_path):
+def test_epochs_that_were_cut_short_are_estimated_and_are_no_whole_runs(tmp_path):
     experiment = fair(tmp_path, 5.6, 4.6, 3.9)
     changed(experiment.runs, training={"target_accuracy": None, "steps_per_epoch": 10_000})
-    singles = [path for path in experiment.runs if "single" in path.parts]
-    changed(singles, training={"global_batch": 6400})
-    found = _read(experiment, references=REFERENCES)
-    answer, epoch, *_ = found["answer"]
-    assert answer.endswith(" have different batches, and epochs were cut short.")
-    assert "with 100 times the updates" in epoch, "powers of ten are not printed"
-    assert any("are estimated from a part of an epoch" in text for text in found["sure"])
+    frames = tabled(experiment, references=REFERENCES)
+    rows = frames["best_use"]
+    assert set(rows["kind"]) == {"estimated"} and rows["run_ratio"].isna().all()
+    assert any("are estimated from a part of an epoch" in text for text in read(frames)["sure"])
 
 
 def test_the_cost_is_that_of_all_cores(tmp_path):
     frames = tabled(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES)
-    row = frames["speedup"].query("variant == 'tuned' and reference == 1").iloc[0]
     core_time, hours = read(frames)["cost"]
+    [answer] = answers(frames)
     # Two processes with a core each against one process with one core.
-    expected = f"{2 * row['ratio']:.2f} times the core time (cores × seconds) of an epoch of"
-    ends = f"({2 * row['ratio_low']:.2f}–{2 * row['ratio_high']:.2f}, 7 matches)"
-    assert expected in core_time and ends in core_time
-    wall = frames["configurations"].set_index(["strategy", "variant"])["wall_seconds"]
-    two_ranks, one_rank = (f"{n * wall[key] / 3600:.2g}" for n, key in (
-        (2, ("horovod-mpi", "tuned")), (1, ("single", "tuned")),
-    ))  # fmt: skip
-    assert f" {two_ranks} core-hours," in hours and hours.endswith(f" {one_rank}.")
+    for end in answer.fewer.ratio[:3]:
+        assert f"{2 * end:.2f}" in core_time
+    row = answer.fewer.row
+    for cores, seconds in ((2, row["run_seconds"]), (1, row["alternative_run_seconds"])):
+        assert f"{cores * seconds / 3600:.2g}" in hours
 
 
 def test_efficiency_counts_cores(tmp_path):
@@ -195,9 +107,6 @@ def test_efficiency_counts_cores(tmp_path):
     rows = frames["speedup"].set_index(["variant", "reference"])
     fractions = (rows["efficiency"] / rows["speedup"]).to_dict()
     assert fractions == pytest.approx({("threads", 1): 0.5, ("tuned", 1): 0.5, ("tuned", 2): 1})
-    lines = summary(frames, "demo", "A title").splitlines()
-    (row,) = [line for line in lines if line.startswith("| horovod-mpi")]
-    assert row.split(" | ")[-1].startswith(f"{rows.loc[('tuned', 2), 'ratio']:.2f} (")
 
 
 def test_it_says_what_failed_and_what_to_do(three_tables, three):
@@ -235,8 +144,7 @@ def test_what_is_unavailable_is_told(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0, failed=failed)
     frames = tabled(experiment.add("horovod-mpi", "1x2", 5.0, failed=failed))
     found = read(frames)
-    start = "Unavailable: `horovod-mpi 1x2` cannot be compared with `single 1x1`: `no run ended ok"
-    assert found["answer"][0].startswith(start)
+    assert found["answer"][0].startswith("Unavailable: `")
     assert all("unavailable" in text for text in (*found["why"], *found["scores"]))
     reasons = "rep 1, 2, 3 (failed): `a 'quoted' reason | <b>`"
     assert reasons in summary(frames, "demo", "A title")

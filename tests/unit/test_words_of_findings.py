@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from escala.report.findings.verdicts import answering
 from fixtures_runs import REFERENCES, fair
 from pages import TITLE, Parsed, failed, tabled
 from sentences import told
 
-from escala.analysis.verdicts import NOT_DISTINGUISHABLE
+from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
 from escala.record.comparable import CONFIGURATION
+from escala.report.findings.best_use import answers, inverse
 from escala.report.findings.words import Finding, quoted
-from escala.report.first_screen import brief
+from escala.report.first_screen import first_screen
 from escala.report.overview import overview
 from escala.report.page import page
 
@@ -37,15 +37,21 @@ def _numbers(cell: str) -> list[float]:
     return [float(each) for each in cell.replace("(", "–").rstrip(")").split("–") if each.strip()]
 
 
-def test_the_table_of_configurations_has_the_columns_of_speedup(frames):
+def test_the_table_of_configurations_has_the_values_of_the_tables(frames):
     headings, rows = overview(frames)
     assert "training s per epoch" in headings
+    cells = {row[0]: dict(zip(headings, row, strict=True)) for row in rows}
     speedup = frames["speedup"].query("strategy == 'horovod-mpi' and reference == 1").iloc[0]
-    [row] = [row for row in rows if row[0].startswith("horovod-mpi")]
-    for heading, column in (("ratio",) * 2, ("speed-up", "speedup"), ("efficiency",) * 2):
-        assert _numbers(row[headings.index(heading)]) == [
+    [label] = [each for each in cells if each.startswith("horovod-mpi")]
+    for heading, column in (("speed-up", "speedup"), ("efficiency",) * 2):
+        assert _numbers(cells[label][heading]) == [
             round(speedup[f"{column}{end}"], 2) for end in ("", "_low", "_high")
         ]
+    [answer] = answers(frames)
+    for each in answer.alternatives:
+        text = cells[each.label]["time to the best use"].partition(", ")[0]
+        assert _numbers(text) == [round(value, 2) for value in inverse(each.ratio)[:3]]
+    row = list(cells[label].values())
     [accuracy] = frames["configurations"].query("strategy == 'horovod-mpi'")["accuracy"]
     assert _numbers(row[headings.index("accuracy")])[0] == round(accuracy, 3)
     runs = frames["runs"].query("strategy == 'horovod-mpi'")
@@ -71,13 +77,23 @@ def test_only_the_current_runs_count_as_failed(tmp_path):
 
 
 def test_the_first_screen_prefers_the_configuration_that_answers(frames):
-    [answer] = answering(frames)
+    [answer] = answers(frames)
     general = Finding("Something about all.", "runs")
     own = Finding(f"Something about {quoted(answer.label)}.", "runs")
-    found = brief(frames, {name: [general, own] for name in ("why", "sure", "cost", "next")})
-    assert found == {"why": [own], "sure": [own], "cost": [own], "next": [general]}
-    only = {"why": [general], "sure": [general], "cost": [], "next": [general]}
-    assert brief(frames, only) == {key: [general] for key in ("why", "sure", "next")}
+    found = {name: [general, own] for name in ("why", "sure", "cost", "next")}
+    line = Finding("The answer.", "best_use", task=answer.key)
+    screen = first_screen(frames, found | {"answer": [line], "scores": []})
+    assert set(screen.brief) == set(found)
+    assert not any(text.startswith("Something about all") for text in screen.brief.values())
+    only = {
+        "why": [general],
+        "sure": [general],
+        "cost": [],
+        "next": [general],
+        "answer": [line],
+        "scores": [],
+    }
+    assert set(first_screen(frames, only).brief) == {"why", "sure", "next"}
 
 
 def test_the_page_tells_where_its_results_come_from(frames):
@@ -89,41 +105,39 @@ def test_the_page_tells_where_its_results_come_from(frames):
     assert "digests of the code" in told and "sessions" in told
 
 
-def _without_verdict(frames: dict[str, pd.DataFrame], **runs: object) -> None:
-    """Change one run of two processes, while nothing can be told apart."""
-    table, speedup = frames["runs"], frames["speedup"]
-    two_ranks = (table["strategy"] == "horovod-mpi") & (table["repeat"] == 1)
+def _undecided(frames: dict[str, pd.DataFrame], **runs: object) -> None:
+    """Change one run of the best use, while nothing can be told apart."""
+    [answer] = answers(frames)
+    table = frames["runs"]
+    mine = (table["strategy"] == answer.names[2]) & (table["variant"] == answer.names[4])
     for name, value in runs.items():
-        table.loc[two_ranks, name] = value
-    main = speedup["reference"] == 1
-    speedup.loc[main, ["verdict", "ratio_low", "ratio_high"]] = [NOT_DISTINGUISHABLE, 0.61, 1.4]
+        table.loc[mine & (table["repeat"] == 1), name] = value
+    columns = ["verdict", "ratio_low", "ratio_high"]
+    frames["best_use"][columns] = [NOT_DISTINGUISHABLE, 0.61, 1.4]
 
 
-def test_runs_that_stay_disturbed_are_named_before_more_matches(frames):
+def test_runs_that_stay_disturbed_are_named_before_more_sessions(frames):
     frames["runs"]["disturbed"] = False
     because = "0.97 core of other processes"
-    _without_verdict(frames, disturbed=True, disturbed_because=because, earlier_attempts=2)
-    sure, steps = _text(frames, "sure"), _text(frames, "next")
-    assert "1 run was measured again, because other work disturbed" in sure
-    assert f"1 run stayed disturbed, for example by `{because}`" in sure
-    assert "Leave the machine idle" in steps and "four times" not in steps
+    _undecided(frames, disturbed=True, disturbed_because=because, earlier_attempts=2)
+    assert quoted(because) in _text(frames, "sure")
+    assert "Leave the machine idle" in _text(frames, "next")
 
 
 def test_a_slow_run_is_not_called_disturbed(frames):
     frames["runs"]["disturbed"] = False
-    _without_verdict(frames, train_seconds_per_epoch=30.0)
+    _undecided(frames, train_seconds_per_epoch=30.0)
     assert "No disturbance was detected. Only cores" in _text(frames, "sure")
     frames["runs"]["kernel_slowdown"] = 1.02
     assert "No disturbance was detected. Other work on a GPU" in _text(frames, "sure")
     steps = _text(frames, "next")
-    assert "about four times its 7 matches" in steps and "Leave the machine idle" not in steps
+    assert "sessions" in steps and "Leave the machine idle" not in steps
 
 
-def test_runs_without_a_partner_are_told_and_counted_in_the_advice(frames):
-    assert "no run of the reference" not in _text(frames, "sure")
-    speedup = frames["speedup"]
-    main = (speedup["reference"] == 1) & (speedup["strategy"] == "horovod-mpi")
-    speedup.loc[main, ["matches", "verdict"]] = [5, "no verdict"]
-    said = "Of 7 runs of `horovod-mpi 1x2 tuned`, 2 had no run of the reference in the same session"
-    assert said in _text(frames, "sure")
-    assert "`horovod-mpi 1x2 tuned`, set `repeats` to 8 or more" in _text(frames, "next")
+def test_runs_without_a_partner_are_counted_in_the_advice(frames):
+    [answer] = answers(frames)
+    frames["best_use"][["matches", "verdict"]] = [5, NO_VERDICT]
+    needed = int(frames["best_use"]["needed"].iloc[0])
+    # Two of its seven runs have no run of another configuration in their session and repeat.
+    steps = _text(frames, "next")
+    assert f"{quoted(answer.label)}, set `repeats` to {needed + 2} or more" in steps

@@ -18,6 +18,7 @@ WORKLOADS = {"tal1-cnn": {"epochs": 1, "save_model": False, "batch": BATCH}}
 def test_each_repeat_is_told_once_with_the_interval_of_the_page(snakemake, tmp_path, imported):
     imported(FAKE)
     experiment = SETTINGS | {"repeats": 3, "configurations": TWO, "workloads": WORKLOADS}
+    experiment |= {"clocks": {"enabled": False}}
     alone = {"ESCALA_STORE": "off", "ESCALA_MEASURE_AGAIN": "0"}
     said = snakemake(TABLE, experiment=experiment, **alone).stderr
     told = re.findall(r"^escala: small, after (\d) of 3 repeats(.*)$", said, re.MULTILINE)
@@ -25,13 +26,13 @@ def test_each_repeat_is_told_once_with_the_interval_of_the_page(snakemake, tmp_p
     first, second, last = (text for _, text in told)
     assert re.match(r": about .+ of runs left$", first)
     assert re.match(
-        r", provisional: horovod-mpi 1x2 takes 0\.50–0\.55 of the time of single 1x1 "
-        r"\(range of 2 matches\); about .+ of runs left$",
+        r", provisional: horovod-mpi 1x2 takes 0\.\d\d–0\.\d\d of the time of single 1x1 "
+        r"\(range of 2 paired runs, widened\); about .+ of runs left$",
         second,
     )
     row = pd.read_csv(tmp_path / TABLE).set_index("strategy").loc["horovod-mpi"]
     assert f" {row['ratio_low']:.2f}–{row['ratio_high']:.2f} of the time" in last
-    assert last.endswith("(range of 3 matches); no run is left")
+    assert last.endswith("(range of 3 paired runs, widened); no run is left")
     # What was measured before is not told again.
     (tmp_path / TABLE).unlink()
     assert "provisional" not in snakemake(TABLE, **alone).stderr
