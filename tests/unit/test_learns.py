@@ -18,10 +18,10 @@ from fixtures_runs import (
 from pages import tabled
 from sentences import check
 
+from escala.analysis.learning import DOES_NOT_LEARN, LEARNS, UNKNOWN, learning
 from escala.core.files import read_json
 from escala.record.evaluation import evaluate
 from escala.report.findings import section_findings
-from escala.report.findings.learns import DOES_NOT_LEARN, LEARNS, UNKNOWN, learning
 from escala.report.tables.views import names_of_rows
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
