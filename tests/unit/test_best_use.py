@@ -91,6 +91,21 @@ def whole_runs(run: dict) -> None:
     as_program(run, "whole run", (), rows=False)
 
 
+def disturbed(repeats: int) -> Callable[[dict], object]:
+    """Return a change that leaves the first repeats disturbed by other work."""
+
+    def change(run: dict) -> None:
+        is_disturbed = run["repeat"] <= repeats
+        reason = "0.97 core of other processes" if is_disturbed else None
+        nodes = [{"taken_cores": 0.97 if is_disturbed else 0.0}]
+        run["disturbance"] = {
+            "disturbed": is_disturbed, "reason": reason, "kernel": None, "earlier": [],
+            "nodes": nodes,
+        }  # fmt: skip
+
+    return change
+
+
 def all_rows(run: dict) -> None:
     as_program(run)
     for epoch in run["epochs"]:
@@ -177,6 +192,10 @@ CASES = {
     "shared cores": Case(
         [ONE, two(2.5), Use("horovod-mpi", "1x4", 4.0)], [(PAYS, "1x2")], ["1x4"]
     ),
+    "stays disturbed": Case(
+        [ONE, two(2.5, change=disturbed(3))], [(NO_VERDICT, "1x2")], ["1x1"]
+    ),
+    "disturbed once": Case([ONE, two(2.5, change=disturbed(1))], [(PAYS, "1x2")], ["1x1"]),
     "whole runs": Case([ONE, two(3.0)], [(PAYS, "1x2")], ["1x1"], change=whole_runs),
     "ranks that take all rows": Case([ONE, two(3.0)], [], ["1x2"], change=all_rows, others=["1x2"]),
 }  # fmt: skip
