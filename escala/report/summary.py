@@ -35,7 +35,7 @@ def _findings(tables: Tables, name: str, files: Collection[str], question: str) 
     """Yield the answer in bold with what it rests on, then lists of findings under headings."""
     every = all_findings(tables, name)
     screen = first_screen(tables, every, name, question)
-    lines = [answer.finding for answer in screen.answers]
+    answering = [answer.finding for answer in screen.answers]
     for answer in screen.answers:
         yield f"**{answer.text}**{_evidence(answer.finding, files)}"
         if answer.details:
@@ -43,7 +43,7 @@ def _findings(tables: Tables, name: str, files: Collection[str], question: str) 
     if screen.brief:
         yield "\n".join(f"- {SECTIONS[each]}: {text}" for each, text in screen.brief.items())
     for section, heading in {**SECTIONS, "answer": "More on the answer"}.items():
-        found = [each for each in every[section] if each not in lines]
+        found = [each for each in every[section] if each not in answering]
         if found:
             yield f"## {heading}"
         lines = [f"- {finding.text}{_evidence(finding, files)}" for finding in found]

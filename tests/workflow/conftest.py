@@ -54,6 +54,7 @@ def experiment_of(name: str, source: dict, **changes: object) -> dict:
             {"strategy": "horovod-gloo", "layouts": ["1x2"]},
         ],
         "timeline": {"enabled": False},
+        "clocks": {"enabled": False},
         # The tests of a worker have one core.
         "oversubscribe": True,
     } | changes

@@ -74,7 +74,7 @@ def test_a_written_experiment_can_be_run(make, mine, forks, tmp_path):
     output = f"experiments/new-{make.__name__.replace('_', '-')}.yaml"
     done = escala(mine, "new", *make(tmp_path), "--output", output)
     assert done.returncode == 0, done.stderr
-    call = f"uv run escala run --experiment {output} --dry-run"
+    call = f"uv run escala run --dry-run --experiment {output}"
     assert done.stdout == f"Written: {output}\nNext: {call}\n"
     if make is fasta:
         done = escala(mine, "run", "--experiment", output, "--cores", "2", "--dry-run")

@@ -96,7 +96,8 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     assert list(ratios["kind"]) == ["measured", "measured"]
     assert list(pd.read_csv(tables / "noise.csv")["matches"]) == [1, 1]
     summary = (tmp_path / "results/mine/summary.md").read_text()
-    assert "as `processes 1x2 work` the whole program takes" in summary
+    kinds = pd.read_csv(tables / "best_use.csv").set_index("workload")["ratio_of"]
+    assert kinds.to_dict() == {"train": "steps", "work": "run"}
     assert "An epoch of `train` has 4096 rows, in every configuration." in summary
     assert "<NA>" not in summary and "nan" not in summary.split()
     for name in ("index.html", "figures/seconds_per_epoch.svg"):
