@@ -66,7 +66,8 @@ def experiment(repeats: int, wide: bool) -> dict:
     rate = {"value": 0.1, "reference_batch": 32, "rule": "constant"}
     return {
         "experiment": "equal", "title": "Equal configurations", "repeats": repeats,
-        "oversubscribe": False, "time_limit_minutes": 10, "timeline": {"enabled": False},
+        "oversubscribe": False, "time_limit_minutes": 10,
+        "timeline": {"enabled": False}, "clocks": {"enabled": False},
         "datasets": {
             "digits": {
                 "kind": "tabular", "source": {"type": "scikit-learn", "name": "digits"},
@@ -110,6 +111,7 @@ def measure(folder: Path, settings: dict, wait: int) -> None:
     command = [
         sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder,
         "--cores", str(len(os.sched_getaffinity(0))), "--configfile", folder / "equal.yaml",
+        "--", "results/equal/tables/speedup.csv",
     ]  # fmt: skip
     environment = os.environ | {
         "ESCALA_STORE": "off",
