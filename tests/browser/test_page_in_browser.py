@@ -19,7 +19,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.conftest import AXE
-from tests.unit.pages import HOSTILE, TITLE, drawn, failed, hostile, three, written
+from tests.unit.fixtures_runs import fair
+from tests.unit.pages import HOSTILE, TITLE, drawn, failed, hostile, tabled, three, written
 
 WIDTHS = (1400, 1000, 390)
 OPTIONS = (
@@ -61,6 +62,14 @@ def page_of_failures(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("failed")
     frames = failed(folder / "experiment")
     return alone(tmp_path_factory, written(frames, drawn(frames, folder, ("speedup",))))
+
+
+@pytest.fixture(scope="module")
+def page_of_a_verdict(tmp_path_factory) -> str:
+    """The address of a page whose answer has details."""
+    folder = tmp_path_factory.mktemp("verdict")
+    frames = tabled(fair(folder / "experiment", 5.0, 4.0, 3.0))
+    return alone(tmp_path_factory, written(frames, drawn(frames, folder, ("seconds_per_epoch",))))
 
 
 def alone(tmp_path_factory, text: str) -> str:
@@ -172,7 +181,7 @@ def test_it_fits_its_window_and_asks_for_nothing(opened, width):
     if width == min(WIDTHS):
         assert_nothing_scrolls_sideways(opened)
     tops = opened.execute_script(
-        "return ['.answer', '#figure-seconds_per_epoch', '#figure-speedup', '#why'].map("
+        "return ['.answer', '#figure-seconds_per_epoch', '#why', '#sure #figure-speedup'].map("
         "at => document.querySelector(at).getBoundingClientRect().top)"
     )
     assert tops == sorted(tops) and tops[1] < 1000, "the first screen shows answer and figure"
@@ -183,6 +192,24 @@ def test_it_fits_its_window_and_asks_for_nothing(opened, width):
     )
     assert letters > 6
     assert_quiet(opened)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_figure_is_beside_the_details_of_the_answer_or_before_them(
+    browser, page_of_a_verdict, width
+):
+    resize(browser, width)
+    browser.get(page_of_a_verdict)
+    answer, figure, details, brief = (
+        browser.find_element(By.CSS_SELECTOR, selector).rect
+        for selector in (".answer", ".first figure", ".details", ".brief")
+    )
+    assert answer["y"] + answer["height"] < figure["y"] and details["y"] < brief["y"]
+    if width == min(WIDTHS):
+        assert figure["y"] + figure["height"] < min(1000, details["y"])
+    else:
+        assert figure["y"] == details["y"]
+        assert details["x"] + details["width"] < figure["x"]
 
 
 def test_the_values_of_a_row_are_shown_where_one_points_under_the_policy(opened):
@@ -203,7 +230,7 @@ def test_the_values_of_a_row_are_shown_where_one_points_under_the_policy(opened)
 
 @pytest.mark.axe
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["page", "page_of_failures"])
+@pytest.mark.parametrize("name", ["page", "page_of_a_verdict", "page_of_failures"])
 def test_nothing_keeps_readers_out(browser, request, name, width):
     resize(browser, width)
     browser.get(request.getfixturevalue(name))
@@ -271,7 +298,7 @@ def test_the_first_printed_page_has_the_answer(opened):
     words = _letters(printed.pages[0].extract_text())
     for selector in (".question", ".brief dd", "#figure-seconds_per_epoch figcaption"):
         assert _letters(opened.find_element(By.CSS_SELECTOR, selector).text) in words
-    assert "Noverdictfromtwocomparisons:twoprocesses" in words
+    assert "Noverdictfrom2pairedruns:twoprocesses" in words
     everything = _letters("".join(page.extract_text() for page in printed.pages))
     assert "Everymeasurementofeverytimingrun." in everything
     assert "Pressaheading" not in everything, "nothing on paper can be pressed"
