@@ -39,7 +39,7 @@ BUCKET_SOURCES = {
 
 
 def run_attribution(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFrame:
-    """Return `summary` of a run that ended ok, from the files alongside its run.json.
+    """Return `summary` of a run that has `clocks_files`.
 
     Parameters
     ----------
@@ -61,15 +61,20 @@ def _sources(clocks: pd.DataFrame) -> dict[str, str]:
     return BUCKET_SOURCES if (clocks["moment"] == UPDATE_BEGINS).any() else SOURCES
 
 
+def clocks_files(run_file: Path) -> list[Path]:
+    """Return the clocks of each process of a run, from the files alongside its run.json."""
+    return sorted(run_file.parent.glob("ranks/rank*.clocks.csv"))
+
+
 def moments(run_file: Path, one_clock: bool) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Return the clocks and the phases of a run that ended ok, as `per_step` takes them."""
+    """Return the clocks and the phases of a run that has `clocks_files`, for `per_step`."""
     # The moments of a whole step have no tensor; no variable's name is missing.
     unsampled = {each: [""] for each in SAMPLED}
     clocks = [
         pd.read_csv(path, keep_default_na=False, na_values=unsampled).assign(
             rank=int(re.search(r"\d+", path.name)[0])
         )
-        for path in sorted(run_file.parent.glob("ranks/rank*.clocks.csv"))
+        for path in clocks_files(run_file)
     ]
     phases, path = None, run_file.with_name("timeline.json")
     if one_clock and path.exists():

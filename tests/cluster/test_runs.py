@@ -58,7 +58,7 @@ def experiment(**changes: object) -> dict:
         networks={"slow": {"rate": f"{RATE}mbit", "transport": "tcp"}},
         resources={"enabled": True, "seconds": 0.1},
         # As many as there are in the epoch, so that a run with clocks ends with the same weights.
-        clocks={"enabled": True, "steps": STEPS},
+        clocks={"enabled": True, "repeats": 1, "steps": STEPS},
     )
 
 

@@ -177,6 +177,24 @@ def test_ranks_with_clocks_of_their_own_share_no_axis(tmp_path):
     assert table["reason"].str.contains("clocks differ").sum() == 2
 
 
+def test_a_run_that_ended_ok_without_clocks_is_a_row_with_its_reason(tmp_path):
+    """The parts of the other runs are those that they have by themselves."""
+    experiment, runs = clocked(tmp_path)
+    whole = tabled(experiment, probe_files=runs)
+    [lost] = [path for path in runs if "/horovod-mpi/" in str(path)]
+    for path in lost.parent.glob("ranks/*.clocks.csv"):
+        path.unlink()
+    rest = tabled(experiment, probe_files=runs)
+    for name in ("attribution", "step"):
+        table = rest[name]
+        [row] = table[table["strategy"] == "horovod-mpi"].to_dict("records")
+        assert (row["status"], row["kind"]) == ("ok", "unavailable") and pd.isna(row["part"])
+        assert "left no ranks/rank*.clocks.csv" in row["reason"]
+        single, before = (each[each["strategy"] == "single"] for each in (table, whole[name]))
+        assert single["part"].tolist() == before["part"].tolist() and single["part"].notna().all()
+        assert (single["kind"] == "measured").all()
+
+
 @pytest.fixture(scope="module")
 def clock_tables(tmp_path_factory):
     experiment, runs = clocked(tmp_path_factory.mktemp("clocked"))

@@ -116,7 +116,7 @@ def test_probes_capture_ranks_of_pytorch_which_train_as_without_them(small_split
         "configurations": [{"strategy": "ddp-gloo", "layouts": ["1x2"]}],
         "references": [{"strategy": "ddp-gloo", "layout": "1x2"}],
         "energy": EXPERIMENT["energy"] | {"sysfs": str(tree.root)},
-        "clocks": {"enabled": True},
+        "clocks": {"enabled": True, "repeats": 1},
     }
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     with Growing(tree):

@@ -83,7 +83,7 @@ def _not_measured(row: BestUse, tables: Tables) -> str:
         if HOOK in set(tables["runs"].loc[tables["runs"]["workload"] == row.workload, "known_by"]):
             how += "; `torch-trace: {enabled: true}` traces PyTorch's"
     elif not (ended := among(tables["attribution"], {row.names})["reason"].dropna()).empty:
-        how = f"the run with clocks ended by {quoted(ended.iloc[0])}"
+        how = f"the run with clocks has no parts: {quoted(ended.iloc[0])}"
     elif (strategy := STRATEGIES.get(row.names[2])) and not strategy.waits():
         how = "its processes make no steps together"
     return f"Not measured: {what}; {how}."

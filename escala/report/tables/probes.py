@@ -10,7 +10,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from escala.analysis.attribution import WHOLE, moments, run_attribution, typical_step
+from escala.analysis.attribution import (
+    WHOLE,
+    clocks_files,
+    moments,
+    run_attribution,
+    typical_step,
+)
 from escala.analysis.statistics import mean_interval
 from escala.experiment.references import (
     ONE_PROCESS,
@@ -23,6 +29,7 @@ from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.views import names_of_rows
 
+_NO_FILES = "the run ended ok, but left no ranks/rank*.clocks.csv: remove its folder and run again"
 _NO_CLOCK = "the ranks ran on several machines, whose clocks differ"
 _NOT_INSIDE = "the strategy has no moments inside the step"
 
@@ -37,8 +44,18 @@ def _is_alone(run: Measurement) -> bool:
     return run["strategy"] == ONE_PROCESS[0]
 
 
+def _clocked(evidence: Evidence) -> tuple[list[Measurement], list[Measurement]]:
+    """Return the runs with clocks that left moments, and the others, each with its reason."""
+    runs = evidence.probe_runs("clocks")
+    ok = [run for run in runs if run["status"] == "ok"]
+    empty = [run | {"reason": _NO_FILES} for run in ok if not clocks_files(Path(run["file"]))]
+    files = {run["file"] for run in empty}
+    failed = [run for run in runs if run["status"] != "ok"]
+    return [run for run in ok if run["file"] not in files], [*failed, *empty]
+
+
 def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield a row for each part of a step of each rank, and one for each run that failed.
+    """Yield a row for each part of a step of each rank, and one for each run without clocks.
 
     The runs of a configuration are a sample: each value is their mean, with Student's interval.
     """
@@ -47,16 +64,15 @@ def attribution(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         oversubscribed = run["ranks"]["oversubscribed"]
         return _about(run) | {"oversubscribed": oversubscribed, "kind": "unavailable"}
 
-    runs = evidence.probe_runs("clocks")
-    ok = [run for run in runs if run["status"] == "ok"]
-    yield from (row_of(run) for run in runs if run["status"] != "ok")
+    runs, others = _clocked(evidence)
+    yield from map(row_of, others)
     parts = {
         run["file"]: run_attribution(
             Path(run["file"]), _is_alone(run), run["ranks"]["one_clock"]
         ).set_index(["rank", "part"])
-        for run in ok
+        for run in runs
     }
-    by_name = base.by_configuration(ok)
+    by_name = base.by_configuration(runs)
     for names, of_names in by_name.items():
         number, reference = _compared_with(names, by_name, evidence, tables)
         others = by_name.get((*names[:2], *reference), ()) if reference else ()
@@ -155,11 +171,10 @@ def _step_seconds(run: Measurement) -> float:
 
 def step(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each segment of the typical step of each run with clocks, by rank."""
-    for run in evidence.probe_runs("clocks"):
+    runs, others = _clocked(evidence)
+    yield from (_about(run) | {"kind": "unavailable"} for run in others)
+    for run in runs:
         row = _about(run) | {"kind": "unavailable"}
-        if run["status"] != "ok":
-            yield row
-            continue
         if not run["ranks"]["one_clock"]:
             yield row | {"reason": _NO_CLOCK}
             continue
