@@ -14,6 +14,7 @@ import pytest
 from escala.core import clock
 from escala.probes._processes import Rank
 from escala.probes._sampler import announce
+from escala.probes.clocks import to_epoch
 from escala.record import run
 from escala.runtime import slurm
 from escala.training import process
@@ -107,6 +108,14 @@ def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step
             <= moment_seconds["updated"]
             <= moment_seconds[RETURNED] + 1e-3
         )
+
+
+def test_a_process_that_loses_its_core_between_two_readings_knows_the_time_of_day(monkeypatch):
+    """Of the pairs of readings, the first and the third are 4 ms apart."""
+    readings = iter([1000.0, 10.004, 1000.01, 10.01, 1000.02, 10.024])
+    monkeypatch.setattr(time, "time", lambda: next(readings))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(readings))
+    assert to_epoch() == pytest.approx(990, abs=1e-6)
 
 
 def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clock, monkeypatch):

@@ -152,8 +152,9 @@ def test_a_slow_rank_shows_as_skew_on_the_others(clocked):
     skew = run.steps.loc[0].loc[behind.index, "skew"]
     # No update begins before the last sum, so none is made meanwhile.
     pd.testing.assert_series_equal(skew, behind, check_names=False, atol=1e-5)
-    medians = run.parts(one_clock=True)["seconds"]
-    assert medians[1, "skew"] < 0.1 * medians[0, "skew"]
+    # A mean would have the one step in which another process holds up rank 0.
+    medians = run.steps["skew"].groupby("rank").median()
+    assert medians[1] < 0.1 * medians[0]
 
 
 def test_a_sleep_while_rows_are_gathered_shows_as_input(clocked):
@@ -240,7 +241,7 @@ def test_each_rank_of_pytorch_sees_its_exchange_and_waits_for_the_slow_one(torch
     assert len(behind) > STEPS / 2
     skew = run.steps.loc[0].loc[behind.index, "skew"]
     pd.testing.assert_series_equal(skew, behind, check_names=False, atol=1e-5)
-    medians = run.parts(run.one_clock)["seconds"]
-    assert medians[1, "skew"] < 0.1 * medians[0, "skew"]
+    medians = run.steps["skew"].groupby("rank").median()
+    assert medians[1] < 0.1 * medians[0]
     quietest = run.steps["backward"].groupby("rank").min()
     assert quietest[1] > 1.3 * quietest[0]
