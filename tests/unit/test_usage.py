@@ -135,7 +135,7 @@ def test_steps_whose_memory_is_cleared_again_are_named_with_what_keeps_it(
     assert bool(found) == said
     if said:
         assert "`single 1x1" in found[0] and "20 %" in found[0] and "10000 page" in found[0]
-        assert "keep_memory: true" in found[1] and len(found) == 2
+        assert "`keep_memory: false`" in found[1] and len(found) == 2
 
 
 def test_older_runs_say_nothing(made):

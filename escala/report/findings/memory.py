@@ -33,7 +33,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     kinds = set(rows["training_kind"])
     if "steps" in kinds:
         yield Finding(
-            "To keep the memory from step to step, set `keep_memory: true` in a variant.",
+            "To keep the memory from step to step, leave out `keep_memory: false`.",
             "configurations",
         )
     if "command" in kinds:
