@@ -13,7 +13,7 @@ from escala.report.findings import FINDINGS, SECTIONS, Finding, section_findings
 from escala.report.findings.best_use import against_main, answers
 from escala.report.findings.words import Tables, listed, quoted
 from escala.report.spoken import name_in_words, say, varying_tasks, words
-from escala.report.tables.views import all_programs
+from escala.report.tables.views import all_programs, trained_by_steps
 
 #: Sections of which the first screen has some sentences.
 BRIEF = ("why", "sure", "cost", "next", "scores")
@@ -97,7 +97,7 @@ def first_screen(
 
 def _task(answer: BestUse, tables: Tables) -> str:
     """Name what tells the task of an answer from others."""
-    parts = [quoted(getattr(answer, key)) for key in varying_tasks(tables)]
+    parts = [quoted(getattr(answer, key)) for key in varying_tasks(trained_by_steps(tables))]
     return ", ".join([*parts, *([answer.task] if answer.task else [])])
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from escala.experiment.references import NATIVE, Configuration
 from escala.experiment.spoken import layout_in_words, strategy_in_words
 from escala.report.findings.words import Tables, quoted, with_labels
-from escala.report.tables.views import labelled
+from escala.report.tables.views import fitted_workloads, labelled, trained_by_steps
 from escala.runtime.layout import Layout
 
 #: Verbs after a name that stands for several processes.
@@ -71,16 +71,20 @@ def words(tables: Tables, with_tasks: bool = True) -> dict[str, str]:
         str(each): _told(named, alone if each in trained else list(every.values()))
         for each, named in every.items()
     }
-    longer, shorter = with_labels(frame, tables), labelled(frame, tables["runs"])
-    tasks = varying_tasks(tables) if with_tasks else []
-    for row, long, short in zip(
-        frame.to_dict("records"), longer["label"], shorter["label"], strict=True
-    ):
+    steps, fitted = trained_by_steps(tables), set(fitted_workloads(tables))
+    labels = (
+        labelled(frame, tables["runs"])["label"],
+        with_labels(frame, steps)["label"],
+        with_labels(frame, tables)["label"],
+    )
+    for row, short, by_steps, long in zip(frame.to_dict("records"), *labels, strict=True):
         named = every[Configuration(*(row[part] for part in parts))]
-        text = found[str(named.configuration)]
+        text, is_fit = found[str(named.configuration)], row["workload"] in fitted
+        # A fit makes no name longer than its own.
+        tasks = varying_tasks(tables if is_fit else steps) if with_tasks else []
         of = ", ".join(quoted(row[key]) for key in tasks)
         found[short] = text
-        found[long] = _also(text, of)
+        found |= dict.fromkeys([long, *[by_steps] * (not is_fit)], _also(text, of))
     return {quoted(name)[1:-1]: text for name, text in found.items()}
 
 

@@ -28,8 +28,9 @@ from escala.report.tables.views import names_of_rows, trained_by_steps
 
 def answers(tables: Tables) -> list[BestUse]:
     """Return the best use of each task, in the order of the experiment."""
-    table = with_labels(tables["best_use"], tables)
-    others = with_labels(_as_alternatives(table), tables)["label"]
+    steps = trained_by_steps(tables)
+    table = with_labels(tables["best_use"], steps)
+    others = with_labels(_as_alternatives(table), steps)["label"]
     return best_uses(table.assign(alternative_label=others), tables)
 
 
