@@ -9,7 +9,7 @@ from pages import tabled
 from sentences import told
 
 from escala.analysis.attribution import OFF_CORE, OVERLAP, UNEXPLAINED, WHOLE
-from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE
+from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -60,8 +60,14 @@ def _steps(
     return _text(frames, "why")
 
 
-def test_the_part_that_is_named_explains_the_difference(frames):
+def test_there_is_nothing_to_explain_where_times_cannot_be_told_apart(frames):
     frames["best_use"]["verdict"] = NOT_DISTINGUISHABLE
+    text = _steps(frames, {"compute": -59.0, "transfer": 40.0})
+    assert "A step of `horovod-mpi 1x2" in text and "ms less than" not in text
+
+
+def test_the_part_that_is_named_explains_the_difference(frames):
+    frames["best_use"]["verdict"] = NO_VERDICT
     text = _steps(frames, {"compute": -59.0, "transfer": 40.0, "skew": 20.8})
     assert "takes 1.8 ms more than a step of `single 1x1 tuned`: 40.0 ms more (35.0–45.0)" in text
     assert "takes 1.8 ms more (-3.2 to 6.8) than" in text

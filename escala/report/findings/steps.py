@@ -8,7 +8,7 @@ import pandas as pd
 
 from escala.analysis.attribution import OFF_CORE, OVERLAP, WHOLE
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE, BestUse
-from escala.analysis.verdicts import FASTER
+from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE
 from escala.core.environment import call
 from escala.core.readable import in_words
 from escala.report.findings.best_use import answers, shown
@@ -46,14 +46,17 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """
     for row in _unmeasured(tables):
         yield Finding(_not_measured(row, tables), "attribution")
-    quicker = {
-        (quoted(answer.label), quoted(other.label))
-        for answer in answers(tables)
-        for other in answer.alternatives
-        if other.verdict == FASTER
-    }
+    pairs = [(answer, other) for answer in answers(tables) for other in answer.alternatives]
+    quicker, tied = (
+        {
+            (quoted(answer.label), quoted(other.label))
+            for answer, other in pairs
+            if other.verdict == verdict
+        }
+        for verdict in (FASTER, NOT_DISTINGUISHABLE)
+    )
     for label, parts in clocked(tables):
-        for text in _texts(label, parts, quicker):
+        for text in _texts(label, parts, quicker, tied):
             yield Finding(text, "attribution", "attribution")
 
 
@@ -104,14 +107,19 @@ def clocked(tables: Tables) -> list[tuple[str, pd.DataFrame]]:
     return [(quoted(label), parts.set_index("part")) for label, parts in groups]
 
 
-def _texts(label: str, parts: pd.DataFrame, quicker: Collection[tuple]) -> Iterator[str]:
+def _texts(
+    label: str, parts: pd.DataFrame, quicker: Collection[tuple], tied: Collection[tuple]
+) -> Iterator[str]:
     """Compare a step with the main reference, and name its largest part and its overlap.
 
     Parameters
     ----------
     quicker : pairs of quoted labels; by the answers, the first takes less time than the second.
+    tied : pairs whose times cannot be told apart, so that there is nothing to explain.
     """
-    yield from _more(label, parts, quicker)
+    pair = label, quoted(str(parts["reference_label"].iloc[0]))
+    if pair not in tied and pair[::-1] not in tied:
+        yield from _more(label, parts, quicker)
     fractions = parts["fraction"].reindex(_PART_NAMES).dropna()
     if not fractions.empty:
         part = fractions.idxmax()
