@@ -91,7 +91,8 @@ class Strategy:
     @classmethod
     def environment(cls, knobs: Mapping[str, Any]) -> dict[str, str]:
         """Return the environment variables its library reads, the same in every process."""
-        return dict(KEEPING[cls.engine.partition(".")[0]]) if knobs.get("keep_memory") else {}
+        keeps = cls.engine and knobs.get("keep_memory")
+        return dict(KEEPING[cls.engine.partition(".")[0]]) if keeps else {}
 
     @classmethod
     def process_variables(cls, place: Place, interface: str) -> dict[str, str]:
