@@ -31,7 +31,7 @@ UNAVAILABLE = "unavailable"
 
 
 class Resources(NamedTuple):
-    """What a configuration uses."""
+    """Nodes, cores and GPUs of a configuration."""
 
     nodes: int
     cores: int
@@ -91,7 +91,7 @@ class BestUse:
 
     @property
     def key(self) -> str:
-        """What tells its task from the others of an experiment."""
+        """The name of its task, unique within an experiment."""
         return f"{self.dataset} {self.workload} {self.task}"
 
     @property
