@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from escala.analysis.learning import DOES_NOT_LEARN, Learning, learning
-from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, Ratio
+from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER, Ratio
 from escala.core.readable import in_words
 from escala.experiment.references import Configuration
 from escala.record.comparable import CONFIGURATION
@@ -53,6 +53,7 @@ class Alternative:
     Attributes
     ----------
     ratio : of the time of the best use to its.
+    ratio_of : the times that are compared: `steps`, `target` or `run`.
     """
 
     label: str
@@ -61,6 +62,7 @@ class Alternative:
     uses: str
     verdict: str
     ratio: Ratio
+    ratio_of: str
     row: Mapping
 
     @property
@@ -75,7 +77,6 @@ class BestUse:
     Attributes
     ----------
     task : what tells it from other tasks of the dataset and workload; empty if it is the only one.
-    ratio_of : the times that are compared: `steps`, `target` or `run`.
     learning : whether the network learns; None if the tables do not have scores.
     """
 
@@ -85,7 +86,6 @@ class BestUse:
     label: str
     names: tuple
     resources: Resources
-    ratio_of: str
     alternatives: tuple[Alternative, ...]
     learning: Learning | None = None
 
@@ -123,7 +123,8 @@ class BestUse:
             return UNAVAILABLE
         if self.learning and self.learning.kind == DOES_NOT_LEARN:
             return NOT_LEARNT
-        if NO_VERDICT in kinds:
+        # Ratios of other matches than those of two others may form a circle.
+        if NO_VERDICT in kinds or SLOWER in kinds:
             return NO_VERDICT
         if kinds == {FASTER}:
             uses_least = all(each.uses == "more" for each in self.rivals)
@@ -138,7 +139,7 @@ class BestUse:
     @cached_property
     def fewer(self) -> Alternative | None:
         """The quickest alternative that uses less; None if there is none with a ratio."""
-        less = [each for each in self.rivals if each.uses == "less"]
+        less = [each for each in self.rivals if each.uses == "less" and each.ratio.value > 0]
         return max(less, key=lambda each: each.ratio.value, default=None)
 
     @property
@@ -195,7 +196,6 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
                 first["label"],
                 names,
                 Resources(*map(int, first[["nodes", "cores", "gpus"]])),
-                first["ratio_of"],
                 tuple(_alternative(row) for _, row in rows.iterrows()),
                 learning(tables, names) if "pooled" in tables else None,
             )
@@ -212,6 +212,7 @@ def _alternative(row: pd.Series) -> Alternative:
         row["uses"],
         UNAVAILABLE if pd.isna(row["verdict"]) else row["verdict"],
         Ratio(*(_number(row[f"ratio{end}"]) for end in ("", "_low", "_high")), int(row["matches"])),
+        row["ratio_of"],
         row,
     )
 

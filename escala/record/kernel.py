@@ -63,7 +63,8 @@ class Kernel:
 
         Returns
         -------
-        `slowdown` is the largest quotient of a time and the usual one of its core. It is None if
+        `slowdown` is the largest quotient of a time and the usual one of its core, divided by what
+        that usually is, since the slowest of many cores is slower than that of one. It is None if
         there is no usual one yet, or if the kernel is unavailable.
         """
         names = ("cores", "before_ms", "after_ms", "usual_ms", "slowdown")
@@ -71,9 +72,13 @@ class Kernel:
             return dict.fromkeys(names) | {"unavailable": self._unavailable}
         times = read_json(log) if log.exists() else {}
         earlier = times.setdefault(",".join(map(str, self._cores)), [])
-        usual = np.median(earlier, axis=0) if len(earlier) >= _USUAL_FROM else None
-        slowdown = None if usual is None else float(np.max(np.array(self._times) / usual))
+        usual, slowdown = None, None
+        if len(earlier) >= _USUAL_FROM:
+            usual = np.median(earlier, axis=0)
+            of_slowest = np.median(np.max(earlier / usual, axis=1))
+            slowdown = float(np.max(self._times / usual) / of_slowest)
+            usual = usual.tolist()
         earlier += self._times
         write_json(log, times, durable=False)
-        found = list(self._cores), *self._times, usual if usual is None else usual.tolist()
-        return dict(zip(names, (*found, slowdown), strict=True)) | {"unavailable": None}
+        found = list(self._cores), *self._times, usual, slowdown
+        return dict(zip(names, found, strict=True)) | {"unavailable": None}

@@ -9,7 +9,8 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def _measured(
     request: dict, data: Path, output: Path, time_limit_seconds: float, links: Links | None
 ) -> Outcome:
     """Do what `measure` does, on a machine that no other run uses."""
-    started, clock = datetime.now(UTC), time.monotonic()
+    started, clock, aside = datetime.now(UTC), time.monotonic(), []
     folder, ranks_folder = output.parent, output.parent / "ranks"
     description = split_description(data)
     plan = make_plan(request, description, data)
@@ -108,7 +109,7 @@ def _measured(
     known = identity(request, plan, description, started)
     result = copy.deepcopy(known)
     try:
-        outcome = _attempt(request, plan, data, folder, result, time_limit_seconds, links)
+        outcome = _attempt(request, plan, data, folder, result, time_limit_seconds, links, aside)
     finally:
         _tidy(ranks_folder)
     interrupts.end_if_received()
@@ -116,7 +117,7 @@ def _measured(
         asking.require_answers(request["nodes"])
     if outcome.status == "ok" and "program" in result:
         result["program"]["notes"] += notes(request, data)
-    seconds = time.monotonic() - clock
+    seconds = time.monotonic() - clock - sum(aside)
     problem = _invalid(result, outcome, seconds)
     if problem:
         # Keep what was measured, but not as a result.
@@ -170,8 +171,14 @@ def _attempt(
     result: dict,
     limit: float,
     links: Links | None,
+    aside: list[float],
 ) -> Outcome:
-    """Run the ranks and write what they measured into `result`; whatever fails is an outcome."""
+    """Run the ranks and write what they measured into `result`; whatever fails is an outcome.
+
+    Parameters
+    ----------
+    aside : takes the seconds of what looks at nodes, links and cores, which is no part of a run.
+    """
     ranks_folder = folder / "ranks"
     try:
         plan["supervisor"] = {
@@ -181,19 +188,21 @@ def _attempt(
             "experiment": request["experiment"],
             "run": str(folder),
         }
-        started = _begun(request, plan, folder, result, links)
-        outcome = linked(request, started, result, links, folder)
-        if outcome.status != "ok":
-            return outcome
-        write_json(ranks_folder / "plan.json", plan, durable=False)
-        kernel = Kernel(_cores_here(plan, started))
-        kernel.time()
+        with _timed(aside):
+            started = _begun(request, plan, folder, result, links)
+            outcome = linked(request, started, result, links, folder)
+            if outcome.status != "ok":
+                return outcome
+            write_json(ranks_folder / "plan.json", plan, durable=False)
+            kernel = Kernel(_cores_here(plan, started))
+            kernel.time()
         outcome = supervise(request, plan, started, ranks_folder, limit)
         timeline.keep(ranks_folder)
         if outcome.status == "ok":
             outcome = transport.recorded(request, ranks_folder, result)
         if outcome.status == "ok":
-            kernel.time()
+            with _timed(aside):
+                kernel.time()
             outcome = collect(plan, data, ranks_folder, result)
         if outcome.status == "ok":
             log = experiment_folder(request, folder) / f"logs/kernel-{result['session']}.json"
@@ -209,6 +218,15 @@ def _attempt(
         with open(ranks_folder / "launcher.log", "a") as log:
             traceback.print_exc(file=log)
         return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
+
+
+@contextmanager
+def _timed(aside: list[float]) -> Iterator[None]:
+    clock = time.monotonic()
+    try:
+        yield
+    finally:
+        aside.append(time.monotonic() - clock)
 
 
 def _cores_here(plan: Plan, started: Launch) -> list[int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from fixtures_runs import REFERENCES, FakeExperiment, changed, fair
 
@@ -66,6 +67,18 @@ def test_a_slower_core_before_or_after_a_run_disturbs_it(judged, place, times):
         run = with_kernel({"disturbed": before, "reason": reason}, found)
         assert run["disturbed"] == (True if times > SLOWDOWN else before)
         assert (reason or "") in (run["reason"] or "")
+
+
+def test_many_cores_have_no_more_chances_to_be_called_slow(judged):
+    def times() -> list[float]:
+        return (50 * np.exp(random.normal(0, 0.1, 64))).tolist()
+
+    random = np.random.default_rng(3)
+    for _ in range(4):
+        judged(times(), times())
+    found = judged(times(), times())
+    slowest = max(found["before_ms"] + found["after_ms"])
+    assert slowest / 50 > SLOWDOWN > found["slowdown"]
 
 
 def test_the_usual_time_is_of_the_same_cores(judged):

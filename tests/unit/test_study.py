@@ -95,30 +95,36 @@ def test_speedups_and_efficiencies_are_those_of_the_times(tmp_path):
     for layout, gain in zip(("2x1", "4x1"), gains, strict=True):
         assert gain.min() < rows.loc[layout, "whole_speedup"] < gain.max()
         ends = [rows.loc[layout, f"whole_speedup_{end}"] for end in ("low", "high")]
-        assert ends == pytest.approx([gain.min(), gain.max()])
+        # Another call may differ, by Student's 95 % of a deviation of 5 % with 11 degrees.
+        within = np.abs(np.log([gain.min(), gain.max()] / rows.loc[layout, "whole_speedup"]))
+        arms = np.hypot(within, 2.201 * 0.05)
+        assert np.abs(np.log(ends / rows.loc[layout, "whole_speedup"])) == pytest.approx(
+            arms, rel=1e-3
+        )
 
 
 #: What a rule asks for, the seconds of an epoch by size, and the verdicts of two and four nodes.
 VERDICTS = [
     # 3 times as fast when quadrupling is 0.75 over the baseline, whatever the last doubling is.
-    ({"time": "steps"}, {"1x1": 12.0, "2x1": 5.6, "4x1": 3.99}, ["passes", "passes"]),
+    ({"time": "steps"}, {"1x1": 12.0, "2x1": 4.6, "4x1": 3.5}, ["passes", "passes"]),
     (
         {"time": "steps", "against": "doubling"},
-        {"1x1": 12.0, "2x1": 5.6, "4x1": 4.0},
+        {"1x1": 12.0, "2x1": 4.6, "4x1": 3.5},
         ["passes", "fails"],
     ),
-    # Each doubling passes, and four nodes are 2.4 times as fast.
+    # Each doubling passes, and four nodes are 2.9 times as fast.
     (
         {"time": "steps", "against": "doubling"},
-        {"1x1": 12.0, "2x1": 7.7, "4x1": 5.0},
+        {"1x1": 12.0, "2x1": 7.0, "4x1": 4.1},
         ["passes", "passes"],
     ),
-    ({"time": "steps"}, {"1x1": 12.0, "2x1": 7.7, "4x1": 5.0}, ["passes", "fails"]),
+    ({"time": "steps"}, {"1x1": 12.0, "2x1": 7.0, "4x1": 4.1}, ["passes", "not decided"]),
+    ({"time": "steps"}, {"1x1": 12.0, "2x1": 7.0, "4x1": 5.0}, ["passes", "fails"]),
     # 14 s of each whole run are divided by no size.
-    ({}, {"1x1": 12.0, "2x1": 6.0, "4x1": 3.0}, ["passes", "fails"]),
+    ({}, {"1x1": 12.0, "2x1": 4.5, "4x1": 3.0}, ["passes", "fails"]),
     ({}, {"1x1": 1200.0, "2x1": 605.0, "4x1": 320.0}, ["passes", "passes"]),
     ({"against": "doubling"}, {"1x1": 1200.0, "2x1": 605.0, "4x1": 450.0}, ["passes", "fails"]),
-    ({"efficiency": 0.5}, {"1x1": 12.0, "2x1": 6.0, "4x1": 3.0}, ["passes", "passes"]),
+    ({"efficiency": 0.5}, {"1x1": 12.0, "2x1": 6.0, "4x1": 1.5}, ["passes", "passes"]),
 ]
 
 
@@ -497,8 +503,8 @@ def test_the_statement_has_what_a_reviewer_asks_for(whole):
         "4 times the cores, and an efficiency of 0.600",
         "The rule of Site & Co asks for an efficiency of whole runs of 75% over the baseline, 1.5 "
         "times the speed with twice the cores and 3 times with four times",
-        "Two processes on two nodes: fails, 0.717 (0.715–0.719); four processes on four nodes: "
-        "fails, 0.43",
+        "Two processes on two nodes: not decided, 0.717 (0.642–0.80"
+        "four processes on four nodes: fails, 0.43",
         "No size is decided to pass beyond the baseline, one process.",
         f"A whole run on one process takes {wall:.1f} s, of which 6.50 s are before "
         "the training steps",
@@ -506,7 +512,11 @@ def test_the_statement_has_what_a_reviewer_asks_for(whole):
     ):
         assert words in series.statement
     [verdict] = [name for name in series.tables["Time and efficiency"] if name.startswith("≥")]
-    assert list(series.tables["Time and efficiency"][verdict]) == ["baseline", "fails", "fails"]
+    assert list(series.tables["Time and efficiency"][verdict]) == [
+        "baseline",
+        "not decided",
+        "fails",
+    ]
     about = dict(whole[0].about)
     assert about["hosts"] == "n1, n2" and about["date"] == "2026-01-01"
     assert "openmpi 1.0" in about["software"] and "parameters 2067181" in about["case: virus-cnn"]

@@ -44,6 +44,8 @@ from escala.training.marks import BEST
 POSITION = 10
 SECTION = "answer"
 
+#: What is compared, by `Alternative.ratio_of`.
+_TIMES = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
 #: Names of configurations in a sentence on those that train another model.
 _MOST_NAMED = 3
 
@@ -72,7 +74,7 @@ def first_line(answer: BestUse) -> str:
     if answer.verdict == UNAVAILABLE:
         why = quoted(str(rival.row["reason"]))
         return f"{UNAVAILABLE}: {best} cannot be compared with {other}: {why}"
-    fraction = _of_time(answer, rival)
+    fraction = _of_time(rival)
     if answer.verdict == NOT_LEARNT:
         return (
             f"nothing pays yet: {quoted(answer.workload)} reaches an accuracy of "
@@ -91,11 +93,10 @@ def first_line(answer: BestUse) -> str:
     return f"no verdict from {from_runs}: {best} takes {fraction}"
 
 
-def _of_time(answer: BestUse, rival: Alternative) -> str:
+def _of_time(rival: Alternative) -> str:
     """Return the ratio to an alternative with its interval, as `0.84 of the step time of …`."""
-    fraction = _fraction(rival.ratio)
-    what = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
-    return f"{fraction} the {what[answer.ratio_of]} of {quoted(rival.label)}{interval(rival.ratio)}"
+    time = f"{_fraction(rival.ratio)} the {_TIMES[rival.ratio_of]}"
+    return f"{time} of {quoted(rival.label)}{interval(rival.ratio)}"
 
 
 def _fraction(ratio: Ratio) -> str:
@@ -107,16 +108,16 @@ def _gains(answer: BestUse, tables: Tables) -> Iterator[str]:
     if answer.verdict in (UNAVAILABLE, NO_VERDICT):
         return
     if answer.verdict == NOT_LEARNT:
-        yield f"by its times alone, {quoted(answer.label)} takes {_of_time(answer, answer.closest)}"
+        yield f"by its times alone, {quoted(answer.label)} takes {_of_time(answer.closest)}"
         return
     fewer = answer.fewer
     if fewer and fewer != answer.closest and fewer.verdict == FASTER:
         yield (
             f"against {quoted(fewer.label)} on {fewer.resources.in_words}: "
-            f"{_fraction(fewer.ratio)} the time{interval(fewer.ratio)}"
+            f"{_fraction(fewer.ratio)} the {_TIMES[fewer.ratio_of]}{interval(fewer.ratio)}"
         )
     yield from _others(answer)
-    if answer.ratio_of == "steps":
+    if answer.closest.ratio_of == "steps":
         yield from _whole_run(answer)
     if answer.verdict == PAYS:
         yield from _scores(answer, tables)
@@ -135,7 +136,7 @@ def _others(answer: BestUse) -> Iterator[str]:
     for group in groups:
         if not group:
             continue
-        quickest = max(group, key=lambda each: each.ratio.value)
+        quickest = max(group, key=lambda each: each.ratio.value if each.ratio.value > 0 else 0.0)
         if quickest.label in named:
             continue
         named.add(quickest.label)
@@ -145,7 +146,7 @@ def _others(answer: BestUse) -> Iterator[str]:
         ratio = inverse(quickest.ratio)
         yield (
             f"{quoted(quickest.label)} on {quickest.resources.in_words} {verdict}: "
-            f"{_fraction(ratio)} the time{interval(ratio)}"
+            f"{_fraction(ratio)} the {_TIMES[quickest.ratio_of]}{interval(ratio)}"
         )
 
 

@@ -27,7 +27,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
 
 def _texts(answer: BestUse, tables: Tables) -> Iterator[str]:
     fewer = answer.fewer
-    if fewer is None or answer.ratio_of == "target":
+    if fewer is None or fewer.ratio_of == "target":
         return
     times = answer.resources.cores / fewer.resources.cores
     cores = Ratio(*(times * each for each in fewer.ratio[:3]), fewer.ratio.matches)

@@ -31,7 +31,7 @@ from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.analysis.tables import records
 from escala.experiment.references import Configuration, one_process
 from escala.record.comparable import CONFIGURATION, Matched, Measurement, left_out, work
-from escala.report.tables.base import ABOUT, Evidence, Tables, is_cut
+from escala.report.tables.base import ABOUT, Evidence, Tables, is_cut, ratios
 from escala.report.tables.speedup import Comparison, comparisons, inverse
 from escala.runtime.layout import Layout
 
@@ -231,8 +231,8 @@ class _Point(NamedTuple):
             last = (row["layout"], row["global_batch"], json.dumps(knobs, sort_keys=True))
         keys = ("dataset", "workload", "strategy", "network", "reference")
         repeats = [] if row["oversubscribed"] else [run["repeat"] for run in runs]
-        ratios = dict(zip(repeats, map(float, compared.ratios), strict=False))
-        return cls((over, *(row[key] for key in keys), *last), _times(row) or 1.0, ratios)
+        found = dict(zip(repeats, map(float, ratios(compared.newest)), strict=False))
+        return cls((over, *(row[key] for key in keys), *last), _times(row) or 1.0, found)
 
 
 def _law(points: Sequence[_Point]) -> dict:

@@ -12,23 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from escala.analysis.statistics import (
-    VALUES_FOR_INTERVAL,
-    Interval,
-    matches_needed,
-    next_time_interval,
-    ratio_interval,
-)
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
 from escala.analysis.verdicts import (
     FASTER,
     NO_VERDICT,
     NOT_DISTINGUISHABLE,
     simultaneous_level,
-    verdict,
 )
 from escala.experiment.references import Configuration, reference_number
 from escala.record.comparable import (
     CONFIGURATION,
+    Matched,
     Measurement,
     left_out,
     other_exchange,
@@ -37,14 +31,7 @@ from escala.record.comparable import (
 )
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
-from escala.report.tables.speedup import (
-    DECIMALS,
-    Comparison,
-    Judge,
-    Judgement,
-    unmatched,
-    usable,
-)
+from escala.report.tables.speedup import Comparison, Judge, Judgement, unmatched, usable
 from escala.runtime.layout import Layout
 from escala.training.marks import WHOLE
 
@@ -76,16 +63,17 @@ def tasks(evidence: Evidence) -> Iterator[Task]:
     }
     for _, same in groupby(current, key=lambda names: names[:2]):
         runs = {names: current[names] for names in same}
-        found = [
-            (network, model)
-            for network in _networks(runs)
-            for model in _models(_over(network, runs), evidence)
-            if len(model) > 1
-        ]
+        found: list[tuple[str | None, dict]] = []
+        for network in _networks(runs):
+            for model in _models(_over(network, runs), evidence):
+                # Configurations of one node are the same over each network.
+                if len(model) > 1 and all(model != other for _, other in found):
+                    within = all(Layout.parse(names[3]).nodes == 1 for names in model)
+                    found.append((None if within else network, model))
         for network, model in found:
             rows = next(iter(model.values()))["training"]["global_batch"]
             parts = {
-                f"over {network}": len({other for other, _ in found}) > 1,
+                f"over {network}": network and len({other for other, _ in found}) > 1,
                 f"{rows} rows in a step": sum(other == network for other, _ in found) > 1,
             }
             name = ", ".join(part for part, is_needed in parts.items() if is_needed)
@@ -143,7 +131,11 @@ def best_use(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             each = Comparison.of(names, other, timed)
             return each, judge.judgement(each, level)
 
-        best = _quickest(task, timed, lambda *names: compare(*names)[1].ratio.estimate)
+        def least_ratio(names: tuple, other: tuple, compare=compare) -> float | None:
+            ratio = compare(names, other)[1].ratio
+            return ratio.low if ratio.estimate is None else ratio.estimate
+
+        best = _quickest(task, timed, least_ratio)
         rows = [
             _row(task, level, *compare(best, other), judge) for other in task.runs if other != best
         ]
@@ -170,7 +162,8 @@ def _quickest(
 
     Parameters
     ----------
-    ratio : of the times of two configurations in their matches; None if unknown.
+    ratio : of the times of two configurations in their matches, or the lower end of what it may
+        be; None if unknown.
     """
     seconds = {
         names: np.median([base.seconds_per_epoch(run) for run in runs])
@@ -224,44 +217,50 @@ def _row(task: Task, level: float, each: Comparison, judged: Judgement, judge: J
         "detectable_decrease": judged.verdict.detectable,
         **judged.ratio.columns("ratio"),
         "epochs": run["training"]["epochs_asked"],
-        **_whole_runs(each, judged, level, judge),
+        **_whole_runs(each, judged.verdict.kind == FASTER, level, judge),
         **base.data_of(run, base.ABOUT),
     }
 
 
-def _whole_runs(each: Comparison, judged: Judgement, level: float, judge: Judge) -> dict:
-    """Return the columns on whole runs, empty if epochs were cut or there is no match."""
-    sides = [each.newest.runs, each.newest.references]
-    if not each.newest.runs or any(base.is_cut(run) for side in sides for run in side):
+def _whole_runs(each: Comparison, is_faster: bool, level: float, judge: Judge) -> dict:
+    """Return the columns on whole runs, empty if epochs were cut, or if numbers of them differ.
+
+    Parameters
+    ----------
+    is_faster : whether the configuration takes less time, so that some length of a run may as well.
+    """
+    runs, references = each.newest.runs, each.newest.references
+    done = {len(run["epochs"]) for run in (*runs, *references)}
+    if any(map(base.is_cut, (*runs, *references))) or len(done) != 1:
         return {}
-    walls = np.array([[run["wall_seconds"] for run in side] for side in sides])
-    inside = np.array(
-        [[sum(e["epoch_wall_seconds"] for e in run["epochs"]) for run in side] for side in sides]
-    )
-    mean = inside / np.array([[len(run["epochs"]) for run in side] for side in sides])
 
-    def decided(ratios: np.ndarray) -> tuple[Interval, str]:
-        ratio = next_time_interval(ratio_interval(ratios, level=level), *judge.deviation, level)
-        needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
-        if each.stays_disturbed:
-            return ratio, NO_VERDICT
-        return ratio, verdict(ratio, len(ratios), None, DECIMALS, needed).kind
+    def ratios(found: Matched, epochs: int | None = None) -> np.ndarray:
+        return np.divide(*(_whole_seconds(side, epochs) for side in (found.runs, found.references)))
 
-    def is_faster(number: int) -> bool:
-        first, second = walls - inside + number * mean
-        return decided(first / second)[1] == FASTER
+    def saves(epochs: int) -> bool:
+        found = judge.by(each, lambda matches: ratios(matches, epochs), level)
+        return found.verdict.kind == FASTER
 
-    ratio, found = decided(walls[0] / walls[1])
+    whole = judge.by(each, ratios, level)
     fewest = None
-    if judged.verdict.kind == FASTER and is_faster(_MOST_EPOCHS):
+    if is_faster and saves(_MOST_EPOCHS):
         low, fewest = 0, _MOST_EPOCHS
         while fewest - low > 1:
             middle = (low + fewest) // 2
-            low, fewest = (low, middle) if is_faster(middle) else (middle, fewest)
+            low, fewest = (low, middle) if saves(middle) else (middle, fewest)
     return {
-        "run_seconds": float(np.median(walls[0])),
-        "alternative_run_seconds": float(np.median(walls[1])),
-        **ratio.columns("run_ratio"),
-        "run_verdict": found,
+        "run_seconds": float(np.median(_whole_seconds(runs))),
+        "alternative_run_seconds": float(np.median(_whole_seconds(references))),
+        **whole.ratio.columns("run_ratio"),
+        "run_verdict": whole.verdict.kind,
         "faster_from_epochs": fewest,
     }
+
+
+def _whole_seconds(runs: Sequence[Measurement], epochs: int | None = None) -> np.ndarray:
+    """Return the seconds of whole runs, or what they would be with another number of epochs."""
+    walls = np.array([run["wall_seconds"] for run in runs])
+    if epochs is None:
+        return walls
+    inside = np.array([sum(e["epoch_wall_seconds"] for e in run["epochs"]) for run in runs])
+    return walls - inside + epochs * inside / [len(run["epochs"]) for run in runs]

@@ -1,9 +1,10 @@
 """The table of a scaling study: measured times, speed-ups and costs by the size of a layout.
 
 A series is the layouts of one strategy, variant and network that the key `scaling` of the
-experiment names. Its baseline is the smallest layout with a measured time. All ratios are formed
-over matches of runs of one session and repeat, as in `speedup`. With weak scaling they are of the
-time for the same number of rows. A size whose processes share cores is compared with nothing.
+experiment names. Its baseline is the smallest layout with a measured time. All ratios are judged
+as in `speedup`: over matches of runs of one session and repeat, of the question "next time". With
+weak scaling they are of the time for the same number of rows. A size whose processes share cores is
+compared with nothing.
 
 The rule of a site asks for an efficiency, p_b T_b / (p_n T_n) of cores p and times T. T is that of
 whole runs or of training steps, and b the baseline or the next smaller size. A size passes or fails
@@ -18,26 +19,14 @@ from typing import NamedTuple
 import numpy as np
 
 from escala.analysis import laws
-from escala.analysis.statistics import (
-    VALUES_FOR_INTERVAL,
-    Interval,
-    median_interval,
-    ratio_interval,
-)
+from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, Interval, median_interval
 from escala.analysis.tables import records
-from escala.analysis.verdicts import leave_out_disturbed
 from escala.experiment.references import NATIVE, one_process
 from escala.experiment.scaling import BASELINE, RUN, WEAK, layouts_of
-from escala.record.comparable import (
-    CONFIGURATION,
-    Measurement,
-    is_emulated,
-    matched,
-    newest_of_repeats,
-)
+from escala.record.comparable import CONFIGURATION, Matched, Measurement, is_emulated
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
-from escala.report.tables.speedup import inverse
+from escala.report.tables.speedup import Comparison, Judge, inverse, usable
 from escala.runtime.layout import Layout
 
 #: Parts of a run before its training steps, and after them.
@@ -45,7 +34,6 @@ SET_UP = ("startup", "loading", "build", "first_step", "first_prediction", "broa
 _AFTER = ("averaging", "evaluation", "save")
 PASSES, FAILS, NOT_DECIDED = "passes", "fails", "not decided"
 _SECONDS_PER_HOUR = 3600
-_NOTHING = Interval(None, None, None)
 _ENDS = ("", "_low", "_high")
 
 
@@ -61,7 +49,7 @@ def scaling(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each layout of each series; none if the experiment has no scaling study."""
     if evidence.scaling is None:
         return
-    usable = base.by_configuration(filter(base.is_timed, (*evidence.runs, *evidence.earlier)))
+    judge, timed = Judge(evidence, tables), usable(evidence)
     sampled = base.by_configuration(
         run for run in evidence.probe_runs("resources") if run["status"] == "ok"
     )
@@ -71,7 +59,7 @@ def scaling(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     }
     every = base.by_configuration(evidence.runs)
     for series in _series(every, evidence.scaling):
-        alone = [names for names in series.sizes if usable.get(names) and not _share(every[names])]
+        alone = [names for names in series.sizes if timed.get(names) and not _share(every[names])]
         for names in series.sizes:
             before = alone[: alone.index(names)] if names in alone else None
             yield {
@@ -81,8 +69,8 @@ def scaling(evidence: Evidence, tables: Tables) -> Iterator[dict]:
                 **base.named(names),
                 "shares_cores": _share(every[names]),
                 "emulated": any(map(is_emulated, every[names])),
-                **_times(names, before, usable, evidence.scaling),
-                **_costs(every[names], usable.get(names, ()), tabled["configurations"][names]),
+                **_times(names, before, timed, judge),
+                **_costs(every[names], timed.get(names, ()), tabled["configurations"][names]),
                 **_resources(sampled.get(names, ())),
                 **_predicted(tabled["predictions"].get(names)),
                 **base.data_of(every[names][0], base.ABOUT),
@@ -126,17 +114,16 @@ def _size(names: tuple) -> tuple[int, int]:
 def _times(
     names: tuple,
     before: Sequence[tuple] | None,
-    usable: Mapping[tuple, Sequence],
-    study: Mapping,
+    timed: Mapping[tuple, list],
+    judge: Judge,
 ) -> dict:
     """Return the columns on the time of a size, and on what it gains.
 
     Parameters
     ----------
     before : the smaller sizes of the series to compare it with, None if it is not compared.
-    study : the key `scaling` of the experiment, with all defaults.
     """
-    layout, runs = Layout.parse(names[3]), usable.get(names, ())
+    layout, runs = Layout.parse(names[3]), timed.get(names, ())
     about = {"nodes": layout.nodes, "ranks": layout.ranks, "runs": len(runs)}
     if not runs:
         return about | {"kind": "unavailable"}
@@ -152,43 +139,40 @@ def _times(
         one = Interval(1.0, None, None).columns
         return found | {"baseline": names[3], **one("speedup"), **one("efficiency"),
                         **one("whole_speedup")}  # fmt: skip
-    first, last = usable[before[0]], usable[before[-1]]
+    first, last = (Comparison.of(names, each, timed) for each in (before[0], before[-1]))
     return found | {"baseline": before[0][3], "doubled_from": before[-1][3],
-                    **_gains(runs, first, last, study)}  # fmt: skip
+                    **_gains(first, last, judge)}  # fmt: skip
 
 
-def _gains(
-    runs: Sequence[Measurement],
-    first: Sequence[Measurement],
-    last: Sequence[Measurement],
-    study: Mapping,
-) -> dict:
+def _gains(first: Comparison, last: Comparison, judge: Judge) -> dict:
     """Return the columns on what a size gains over the baseline and over the next smaller size."""
-    cores = base.cores_of(runs[0])
-    times, step_times = (cores / base.cores_of(each[0]) for each in (first, last))
-    gain, matches, why = _gain(runs, first)
-    step, _, why_not_step = _gain(runs, last)
-    whole, whole_matches, why_not_whole = _gain(runs, first, _whole)
+    times, step_times = (
+        base.cores_of(judge.runs[each.names][0])
+        / base.cores_of(judge.runs[each.reference_names][0])
+        for each in (first, last)
+    )
+    gain, step = (_gain(each, judge, base.ratios) for each in (first, last))
+    whole = _gain(first, judge, _of_whole_runs)
+    study = judge.evidence.scaling
     rule = study["rules"]
     is_whole, over_first = rule["time"] == RUN, rule["against"] == BASELINE
-    judged, judged_matches, why_not_judged = (
-        (whole, whole_matches, why_not_whole)
-        if is_whole and over_first
-        else _gain(runs, first if over_first else last, _whole if is_whole else _steps)
-    )
+    time = _of_whole_runs if is_whole else base.ratios
+    judged = _gain(first if over_first else last, judge, time)
     efficiency = (
-        efficiency_of(judged, times) if over_first else efficiency_of_doubling(judged, step_times)
+        efficiency_of(judged.factor, times)
+        if over_first
+        else efficiency_of_doubling(judged.factor, step_times)
     )
     return {
-        "matches": matches,
-        **gain.columns("speedup"),
-        **efficiency_of(gain, times).columns("efficiency"),
-        **whole.columns("whole_speedup"),
-        **efficiency_of_doubling(step, step_times).columns("doubling_efficiency"),
-        "gain_reason": why or why_not_step or why_not_whole,
+        "matches": gain.matches,
+        **gain.factor.columns("speedup"),
+        **efficiency_of(gain.factor, times).columns("efficiency"),
+        **whole.factor.columns("whole_speedup"),
+        **efficiency_of_doubling(step.factor, step_times).columns("doubling_efficiency"),
+        "gain_reason": gain.reason or step.reason or whole.reason,
         **efficiency.columns("rule_efficiency"),
-        "rule_matches": judged_matches,
-        **verdict(efficiency, judged_matches, study, why_not_judged),
+        "rule_matches": judged.matches,
+        **verdict(efficiency, judged.matches, study, judged.reason, judged.stays_disturbed),
     }
 
 
@@ -203,7 +187,11 @@ def efficiency_of_doubling(gain: Interval, times: float) -> Interval:
 
 
 def verdict(
-    efficiency: Interval, matches: int, study: Mapping, reason: str | None = None
+    efficiency: Interval,
+    matches: int,
+    study: Mapping,
+    reason: str | None = None,
+    stays_disturbed: bool = False,
 ) -> dict[str, str | None]:
     """Return whether a size passes the rule of a study, or why that is not judged.
 
@@ -211,6 +199,7 @@ def verdict(
     ----------
     efficiency : that which the rule asks for, over `matches`.
     reason : why there is none.
+    stays_disturbed : whether other work disturbed too many of the runs.
     """
     rule = study["rules"]
     if study["kind"] == WEAK and rule["same_input"]:
@@ -221,50 +210,46 @@ def verdict(
     if matches < VALUES_FOR_INTERVAL or efficiency.low is None:
         why = f"a verdict needs {VALUES_FOR_INTERVAL} paired runs, and there are {matches}"
         return {"passes": None, "rule_reason": why}
+    if stays_disturbed:
+        return {"passes": None, "rule_reason": "other work disturbed too many of the runs"}
     passes, fails = efficiency.low >= rule["efficiency"], efficiency.high < rule["efficiency"]
     return {"passes": PASSES if passes else FAILS if fails else NOT_DECIDED, "rule_reason": None}
 
 
-def _steps(run: Measurement) -> tuple[float, None]:
-    return base.seconds_per_epoch(run), None
+class _Gain(NamedTuple):
+    """How many times as fast a size is as another, over their matches.
 
-
-def _whole(run: Measurement) -> tuple[float, int | None]:
-    """Return the seconds of a whole run and its epochs, NaN if an epoch was cut."""
-    return (np.nan if base.is_cut(run) else run["wall_seconds"]), run["training"]["epochs_done"]
-
-
-def _gain(
-    runs: Sequence[Measurement],
-    others: Sequence[Measurement],
-    time: Callable[[Measurement], tuple[float, int | None]] = _steps,
-) -> tuple[Interval, int, str | None]:
-    """Return how many times as fast runs are as others, over their matches, and their number.
-
-    Last is why there is no match, None if there is one.
-
-    Parameters
+    Attributes
     ----------
-    time : returns the seconds of a run, and what two runs must share beside.
+    reason : why there is no match; None if there is one.
     """
-    found = leave_out_disturbed(newest_of_repeats(matched(runs, others))).matches
-    if not found.runs:
-        return _NOTHING, 0, found.why_none()
-    sides = [[*map(time, side)] for side in (found.runs, found.references)]
+
+    factor: Interval
+    matches: int
+    reason: str | None
+    stays_disturbed: bool
+
+
+def _gain(each: Comparison, judge: Judge, ratios: Callable[[Matched], np.ndarray]) -> _Gain:
+    """Return what a size gains by some ratios of its times to those of another."""
+    found, reason = judge.by(each, ratios, LEVEL), None
+    if not found.matches:
+        reason = "no two whole runs of the same epochs share session and repeat"
+        reason = reason if each.newest.runs else each.newest.why_none()
+    stays_disturbed = each.stays_disturbed and not found.is_over_sessions
+    return _Gain(inverse(found.ratio), found.matches, reason, stays_disturbed)
+
+
+def _of_whole_runs(found: Matched) -> np.ndarray:
+    """Return the ratios of the times of whole runs that trained for the same epochs."""
+    sides = found.runs, found.references
+    ratios = np.divide(*(np.array([run["wall_seconds"] for run in side]) for side in sides))
     alike = [
-        place
-        for place, (one, other) in enumerate(zip(*sides, strict=True))
-        if one[1] == other[1] and np.isfinite([one[0], other[0]]).all()
+        run["training"]["epochs_done"] == other["training"]["epochs_done"]
+        and not (base.is_cut(run) or base.is_cut(other))
+        for run, other in zip(*sides, strict=True)
     ]
-    if not alike:
-        return _NOTHING, 0, "no two whole runs of the same epochs share session and repeat"
-    kept = found._replace(
-        runs=[found.runs[each] for each in alike],
-        references=[found.references[each] for each in alike],
-    )
-    seconds, reference = (np.array([side[each][0] for each in alike]) for side in sides)
-    ratios = seconds / reference / base.works(kept)
-    return inverse(ratio_interval(ratios)), len(alike), None
+    return (ratios / base.works(found))[np.array(alike, bool)]
 
 
 def _gpus(run: Measurement) -> int:

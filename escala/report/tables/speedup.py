@@ -47,7 +47,8 @@ DECIMALS = 2
 #: Fewest matches of a session that counts over sessions. A run that was measured again later is a
 #: session of one match, which says little.
 MATCHES_OF_SESSION = 3
-#: Sessions that begin within this time of each other are one: a machine keeps its state.
+#: A session that begins within this time of the end of another is one with it: a machine keeps its
+#: state.
 SAME_SESSION = timedelta(hours=1)
 
 
@@ -87,10 +88,6 @@ class Comparison:
         return Configuration(*self.reference_names[2:])
 
     @cached_property
-    def ratios(self) -> np.ndarray:
-        return base.ratios(self.newest)
-
-    @cached_property
     def sessions(self) -> list[Matched]:
         """The matches of each session that has enough; sessions of one hour are one.
 
@@ -105,14 +102,20 @@ class Comparison:
         def begin(found: Matched) -> datetime:
             return min(datetime.fromisoformat(run["started"]) for run in found.runs)
 
-        groups: list[tuple[datetime, Matched]] = []
+        def end(found: Matched) -> datetime:
+            return max(
+                datetime.fromisoformat(run["started"]) + timedelta(seconds=run["wall_seconds"])
+                for run in (*found.runs, *found.references)
+            )
+
+        groups: list[Matched] = []
         for found in sorted(by_session.values(), key=begin):
-            if groups and begin(found) - groups[-1][0] < SAME_SESSION:
-                groups[-1][1].runs.extend(found.runs)
-                groups[-1][1].references.extend(found.references)
+            if groups and begin(found) - end(groups[-1]) < SAME_SESSION:
+                groups[-1].runs.extend(found.runs)
+                groups[-1].references.extend(found.references)
             else:
-                groups.append((begin(found), found))
-        quiet = [leave_out_disturbed(found, MATCHES_OF_SESSION) for _, found in groups]
+                groups.append(found)
+        quiet = [leave_out_disturbed(found, MATCHES_OF_SESSION) for found in groups]
         return [
             each.matches
             for each in quiet
@@ -256,14 +259,24 @@ class Judge:
         batch, other = self.batches(each)
         return self.work(each) == 1 and batch != other
 
+    def by(
+        self, each: Comparison, ratios: Callable[[Matched], np.ndarray], level: float
+    ) -> Judgement:
+        """Judge by the ratios of some times.
+
+        Parameters
+        ----------
+        ratios : returns those of matches, of a configuration to the other; without a time that is
+            not known.
+        """
+        newest, known = ratios(each.newest), map(ratios, each.sessions)
+        sessions = [(ratio_interval(found).estimate, len(found)) for found in known]
+        ratio = ratio_interval(newest, level=level)
+        return self._judged(each, ratio, len(newest), sessions, level)
+
     def epochs(self, each: Comparison, level: float) -> Judgement:
         """Judge the times of an epoch."""
-        ratio = ratio_interval(each.ratios, level=level)
-        sessions = [
-            (ratio_interval(base.ratios(found)).estimate, len(found.runs))
-            for found in each.sessions
-        ]
-        return self._judged(each, ratio, len(each.newest.runs), sessions, level)
+        return self.by(each, base.ratios, level)
 
     def to_target(self, each: Comparison, level: float) -> Judgement:
         """Judge the times to the target accuracy."""
