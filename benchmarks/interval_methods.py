@@ -9,9 +9,10 @@ methods    order statistics, signed ranks (Hodges and Lehmann) and Student's int
            logarithms: false verdicts, coverage, width and verdicts at true ratios below and above
            1. `floor` has the verdicts that are also beyond the noise floor, which is the ratio of a
            duplicate of the reference; `far` those beyond the farther end of its interval.
-best       the best of k configurations, which share their reference: how often any of k equal ones
-           gets a verdict, at the level of one and at the simultaneous level, and how often one that
-           takes 0.65 of the time gets it.
+next       the interval of the question "next time": that of signed ranks in one session, widened by
+           how sessions differ; with matches that follow each other independently, or correlated.
+best       the best of k equal configurations, by its estimates, at the simultaneous level: how
+           often it *pays*, is falsely quicker than a given other, and than any other.
 sessions   sessions whose true ratios differ: Student's interval over the estimates of sessions, the
            interval of Hartung and Knapp (Statistics in Medicine 20 (2001), 3875-3889) with the
            variances within sessions, and one interval of all matches together.
@@ -42,7 +43,14 @@ import numpy as np
 from scipy import stats
 
 from escala.analysis.measurements import read_run
-from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, matches_needed, signed_ranks
+from escala.analysis.statistics import (
+    LEVEL,
+    VALUES_FOR_INTERVAL,
+    deviation_of_sessions,
+    matches_needed,
+    signed_ranks,
+)
+from escala.analysis.verdicts import simultaneous_level
 from escala.experiment.runs import DUPLICATE
 from escala.record.comparable import CONFIGURATION, matched
 from escala.report.history.rows import run_files
@@ -57,7 +65,11 @@ TWO_SPEEDS, STEADY = 0.3, 0.01
 DISTURBED = (0.0, 0.05, 0.1, 0.2)
 LONGER = (0.15, 0.9)
 RATIOS = (0.97, 0.9, 0.8, 0.65, 0.5, 1.2)
-COMPARED = (1, 2, 5, 20)
+COMPARED = (2, 3, 5, 10)
+#: Of the logarithms of successive ratios.
+CORRELATIONS = (0.0, 0.5)
+#: Between sessions, of `next` and `best`.
+APART = 0.05
 BETWEEN = (0.0, 0.05, 0.1)
 SESSIONS = (3, 5, 10)
 #: How much longer a run takes that other work hits: of one process beside a free core, and of two.
@@ -99,8 +111,6 @@ def student(logs: np.ndarray, level: float = LEVEL) -> Ends:
 
 
 METHODS = {"order": order_statistics, "signed": by_signed_ranks, "student": student}
-#: Methods whose ends are values or means of values: they cannot reach every level.
-EXACT = ("order", "signed")
 
 
 def times(
@@ -120,7 +130,7 @@ def times(
     return random.normal(0, noise, shape) + longer * (random.random(shape) < disturbed)
 
 
-def shifted(found: Ends, ratio: float) -> Ends:
+def shifted(found: Ends, ratio: float | np.ndarray) -> Ends:
     return Ends(*(each + np.log(ratio) for each in found))
 
 
@@ -176,26 +186,49 @@ def _power(equal: Ends, floor: np.ndarray, far: np.ndarray) -> dict[str, float]:
     return found
 
 
-def best(random: np.random.Generator, draws: int) -> Iterator[dict]:
-    """Yield a row for each number of configurations and of matches, fraction disturbed and method.
+def widened(found: Ends, level: float = LEVEL) -> Ends:
+    """Return intervals with arms as `escala.analysis.statistics.next_time_interval` has them."""
+    deviation, degrees = deviation_of_sessions([])
+    arm = stats.t.ppf((1 + level) / 2, degrees) * deviation
+    low, high = (np.hypot(end - found.estimate, arm) for end in (found.low, found.high))
+    return Ends(found.estimate, found.estimate - low, found.estimate + high)
 
-    The headline is on the configuration of the least estimate among those that get a verdict.
-    """
-    for disturbed, matches, compared in product((0.0, 0.1), (7, 9, 12, 20), COMPARED):
-        reference = times(random, (draws, 1, matches), USUAL_NOISE, disturbed)
-        logs = times(random, (draws, compared, matches), USUAL_NOISE, disturbed) - reference
-        at = 1 - (1 - LEVEL) / compared
-        for name, method in METHODS.items():
-            reached = name not in EXACT or matches >= matches_needed(at)
-            alone, together = method(logs), method(logs, at)
-            one = shifted(Ends(*(each[:, 0] for each in together)), 0.65)
-            yield {
-                "disturbed": disturbed, "matches": matches, "best of": compared, "method": name,
-                "needs": matches_needed(at) if name in EXACT else 2,
-                "false, own level": decided(alone).any(axis=1).mean(),
-                "false, simultaneous": decided(together).any(axis=1).mean() * reached,
-                "0.65": faster(one).mean() * reached,
-            }  # fmt: skip
+
+def next_time(random: np.random.Generator, draws: int) -> Iterator[dict]:
+    """Yield a row for each correlation, noise and number of matches."""
+    for correlation, noise, matches in product(CORRELATIONS, NOISE, MATCHES):
+        sides = [times(random, (draws, matches), noise, 0.1) for _ in range(2)]
+        logs = sides[1] - sides[0]
+        for place in range(1, matches):
+            fresh = np.sqrt(1 - correlation**2) * logs[:, place]
+            logs[:, place] = correlation * logs[:, place - 1] + fresh
+        own = by_signed_ranks(logs)
+        found = widened(shifted(own, np.exp(random.normal(0, APART, draws))))
+        yield {
+            "correlation": correlation, "noise": noise, "matches": matches,
+            "false, one session": decided(own).mean(), "false": decided(found).mean(),
+            "coverage": ((found.low <= 0) & (found.high >= 0)).mean(), **faster_at(found),
+        }  # fmt: skip
+
+
+def best(random: np.random.Generator, draws: int) -> Iterator[dict]:
+    """Yield a row for each noise and number of configurations, one run in ten disturbed."""
+    for noise, compared in product((0.02, 0.05), COMPARED):
+        level = simultaneous_level(compared - 1)
+        matches = max(7, matches_needed(level))
+        logs = times(random, (draws, compared, matches), noise, 0.1)
+        # So that the ratio of two differs by `APART` from session to session.
+        logs += random.normal(0, APART / np.sqrt(2), (draws, compared, 1))
+        quickest = np.median(logs, axis=-1).argmin(axis=1)
+        chosen = np.take_along_axis(logs, quickest[:, None, None], axis=1)
+        quicker = faster(widened(by_signed_ranks(chosen - logs, level), level))
+        others = np.arange(compared) != quickest[:, None]
+        yield {
+            "noise": noise, "best of": compared, "matches": matches,
+            "pays": (quicker | ~others).all(axis=1).mean(),
+            "than a given one": quicker[others].mean(),
+            "than any": (quicker & others).any(axis=1).mean(),
+        }  # fmt: skip
 
 
 def sessions(random: np.random.Generator, draws: int) -> Iterator[dict]:
@@ -362,7 +395,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ["methods", "best", "sessions", "disturbed", "real"]
+    simulated = {
+        "methods": methods, "next": next_time, "best": best, "sessions": sessions,
+        "disturbed": disturbed,
+    }  # fmt: skip
+    parts = [*simulated, "real"]
     parser.add_argument("part", nargs="?", choices=parts, help="default: all but the last")
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of `real`")
     parser.add_argument("--draws", type=int, default=3000, help="sessions (default: 3000)")
@@ -378,10 +415,10 @@ def main() -> None:
             print(f"{name}: {sum(false):.0f} of {len(false)} verdicts false")
         return
     random = np.random.default_rng(arguments.seed)
-    for part in (methods, best, sessions, disturbed):
-        if arguments.part in (None, part.__name__):
+    for name, part in simulated.items():
+        if arguments.part in (None, name):
             rows = list(part(random, arguments.draws))
-            print(part.__name__, *shown(rows), sep="\n")
+            print(name, *shown(rows), sep="\n")
             print(*(worst(rows) if part is methods else ()), "", sep="\n")
 
 

@@ -150,7 +150,7 @@ class BestUse:
     @property
     def thriftiest(self) -> str:
         """The label of what uses least among those that cannot be told from the best use."""
-        same = [(self.resources, self.ranks, self.label)] * (self.verdict != NO_VERDICT)
+        same = [(self.resources, self.ranks, self.label)]
         same += [(each.resources, each.ranks, each.label) for each in self.tied]
         return min(same)[2]
 

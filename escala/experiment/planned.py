@@ -13,6 +13,7 @@ from escala.experiment.calibration import Calibration
 from escala.experiment.matrix import Experiment
 from escala.experiment.predictable import APPLIED, first_repeats, unsupported, variant_knobs
 from escala.experiment.runs import Run
+from escala.experiment.scaling import WEAK
 from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
@@ -91,6 +92,9 @@ def _program_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
 def plans(calibration: Calibration) -> dict:
     """Return what advice needs to know of an experiment, in JSON's types, without its rows."""
     settings, found = calibration.base.settings, planned(calibration)
+    rules = (scaling := settings.get("scaling")) and scaling["rules"]
+    if rules and scaling["kind"] == WEAK and rules["same_input"]:
+        rules = None
     return {
         "experiment": calibration.base.name,
         "configurations": found,
@@ -103,7 +107,7 @@ def plans(calibration: Calibration) -> dict:
             for name in dict.fromkeys(each["workload"] for each in found)
         },
         "memory_gib": settings["memory_gib"],
-        "rules": settings.get("scaling", {}).get("rules"),
+        "rules": rules,
         "power_model": calibration.base.probe_settings["energy"].get("power_model"),
     }
 

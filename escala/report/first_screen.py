@@ -5,7 +5,7 @@ It reads without the names of configurations and without our terms (`escala.repo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from escala.analysis.best_use import BestUse
@@ -30,7 +30,12 @@ class Answer(NamedTuple):
 
     text: str
     finding: Finding
-    details: tuple[str, ...] = ()
+    details: tuple[Answer, ...] = ()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All that it tells."""
+        return [self.finding, *(each.finding for each in self.details)]
 
 
 class FirstScreen(NamedTuple):
@@ -68,31 +73,40 @@ def first_screen(
     brief_names = named | (_without_brackets(every[0], named) if len(every) == 1 else {})
     short = words(tables, with_tasks=False)
     tasks_of = {answer.key: _task(answer, tables) for answer in every} if len(every) > 1 else {}
-    lines = [
+    asked = _first_of_tasks(
         finding for module in FINDINGS if getattr(module, "QUESTION", None) == question
         for finding in module.findings(tables, name)
-    ][:1]  # fmt: skip
-    tasks = [finding for finding in found["answer"] if finding.task and not finding.first]
-    lines += list({finding.task: finding for finding in reversed(tasks)}.values())[::-1]
+    )  # fmt: skip
+    uses = _first_of_tasks(finding for finding in found["answer"] if finding.task)
+    details = [finding for finding in found["answer"] if finding.first and finding.task]
+
+    def answered(line: Finding, more: Sequence[Finding] = ()) -> Answer:
+        text = say(line.text, short if line.task else named)
+        return Answer(
+            _of_task(tasks_of.get(line.task, ""), text),
+            line,
+            tuple(Answer(say(each.text, short), each) for each in more),
+        )
+
+    lines = [
+        *map(answered, asked),
+        *(answered(use, [each for each in details if each.task == use.task]) for use in uses),
+    ]
     return FirstScreen(
-        say(question_of(tables, every, question), named),
-        tuple(
-            Answer(
-                _of_task(tasks_of.get(line.task, ""), say(line.text, short)),
-                line,
-                tuple(
-                    say(finding.text, short)
-                    for finding in found["answer"]
-                    if finding.first and finding.task == line.task
-                ),
-            )
-            for line in lines or found["answer"][:1]
-        ),
+        say(question_of(tables, every, question if asked else "time"), named),
+        tuple(lines or map(answered, found["answer"][:1])),
         {
             section: " ".join(say(finding.text, brief_names) for finding in findings)
             for section, findings in _brief(every, found).items()
         },
     )
+
+
+def _first_of_tasks(findings: Iterable[Finding]) -> list[Finding]:
+    first: dict[str, Finding] = {}
+    for finding in findings:
+        first.setdefault(finding.task, finding)
+    return list(first.values())
 
 
 def _task(answer: BestUse, tables: Tables) -> str:
@@ -108,9 +122,9 @@ def _of_task(task: str, text: str) -> str:
 def _without_brackets(answer: BestUse, named: Mapping[str, str]) -> dict[str, str]:
     """Return shorter words for what an answer names, if these tell one from the other."""
     found = {}
-    for name in (answer.label, answer.closest.label):
-        text, _, _ = name_in_words(name, named).partition(" (")
-        found[quoted(name)[1:-1]] = text
+    for each in (answer, *answer.alternatives):
+        text, _, _ = name_in_words(each.label, named).partition(" (")
+        found[quoted(each.label)[1:-1]] = text
     return found if len({*found.values()}) == len(found) else {}
 
 

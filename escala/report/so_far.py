@@ -9,6 +9,7 @@ import pandas as pd
 
 from escala.analysis.best_use import BestUse
 from escala.experiment.references import Reference
+from escala.report.findings.answers import TIMES
 from escala.report.findings.best_use import answers
 from escala.report.tables import tables
 
@@ -40,8 +41,10 @@ def _texts(found: Sequence[BestUse]) -> Iterator[str]:
         kind = "95 % interval"
         if rival.ratio.matches < rival.row["needed"]:
             kind = f"range of {rival.ratio.matches} paired runs, widened"
+        if rival.row["stays_disturbed"]:
+            kind = "no verdict, because other work disturbed too many runs"
         task = f"{each.dataset} {each.workload}: " if len(found) > 1 else ""
         yield (
-            f"{task}{each.label} takes {rival.ratio.low:.2f}–{rival.ratio.high:.2f} of the time of "
-            f"{rival.label} ({kind})"
+            f"{task}{each.label} takes {rival.ratio.low:.2f}–{rival.ratio.high:.2f} of the "
+            f"{TIMES[rival.ratio_of]} of {rival.label} ({kind})"
         )

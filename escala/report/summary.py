@@ -35,11 +35,12 @@ def _findings(tables: Tables, name: str, files: Collection[str], question: str) 
     """Yield the answer in bold with what it rests on, then lists of findings under headings."""
     every = all_findings(tables, name)
     screen = first_screen(tables, every, name, question)
-    answering = [answer.finding for answer in screen.answers]
+    answering = [finding for answer in screen.answers for finding in answer.findings]
     for answer in screen.answers:
         yield f"**{answer.text}**{_evidence(answer.finding, files)}"
         if answer.details:
-            yield "\n".join(f"- {text}" for text in answer.details)
+            lines = (f"- {each.text}{_evidence(each.finding, files)}" for each in answer.details)
+            yield "\n".join(lines)
     if screen.brief:
         yield "\n".join(f"- {SECTIONS[each]}: {text}" for each, text in screen.brief.items())
     for section, heading in {**SECTIONS, "answer": "More on the answer"}.items():

@@ -59,13 +59,15 @@ class Study:
 
     def __init__(self, project: Path, folder: Path, files: list[Path], changes: Mapping):
         self._project, self._folder = project, folder
-        with shown():
-            path = [project / "config.yaml", *files][-1]
+        path = [project / "config.yaml", *files][-1]
+        try:
             settings = read(path)
             if isinstance(settings, dict):
                 update_config(settings, changes)
             self.default = Experiment(settings, path)
             check_name(self.default.name, path, folder)
+        except InputError as error:
+            refuse(error)
         self._named = {self.default.name: self.default}
 
     def named(self, name: str) -> Experiment:

@@ -17,7 +17,7 @@ WORDS, NUMBERS = 25, 2
 INTERVAL = re.compile(
     r"[\d.]+ and [\d.]+ s|"
     r"(range |quotient )?[-+]?(\d[\d.]*|unknown)(–| to )[-+]?(\d[\d.]*|unknown)"
-    r"(, \d+ paired runs)?"
+    r"(, \d+ paired runs|, widened)?"
 )
 NUMBER = re.compile(r"\d[\d.]*(–\d[\d.]*)?")
 

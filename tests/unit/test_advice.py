@@ -424,6 +424,7 @@ def ratio(layout: str, estimate: float, low: float, high: float, verdict: str, /
         "ratio_high": high,
         "matches": 7,
         "verdict": verdict,
+        "verdict_on": "epoch",
         "over_sessions": False,
         "sessions": 1,
     } | others
@@ -597,7 +598,8 @@ def best(names: Configuration, *alternatives: tuple, dataset="small") -> list:
             "nodes": 1, "cores": 2, "gpus": 0, "alternative_nodes": 1, "alternative_cores": 1,
             "alternative_gpus": 0, "uses": uses, "verdict": verdict, "ratio_of": "steps",
             "ratio": found[0], "ratio_low": found[1], "ratio_high": found[2], "matches": matches,
-            "needed": 6, "sessions": 1, "over_sessions": False, "closest": place == closest,
+            "needed": 6, "stays_disturbed": False, "sessions": 1, "over_sessions": False,
+            "closest": place == closest,
         }
         for place, (other, uses, verdict, found, matches) in enumerate(alternatives)
     ]  # fmt: skip

@@ -92,6 +92,24 @@ def test_three_sessions_have_an_interval_over_sessions(tmp_path):
     assert answer.verdict == PAYS
 
 
+def test_whole_runs_are_judged_over_the_same_sessions(tmp_path):
+    experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
+    _with_earlier(experiment, EARLIER)
+    for path in (experiment.folder / "runs").rglob("*.json"):
+        run = read_json(path)
+        spent = run["seconds"]["train"]
+        epochs = [
+            epoch | {"epoch_wall_seconds": spent / len(run["epochs"])} for epoch in run["epochs"]
+        ]
+        write_json(path, run | {"epochs": epochs, "wall_seconds": spent + 1})
+    (row,) = tabled(experiment)["best_use"].itertuples()
+    whole = len(epochs) * ONE + 1
+    by_steps = *EARLIER.values(), ratio_interval(FASTER).estimate
+    ratios = [(len(epochs) * ONE * each + 1) / whole for each in by_steps]
+    assert min(ratios) < row.run_ratio < max(ratios) and row.run_verdict == "faster"
+    assert row.faster_from_epochs == 1
+
+
 def test_sessions_that_differ_leave_it_open(tmp_path):
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
     _with_earlier(experiment, dict(zip(EARLIER, (1.1, 0.9), strict=True)))

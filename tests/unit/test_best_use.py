@@ -23,6 +23,7 @@ from escala.core.files import read_json
 from escala.experiment.references import DEFAULT_REFERENCES
 from escala.record.comparable import CONFIGURATION
 from escala.report import so_far
+from escala.report.findings.answers import TIMES
 from escala.report.findings.best_use import answers
 from escala.report.findings.words import quoted, with_labels
 from escala.report.first_screen import all_findings, first_screen
@@ -171,6 +172,28 @@ CASES = {
          two(3.0, rows=128, change=accuracies(0.5, 0.9, 0.96))],
         [(MORE_DOES_NOT_PAY, "1x1")], ["1x2"],
     ),
+    # Its time to the accuracy is not known: it is longer than the run.
+    "an accuracy that is not reached": Case(
+        [ONE._replace(change=accuracies(0.96, 0.97, 0.97)),
+         two(3.0, rows=128, change=accuracies(0.5, 0.9, 0.94))],
+        [(MORE_DOES_NOT_PAY, "1x1")], ["1x2"],
+    ),
+    # Less time an epoch, and 6 s to the accuracy in place of 5 s.
+    "steps and an accuracy": Case(
+        [ONE._replace(change=accuracies(0.5, 0.96, 0.97)),
+         threads(2.5, change=accuracies(0.5, 0.96, 0.97)),
+         two(2.0, rows=128, change=accuracies(0.5, 0.9, 0.96))],
+        [(PAYS, "1x1 threads")], ["1x2", "1x1 tuned"],
+    ),
+    # Two that train the same model, which is not that of the reference.
+    "rows of each rank": Case(
+        [ONE, two(3.0, rows=128), two(3.6, "horovod-gloo", rows=128)], [], ["1x2"],
+        change=NO_TARGET, others=["horovod-mpi", "horovod-gloo"],
+    ),
+    "gradients of low rank": Case(
+        [ONE, two(3.0), two(1.0, "ddp-gloo", change=knobs(communication_hook="powersgd"))],
+        [(PAYS, "horovod-mpi")], ["1x1"], others=["ddp-gloo"],
+    ),
     "weak scaling": Case([ONE, two(5.5)], [], ["1x2"], change=as_weak),
     "one repeat": Case([ONE, two(2.5)], [(NO_VERDICT, "1x2")], ["1x1"], repeats=1),
     "five repeats": Case([ONE, two(2.5)], [(NO_VERDICT, "1x2")], ["1x1"], repeats=5),
@@ -280,6 +303,15 @@ def _assert_never_chosen(frames: Frames, words: str) -> None:
     assert cells[headings.index("verdict")] == "another model"
 
 
+def test_a_pair_is_told_of_the_time_that_it_is_of(tmp_path):
+    case = CASES["steps and an accuracy"]
+    found = all_findings(tabled(simulated(tmp_path, case.uses)), "demo")["answer"]
+    line, fewer = (each.text for each in found[:2])
+    assert TIMES["target"] in line and "0.83" in line
+    assert TIMES["steps"] in fewer and "0.50" in fewer
+    assert not any("whole run" in each.text for each in found[2:])
+
+
 def test_a_disturbed_answer_that_is_not_decided_asks_for_an_idle_machine(tmp_path):
     frames = tabled(simulated(tmp_path, CASES["tied with less"].uses))
     mine = frames["runs"]["strategy"] == "horovod-mpi"
@@ -315,7 +347,8 @@ def consistent(frames: Frames) -> None:
         row = same[same["task"] == answer.task].loc[rival.row.name]
         ends = [row[f"ratio{end}"] for end in ("", "_low", "_high")]
         if answer.verdict != UNAVAILABLE:
-            told = [f"{each:.2f}" for each in (ends[:1] if rival.ratio.matches == 1 else ends)]
+            known = [each for each in ends if not np.isnan(each)]
+            told = [f"{each:.2f}" for each in (known[:1] if rival.ratio.matches == 1 else known)]
             without = re.sub("`[^`]*`", "", line)
             assert re.findall(r"\d+\.\d+", without) == told
         mine = cells[answer.label]["verdict"]
@@ -327,9 +360,9 @@ def consistent(frames: Frames) -> None:
                 assert (cells[each.label]["verdict"] == "slower") == (each.verdict == FASTER)
         _assert_advice(answer, [each.text for each in found["next"]], every)
         of_mine = [text for text in provisional if text.split(": ")[-1].startswith(answer.label)]
-        if rival.ratio.matches > 1:
-            assert any(f"takes {ends[1]:.2f}–{ends[2]:.2f} of the time of {rival.label}" in text
-                       for text in of_mine)  # fmt: skip
+        if rival.ratio.matches > 1 and not np.isnan(ends[1:]).any():
+            of = f"takes {ends[1]:.2f}–{ends[2]:.2f} of the {TIMES[rival.ratio_of]} of"
+            assert any(f"{of} {rival.label}" in text for text in of_mine)
         if decided:
             _assert_not_refuted(answer, found)
 

@@ -29,7 +29,11 @@ TERMS = re.compile(
 def _screen(frames: dict[str, pd.DataFrame]) -> list[str]:
     """Return the texts of the first screen, which are free of our terms."""
     screen = first_screen(frames, all_findings(frames, "demo"))
-    told = [text for answer in screen.answers for text in (answer.text, *answer.details)]
+    told = [
+        text
+        for answer in screen.answers
+        for text in (answer.text, *(each.text for each in answer.details))
+    ]
     found = [screen.question, *told, *screen.brief.values()]
     for text in found:
         assert not TERMS.search(re.sub(r"`[^`]*`", "", text)), text

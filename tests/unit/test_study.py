@@ -503,7 +503,7 @@ def test_the_statement_has_what_a_reviewer_asks_for(whole):
         "4 times the cores, and an efficiency of 0.600",
         "The rule of Site & Co asks for an efficiency of whole runs of 75% over the baseline, 1.5 "
         "times the speed with twice the cores and 3 times with four times",
-        "Two processes on two nodes: not decided, 0.717 (0.642–0.80"
+        "Two processes on two nodes: not decided, 0.717 (0.642–0.80",
         "four processes on four nodes: fails, 0.43",
         "No size is decided to pass beyond the baseline, one process.",
         f"A whole run on one process takes {wall:.1f} s, of which 6.50 s are before "

@@ -68,7 +68,7 @@ def test_the_configfile_of_a_call_is_the_default_experiment(tmp_path):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(settings))
     files = [ROOT / "config.yaml", tmp_path / "mine.yaml"]
     assert Study(ROOT, tmp_path, files, {"title": "Changed"}).default.title == "Changed"
-    with pytest.raises(WorkflowError, match="repeats"):
+    with pytest.raises(SystemExit, match="repeats"):
         Study(ROOT, tmp_path, files, {"repeats": 0})
 
 

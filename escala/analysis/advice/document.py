@@ -291,6 +291,7 @@ def _best_use(use: BestUse) -> dict:
                 },
                 "matches": each.ratio.matches,
                 "needed": int(each.row["needed"]),
+                "stays_disturbed": bool(each.row["stays_disturbed"]),
                 "sessions": int(each.row["sessions"])
                 if each.row["over_sessions"] is True
                 else None,

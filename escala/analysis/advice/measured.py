@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
 
+import numpy as np
+
 from escala.analysis.advice.candidates import (
     ONLY_STEPS,
     Candidate,
@@ -42,7 +44,8 @@ class Measured:
     Attributes
     ----------
     best_uses : those of its tasks.
-    speedup, configurations : rows of these tables.
+    speedup, configurations : rows of these tables; of `speedup` those that are judged by times of
+        an epoch.
     memory : of the largest process, by dataset, workload and variant.
     """
 
@@ -104,8 +107,13 @@ def read_measured(folder: Path, machine: Mapping) -> Measured:
             f"{prefix}label": [str(names_of(row, prefix)) for row in rows["best_use"]]
             for prefix in ("", "alternative_")
         }
-        uses = best_uses(tables["best_use"].assign(**labels)[alike["best_use"]], tables)
-    speedup = [row for row in known.get("speedup", ()) if row["ratio_low"] is not None]
+        is_alike = np.array(alike["best_use"], bool)
+        uses = best_uses(tables["best_use"].assign(**labels)[is_alike], tables)
+    speedup = [
+        row
+        for row in known.get("speedup", ())
+        if row["ratio_low"] is not None and row["verdict_on"] == "epoch"
+    ]
     return Measured(uses, speedup, known.get("configurations", ()), memories(folder))
 
 

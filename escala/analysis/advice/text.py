@@ -82,15 +82,22 @@ def _of_best_use(answer: Mapping) -> str:
             "naming the largest class. Find settings with which it learns, then measure again."
         )
     if verdict == NO_VERDICT:
-        return (
-            f"Not decided: {best}, the quickest that was measured, takes {of}, and a verdict needs "
-            f"{counted(other['needed'], 'paired run')}."
-        )
+        why = f"a verdict needs {counted(other['needed'], 'paired run')}"
+        if other["stays_disturbed"]:
+            why = "other work disturbed too many of the runs. Measure again on an idle machine"
+        return f"Not decided: {best}, the quickest that was measured, takes {of}, and {why}."
     selected = label(answer["selected"]) if answer["selected"] else None
     several = any(_ranks(each) > 1 for each in answer["options"])
     lead = "Do not distribute this: use" if several and not answer["distribute"] else "Use"
     if verdict == TIED:
+        equals = [
+            label(each)
+            for each in use["alternatives"]
+            if each["uses"] == "as much" and each["verdict"] == NOT_DISTINGUISHABLE
+        ]
         either = f"{lead} {selected}. " if selected else ""
+        if equals and selected in (best, *equals):
+            either = f"Use {', '.join([best, *equals[:-1]])} or {equals[-1]}. "
         return (
             f"{either}The best use is not decided: {best}, the quickest that was measured, takes "
             f"{of}, {other['verdict']}."
@@ -251,16 +258,22 @@ def _efficiency(best: Mapping, base: Mapping, rule: Mapping | None) -> Iterator[
     if rule is None or rule["time"] != STEPS:
         return
     over_first = rule["against"] == BASELINE
-    gained = best["speedup"]["estimate"]
-    each = gained / times if over_first else laws.efficiency_of_doubling(gained, times)
+    gained = [best["speedup"][end] for end in ("estimate", "low", "high")]
+    each, low, high = (
+        None if gain is None else gain / times if over_first
+        else laws.efficiency_of_doubling(gain, times)
+        for gain in gained
+    )  # fmt: skip
     if each is not None:
         needed = rule["efficiency"]
         doubling = f"Each doubling of the cores has an efficiency of {each:.2f}, which"
         what = "That" if over_first else doubling
-        yield (
-            f"{what} {'reaches' if each >= needed else 'does not reach'} the {needed:g} of the "
-            f"rule of {rule['name']}."
-        )
+        reaches = "is not decided to reach"
+        if low is not None and low >= needed:
+            reaches = "reaches"
+        elif high is not None and high < needed:
+            reaches = "does not reach"
+        yield f"{what} {reaches} the {needed:g} of the rule of {rule['name']}."
 
 
 def _cores(option: Mapping) -> int:

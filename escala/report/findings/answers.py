@@ -34,7 +34,6 @@ from escala.report.findings.words import (
     of,
     quoted,
     sentence,
-    significant,
     with_labels,
 )
 from escala.report.tables.scores import ACCURACY
@@ -45,7 +44,7 @@ POSITION = 10
 SECTION = "answer"
 
 #: What is compared, by `Alternative.ratio_of`.
-_TIMES = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
+TIMES = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
 #: Names of configurations in a sentence on those that train another model.
 _MOST_NAMED = 3
 
@@ -59,10 +58,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     if not found:
         yield from _without_best_use(tables)
     for answer in found:
-        for text in _gains(answer, tables):
+        for text in (*_gains(answer, tables), *_qualified(answer)):
             yield Finding(sentence(text), "best_use", "seconds_per_epoch", True, answer.key)
-        for text in _qualified(answer):
-            yield Finding(sentence(text), "best_use", "seconds_per_epoch", False, answer.key)
     for text in _other_models(tables):
         yield Finding(sentence(text), "configurations", "seconds_per_epoch")
 
@@ -78,8 +75,8 @@ def first_line(answer: BestUse) -> str:
     if answer.verdict == NOT_LEARNT:
         return (
             f"nothing pays yet: {quoted(answer.workload)} reaches an accuracy of "
-            f"{answer.learning.accuracy:.2f}, and always naming the largest class "
-            f"{answer.learning.largest_class:.2f}"
+            f"{answer.learning.accuracy:.2f}, and naming the largest class for every row "
+            f"reaches {answer.learning.largest_class:.2f}"
         )
     if answer.verdict == PAYS:
         return f"best use of {there}: {best}, at {fraction}"
@@ -95,7 +92,7 @@ def first_line(answer: BestUse) -> str:
 
 def _of_time(rival: Alternative) -> str:
     """Return the ratio to an alternative with its interval, as `0.84 of the step time of …`."""
-    time = f"{_fraction(rival.ratio)} the {_TIMES[rival.ratio_of]}"
+    time = f"{_fraction(rival.ratio)} the {TIMES[rival.ratio_of]}"
     return f"{time} of {quoted(rival.label)}{interval(rival.ratio)}"
 
 
@@ -114,7 +111,8 @@ def _gains(answer: BestUse, tables: Tables) -> Iterator[str]:
     if fewer and fewer != answer.closest and fewer.verdict == FASTER:
         yield (
             f"against {quoted(fewer.label)} on {fewer.resources.in_words}: "
-            f"{_fraction(fewer.ratio)} the {_TIMES[fewer.ratio_of]}{interval(fewer.ratio)}"
+            f"{_fraction(fewer.ratio)} the {TIMES[fewer.ratio_of]}{interval(fewer.ratio)}"
+            f"{_of_whole_run(fewer)}"
         )
     yield from _others(answer)
     if answer.closest.ratio_of == "steps":
@@ -146,8 +144,15 @@ def _others(answer: BestUse) -> Iterator[str]:
         ratio = inverse(quickest.ratio)
         yield (
             f"{quoted(quickest.label)} on {quickest.resources.in_words} {verdict}: "
-            f"{_fraction(ratio)} the {_TIMES[quickest.ratio_of]}{interval(ratio)}"
+            f"{_fraction(ratio)} the {TIMES[quickest.ratio_of]}{interval(ratio)}"
         )
+
+
+def _of_whole_run(other: Alternative) -> str:
+    ratio = other.row["run_ratio"]
+    if other.ratio_of != "steps" or pd.isna(ratio):
+        return ""
+    return f", and {ratio:.2f} {of(ratio)} that of a whole run"
 
 
 def _whole_run(answer: BestUse) -> Iterator[str]:
@@ -156,16 +161,16 @@ def _whole_run(answer: BestUse) -> Iterator[str]:
     if pd.isna(row["run_ratio"]):
         return
     epochs = "" if pd.isna(row["epochs"]) else f" of {counted(int(row['epochs']), 'epoch')}"
-    seconds = [significant(float(row[key])) for key in ("run_seconds", "alternative_run_seconds")]
+    ratio = Ratio(*(row[f"run_ratio{end}"] for end in ("", "_low", "_high")), int(row["matches"]))
     decided = {FASTER: "", NO_VERDICT: ""}.get(row["run_verdict"], f", {row['run_verdict']}")
     yield (
-        f"a whole run{epochs} takes {row['run_ratio']:.2f} {of(row['run_ratio'])} the time "
-        f"({' and '.join(seconds)} s){decided}"
+        f"a whole run{epochs} takes {_fraction(ratio)} the time of a run of "
+        f"{quoted(answer.closest.label)}{interval(ratio)}{decided}"
     )
     if row["run_verdict"] != FASTER and answer.verdict == PAYS:
         least = row["faster_from_epochs"]
         yield (
-            "no length of a whole run was found to take less time"
+            "a whole run of no length is decided to take less time"
             if pd.isna(least)
             else f"from {counted(int(least), 'epoch')} on, a whole run takes less time"
         )
@@ -206,7 +211,9 @@ def _without_best_use(tables: Tables) -> Iterator[Finding]:
             yield Finding(sentence(text), "ladder", "ladder")
         return
     if not rows:
-        text = "nothing was compared: no configuration was trained alongside its reference"
+        alone = len(tables["configurations"]) == 1
+        why = "no configuration was trained alongside its reference"
+        text = f"nothing was compared: {'there is one configuration' if alone else why}"
         yield Finding(sentence(text), "speedup", "speedup")
     tasks: dict[tuple, list[Compared]] = {}
     for row in rows:

@@ -14,6 +14,7 @@ from escala.analysis.best_use import (
     MORE_DOES_NOT_PAY,
     PAYS,
     TIED,
+    UNAVAILABLE,
     BestUse,
     best_uses,
 )
@@ -52,7 +53,10 @@ def verdicts(tables: Tables) -> dict[tuple, tuple[str, Ratio | None]]:
     is comparable with, are left out.
     """
     words = {FASTER: "slower"}
-    best = {PAYS: "best use", MORE_DOES_NOT_PAY: "best use", TIED: "best use, tied"}
+    best = {
+        PAYS: "best use", MORE_DOES_NOT_PAY: "best use", TIED: "best use, tied",
+        UNAVAILABLE: UNAVAILABLE,
+    }  # fmt: skip
     every = answers(tables)
     # The best use of one task may be slower than that of another.
     found: dict[tuple, tuple[str, Ratio | None]] = {

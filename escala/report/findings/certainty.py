@@ -102,7 +102,10 @@ def _rests_on(answer: BestUse) -> Iterator[str]:
     """Yield what the answer rests on: sessions, paired runs, and of how many it is the best."""
     label, rival = quoted(answer.label), answer.closest
     matches, sessions = rival.ratio.matches, int(rival.row["sessions"])
-    paired = f"{counted(matches, 'paired run')} of {label} with {quoted(rival.label)}"
+    runs = "run of" if matches == 1 else "runs of"
+    are = "is paired" if matches == 1 else "are paired"
+    number = in_words(matches)
+    paired = f"{number.capitalize()} {runs} {label} {are} with {number} of {quoted(rival.label)}"
     if rival.row["stays_disturbed"]:
         yield (
             f"There is no verdict on {label}, because other work disturbed "
@@ -111,16 +114,13 @@ def _rests_on(answer: BestUse) -> Iterator[str]:
         return
     if rival.row["over_sessions"]:
         yield (
-            f"There are {paired} in {in_words(sessions)} sessions, and the interval covers how "
-            "sessions differ."
+            f"{paired}, in {in_words(sessions)} sessions, and the interval covers how sessions "
+            "differ."
         )
     elif matches:
         of = "one session" if sessions == 1 else f"{in_words(sessions)} sessions"
-        are = "is" if matches == 1 else "are"
-        yield (
-            f"There {are} {paired}, of {of}; the interval is widened by how sessions differ "
-            "elsewhere."
-        )
+        widened = "; the interval is widened by how sessions differ elsewhere" * (matches > 1)
+        yield f"{paired}, in {of}{widened}."
     if (several := int(rival.row["configurations"])) > 2:
         yield (
             f"{label} has the least time of {in_words(several)} configurations, and the intervals "

@@ -12,8 +12,7 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import NO_VERDICT, Ratio
 from escala.core.readable import counted
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.words import Tables
-from escala.report.tables.views import same_batch, unit
+from escala.report.tables.views import same_batch
 
 #: In place of a verdict, where there is no ratio.
 UNAVAILABLE = "unavailable"
@@ -73,15 +72,11 @@ class Compared:
     matches: int
     disturbed_matches: int
     stays_disturbed: bool
-    sessions: int
     verdict: str
     ratio: float
     ratio_low: float
     ratio_high: float
     efficiency: float
-    efficiency_low: float
-    efficiency_high: float
-    target_accuracy: float
     time_to_target_kind: str
     time_to_target_matches: int
     time_to_target_ratio: float
@@ -99,11 +94,6 @@ class Compared:
         return names_of_reference(self)
 
     @property
-    def behind(self) -> set[tuple]:
-        """The names of the configuration and of its reference."""
-        return {self.names, self.reference_names}
-
-    @property
     def epochs(self) -> Ratio:
         """The ratio of the times of an epoch."""
         return Ratio(self.ratio, self.ratio_low, self.ratio_high, self.matches)
@@ -112,10 +102,6 @@ class Compared:
     def is_weak(self) -> bool:
         """Return whether an epoch has more rows than one of the reference: weak scaling."""
         return self.work != 1
-
-    def unit(self, tables: Tables) -> str:
-        """Return the word for what times are compared of: `row` with weak scaling."""
-        return "row" if self.is_weak else unit(tables, self.workload)
 
     @property
     def headline(self) -> Headline:
@@ -153,10 +139,13 @@ def names_of_reference(row) -> tuple:
 
 
 def interval(ratio: Ratio) -> str:
-    """Return the interval of a ratio and its paired runs in brackets, or with too few the range."""
+    """Return the interval of a ratio and its paired runs in brackets, or with too few the range.
+
+    Both are widened by how sessions differ.
+    """
     if ratio.matches == 1:
         return ""
     ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in (ratio.low, ratio.high))
     if ratio.matches < VALUES_FOR_INTERVAL:
-        return f" (range {ends})"
+        return f" (range {ends}, widened)"
     return f" ({ends}, {ratio.matches} paired runs)"

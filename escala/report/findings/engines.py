@@ -39,7 +39,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
                 f"{of(each.ratio.value)} the time of {title} ({quoted(each.label)})"
                 f"{interval(each.ratio)}"
             )
-            yield Finding(sentence(text), "best_use", "speedup")
+            yield Finding(sentence(text), "best_use", "speedup", task=answer.key)
 
 
 def engine_title(names: tuple) -> str | None:

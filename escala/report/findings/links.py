@@ -33,7 +33,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     networks: defaultdict[tuple, dict] = defaultdict(dict)
     for names, seconds in seconds_per_epoch(tables).items():
         networks[names[:_NETWORK] + names[_NETWORK + 1 :]][names] = seconds
-    for (_, workload, *configuration), times in networks.items():
+    for (dataset, workload, *configuration), times in networks.items():
         fastest = min(times, key=times.__getitem__)
         for names in sorted(times.keys() - {fastest}):
             ratio = ratios.get((names, fastest))
@@ -44,4 +44,5 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
                 f"{interval(ratio) if ratio else ''} as over {quoted(fastest[_NETWORK])}.",
                 "speedup",
                 "speedup",
+                task=f"{dataset} {workload} ",
             )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pandas as pd
+
 from escala.analysis.best_use import NOT_LEARNT, PAYS, TIED, UNAVAILABLE, BestUse
-from escala.analysis.verdicts import NO_VERDICT
-from escala.core.readable import in_words
-from escala.report.findings.best_use import answers, seconds_per_epoch
+from escala.analysis.verdicts import FASTER, NO_VERDICT
+from escala.core.readable import counted
+from escala.report.findings.best_use import answers
 from escala.report.findings.certainty import disturbed, runs_ok
 from escala.report.findings.gaps import has_failed, to_retry
 from escala.report.findings.words import Finding, Tables, joined, quoted
@@ -21,9 +23,9 @@ _PREDICTIONS = "docs/how-to/predict-times.md"
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Advise on each task, then name what was not measured or predicted."""
-    found, seconds = answers(tables), seconds_per_epoch(tables)
+    found = answers(tables)
     for answer in found:
-        texts = _use(answer), _save_core_hours(answer, seconds), _decide(answer, tables, name)
+        texts = _use(answer), _save_core_hours(answer), _decide(answer, tables, name)
         yield from (Finding(text, "best_use", "speedup") for text in texts if text)
     modelled = {answer.workload for answer in found} - set(programs(tables))
     if modelled and tables["predictions"].empty:
@@ -41,27 +43,29 @@ def _use(answer: BestUse) -> str:
     if answer.advised is None:
         return ""
     if answer.verdict != TIED:
-        return f"Train with {quoted(answer.label)}."
-    if answer.advised == answer.names:
+        row, from_epochs = answer.closest.row, ""
+        # Known where the times are of steps.
+        if pd.notna(row["faster_from_epochs"]) and row["run_verdict"] != FASTER:
+            from_epochs = f" for {counted(int(row['faster_from_epochs']), 'epoch')} or more"
+        return f"Train with {quoted(answer.label)}{from_epochs}."
+    if answer.advised == answer.names and answer.equals:
         either = joined(map(quoted, [answer.label, *answer.equals]))
         return f"Train with any of {either}: their times cannot be told apart."
     return f"Train with {quoted(answer.thriftiest)}: more was not found to save time."
 
 
-def _save_core_hours(answer: BestUse, seconds: dict[tuple, float]) -> str:
-    """Name the configuration of the fewest core-hours, if it is another than the best use."""
+def _save_core_hours(answer: BestUse) -> str:
+    """Name the configuration that decidedly takes fewest core-hours, if the best use takes more."""
     if answer.verdict != PAYS or answer.resources.gpus:
         return ""
-    cost = {
-        label: cores * seconds[names]
-        for label, names, cores in (
-            (answer.label, answer.names, answer.resources.cores),
-            *((each.label, each.names, each.resources.cores) for each in answer.rivals),
-        )
-        if names in seconds
+    # Times the core time of the best use, by direct comparison, at least.
+    saves = {
+        each.label: answer.resources.cores / each.resources.cores * each.ratio.low
+        for each in answer.rivals
+        if each.ratio_of != "target" and each.uses == "less"
     }
-    least = min(cost, key=cost.__getitem__, default=answer.label)
-    return "" if least == answer.label else f"To save core-hours, train with {quoted(least)}."
+    most = max(saves, key=saves.__getitem__, default=None)
+    return f"To save core-hours, train with {quoted(most)}." if most and saves[most] > 1 else ""
 
 
 def _decide(answer: BestUse, tables: Tables, name: str) -> str:
@@ -74,7 +78,7 @@ def _decide(answer: BestUse, tables: Tables, name: str) -> str:
     if answer.verdict not in (TIED, NO_VERDICT):
         return ""
     needed, matches = int(rival.row["needed"]), rival.ratio.matches
-    if rival.row["stays_disturbed"] or (matches >= needed and disturbed(answer, tables)):
+    if matches >= needed and (rival.row["stays_disturbed"] or disturbed(answer, tables)):
         return (
             f"Leave the machine idle and measure {label} again: put `ESCALA_MEASURE_AGAIN=1` "
             "before the call of `escala`, and `-- --forcerun train` at its end."
@@ -91,6 +95,6 @@ def _decide(answer: BestUse, tables: Tables, name: str) -> str:
     if rival.row["over_sessions"]:
         return f"For a narrower interval of {label}, measure in more sessions, hours apart."
     return (
-        f"To tell them apart, measure in three or more sessions, hours apart; in one session, "
-        f"{in_words(matches)} paired runs are widened by how sessions differ."
+        "To tell them apart, measure in three or more sessions, hours apart: the interval of one "
+        "session is widened by how they differ."
     )

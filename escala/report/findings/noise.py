@@ -48,6 +48,8 @@ def _floor(row) -> str:
     label = quoted(row.label)
     if row.kind == "unavailable":
         return f"The noise floor of {label} is unavailable: {quoted(row.reason)}."
+    if pd.isna(row.floor) and row.matches >= VALUES_FOR_INTERVAL:
+        return f"There is no noise floor of {label}: other work disturbed too many of its runs."
     if pd.isna(row.floor):
         least, matches = in_words(VALUES_FOR_INTERVAL), in_words(row.matches)
         return f"A noise floor needs {least} matches, and {label} has {matches} with itself."

@@ -71,11 +71,8 @@ def _extrapolated(tables: Tables) -> Iterator[str]:
         number = row.extrapolated_times * Layout.parse(row.reference_layout).ranks
         if row.law_over == "threads":
             number = row.extrapolated_times * row.reference_cores
-        found = f"{row.extrapolated_speedup:.2f}"
-        if not pd.isna(row.extrapolated_speedup_low):
-            found += f" ({row.extrapolated_speedup_low:.2f}–{row.extrapolated_speedup_high:.2f})"
         yield (
             f"With {number:.0f} {row.law_over}, {quoted(f'{row.strategy} {row.variant}')} would be "
-            f"{found} times as fast as its reference, extrapolated by the universal scalability "
-            "law."
+            f"{row.extrapolated_speedup:.2f} times as fast as its reference, extrapolated by the "
+            "universal scalability law."
         )

@@ -82,7 +82,7 @@ def page(
     return template.render(
         title=title,
         screen=screen,
-        lines=[answer.finding for answer in screen.answers],
+        lines=[finding for answer in screen.answers for finding in answer.findings],
         style=style,
         script=script,
         style_digest=digest(style),

@@ -260,7 +260,7 @@ def _beyond(rows: pd.DataFrame, tables: Tables) -> Iterator[str]:
             f"Beyond {in_words(last.iloc[0])} nothing was measured. By the universal scalability "
             f"law, fitted to these times, {law['extrapolated_times']:g} times the cores of "
             f"{layout_in_words(law['reference_layout'])} "
-            f"are {interval(law, 'extrapolated_speedup')} times as fast: an extrapolation."
+            f"are {number(law['extrapolated_speedup'])} times as fast: an extrapolation."
         )
 
 

@@ -207,20 +207,22 @@ def cores_of(run: Measurement) -> int:
 
 def resources_of(run: Measurement) -> tuple[int, int, int]:
     """Return the nodes, the cores and the GPUs that a run uses; ranks may share cores."""
-    gpus = {
-        (host, gpu)
-        for host, used in zip(_host_of_ranks(run), run["ranks"].get("gpus", []), strict=False)
-        for gpu in used
-    }
     available = sum(machine["cores_available"] for machine in run["ranks"]["machines"])
     cores = min(cores_of(run), available or cores_of(run))
-    return Layout.parse(run["layout"]).nodes, cores, len(gpus)
+    return Layout.parse(run["layout"]).nodes, cores, gpus_of(run)
 
 
-def _host_of_ranks(run: Measurement) -> list[str]:
-    """Return the node of each process, in their order."""
-    hosts, processes = run["ranks"]["hosts"], len(run["ranks"].get("gpus", []))
-    return [hosts[place * len(hosts) // processes] for place in range(processes)] if hosts else []
+def gpus_of(run: Measurement) -> int:
+    """Return the GPUs of a run; one that processes of a node share counts once.
+
+    Those on which a program computes are not known. It has all that it may use.
+    """
+    nodes, ranks = Layout.parse(run["layout"]).nodes, run["ranks"]
+    if "program" in run:
+        return sum(len(machine.get("gpus", ())) for machine in ranks["machines"])
+    devices = ranks.get("gpus", ())
+    per_node = max(1, len(devices) // nodes)
+    return len({(place // per_node, each) for place, those in enumerate(devices) for each in those})
 
 
 def ratios(found: Matched) -> np.ndarray:

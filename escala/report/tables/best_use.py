@@ -65,7 +65,10 @@ def tasks(evidence: Evidence) -> Iterator[Task]:
         runs = {names: current[names] for names in same}
         found: list[tuple[str | None, dict]] = []
         for network in _networks(runs):
-            for model in _models(_over(network, runs), evidence):
+            models = list(_models(_over(network, runs), evidence))
+            # What trains another model than a main reference is no use of what is there.
+            own = [model for model in models if any(_is_main(names, evidence) for names in model)]
+            for model in own or models:
                 # Configurations of one node are the same over each network.
                 if len(model) > 1 and all(model != other for _, other in found):
                     within = all(Layout.parse(names[3]).nodes == 1 for names in model)
@@ -78,6 +81,10 @@ def tasks(evidence: Evidence) -> Iterator[Task]:
             }
             name = ", ".join(part for part, is_needed in parts.items() if is_needed)
             yield Task(name or None, model)
+
+
+def _is_main(names: tuple, evidence: Evidence) -> bool:
+    return reference_number(Configuration(*names[2:]), evidence.references) == 1
 
 
 def _networks(runs: dict[tuple, Measurement]) -> Sequence[str | None]:

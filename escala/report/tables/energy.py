@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from escala.analysis.statistics import Interval, median_interval, ratio_interval
+from escala.analysis.statistics import (
+    VALUES_FOR_INTERVAL,
+    Interval,
+    matches_needed,
+    median_interval,
+    next_time_interval,
+    ratio_interval,
+)
+from escala.analysis.verdicts import NO_VERDICT, leave_out_disturbed, simultaneous_level, verdict
 from escala.experiment.references import Configuration, compared_with
-from escala.record.comparable import CONFIGURATION, Measurement, left_out, matched
+from escala.record.comparable import (
+    CONFIGURATION,
+    Measurement,
+    left_out,
+    matched,
+    newest_of_repeats,
+)
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
+from escala.report.tables.speedup import DECIMALS, Judge
 from escala.runtime.layout import Layout
 
 JOULES_PER_KWH = 3.6e6
@@ -49,6 +66,8 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         for names in {**trained, **captured}
         if (found := _energies(captured.get(names, ()), usable.get(names, ()), model))
     }
+    judge = Judge(evidence, tables)
+    of_task = Counter(names[:2] for names in known)
     for names in {**(trained if model else {}), **captured}:
         any_run = (captured.get(names) or trained[names])[0]
         configuration = Configuration(*names[2:])
@@ -75,7 +94,13 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             row |= _basis_columns(mine, basis, model)
             unknown = [why, row["reason"]]
             if row["kind"] != "unavailable":
-                ratios = _ratios(mine, theirs, basis, model, reference == configuration)
+                level = simultaneous_level(of_task[names[:2]] - 1)
+                by_basis = partial(_joules, source=mine.source, basis=basis, model=model)
+                ratios = (
+                    {"energy_ratio": 1.0, "edp_ratio": 1.0, "matches": len(mine.runs)}
+                    if reference == configuration
+                    else _ratios(mine, theirs, by_basis, judge.deviation, level)
+                )
                 unknown.append(ratios.pop("reason", None))
                 row |= ratios | _to_target(row["joules_per_epoch"], usable.get(names, ()))
                 if grams is not None:
@@ -160,28 +185,45 @@ def _basis_columns(mine: _Energies, basis: str, model: Mapping | None) -> dict:
 
 
 def _ratios(
-    mine: _Energies, theirs: _Energies | None, basis: str, model: Mapping | None, same: bool
+    mine: _Energies,
+    theirs: _Energies | None,
+    joules: Callable[[Measurement], float | str],
+    deviation: tuple[float, int],
+    level: float,
 ) -> dict:
-    """Return the ratios of energy and of energy × time to the main reference, over matches."""
-    if same:
-        return {"energy_ratio": 1.0, "edp_ratio": 1.0, "matches": len(mine.runs)}
+    """Return the ratios of energy and of energy × time to the main reference, over matches.
+
+    Parameters
+    ----------
+    joules : of an epoch of a run, or why they are not known.
+    deviation : how sessions differ (`escala.analysis.statistics.deviation_of_sessions`).
+    level : of the intervals.
+    """
     if theirs is None or theirs.source != mine.source:
         other = "of another source" if theirs else "not known"
         return {"reason": f"no ratio: the energy of the reference is {other}"}
-    found = matched(mine.runs, theirs.runs)
-    sides = found.runs, found.references
-    joules = [[_joules(run, mine.source, basis, model) for run in side] for side in sides]
-    if any(isinstance(each, str) for each in joules[1]):
+    every = matched(mine.runs, theirs.runs)
+    # Energy runs are of one session each.
+    quiet = leave_out_disturbed(newest_of_repeats(every) if mine.source == MODEL else every)
+    found = quiet.matches
+    known = [[*map(joules, side)] for side in (found.runs, found.references)]
+    if any(isinstance(each, str) for each in known[1]):
         return {"reason": "no ratio: the energy of the reference is not known"}
     if not found.runs:
         return {"reason": f"no ratio: {found.why_none()}"}
-    ratios = np.divide(*map(np.array, joules)) / base.works(found)
-    seconds = base.ratios(found)
+    ratios = np.divide(*map(np.array, known)) / base.works(found)
+    ratio, product = (
+        next_time_interval(ratio_interval(each, level=level), *deviation, level)
+        for each in (ratios, ratios * base.ratios(found))
+    )
+    needed = max(VALUES_FOR_INTERVAL, matches_needed(level))
+    kind = verdict(ratio, len(ratios), None, DECIMALS, needed).kind
     return {
-        "matches": len(found.runs),
-        "reason": left_out(len(found.runs), found.refused),
-        **ratio_interval(ratios).columns("energy_ratio"),
-        **ratio_interval(ratios * seconds).columns("edp_ratio"),
+        "matches": len(ratios),
+        "reason": left_out(len(ratios), found.refused),
+        "verdict": NO_VERDICT if quiet.stays_disturbed else kind,
+        **ratio.columns("energy_ratio"),
+        **product.columns("edp_ratio"),
     }
 
 

@@ -129,7 +129,7 @@ def _times(
         return about | {"kind": "unavailable"}
     found = about | {
         "cores": base.cores_of(runs[0]),
-        "gpus": _gpus(runs[0]),
+        "gpus": base.gpus_of(runs[0]),
         "kind": base.least_certain(map(base.kind, runs)),
         **median_interval([*map(base.seconds_per_epoch, runs)]).columns("seconds_per_epoch"),
     }
@@ -252,19 +252,6 @@ def _of_whole_runs(found: Matched) -> np.ndarray:
     return (ratios / base.works(found))[np.array(alike, bool)]
 
 
-def _gpus(run: Measurement) -> int:
-    """Return the GPUs of a run; one that processes of a node share counts once.
-
-    Those on which a program computes are not known. It has all that it may use.
-    """
-    nodes, ranks = Layout.parse(run["layout"]).nodes, run["ranks"]
-    if "program" in run:
-        return sum(len(machine.get("gpus", ())) for machine in ranks["machines"])
-    devices = ranks.get("gpus", ())
-    per_node = max(1, len(devices) // nodes)
-    return len({(place // per_node, each) for place, those in enumerate(devices) for each in those})
-
-
 def _costs(runs: Sequence[Measurement], usable: Sequence[Measurement], row: Mapping) -> dict:
     """Return the columns on a whole run: its parts, which add up, and its hours.
 
@@ -276,7 +263,7 @@ def _costs(runs: Sequence[Measurement], usable: Sequence[Measurement], row: Mapp
     run = next(iter(usable), runs[0])
     wall, nodes = row["wall_seconds"], Layout.parse(run["layout"]).nodes
     hours = None if wall is None else wall / _SECONDS_PER_HOUR
-    counts = {"node": nodes, "core": base.cores_of(run), "gpu": _gpus(run)}
+    counts = {"node": nodes, "core": base.cores_of(run), "gpu": base.gpus_of(run)}
     before, after = ([row[f"{part}_seconds"] for part in parts] for parts in (SET_UP, _AFTER))
     parts = {
         "set_up_seconds": None if None in before else sum(before),

@@ -79,20 +79,15 @@ def unit(frames: Mapping[str, pd.DataFrame], workload: str) -> str:
     return "run" if workload in whole_runs(frames) else "epoch"
 
 
-def same_batch(row, other=None) -> bool:
+def same_batch(row) -> bool:
     """Return whether a row of `speedup` has the batch of its reference.
 
     A program whose command names no rows has a batch of its own, in every configuration. With weak
     scaling the batch grows with the rows of an epoch, which then has as many updates.
-
-    Parameters
-    ----------
-    other : compare the batch of the row's reference with that of another row's reference.
     """
-    if other is None and row.work != 1:
+    if row.work != 1:
         return True
-    one = row.global_batch if other is None else other.reference_global_batch
-    both = [one, row.reference_global_batch]
+    both = [row.global_batch, row.reference_global_batch]
     return all(map(pd.isna, both)) or (not any(map(pd.isna, both)) and both[0] == both[1])
 
 
