@@ -21,7 +21,7 @@ ANSWERS = {
     for quote, name in re.findall(r"^> ([^\n]*).*?\]\(([\w-]+)\.html\)", TEXT, re.M | re.S)
 }
 #: Characters of a page, and of those of very many runs.
-LARGEST, OF_MANY_RUNS = 220_000, {"outlines-torch-seeds": 260_000}
+LARGEST, OF_MANY_RUNS = 220_000, dict.fromkeys(["outlines-torch-seeds", "side-by-side"], 260_000)
 
 
 class _Page(HTMLParser):
