@@ -40,7 +40,7 @@ def _lost(*arguments, **keywords) -> None:
 
 
 def _attempt(
-    request: dict, plan: dict, data: Path, folder: Path, result: dict, limit: float, links: object
+    request: dict, plan: dict, data: Path, folder: Path, result: dict, limit: float, *_: object
 ):
     from escala.record.outcome import Outcome
 

@@ -26,12 +26,12 @@ def test_each_repeat_is_told_once_with_the_interval_of_the_page(snakemake, tmp_p
     first, second, last = (text for _, text in told)
     assert re.match(r": about .+ of runs left$", first)
     assert re.match(
-        r", provisional: horovod-mpi 1x2 takes 0\.\d\d–0\.\d\d of the time of single 1x1 "
+        r", provisional: horovod-mpi 1x2 takes 0\.\d\d–0\.\d\d of the step time of single 1x1 "
         r"\(range of 2 paired runs, widened\); about .+ of runs left$",
         second,
     )
     row = pd.read_csv(tmp_path / TABLE).set_index("strategy").loc["horovod-mpi"]
-    assert f" {row['ratio_low']:.2f}–{row['ratio_high']:.2f} of the time" in last
+    assert f" {row['ratio_low']:.2f}–{row['ratio_high']:.2f} of the step time" in last
     assert last.endswith("(range of 3 paired runs, widened); no run is left")
     # What was measured before is not told again.
     (tmp_path / TABLE).unlink()
