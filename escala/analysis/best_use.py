@@ -123,7 +123,7 @@ class BestUse:
             return UNAVAILABLE
         if self.learning and self.learning.kind == DOES_NOT_LEARN:
             return NOT_LEARNT
-        # Ratios of other matches than those of two others may form a circle.
+        # Each two have matches of their own, so that A may beat B, B beat C, and C beat A.
         if NO_VERDICT in kinds or SLOWER in kinds:
             return NO_VERDICT
         if kinds == {FASTER}:

@@ -75,8 +75,8 @@ class Kernel:
         usual, slowdown = None, None
         if len(earlier) >= _USUAL_FROM:
             usual = np.median(earlier, axis=0)
-            of_slowest = np.median(np.max(earlier / usual, axis=1))
-            slowdown = float(np.max(self._times / usual) / of_slowest)
+            usual_slowest = np.median(np.max(earlier / usual, axis=1))
+            slowdown = float(np.max(self._times / usual) / usual_slowest)
             usual = usual.tolist()
         earlier += self._times
         write_json(log, times, durable=False)

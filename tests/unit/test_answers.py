@@ -127,6 +127,8 @@ def test_sessions_that_differ_leave_it_open(tmp_path):
         (EARLIER, {"source_sha256": "1" * 64}),
         # The second of these sessions begins within an hour of the first.
         (("20251231T180000Z-1", "20251231T184500Z-1"), {}),
+        # It begins half an hour after the end of the first.
+        (("20251231T160000Z-1", "20251231T173000Z-1"), {"wall_seconds": 3600.0}),
     ],
 )
 def test_two_sessions_or_others_that_are_not_comparable_are_not_over_sessions(
@@ -217,6 +219,14 @@ def test_engines_are_compared_by_the_quickest_of_each(tmp_path, strategy):
     names = [f"{strategy} {layout} tuned", "single 1x1 tuned"]
     assert [answer.label, one.label] == names and f"{one.ratio.value:.2f}" in text
     assert all(f"`{name}`" in text for name in names)
+
+
+@pytest.mark.parametrize("question", ["energy", "engines", "links"])
+def test_a_question_without_an_answer_gives_way_to_that_of_time(tmp_path, question):
+    frames = tabled(_measured(tmp_path, {"horovod-mpi": FASTER}))
+    found = all_findings(frames, "demo")
+    asked, usual = (first_screen(frames, found, "demo", each) for each in (question, "time"))
+    assert asked == usual and len(asked.answers) == 1
 
 
 def test_one_engine_is_not_compared(tmp_path):

@@ -112,7 +112,7 @@ def _gains(answer: BestUse, tables: Tables) -> Iterator[str]:
         yield (
             f"against {quoted(fewer.label)} on {fewer.resources.in_words}: "
             f"{_fraction(fewer.ratio)} the {TIMES[fewer.ratio_of]}{interval(fewer.ratio)}"
-            f"{_of_whole_run(fewer)}"
+            f"{_whole_run_clause(fewer)}"
         )
     yield from _others(answer)
     if answer.closest.ratio_of == "steps":
@@ -148,7 +148,7 @@ def _others(answer: BestUse) -> Iterator[str]:
         )
 
 
-def _of_whole_run(other: Alternative) -> str:
+def _whole_run_clause(other: Alternative) -> str:
     ratio = other.row["run_ratio"]
     if other.ratio_of != "steps" or pd.isna(ratio):
         return ""

@@ -245,10 +245,10 @@ def _whole_runs(each: Comparison, is_faster: bool, level: float, judge: Judge) -
         return np.divide(*(_whole_seconds(side, epochs) for side in (found.runs, found.references)))
 
     def saves(epochs: int) -> bool:
-        found = judge.by(each, lambda matches: ratios(matches, epochs), level)
+        found = judge.decide(each, lambda matches: ratios(matches, epochs), level)
         return found.verdict.kind == FASTER
 
-    whole = judge.by(each, ratios, level)
+    whole = judge.decide(each, ratios, level)
     fewest = None
     if is_faster and saves(_MOST_EPOCHS):
         low, fewest = 0, _MOST_EPOCHS

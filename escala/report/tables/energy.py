@@ -67,7 +67,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         if (found := _energies(captured.get(names, ()), usable.get(names, ()), model))
     }
     judge = Judge(evidence, tables)
-    of_task = Counter(names[:2] for names in known)
+    configurations = Counter(names[:2] for names in known)
     for names in {**(trained if model else {}), **captured}:
         any_run = (captured.get(names) or trained[names])[0]
         configuration = Configuration(*names[2:])
@@ -94,7 +94,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
             row |= _basis_columns(mine, basis, model)
             unknown = [why, row["reason"]]
             if row["kind"] != "unavailable":
-                level = simultaneous_level(of_task[names[:2]] - 1)
+                level = simultaneous_level(configurations[names[:2]] - 1)
                 by_basis = partial(_joules, source=mine.source, basis=basis, model=model)
                 ratios = (
                     {"energy_ratio": 1.0, "edp_ratio": 1.0, "matches": len(mine.runs)}

@@ -152,11 +152,11 @@ def _gains(first: Comparison, last: Comparison, judge: Judge) -> dict:
         for each in (first, last)
     )
     gain, step = (_gain(each, judge, base.ratios) for each in (first, last))
-    whole = _gain(first, judge, _of_whole_runs)
+    whole = _gain(first, judge, _whole_run_ratios)
     study = judge.evidence.scaling
     rule = study["rules"]
     is_whole, over_first = rule["time"] == RUN, rule["against"] == BASELINE
-    time = _of_whole_runs if is_whole else base.ratios
+    time = _whole_run_ratios if is_whole else base.ratios
     judged = _gain(first if over_first else last, judge, time)
     efficiency = (
         efficiency_of(judged.factor, times)
@@ -232,7 +232,7 @@ class _Gain(NamedTuple):
 
 def _gain(each: Comparison, judge: Judge, ratios: Callable[[Matched], np.ndarray]) -> _Gain:
     """Return what a size gains by some ratios of its times to those of another."""
-    found, reason = judge.by(each, ratios, LEVEL), None
+    found, reason = judge.decide(each, ratios, LEVEL), None
     if not found.matches:
         reason = "no two whole runs of the same epochs share session and repeat"
         reason = reason if each.newest.runs else each.newest.why_none()
@@ -240,7 +240,7 @@ def _gain(each: Comparison, judge: Judge, ratios: Callable[[Matched], np.ndarray
     return _Gain(inverse(found.ratio), found.matches, reason, stays_disturbed)
 
 
-def _of_whole_runs(found: Matched) -> np.ndarray:
+def _whole_run_ratios(found: Matched) -> np.ndarray:
     """Return the ratios of the times of whole runs that trained for the same epochs."""
     sides = found.runs, found.references
     ratios = np.divide(*(np.array([run["wall_seconds"] for run in side]) for side in sides))

@@ -259,15 +259,14 @@ class Judge:
         batch, other = self.batches(each)
         return self.work(each) == 1 and batch != other
 
-    def by(
+    def decide(
         self, each: Comparison, ratios: Callable[[Matched], np.ndarray], level: float
     ) -> Judgement:
-        """Judge by the ratios of some times.
+        """Judge two configurations by the ratios of some of their times.
 
         Parameters
         ----------
-        ratios : returns those of matches, of a configuration to the other; without a time that is
-            not known.
+        ratios : returns the ratios of matches, an array; shorter where some times are not known.
         """
         newest, known = ratios(each.newest), map(ratios, each.sessions)
         sessions = [(ratio_interval(found).estimate, len(found)) for found in known]
@@ -276,7 +275,7 @@ class Judge:
 
     def epochs(self, each: Comparison, level: float) -> Judgement:
         """Judge the times of an epoch."""
-        return self.by(each, base.ratios, level)
+        return self.decide(each, base.ratios, level)
 
     def to_target(self, each: Comparison, level: float) -> Judgement:
         """Judge the times to the target accuracy."""
