@@ -17,7 +17,7 @@ from typing import Any
 from escala.cache import store
 from escala.core import exits, interrupts, packages
 from escala.core.errors import InputError, Unavailable
-from escala.core.progress import say
+from escala.core.progress import print_any_text, say
 
 
 def main(command: Callable[[], int | None]) -> int:
@@ -28,6 +28,7 @@ def main(command: Callable[[], int | None]) -> int:
     code is that of SIGPIPE, and there is no message.
     """
     interrupts.handle()
+    print_any_text()
     try:
         return command() or exits.DONE
     except (InputError, Unavailable) as error:

@@ -24,6 +24,8 @@ from escala import cli
 from escala.core import environment
 from escala.core.arguments import Parser, raw_parser
 from escala.core.errors import InputError
+from escala.core.progress import say
+from escala.core.variables import PROFILE
 from escala.teaching import EXAMPLES, SCRIPTS, TEACHING
 
 NAME = "escala"
@@ -98,6 +100,12 @@ def make(call: list[str]) -> NoReturn:
     # On stderr, because stdout belongs to the call.
     print(f"$ {shlex.join(call)}", file=sys.stderr, flush=True)
     if call[0] == SNAKEMAKE:  # The same, but for its errors.
+        profile = os.environ.pop(PROFILE, None)
+        if profile and not any(word.split("=")[0] == "--profile" for word in call):
+            say(
+                f"{PROFILE}: {profile} is not read, as it decides how other work runs. "
+                f"To use it here: --profile {shlex.quote(profile)}"
+            )
         call = [*CALLED, *call[1:]]
     environment.prepare(folder if _is_project(folder) else ROOT)
     environment.require_work_folder(folder)

@@ -56,14 +56,14 @@ def outdated(folder: Path, found: Mapping[str, str]) -> list[str]:
     return [
         name
         for name, text in found.items()
-        if not (folder / name).is_file() or (folder / name).read_text() != text
+        if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text
     ]
 
 
 def _body(files: list[Path]) -> list[str]:
     lines = []
     for file in files:
-        schema = _COMPOSED.get(file.name, dict)(yaml.safe_load(file.read_text()))
+        schema = _COMPOSED.get(file.name, dict)(yaml.safe_load(file.read_text(encoding="utf-8")))
         top = schema["title"] if len(files) > 1 else "Top level"
         for heading, node in _objects(schema, schema, ""):
             lines += ["", f"## {heading or top}", ""]

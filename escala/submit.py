@@ -54,6 +54,8 @@ _MARGIN, _START_SECONDS, _BEGIN_MINUTES = 1.25, 15, 5
 _STEP = 5
 _SBATCH_SECONDS = 30
 _PLAIN = re.compile(r"""[^\s'"\\$`]+""")
+#: What sbatch prints of a job: `31`, `31;cluster`, or as without --parsable.
+_NUMBER = re.compile(r"(?:Submitted batch job )?(\d+)(?:;\S+| on cluster \S+)?")
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 
 _SCRIPT = """\
@@ -265,4 +267,11 @@ def submit(file: str) -> str:
     if done is None or done.returncode:
         remedy = "name what your site asks for, such as --account or --partition (sinfo lists them)"
         raise InputError("sbatch", file, said[-1] if said else "refused it", remedy)
-    return done.stdout.strip().partition(";")[0]
+    # A site may print a welcome as well.
+    numbers = [
+        found for line in done.stdout.splitlines() if (found := _NUMBER.fullmatch(line.strip()))
+    ]
+    if not numbers:
+        reason = f"printed no number of a job: {done.stdout.strip()[:200]!r}"
+        raise InputError("sbatch", file, reason, "see whether it was submitted: squeue --me")
+    return numbers[-1][1]

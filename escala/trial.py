@@ -184,7 +184,7 @@ def _known_so_far(program: Program, ranks: Path) -> str:
         return marks.HOOK
     searched = marks.Searched(program.epoch_ends, program.step_ends)
     log = ranks / "rank0.log"
-    searched.feed(log.read_text(errors="replace") if log.exists() else "", 0.0)
+    searched.feed(log.read_text(encoding="utf-8", errors="replace") if log.exists() else "", 0.0)
     return marks.OUTPUT if searched.marks else marks.WHOLE
 
 
@@ -345,6 +345,8 @@ def _example(strategy, layout: Layout) -> Launch:
 
 def answer(summary: Path) -> list[str]:
     """Return the lines of a summary that answer, without their links."""
-    text = re.sub(r" \(\[[^\]]*\]\([^)]*\)(, \[[^\]]*\]\([^)]*\))*\)", "", summary.read_text())
+    text = re.sub(
+        r" \(\[[^\]]*\]\([^)]*\)(, \[[^\]]*\]\([^)]*\))*\)", "", summary.read_text(encoding="utf-8")
+    )
     lines = text.partition("\n## ")[0].splitlines()
     return [line.replace("**", "") for line in lines if line and not line.startswith("# ")]

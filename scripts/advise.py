@@ -54,7 +54,7 @@ def main() -> None:
         write_json(arguments.json, advice)
     if arguments.markdown:
         with atomic(arguments.markdown) as temporary:
-            temporary.write_text("\n".join(text.markdown(advice)) + "\n")
+            temporary.write_text("\n".join(text.markdown(advice)) + "\n", encoding="utf-8")
 
 
 def plans_of(folder: Path) -> dict:

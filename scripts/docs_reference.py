@@ -24,7 +24,7 @@ def main() -> None:
     if not arguments.check:
         for name, text in all_pages().items():
             with atomic(arguments.folder / name) as temporary:
-                temporary.write_text(text)
+                temporary.write_text(text, encoding="utf-8")
         return
     stale = outdated(arguments.folder, all_pages())
     if stale:

@@ -77,14 +77,16 @@ def _write(e: Experiment, files: dict[str, Path]) -> None:
     with common.style():
         common.save(figure("scaling").draw(joined), drawing)
     texts = {
-        page: study.html(found, drawing.read_text(), caption, [f"{NAME}.csv", drawing.name]),
+        page: study.html(
+            found, drawing.read_text(encoding="utf-8"), caption, [f"{NAME}.csv", drawing.name]
+        ),
         page.with_suffix(".md"): "\n".join(study.markdown(found)) + "\n",
         page.with_suffix(".tex"): "\n".join(study.latex(found)),
         page.with_suffix(".csv"): tables.csv(joined["scaling"]),
     }
     for path, text in texts.items():
         with atomic(path) as temporary:
-            temporary.write_text(text)
+            temporary.write_text(text, encoding="utf-8")
     reason = study.pdf(page, page.with_suffix(".pdf"))
     print("\n".join(f"{each.heading}\n{each.statement}\n" for each in found.series))
     print(f"No PDF: {reason}. To hand in: {page}" if reason else page.with_suffix(".pdf"))

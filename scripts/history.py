@@ -123,7 +123,11 @@ def _query(folder: Path, arguments: argparse.Namespace) -> int:
     with database:
         table = history.query(database, sql)
     if arguments.csv:
-        csv.writer(sys.stdout).writerows([table.columns, *table.rows])
+        from escala.analysis.tables import no_formula
+
+        for row in [table.columns, *table.rows]:
+            cells = (no_formula(each) if isinstance(each, str) else each for each in row)
+            csv.writer(sys.stdout).writerow(cells)
     else:
         print("\n".join(aligned([table.columns, *table.rows])))
     return code

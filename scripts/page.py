@@ -26,7 +26,7 @@ def main() -> None:
     def text(tables: dict) -> str:
         from escala.report.page import page
 
-        drawn = {name: path.read_text() for name, path in figures.items()}
+        drawn = {name: path.read_text(encoding="utf-8") for name, path in figures.items()}
         links = documents.links(arguments)
         return page(tables, arguments.experiment, arguments.title, drawn, links, arguments.question)
 

@@ -101,7 +101,11 @@ def _show(folder: Path, arguments: argparse.Namespace) -> None:
     if not found:
         raise InputError("key", arguments.key, "no entry has it", "see the output of `list`")
     for entry in found:
-        print(json.dumps(json.loads(entry.path.read_text()) | {"key": entry.key}, indent=1))
+        print(
+            json.dumps(
+                json.loads(entry.path.read_text(encoding="utf-8")) | {"key": entry.key}, indent=1
+            )
+        )
 
 
 def _verify(folder: Path, arguments: argparse.Namespace) -> int:

@@ -37,13 +37,15 @@ def main() -> None:
     )
     caption = DECLARED["scaling"].caption.replace("``", "`")
     texts = {
-        page: study.html(found, arguments.figure.read_text(), caption, documents.links(arguments)),
+        page: study.html(
+            found, arguments.figure.read_text(encoding="utf-8"), caption, documents.links(arguments)
+        ),
         page.with_suffix(".md"): "\n".join(study.markdown(found)) + "\n",
         page.with_suffix(".tex"): "\n".join(study.latex(found)),
     }
     for path, text in texts.items():
         with atomic(path) as temporary:
-            temporary.write_text(text)
+            temporary.write_text(text, encoding="utf-8")
     reason = study.pdf(page, page.with_suffix(".pdf"))
     print("\n".join(f"{each.heading}\n{each.statement}\n" for each in found.series))
     print(f"No PDF: {reason}." if reason else f"To hand in: {page.with_suffix('.pdf')}")
@@ -54,7 +56,11 @@ def job_script(file: Path) -> str | None:
 
     The document goes to others, so this folder is `.` in it.
     """
-    return re.sub(r"(--chdir=)[^\n\"]+", r"\1.", file.read_text()) if file.exists() else None
+    return (
+        re.sub(r"(--chdir=)[^\n\"]+", r"\1.", file.read_text(encoding="utf-8"))
+        if file.exists()
+        else None
+    )
 
 
 if __name__ == "__main__":

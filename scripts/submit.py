@@ -21,6 +21,7 @@ from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.core.progress import say
+from escala.core.yaml12 import Dumper
 from escala.experiment import Experiment, load
 from escala.experiment.doublings import doublings, file_of
 from escala.runtime import slurm
@@ -59,7 +60,7 @@ def main() -> int:
     e = load(command.installed(named) if named else "config.yaml")
     whole = {named: e}
     if arguments.one_per_doubling:
-        files = [written(str(file_of(e, name)), yaml.safe_dump(each, sort_keys=False))
+        files = [written(str(file_of(e, name)), yaml.dump(each, Dumper=Dumper, sort_keys=False))
                  for name, each in doublings(e).items()]  # fmt: skip
         whole = {file: load(file) for file in files}
     left = {file: each for file, each in whole.items() if submit.left(submit.runs_of(each), each)}
@@ -80,7 +81,7 @@ def _wait(number: str, log: Path) -> int:
     """Wait for a job, say how it ended, and return its exit code."""
     say(f"Waiting for the end of job {number}. Ctrl-C cancels the job")
     code = slurm.wait(number)
-    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
     last = next((line for line in reversed(lines) if line.strip()), "nothing")
     say(f"Job {number} ended with exit code {code}" + f"; its last line: {last}" * bool(code))
     return code

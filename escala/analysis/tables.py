@@ -41,12 +41,13 @@ def csv(table: pd.DataFrame) -> str:
     OWASP's advice on CSV injection; `read_table` takes it away. Numbers stay.
     """
     texts = table.select_dtypes("string")
-    return table.assign(**{name: texts[name].map(_quoted, "ignore") for name in texts}).to_csv(
+    return table.assign(**{name: texts[name].map(no_formula, "ignore") for name in texts}).to_csv(
         index=False
     )
 
 
-def _quoted(text: str) -> str:
+def no_formula(text: str) -> str:
+    """Return a text with a quote before it if a spreadsheet would take it for a formula."""
     if not _FORMULA.match(text):
         return text
     try:

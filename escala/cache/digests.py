@@ -43,14 +43,14 @@ def sha256(path: Path, store: Path | None) -> str:
         return sha256_file(path)
     stored = _digest_file(store, before)
     with suppress(OSError):
-        if re.fullmatch("[0-9a-f]{64}", found := stored.read_text()):
+        if re.fullmatch("[0-9a-f]{64}", found := stored.read_text(encoding="utf-8")):
             return found
     began = time.time()
     digest = sha256_file(path)
     changed = max(before.st_mtime, before.st_ctime)
     if changed + TICK_SECONDS < began and _digest_file(store, path.stat()) == stored:
         with suppress(OSError), atomic(stored, durable=False) as temporary:
-            temporary.write_text(digest)
+            temporary.write_text(digest, encoding="utf-8")
     return digest
 
 

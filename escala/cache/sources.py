@@ -210,7 +210,9 @@ def _parsed_or_cached(path: Path, source: bytes, package: str, root: Path) -> _M
     parsed = _parsed(source, package)
     for file in files:
         with suppress(OSError), atomic(file, durable=False) as temporary:
-            temporary.write_text(json.dumps({"key": key, "module": asdict(parsed)}))
+            temporary.write_text(
+                json.dumps({"key": key, "module": asdict(parsed)}), encoding="utf-8"
+            )
             break
     return parsed
 

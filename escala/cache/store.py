@@ -24,6 +24,7 @@ from typing import NamedTuple
 from escala.cache.entries import Damaged, blob, content, digest, folder, keep, locked, read, restore
 from escala.cache.sources import package_versions, sources
 from escala.core import variables
+from escala.core.errors import InputError
 from escala.core.progress import say
 
 #: Increase it when the meaning of an entry, or the computation of a key, changes.
@@ -227,6 +228,8 @@ def _without(store: Path) -> Iterator[None]:
     """If the store fails in the block, print a line and go on."""
     try:
         yield
+    except InputError as error:  # An output holds a link to a folder around it.
+        say(f"store {store}: {error} The work goes on without it")
     except OSError as error:
         about = f" ({error.filename})" if error.filename else ""
         say(f"store {store}: {error.strerror or error}{about}; the work goes on without it")

@@ -200,7 +200,7 @@ def _energy() -> str:
         raise Unavailable(f"{POWERCAP} has no intel-rapl")
     try:
         for counter in counters:
-            counter.read_text()
+            counter.read_text(encoding="utf-8")
     except PermissionError as error:
         raise InputError(
             POWERCAP,

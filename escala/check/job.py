@@ -93,7 +93,7 @@ def physical(cores: list[int], folder: Path) -> str:
     siblings = set()
     for core in cores:
         file = folder / f"cpu{core}/topology/thread_siblings_list"
-        siblings.add(file.read_text().strip() if file.exists() else str(core))
+        siblings.add(file.read_text(encoding="utf-8").strip() if file.exists() else str(core))
     if len(siblings) < len(cores):
         raise Unavailable(
             f"the {len(cores)} cores of this process are threads of "
@@ -140,7 +140,7 @@ def rdma(folder: Path) -> Iterator[str]:
     """Yield the ports of RDMA devices with their link, state and rate, as the kernel tells them."""
     for port in sorted(folder.glob("*/ports/*")):
         said = [
-            (port / name).read_text().strip().rpartition(": ")[2]
+            (port / name).read_text(encoding="utf-8").strip().rpartition(": ")[2]
             for name in ("link_layer", "state", "rate")
             if (port / name).exists()
         ]
@@ -154,7 +154,7 @@ def rdma(folder: Path) -> Iterator[str]:
 )
 def _shared() -> str:
     """Look from every node of the job for a file that is written here."""
-    kind, nodes = file_system(Path.cwd()), int(os.environ.get("SLURM_JOB_NUM_NODES", 1))
+    kind, nodes = file_system(Path.cwd()), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)
     if nodes == 1:
         if kind not in SHARED:
             raise Unavailable(

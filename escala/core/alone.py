@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from escala.core import interrupts
+from escala.core import clock, interrupts
 from escala.core.errors import InputError, Unavailable
 from escala.core.progress import say
 
@@ -73,7 +73,7 @@ def _process() -> dict:
     except (KeyError, OSError):  # The password database has no entry for the user.
         user = str(os.getuid())
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "user": user, "since": since}
+    return {"pid": os.getpid(), "started": clock.started(), "user": user, "since": since}
 
 
 def _take(descriptor: int, wait: bool) -> None:
@@ -84,7 +84,10 @@ def _take(descriptor: int, wait: bool) -> None:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         holder = _read(descriptor)
         described = _described(holder)
-        if holder.get("pid") in {parent.pid for parent in psutil.Process().parents()}:
+        # In another container another process may have the same number.
+        parents = {parent.pid for parent in psutil.Process().parents()}
+        pid = holder.get("pid")
+        if pid in parents and clock.runs(pid, holder.get("started")):
             reason = "this run was started by the one that has the machine to itself"
             raise InputError(path(), described, reason, "start it outside of that run")
         if not wait:

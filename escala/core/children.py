@@ -189,6 +189,16 @@ def family(roots: Iterable[int]) -> list[psutil.Process]:
     return found
 
 
+def states(root: int) -> Iterator[str]:
+    """Yield the state of a process and of its descendants, such as `S` or `T` (man 5 proc)."""
+    with contextlib.suppress(OSError):
+        stat = Path(f"/proc/{root}/stat").read_text(encoding="utf-8", errors="replace")
+        yield stat.rpartition(")")[2].split()[0]
+        started = Path(f"/proc/{root}/task/{root}/children").read_text(encoding="utf-8")
+        for child in started.split():
+            yield from states(int(child))
+
+
 def _signal_groups(processes: Iterable[subprocess.Popen], number: int) -> None:
     for process in processes:
         with contextlib.suppress(ProcessLookupError):

@@ -37,4 +37,4 @@ def runs(pid: int, began: float) -> bool:
 
 def _stat(process: int | str) -> list[str]:
     # The program's name, in brackets before the state, may contain spaces and brackets.
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from escala.core.errors import InputError
-from escala.core.progress import say
+from escala.core.progress import print_any_text, say
 from escala.core.variables import CALLERS_PATH
 
 #: Environment variable that holds the name of the session.
@@ -19,6 +19,14 @@ SESSION_VARIABLE = "ESCALA_SESSION"
 #: Folder for what programs keep at home, in the working directory, if the user has no home to write
 #: to.
 HOME = Path(".escala", "home")
+_CACHE = "XDG_CACHE_HOME"
+#: Variables by which processes of the project would fail or never end, with the reason.
+_NOT_PASSED = {
+    "PYTHONOPTIMIZE": "libraries here read docstrings. For a program of your own, write python -O",
+    "PYTHONINSPECT": "processes would wait for input at their end",
+}
+#: Folders in which Snakemake and the project write, in the working directory.
+_WRITTEN = (".snakemake", ".escala", "results")
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -27,8 +35,8 @@ def prepare(root: Path) -> None:
 
     This interpreter is put first on PATH, and the project folder on PYTHONPATH, which
     `keep_own_modules` cleans. Modules are not looked for in the working directory: it is the user's
-    folder and may hold any. A home that cannot be written to is replaced, and a user without a
-    name is named by its number. Each replacement is said on standard error.
+    folder and may hold any. A home and a cache that cannot be written to are replaced, and a user
+    without a name is named by its number. Each replacement is said on standard error.
 
     Parameters
     ----------
@@ -38,6 +46,7 @@ def prepare(root: Path) -> None:
     ------
     InputError : the path of the project folder has characters that Snakemake reads otherwise.
     """
+    print_any_text()
     remedy = "rename the folder, or move the project to another one"
     require_plain(root, "project folder", remedy, "{}\n" + os.pathsep)
     os.environ.setdefault(CALLERS_PATH, os.environ.get("PATH", os.defpath))
@@ -51,6 +60,19 @@ def prepare(root: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
         say(f"HOME: {os.environ.get('HOME', '')!r} cannot be written to; {home} is used instead")
         os.environ["HOME"] = str(home)
+    cache = Path(os.environ.get(_CACHE) or home / ".cache")
+    # Snakemake makes this folder in it.
+    made = cache / "snakemake" / "snakemake"
+    nearest = next(each for each in (made, *made.parents) if os.path.lexists(each))
+    if not (cache.is_absolute() and nearest.is_dir() and _is_writable(nearest)):
+        own = Path.cwd() / HOME.with_name("cache")
+        say(f"{_CACHE}: '{cache}' cannot be written to; {own} is used instead")
+        os.environ[_CACHE] = str(own)
+    elif not os.environ.get(_CACHE):
+        os.environ.pop(_CACHE, None)  # Empty, it would stand for the working directory.
+    for name, why in _NOT_PASSED.items():
+        if os.environ.pop(name, None):
+            say(f"{name}: is not passed on: {why}")
     named = {"LOGNAME", "USER", "LNAME", "USERNAME"} & os.environ.keys()
     if not named and _name(os.getuid()) is None:
         os.environ["USER"] = os.environ["LOGNAME"] = f"user{os.getuid()}"
@@ -90,8 +112,20 @@ def require_work_folder(folder: Path) -> None:
 
     Raises
     ------
-    InputError : the folder, or what Snakemake left in it, belongs to somebody else.
+    InputError : the folder, or what Snakemake left in it, belongs to somebody else; or something
+        that is no folder has the name of one.
     """
+    for path in (folder / name for name in _WRITTEN):
+        if os.path.lexists(path) and not path.is_dir():
+            is_link = path.is_symlink() and not path.exists()
+            reason = (
+                f"is a link to {path.readlink()}, which is not there" if is_link else "is a file"
+            )
+            remedy = (
+                f"make that folder, or remove {path.name}" if is_link else f"rename {path.name}"
+            )
+            reason += ", where a folder of this name is written"
+            raise InputError("working directory", str(path), reason, remedy)
     own = folder / ".snakemake"
     inside = [own, *(path for path in own.glob("*") if path.is_dir())]
     for path in inside if own.exists() else [folder]:

@@ -139,20 +139,21 @@ def sha256_file(path: str | Path) -> str:
 def write_json(path: str | Path, content: Any, *, durable: bool = True) -> None:
     """Write `content` as indented JSON, as `atomic`; NaN and infinity are refused."""
     with atomic(path, durable=durable) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+        temporary.write_text(
+            json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Return the content of a YAML file of the project.
-
-    If PyYAML was built with libyaml, it is used: it takes a tenth of the time.
-    """
+    """Return the content of a YAML file of the project."""
     # Imported here, because many processes read no YAML.
     import yaml
 
-    return yaml.load(Path(path).read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    from escala.core.yaml12 import Loader
+
+    return yaml.load(Path(path).read_text(encoding="utf-8"), Loader)
 
 
 def read_json(path: str | Path) -> Any:
     """Return the content of a JSON file."""
-    return json.loads(Path(path).read_text())
+    return json.loads(Path(path).read_text(encoding="utf-8"))

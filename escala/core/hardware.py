@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,9 @@ _PROCESSOR = {
     "stepping": ("stepping", "CPU revision"),
     "features": ("flags", "Features"),
 }
+
+#: Bytes of SLURM's units; without one it counts mebibytes.
+_UNITS = {"K": 2**10, "": 2**20, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def describe(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict:
@@ -106,8 +110,10 @@ def _left_in_groups(membership: Path, groups: Path) -> Iterator[int]:
             if version == 1
             else ("memory.max", ("anon", "shmem"))
         )
-        if (folder / limit).is_file() and (text := (folder / limit).read_text()) != "max\n":
-            counted = (folder / "memory.stat").read_text().split()
+        if (folder / limit).is_file() and (
+            text := (folder / limit).read_text(encoding="utf-8")
+        ) != "max\n":
+            counted = (folder / "memory.stat").read_text(encoding="utf-8").split()
             statistics = dict(zip(counted[::2], map(int, counted[1::2]), strict=True))
             yield int(text) - sum(statistics.get(name, 0) for name in used)
 
@@ -125,7 +131,7 @@ def control_groups(
     in a container the path may be the host's, and the root folder is then the container's own
     group.
     """
-    lines = membership.read_text().splitlines() if membership.is_file() else []
+    lines = membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else []
     for _, controllers, path in (line.split(":", 2) for line in lines):
         if controllers and controller not in controllers.split(","):
             continue
@@ -149,18 +155,26 @@ def cpu_quota(
     for version, folder in control_groups("cpu", membership, groups):
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if version == 1 else ("cpu.max",)
         with suppress(OSError, ValueError):
-            words = " ".join((folder / name).read_text() for name in names).split()
+            words = " ".join((folder / name).read_text(encoding="utf-8") for name in names).split()
             if words[0] not in ("max", "-1"):
                 found.append(int(words[0]) / int(words[1]))
     return min(found, default=None)
 
 
 def _granted(environment: Mapping[str, str]) -> Iterator[int]:
-    """Yield the bytes that SLURM granted this job on this node; nothing for 0, which means all."""
-    by_node = int(environment.get("SLURM_MEM_PER_NODE", 0))
-    by_core = int(environment.get("SLURM_MEM_PER_CPU", 0))
-    cores = int(environment.get("SLURM_CPUS_ON_NODE", 0))
-    yield from (mebibytes * 2**20 for mebibytes in (by_node, by_core * cores) if mebibytes)
+    """Yield the bytes that SLURM granted this job on this node; nothing for 0, which means all.
+
+    A user or a site may have set the variables for `srun`, which also reads units such as `4G`.
+    """
+    by_node, by_core = (
+        int(found[1]) * _UNITS[found[2].upper()]
+        if (found := re.fullmatch(r"(\d+)([KMGT]?)", environment.get(name, ""), re.I))
+        else 0
+        for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU")
+    )
+    cores = environment.get("SLURM_CPUS_ON_NODE", "")
+    by_core *= int(cores) if cores.isdecimal() else 0
+    yield from filter(None, (by_node, by_core))
 
 
 def has_instructions(name: str) -> bool:
@@ -170,7 +184,7 @@ def has_instructions(name: str) -> bool:
 
 def _first_processor(cpuinfo: Path) -> dict[str, str]:
     """Return the fields of the first processor by name, without empty ones (man 5 proc)."""
-    first = cpuinfo.read_text().partition("\n\n")[0]
+    first = cpuinfo.read_text(encoding="utf-8").partition("\n\n")[0]
     fields = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in fields if value.strip()}
 
@@ -200,7 +214,7 @@ def hardware_threads(core: int) -> list[int]:
     if not listed.exists():
         return [core]
     siblings: list[int] = []
-    for part in listed.read_text().strip().split(","):
+    for part in listed.read_text(encoding="utf-8").strip().split(","):
         first, _, last = part.partition("-")
         siblings += range(int(first), int(last or first) + 1)
     return siblings

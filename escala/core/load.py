@@ -87,7 +87,7 @@ def _ticks(stat: Path) -> tuple[list[int] | None, int]:
     With them comes the number of cores that they are of. None if they cannot be read.
     """
     with suppress(OSError, ValueError):
-        lines = stat.read_text().splitlines()
+        lines = stat.read_text(encoding="utf-8").splitlines()
         ticks = [int(word) for word in lines[0].split()[1:9]]
         if len(ticks) == 8:
             return ticks, sum(line.startswith("cpu") for line in lines[1:])
@@ -101,7 +101,9 @@ def _process(stat: Path) -> tuple[int, int]:
     """
     with suppress(OSError, ValueError):
         # The program's name, in brackets before the numbers, may contain spaces and brackets.
-        fields = [int(word) for word in stat.read_text().rpartition(")")[2].split()[1:15]]
+        fields = [
+            int(word) for word in stat.read_text(encoding="utf-8").rpartition(")")[2].split()[1:15]
+        ]
         return sum(fields[12:14]), fields[8] + fields[9]
     return 0, 0
 
@@ -111,7 +113,7 @@ def _throttled(membership: Path, groups: Path) -> float | None:
     found = []
     for _, folder in control_groups("cpu", membership, groups):
         with suppress(OSError, ValueError):
-            words = (folder / "cpu.stat").read_text().split()
+            words = (folder / "cpu.stat").read_text(encoding="utf-8").split()
             counts = dict(zip(words[::2], map(int, words[1::2]), strict=True))
             if "throttled_usec" in counts:
                 found.append(counts["throttled_usec"] / 1e6)
@@ -122,7 +124,7 @@ def _throttled(membership: Path, groups: Path) -> float | None:
 
 def _pressure(file: Path) -> float | None:
     with suppress(OSError, ValueError):
-        for line in file.read_text().splitlines():
+        for line in file.read_text(encoding="utf-8").splitlines():
             kind, *words = line.split()
             if kind == "some":
                 return int(dict(word.split("=") for word in words)["total"]) / 1e6

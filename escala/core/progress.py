@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Callable
@@ -9,6 +10,12 @@ from contextlib import suppress
 
 #: Seconds between two lines.
 EVERY = 5.0
+
+
+def print_any_text() -> None:
+    """Print letters that the encoding of the locale lacks as escapes, in place of an error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def say(text: object) -> None:

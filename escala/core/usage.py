@@ -41,12 +41,13 @@ def of_tree(pid: int, proc: Path = Path("/proc")) -> Usage:
     try:
         # The program's name, in brackets before the numbers, may contain spaces and brackets.
         fields = [
-            int(word) for word in (folder / "stat").read_text().rpartition(")")[2].split()[1:]
+            int(word)
+            for word in (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1:]
         ]
         children = [
             int(child)
             for thread in (folder / "task").iterdir()
-            for child in (thread / "children").read_text().split()
+            for child in (thread / "children").read_text(encoding="utf-8").split()
         ]
     except (OSError, ValueError):
         return Usage(0, 0.0, 0.0)

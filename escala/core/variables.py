@@ -21,6 +21,8 @@ from escala.core.files import sha256_file
 
 Environment = Mapping[str, str]
 
+#: The profile of Snakemake that a user has for all work.
+PROFILE = "SNAKEMAKE_PROFILE"
 #: Holds PATH as the user had it: there programs of users are looked for.
 CALLERS_PATH = "ESCALA_PATH"
 #: Names of further variables that the user passes to the ranks, divided by commas.
@@ -184,13 +186,14 @@ def _named(environment: Environment) -> set[str]:
 
 def _place(name: str, environment: Environment) -> Path:
     home = environment.get("HOME") or "/nonexistent"
-    return Path(name.replace("$PREFIX", sys.prefix).replace("~", home, 1))
+    # A folder may have ~ in its name.
+    return Path(name.replace("~", home, 1).replace("$PREFIX", sys.prefix, 1))
 
 
 def _lines(path: Path) -> str:
     """Return the lines of a file without comments, or its digest if they are many."""
     try:
-        lines = path.read_text(errors="replace").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
     stripped = (line.partition("#")[0].strip() for line in lines)
@@ -203,7 +206,7 @@ def _lines(path: Path) -> str:
 def _keras(path: Path) -> str:
     """Return the settings of Keras's file that are not its defaults."""
     try:
-        settings = json.loads(path.read_text())
+        settings = json.loads(path.read_text(encoding="utf-8"))
         changed = {k: v for k, v in settings.items() if _KERAS_DEFAULTS.get(k) != v}
     except (OSError, ValueError, AttributeError):
         return ""

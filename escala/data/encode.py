@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+#: Signs of gaps in an alignment.
+GAPS = b"-."
 #: The letters of the IUPAC nucleotide code (Cornish-Bowden, 1985), with the gap signs.
-NUCLEOTIDES = b"ACGTUMRWSYKVHDBN-."
+NUCLEOTIDES = b"ACGTUMRWSYKVHDBN" + GAPS
 _CODES = {"A": 1, "C": 2, "G": 3, "T": 4, "U": 4}
 
 # Tables for bytes.translate, Python's fastest lookup of bytes.

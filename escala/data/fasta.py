@@ -10,7 +10,7 @@ from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from escala.core.errors import InputError
 from escala.core.text import opened
-from escala.data.encode import NUCLEOTIDES, letters, nucleotides_only
+from escala.data.encode import GAPS, NUCLEOTIDES, letters, nucleotides_only
 
 LINE = 70
 #: Maximum letters of a record and records of a file: 40 times the largest genome of a virus
@@ -84,14 +84,20 @@ def _distinct(records: Iterator[tuple[str, str]], where: Path) -> Iterator[tuple
             reason = f"begins with {accession[0]}: a spreadsheet would take it for a formula"
             raise InputError(where, accession, reason, "rename the record")
         if accession in seen:
-            reason = "two records have this accession"
-            raise InputError(where, accession, reason, "remove or rename one")
+            reason, remedy = "two records have this accession", "remove or rename one"
+            if header.strip() != accession:
+                reason += f", which ends at the first space: >{header[:LINE]}"
+                remedy += "; in names with spaces, write another sign in their place"
+            raise InputError(where, accession, reason, remedy)
         seen.add(accession)
         yield header, sequence
 
 
 def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield accession and letters of each parsed record; refuse one that is no nucleotides."""
+    """Yield accession and letters of each parsed record; refuse one that is no nucleotides.
+
+    Gaps are no letters of a genome: they are left out.
+    """
     for header, text in parsed:
         accession = (header.split() or ["(no name)"])[0]
         if not text:
@@ -100,7 +106,9 @@ def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple
         sequence = letters(text)
         if not nucleotides_only(sequence):
             raise _foreign(accession, text, path)
-        yield accession, sequence
+        if not (genome := sequence.translate(None, GAPS)):
+            raise InputError(path, accession, "the record holds gaps only", "remove it")
+        yield accession, genome
 
 
 def _foreign(accession: str, text: str, path: Path) -> InputError:

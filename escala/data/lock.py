@@ -15,6 +15,9 @@ def write_lock(folder: Path) -> None:
     """Write `lock.tsv` into a folder: a row for each other file in it, by name."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != LOCK)
     rows = [(p.relative_to(folder).as_posix(), p.stat().st_size, sha256_file(p)) for p in paths]
-    with atomic(folder / LOCK) as temporary, open(temporary, "w", newline="") as handle:
+    with (
+        atomic(folder / LOCK) as temporary,
+        open(temporary, "w", newline="", encoding="utf-8") as handle,
+    ):
         table = csv.writer(handle, delimiter="\t", lineterminator="\n")
         table.writerows([COLUMNS, *rows])

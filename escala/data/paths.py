@@ -6,6 +6,10 @@ The workflow calls these functions at every start, so this module imports no hea
 from __future__ import annotations
 
 import os
+import shlex
+import time
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from string import Template
 
@@ -34,6 +38,18 @@ def expanded_path(text: str, where: str) -> str:
     except RuntimeError:
         raise InputError(where, text, "the home of the user is not known", "set HOME") from None
     return str(path.absolute() if path.parts[:1] and path.parts[0].startswith("-") else path)
+
+
+def require_past(where: str, paths: Iterable[str | Path]) -> None:
+    """Refuse a file that is dated in the future: what is made from it would always look older."""
+    for path in map(Path, paths):
+        if os.path.lexists(path):
+            times = [path.lstat().st_mtime, *([path.stat().st_mtime] if path.exists() else [])]
+            if max(times) > time.time():
+                shown = datetime.fromtimestamp(max(times)).isoformat(" ", "seconds")
+                reason = f"is dated {shown}, in the future, so all that is made from it looks older"
+                remedy = f"date it now: touch {shlex.quote(str(path))}; or use a copy"
+                raise InputError(where, str(path), reason, remedy)
 
 
 def expanded(text: str, where: str) -> str:

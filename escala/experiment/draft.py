@@ -19,6 +19,7 @@ import yaml
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
+from escala.core.yaml12 import Dumper
 from escala.experiment.files import owners
 from escala.experiment.matrix import Experiment
 from escala.experiment.schema import SCHEMA, composed
@@ -111,7 +112,11 @@ def require_place(file: Path, name: str, content: str, force: bool, other: str) 
     InputError : the file exists and holds something else, the name belongs to another file in the
         working directory, or the folder cannot be written to.
     """
-    if file.exists() and file.read_text(errors="replace") != content and not force:
+    if (
+        file.exists()
+        and file.read_text(encoding="utf-8", errors="replace") != content
+        and not force
+    ):
         reason = "exists, and differs from what these options give"
         remedy = f"measure it as it is: {call('run -e', file)}; or add --force, or {other}"
         raise InputError(file, file.name, reason, remedy)
@@ -176,7 +181,8 @@ def _comment(
 
 def _flow(value: Any) -> str:
     """Return a value as YAML on one line."""
-    dumped = yaml.safe_dump(
-        value, default_flow_style=True, width=math.inf, allow_unicode=True, sort_keys=False
-    )
+    dumped = yaml.dump(
+        value, Dumper=Dumper, default_flow_style=True, width=math.inf, allow_unicode=True,
+        sort_keys=False,
+    )  # fmt: skip
     return dumped.removesuffix("...\n").strip()

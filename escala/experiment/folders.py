@@ -101,7 +101,8 @@ def _add_program(name: str, entry: Mapping[str, Any], where: str) -> None:
     known = workloads.WORKLOADS.get(name)
     if known and {**known.declared, "where": where} != declared:
         reason = "is the name of another workload already"
-        raise InputError(where, name, reason, "choose another name")
+        remedy = "choose another name, or make a call of its own for each experiment"
+        raise InputError(where, name, reason, remedy)
     workloads.add_program(name, declared)
 
 

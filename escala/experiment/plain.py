@@ -1,4 +1,4 @@
-"""Read YAML, and refuse what is no plain tree of moderate size."""
+"""Read YAML 1.2, and refuse what is no plain tree of moderate size."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import yaml
 
 from escala.core.errors import InputError
 from escala.core.text import read_text
+from escala.core.yaml12 import Scalars
 
 #: Entries of a file, with every alias written out.
 MOST_NODES = 100_000
@@ -36,7 +37,7 @@ def read(path: str | Path) -> dict:
         raise InputError(path, f"line {line}, column {column}", reason, MEND) from None
 
 
-class _Plain(yaml.SafeLoader):
+class _Plain(Scalars, yaml.SafeLoader):
     """YAML that is a tree of moderate size, whose mappings name each key once, by a text or number.
 
     PyYAML would keep the last of two equal keys, and let an alias stand within what it names, or

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
+from escala.core.text import PACKED_ENDINGS
 from escala.data.genomes.acquire.paths import ENDINGS, class_files, files_by_class
 from escala.data.paths import expanded_path, is_hidden
 from escala.experiment.schema import is_name
@@ -115,9 +116,15 @@ def _settings_of_genomes(source: dict, classes: list[str], oversample: dict) -> 
 
 
 def _table(path: Path, data: str) -> Dataset | None:
-    """Recognise a CSV file."""
-    if not (path.is_file() and path.name.lower().endswith((".csv", ".csv.gz"))):
+    """Recognise a CSV file, plain or packed; refuse one with tabs."""
+    packed = "|".join(map(re.escape, PACKED_ENDINGS))
+    if not path.is_file() or not (
+        found := re.search(rf"\.(csv|tsv|tab)({packed})?$", path.name, re.IGNORECASE)
+    ):
         return None
+    if found[1].lower() != "csv":
+        remedy = "write commas between fields, and .csv at the end of its name"
+        raise InputError("data", data, "separates its fields by tabs, and CSV is read", remedy)
     settings = {"kind": "tabular", "source": {"type": "csv", "path": data}}
     refused = dict.fromkeys(("missing", "constant_features"), "refuse")
     return Dataset(named(path), "mlp", settings | refused | {"split": {"test_fraction": 0.3}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -55,17 +56,38 @@ def with_scaling(settings: Settings) -> dict[str, Any]:
             runs_as = alone if Layout.parse(layout).ranks == 1 else strategy
             by_strategy.setdefault(runs_as, []).append(layout)
         for name, wanted in by_strategy.items():
-            # What is listed already has the variants and workloads that it names.
-            known = {each for entry in listed if entry["strategy"] == name
-                     for each in entry["layouts"]}  # fmt: skip
-            if new := [layout for layout in wanted if layout not in known]:
+            same = [entry for entry in listed if entry["strategy"] == name]
+            there = {
+                layout: {cell for entry in same for cell in _cells(entry, layout, settings)}
+                for layout in wanted
+            }
+            if new := [layout for layout in wanted if not there[layout]]:
                 listed.append({"strategy": name, "layouts": new, **narrowed})
+            # What is listed of a layout may be of some variants or workloads only.
+            whole = {"strategy": name, "layouts": wanted, **narrowed}
+            for layout in filter(there.get, wanted):
+                for cell in _cells(whole, layout, settings):
+                    if cell not in there[layout]:
+                        parts = {part: [each] for part, each in zip(_NARROWED, cell, strict=True)}
+                        listed.append({"strategy": name, "layouts": [layout], **parts})
     found = dict(settings) | {"configurations": listed}
     if "references" not in settings and Layout.parse(layouts[0]).ranks > 1:
         found["references"] = [
             {"strategy": strategy, "layout": layouts[0]} for strategy in scaling["strategies"]
         ]
     return found
+
+
+def _cells(entry: Settings, layout: str, settings: Settings) -> list[tuple[str, ...]]:
+    """Return each variant, network and workload in which an entry trains a layout."""
+    if layout not in entry["layouts"]:
+        return []
+    trains_by = STRATEGIES[entry["strategy"]].trains_by
+    variants, networks, workloads = (entry.get(part, settings[part]) for part in _NARROWED)
+    # One node uses no network.
+    networks = networks if Layout.parse(layout).nodes > 1 else [*settings["networks"]][:1]
+    trained = [name for name in workloads if WORKLOADS[name].kind in trains_by]
+    return list(itertools.product(variants, networks, trained))
 
 
 def _one_rank_strategy(strategy: str, settings: Settings) -> str:

@@ -49,8 +49,7 @@ _REASONS_AND_REMEDIES = {
     "not": ("is not allowed", "give another value"),
     None: ("is not allowed", "leave it out"),
 }
-#: YAML reads such words as other values than text.
-_QUOTED = " in quotes: without them YAML reads no, yes, on and off as true or false"
+_QUOTED = " in quotes: without them YAML reads numbers, true, false and null as such"
 #: Reason and remedy for all other keywords; `{keyword}` is the keyword.
 _OTHER = ("does not fit its schema", "make it fit `{keyword}: {}`")
 #: Keywords of causes come before those of their consequences: a misspelt key causes a missing key.

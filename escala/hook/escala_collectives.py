@@ -24,9 +24,11 @@ def by_torch():
     import torch.distributed as dist
 
     gpu = torch.cuda.is_available()
+    gpus = torch.cuda.device_count() if gpu else 0
     if gpu:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if gpu else "gloo")
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
+    # Ranks may share a GPU, which NCCL refuses.
+    dist.init_process_group("nccl" if gpus >= int(os.environ["LOCAL_WORLD_SIZE"]) else "gloo")
 
     def prepared(size):
         values = torch.zeros(size // 4, device="cuda" if gpu else "cpu")

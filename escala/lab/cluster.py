@@ -157,11 +157,11 @@ def _build(lab: Lab, say: Callable[[str], None]) -> None:
         folder.mkdir(parents=True)
     network.create(lab, secrets.token_hex(16))
     say(f"network: bridge {network.BRIDGE} and {len(lab.nodes)} links")
-    _OWN.write_text(configuration(lab))
+    _OWN.write_text(configuration(lab), encoding="utf-8")
     CONFIGURATION.symlink_to(_OWN)
     addresses = [(lab.scheduler, daemons.SCHEDULER), *((n.address, n.name) for n in lab.nodes)]
     lines = ["127.0.0.1 localhost", *(" ".join(pair) for pair in addresses)]
-    daemons.HOSTS.write_text("\n".join(lines) + "\n")
+    daemons.HOSTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
     daemons.start_munge()
     daemons.start_scheduler()
     say("daemons: munged and slurmctld")
@@ -183,7 +183,10 @@ def _wait(lab: Lab, say: Callable[[str], None]) -> None:
         if idle == len(lab.nodes):
             return
         if time.monotonic() > deadline:
-            lines = {path: path.read_text().splitlines() for path in sorted(LOGS.iterdir())}
+            lines = {
+                path: path.read_text(encoding="utf-8").splitlines()
+                for path in sorted(LOGS.iterdir())
+            }
             last = "\n".join(f"{path.name}: {said[-1]}" for path, said in lines.items() if said)
             raise TimeoutError(0, f"not all nodes are idle after {READY_SECONDS} s\n{last}", "lab")
         before = idle

@@ -87,13 +87,13 @@ def _kept(file: Path) -> dict | None:
     """Return what a file holds; None if a reboot has removed all, and reuses the numbers."""
     with suppress(FileNotFoundError):
         kept = read_json(file)
-        if kept.pop("boot") == _BOOT.read_text().strip():
+        if kept.pop("boot") == _BOOT.read_text(encoding="utf-8").strip():
             return kept
     return None
 
 
 def _keep(file: Path, content: Any) -> None:
-    write_json(file, {"boot": _BOOT.read_text().strip()} | asdict(content))
+    write_json(file, {"boot": _BOOT.read_text(encoding="utf-8").strip()} | asdict(content))
 
 
 def require() -> Lab:

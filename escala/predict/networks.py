@@ -118,23 +118,30 @@ class Elsewhere:
                 given=other.fileno(),
             )
         weakref.finalize(self, _ended, self._process, child)
-        self._process.send_bytes(json.dumps(described).encode())
-        self._process.send_bytes(_packed(arrays))
-        self._answer()
+        self._python, self._child = python, child
+        self._answer(json.dumps(described).encode(), _packed(arrays))
 
     def computed(self, number: int, inputs: Inputs) -> np.ndarray:
         """Return what a function of the network computes."""
         given = {f"input_{place}": array for place, array in enumerate(inputs)}
-        self._process.send_bytes(_packed({"function": np.array(number)} | given))
-        return self._answer()["arr_0"]
+        return self._answer(_packed({"function": np.array(number)} | given))["arr_0"]
 
-    def _answer(self) -> dict[str, np.ndarray]:
-        """Return the arrays that the process sends; a ValueError with its error if it has one."""
+    def _answer(self, *asked: bytes) -> dict[str, np.ndarray]:
+        """Return the arrays that the process sends; a ValueError with its error if it has one.
+
+        If it has ended, as one that cannot be started or has no memory, that is `Unavailable`.
+        """
         try:
+            for each in asked:
+                self._process.send_bytes(each)
             error = self._process.recv_bytes().decode()
             found = self._process.recv_bytes()
-        except EOFError:
-            raise ValueError("the process that computes the network has ended") from None
+        except (EOFError, OSError):
+            self._process.close()
+            code = self._child.wait()
+            raise Unavailable(
+                f"{self._python}, which computes the network, ended with exit code {code}"
+            ) from None
         if error:
             raise ValueError(error)
         return _unpacked(found)

@@ -50,9 +50,12 @@ def _by_length(letters: pd.Series, measured: list[Measured], limit: float) -> It
     bounds = [0, *(entry.letters for entry in measured[1:]), math.inf]
     for entry, low, high in zip(measured, bounds, bounds[1:], strict=False):
         if count := int(letters.between(low, high, inclusive="left").sum()):
+            lengths = f"{low} to {high - 1} letters" if low else f"fewer than {high} letters"
+            if math.isinf(high):
+                lengths = f"{low} letters or more"
             yield (
                 f"of familiar test pieces of {entry.letters} letters, {entry.error:.1%} were "
-                f"wrong: {count} records of {low} letters or more"
+                f"wrong: {count} records of {lengths}"
             )
     least = enough(measured, limit)
     if math.isinf(least):

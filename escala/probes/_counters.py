@@ -126,7 +126,7 @@ def _cray(folder: Path) -> Iterator[Counter]:
 
 def _joules_of_cray(path: Path) -> float:
     """Return the joules in a file such as `28231 J 1700000000000000 us`."""
-    number, unit = path.read_text().split()[:2]
+    number, unit = path.read_text(encoding="utf-8").split()[:2]
     if unit != "J":
         raise ValueError(f"{path} is not in joules")
     return float(number)
@@ -154,14 +154,14 @@ def _rapl(sysfs: Path) -> Iterator[Counter]:
             device,
             "rapl",
             int(_text(path, "max_energy_range_uj")) / 1e6,
-            lambda path=path: int((path / "energy_uj").read_text()) / 1e6,
+            lambda path=path: int((path / "energy_uj").read_text(encoding="utf-8")) / 1e6,
         )
 
 
 def _require_every_package(sysfs: Path, names: Iterable[str]) -> None:
     """Refuse a node some of whose processor packages have no counter."""
     files = (sysfs / "devices" / "system" / "cpu").glob("cpu[0-9]*/topology/physical_package_id")
-    present = {int(path.read_text()) for path in files}
+    present = {int(path.read_text(encoding="utf-8")) for path in files}
     counted = {int(number) for name in names if (number := re.match(r"package-(\d+)", name)[1])}
     if present - counted:
         missing = ", ".join(f"package-{number}" for number in sorted(present - counted))
@@ -170,7 +170,7 @@ def _require_every_package(sysfs: Path, names: Iterable[str]) -> None:
 
 def _text(zone: Path, file: str) -> str:
     try:
-        return (zone / file).read_text().strip()
+        return (zone / file).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise Unavailable(f"{zone}: {error}") from None
 

@@ -73,7 +73,7 @@ class OnCore:
 
     def _idle(self) -> float:
         ticks = 0
-        for line in Path("/proc/stat").read_text().splitlines():
+        for line in Path("/proc/stat").read_text(encoding="utf-8").splitlines():
             name, *numbers = line.split()
             if name in self._cores:
                 # idle, and iowait, in which a core is idle as well (man 5 proc_stat).

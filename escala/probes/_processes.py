@@ -142,7 +142,7 @@ def _threads(processes: list[psutil.Process]) -> dict[str, tuple[bytes, tuple[in
 
 def _traffic(pid: int, interface: str) -> tuple[int, int] | None:
     """Return the bytes an interface of a process's network namespace has sent and received."""
-    for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/net/dev").read_text(encoding="utf-8").splitlines():
         name, _, counters = line.partition(":")
         if name.strip() == interface:
             received, sent = (int(counters.split()[place]) for place in (0, 8))

@@ -25,7 +25,7 @@ def join(files: Sequence[Path], target: Path) -> None:
     """
     numbers, events, base = count(), [], None
     for rank, file in enumerate(files):
-        trace = json.loads(file.read_text())
+        trace = json.loads(file.read_text(encoding="utf-8"))
         base = base or trace["baseTimeNanoseconds"]
         later = (trace["baseTimeNanoseconds"] - base) / 1000
         own = _events(rank, len(files), trace, numbers)
@@ -34,7 +34,8 @@ def join(files: Sequence[Path], target: Path) -> None:
     with atomic(target) as temporary:
         lines = (json.dumps(event | {"ts": max(0, event["ts"] - start)}) for event in events)
         temporary.write_text(
-            '{"displayTimeUnit": "ms", "traceEvents": [\n' + ",\n".join(lines) + "\n]}\n"
+            '{"displayTimeUnit": "ms", "traceEvents": [\n' + ",\n".join(lines) + "\n]}\n",
+            encoding="utf-8",
         )
 
 

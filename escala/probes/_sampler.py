@@ -56,7 +56,7 @@ def sample(
     """
     output, ranks = folder / f"node{node}.{probe}.csv", {}
     begin = time.monotonic()
-    with open(output, "w", newline="", buffering=1) as handle:
+    with open(output, "w", newline="", buffering=1, encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(columns)
         for number in count(1):

@@ -80,7 +80,7 @@ class Moments:
         self._end = epoch, self._on_core.sample(idle=True)
 
     def write(self) -> None:
-        with open(self._path, "w", newline="") as handle:
+        with open(self._path, "w", newline="", encoding="utf-8") as handle:
             csv.writer(handle).writerows([COLUMNS, *self._rows])
 
 

@@ -158,7 +158,7 @@ def write(raw: str | Path, timeline_json: Path, trace_json: Path) -> None:
 
 def _write_lines(path: Path, head: str, events: list[dict], tail: str) -> None:
     with atomic(path) as temporary:
-        temporary.write_text(head + ",\n".join(map(json.dumps, events)) + tail)
+        temporary.write_text(head + ",\n".join(map(json.dumps, events)) + tail, encoding="utf-8")
 
 
 def tensors(events: Iterable[dict]) -> dict[int, str]:

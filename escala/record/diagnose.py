@@ -64,7 +64,7 @@ def memory_kills(
     found = {}
     for file in files:
         with suppress(OSError):
-            match = re.search(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)
+            match = re.search(r"^oom_kill (\d+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
             found |= {str(file): int(match[1])} if match else {}
     return found
 
@@ -110,7 +110,9 @@ def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Ma
     for rank in running:
         log, told = folder / f"rank{rank}.log", folder / f"marks{rank}"
         searched = marks.Searched(program.epoch_ends, None)
-        searched.feed(log.read_text(errors="replace") if log.exists() else "", 0.0)
+        searched.feed(
+            log.read_text(encoding="utf-8", errors="replace") if log.exists() else "", 0.0
+        )
         by_process = [*marks.read_files(told)[0], searched.marks]
         epochs = max(sum(mark.event == marks.EPOCH for mark in each) for each in by_process)
         files = [each for each in (log, *told.glob("*.jsonl")) if each.exists()]
@@ -182,7 +184,9 @@ def _killed_for_memory(folder: Path, before: Mapping[str, int]) -> bool:
     """Return whether the kernel, or a scheduler on another node, says that memory ran out."""
     risen = any(count > before.get(name, 0) for name, count in memory_kills().items())
     log = folder / "launcher.log"
-    return risen or bool(log.exists() and _NO_MEMORY.search(log.read_text(errors="replace")))
+    return risen or bool(
+        log.exists() and _NO_MEMORY.search(log.read_text(encoding="utf-8", errors="replace"))
+    )
 
 
 def _hints(reason: str) -> Iterator[str]:
@@ -200,7 +204,7 @@ def _hints(reason: str) -> Iterator[str]:
 
 def _killed_rank(folder: Path) -> tuple[int, int] | None:
     """Return the rank that a signal ended, and the signal, from the launcher's output."""
-    said = (folder / "launcher.log").read_text(errors="replace")
+    said = (folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
     # mpirun, and `escala.runtime.spawn`, which uses the same words.
     match = re.search(r"process rank (\d+).*?exited on\s+signal (\d+)", said, re.DOTALL)
     if match:
@@ -218,7 +222,7 @@ def _ended_rank(folder: Path, others_failed: bool) -> tuple[int, int] | None:
 
     Where no rank told of an error, mpirun and srun may tell why one ended, in other messages.
     """
-    said = (folder / "launcher.log").read_text(errors="replace")
+    said = (folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
     for pattern in _ENDED if others_failed else _ENDED[:1]:
         if match := re.search(pattern, said, re.MULTILINE):
             return int(match[1]), int(match[2])
@@ -232,12 +236,12 @@ def tail(folder: Path, rank: int) -> str:
 
 def _launchers_cause(folder: Path) -> str:
     log = folder / "launcher.log"
-    said = cause(log.read_text(errors="replace")) if log.exists() else ""
+    said = cause(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ""
     return f"; it said: {said}" if said else ""
 
 
 def _last_lines(log: Path, lines: int = 5) -> str:
-    text = log.read_text(errors="replace") if log.exists() else ""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     written = [line for line in _CONTROL.sub("", text).splitlines() if line.strip()]
     last = [line for line in written if not _OWN.search(line)][-lines:]
     if written and not last:

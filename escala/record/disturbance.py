@@ -15,8 +15,9 @@ ranks. Only for runs of a fraction of a second the limit is what the kernel's co
 by.
 
 The fixed kernel before and after the run (`escala.record.kernel`) decides as well: it shows what
-slows cores and is counted nowhere. The time of the run decides nothing. Page faults that read from
-a disk and pressure are recorded next to them; a run causes them itself, so they do not decide.
+slows cores and is counted nowhere. So does a process of the run that was stopped. The time of the
+run decides nothing. Page faults that read from a disk and pressure are recorded next to them; a run
+causes them itself, so they do not decide.
 """
 
 from __future__ import annotations
@@ -89,8 +90,20 @@ def with_kernel(found: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict:
     if (slowdown := kernel["slowdown"] or 0) <= SLOWDOWN:
         return found
     text = f"a fixed kernel on the run's cores took {slowdown:.2f} times its usual time"
+    return _disturbed(found, text)
+
+
+def with_stops(found: Mapping[str, Any], seconds: float) -> dict:
+    """Return a disturbance, judged by the seconds for which processes of the run stood still."""
+    text = (
+        f"processes of the run were stopped for {seconds:.1f} s, as by SIGSTOP or a suspended job"
+    )
+    return _disturbed(found, text) if seconds else dict(found)
+
+
+def _disturbed(found: Mapping[str, Any], reason: str) -> dict:
     reasons = [found["reason"]] if found["disturbed"] else []
-    return found | {"disturbed": True, "reason": "; ".join([*reasons, text])}
+    return {**found, "disturbed": True, "reason": "; ".join([*reasons, reason])}
 
 
 def taken_cores(run: Mapping[str, Any]) -> float | None:

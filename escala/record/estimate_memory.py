@@ -136,7 +136,7 @@ def _built(model: str, project: Path) -> Footprint | str:
         return f"{about}: {str(missing).rstrip('.')}"
     with tempfile.TemporaryDirectory() as scratch:
         asked, answer, log = (Path(scratch, name) for name in ("model", "answer", "log"))
-        asked.write_text(model)
+        asked.write_text(model, encoding="utf-8")
         call = [python, *COMMAND, str(asked), str(answer)]
         variables = engines.variables(python, os.environ | _ENVIRONMENT)
         process = children.start(call, variables, log, project)
@@ -149,7 +149,9 @@ def _built(model: str, project: Path) -> Footprint | str:
         if answer.exists():
             found = read_json(answer)
             return found.get("error") or Footprint(**found)
-        said = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [
+            "it said nothing"
+        ]
     return f"{about}: its code ended the process with exit code {code}: {said[-1]}"
 
 

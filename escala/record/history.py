@@ -275,7 +275,7 @@ def query(database: duckdb.DuckDBPyConnection, sql: str) -> Table:
 
 def named_query(name: str) -> str:
     """Return the SQL of one of `QUERIES`."""
-    return QUERIES[name].read_text()
+    return QUERIES[name].read_text(encoding="utf-8")
 
 
 def describe_query(name: str) -> str:

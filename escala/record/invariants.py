@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from escala.runtime.allocation import same_host
 from escala.training.plan import Plan
 from escala.training.shards import Shards, row_moments, total_moments
 
@@ -30,9 +32,9 @@ class Planned(NamedTuple):
 
 def misplaced(plan: Plan, processes: list[dict]) -> str | None:
     """Return the difference between requested and obtained hosts, cores or threads, or None."""
-    for part in ("host", "cores"):
+    for part, agree in (("host", same_host), ("cores", operator.eq)):
         asked, obtained = [place[part] for place in plan["places"]], [p[part] for p in processes]
-        if asked != obtained:
+        if len(asked) != len(obtained) or not all(map(agree, asked, obtained)):
             return f"requested the {part} {asked}, obtained {obtained}"
     threads = [p["threads"] for p in processes if p["threads"] != plan["knobs"]["threads"]]
     if threads:

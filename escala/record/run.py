@@ -21,7 +21,7 @@ from escala.core.files import atomic, write_json
 from escala.probes import PROBES, timeline
 from escala.record import again, key, transport
 from escala.record.collect import PREDICTIONS, collect
-from escala.record.disturbance import with_kernel
+from escala.record.disturbance import with_kernel, with_stops
 from escala.record.identity import identity
 from escala.record.kernel import Kernel
 from escala.record.outcome import Outcome
@@ -31,6 +31,7 @@ from escala.record.program_changes import notes
 from escala.record.schema import validate_run
 from escala.record.supervise import supervise
 from escala.runtime import asking
+from escala.runtime.allocation import same_host
 from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
@@ -122,7 +123,7 @@ def _measured(
     if problem:
         # Keep what was measured, but not as a result.
         with atomic(folder / INVALID) as temporary:
-            temporary.write_text(json.dumps(result, indent=1, default=str) + "\n")
+            temporary.write_text(json.dumps(result, indent=1, default=str) + "\n", encoding="utf-8")
         reason = f"{problem}; {INVALID} holds what was measured"
         result, outcome = known, Outcome("failed", reason)
     if outcome.status == "ok":
@@ -197,6 +198,7 @@ def _attempt(
             kernel = Kernel(_cores_here(plan, started))
             kernel.time()
         outcome = supervise(request, plan, started, ranks_folder, limit)
+        stopped_seconds = outcome.stopped_seconds
         timeline.keep(ranks_folder)
         if outcome.status == "ok":
             outcome = transport.recorded(request, ranks_folder, result)
@@ -206,7 +208,8 @@ def _attempt(
             outcome = collect(plan, data, ranks_folder, result)
         if outcome.status == "ok":
             log = experiment_folder(request, folder) / f"logs/kernel-{result['session']}.json"
-            result["disturbance"] = with_kernel(result["disturbance"], kernel.judge(log))
+            found = with_kernel(result["disturbance"], kernel.judge(log))
+            result["disturbance"] = with_stops(found, stopped_seconds)
         return outcome
     except InputError:
         raise
@@ -215,7 +218,7 @@ def _attempt(
     except Exception as error:
         if interrupts.received():
             raise  # What goes wrong while it is ended is no failure of the run.
-        with open(ranks_folder / "launcher.log", "a") as log:
+        with open(ranks_folder / "launcher.log", "a", encoding="utf-8") as log:
             traceback.print_exc(file=log)
         return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
 
@@ -231,7 +234,7 @@ def _timed(aside: list[float]) -> Iterator[None]:
 
 def _cores_here(plan: Plan, started: Launch) -> list[int] | None:
     """Return the cores of a run; None if another machine has some of them."""
-    if {node.host for node in started.nodes} != {socket.gethostname()}:
+    if not all(same_host(node.host, socket.gethostname()) for node in started.nodes):
         return None
     return sorted({core for place in plan["places"] for core in place["cores"]})
 

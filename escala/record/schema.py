@@ -65,8 +65,8 @@ def read_result(path: Path) -> dict:
         run = None
     if not isinstance(run, dict) or "status" not in run:
         problem = f"{path.stat().st_size} bytes", "is empty, cut off, or not a run.json"
-    elif run.get("format", FORMAT) != FORMAT:
-        problem = f"format {run['format']}", f"is not the present one, {FORMAT}"
+    elif run.get("format") != FORMAT:
+        problem = f"format {run.get('format')}", f"is not the present one, {FORMAT}"
     else:
         return run
     experiment = next((p.parent for p in path.parents if p.name == "runs"), path.parent)

@@ -22,6 +22,9 @@ from escala.training.plan import Plan
 from escala.workloads import Program
 
 POLL_SECONDS = 0.1
+#: Seconds between two looks at whether processes of the run are stopped, and how much later than it
+#: asked for this process goes on only if it was stopped, too.
+_LOOK_SECONDS, _LATE_SECONDS = 0.5, 2.0
 #: A signal to a whole job reaches this process at most this many seconds after the ranks.
 SIGNAL_DELAY_SECONDS = 0.5
 #: The module that evaluates a run. It imports scikit-learn, which takes a second. It is needed only
@@ -43,7 +46,8 @@ def supervise(
     Returns
     -------
     The outcome: `ok`, `timeout` after `limit_seconds`, `unavailable` if the launcher's program is
-    missing, else the status of the rank that failed first.
+    missing, else the status of the rank that failed first. With the seconds for which processes
+    stood still.
     """
     strategy = STRATEGIES[request["strategy"]]
     python = engines.interpreter(request["strategy"], plan["kind"])
@@ -75,11 +79,12 @@ def supervise(
                 sampler = probe.program(launch_choice.nodes[0].interface)
                 log = folder / f"{probe.name}.log"
                 started.append(launch.on_each_node(launch_choice, sampler, environment, log))
+            stops = _Stops(launcher.pid)
             while launcher.poll() is None:
                 interrupts.end_if_received()
                 if time.monotonic() > deadline:
                     return diagnose.timeout(limit_seconds, folder, plan)
-                time.sleep(POLL_SECONDS)
+                stops.wait()
                 progress.show()
             if code := launcher.poll():
                 # If a signal to the whole job ended the ranks, this process gets it too, perhaps
@@ -89,7 +94,9 @@ def supervise(
             children.stop(started)
             launch.end_job_step(launch_choice)
             progress.show()
-    return diagnose.failure(code, folder, kills) if code else Outcome("ok")
+    if code:
+        return diagnose.failure(code, folder, kills)
+    return Outcome("ok", stopped_seconds=stops.seconds)
 
 
 def _unavailable(launcher: str, program: Program | None) -> Outcome:
@@ -97,6 +104,25 @@ def _unavailable(launcher: str, program: Program | None) -> Outcome:
     if program:
         remedy = "let the program's environment, or PATH, have the mpirun of an Open MPI"
     return Outcome("unavailable", f"{launcher} is missing. Remedy: {remedy}")
+
+
+class _Stops:
+    """The seconds for which a process of a run was stopped, as by SIGSTOP or with its whole job."""
+
+    def __init__(self, root: int):
+        self._root, self._looked, self.seconds = root, time.monotonic(), 0.0
+
+    def wait(self) -> None:
+        before = time.monotonic()
+        time.sleep(POLL_SECONDS)
+        now = time.monotonic()
+        if now - before > _LATE_SECONDS:
+            self.seconds += now - before
+        elif now - self._looked < _LOOK_SECONDS:
+            return
+        elif "T" in children.states(self._root):
+            self.seconds += now - self._looked
+        self._looked = now
 
 
 class _Progress:

@@ -64,7 +64,7 @@ def chosen(folder: Path) -> tuple[str | None, set[str]]:
     """
     selected, between = set(), set()
     for log in sorted(folder.glob("rank*.log")):
-        text = log.read_text(errors="replace")
+        text = log.read_text(encoding="utf-8", errors="replace")
         selected |= set(_PML.findall(text))
         between |= {btl for here, btl, there in _BTL.findall(text) if here != there}
     return ", ".join(sorted(selected)) or None, between

@@ -58,7 +58,7 @@ def serve_or_write(
         from escala.report import tables
 
         with atomic(arguments.output) as temporary:
-            temporary.write_text(text(tables.read(arguments.tables)))
+            temporary.write_text(text(tables.read(arguments.tables)), encoding="utf-8")
 
     cli.serve_or_make(
         step,

@@ -31,6 +31,8 @@ _LINES = {
     "nodes": r"^\s+NodeList=(\S+)",
     "shared": r"^\s+OverSubscribe=(\S+)",
 }
+#: Tasks of a job array that wait have its number too, and stand before those that run.
+_WAITING = re.compile(r"^\s+JobState=PENDING", re.MULTILINE)
 _SECONDS = 60
 _VERSION = re.compile(r"^slurm\S*\s+(\S+)")
 
@@ -67,6 +69,9 @@ def described(job: str, text: str) -> Job:
     ----------
     text : may be an error message, or lack lines; what it does not tell is unknown.
     """
+    records = re.split(r"\n[ \t]*\n", text)
+    of_job = [each for each in records if re.match(rf"\s*JobId={job}\b", each)] or records
+    text = next((each for each in of_job if not _WAITING.search(each)), of_job[0])
     said = {}
     for name, pattern in _LINES.items():
         found = re.search(pattern, text, re.MULTILINE)
@@ -159,7 +164,7 @@ def require_host() -> None:
     if job is None or nodes is None or "SLURMD_NODENAME" in os.environ:
         return
     here = socket.gethostname()
-    if {here, here.partition(".")[0]} & {nodes, *_expanded(nodes)}:
+    if any(same_host(here, name) for name in (nodes, *_expanded(nodes))):
         return
     raise InputError(
         "SLURM_JOB_ID",
@@ -169,6 +174,12 @@ def require_host() -> None:
         f"start the call on a node: srun --jobid={job} --nodes=1 --pty …; or in a job script; to "
         "measure this machine, leave the allocation",
     )
+
+
+def same_host(first: str, second: str) -> bool:
+    """Return whether two names are one machine's: the domain may be missing in either."""
+    first, second = first.lower(), second.lower()
+    return second in (first, first.partition(".")[0]) or first == second.partition(".")[0]
 
 
 def require_exclusive(job: Job) -> None:

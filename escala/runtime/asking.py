@@ -9,12 +9,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from escala.core import children, variables
 from escala.core.errors import InputError
-from escala.runtime import slurm
-from escala.runtime.allocation import number, srun
+from escala.runtime import allocation, slurm
+from escala.runtime.allocation import number, same_host, srun
 from escala.runtime.layout import Layout
 from escala.runtime.messages import cause
 from escala.runtime.mpi import own_mpi
@@ -48,7 +49,8 @@ class Asking:
         The nodes, and the number of processes that MPI joined.
         """
         program = [sys.executable, "-m", "escala.runtime.node", "--ports", str(self.ports)]
-        program += ["--addresses", json.dumps(_addresses())]
+        nodes = ",".join(self.names) or allocation.job_of(self.job).nodes
+        program += ["--addresses", json.dumps(_addresses(nodes))]
         program += ["--interface", self.interface] if self.interface else []
         count = self.layout.nodes
         base = [*srun(self.job, count, count, self.names), "--overlap"]
@@ -72,16 +74,21 @@ class Asking:
         """Return the address by which the nodes of a run reach this machine, one of them or not."""
         host = socket.gethostname()
         for node in nodes:
-            if node.host == host:
+            if same_host(node.host, host):
                 return node.address
         across = None if self.interface == LOOPBACK else self.interface
-        known = _addresses().get(os.environ.get("SLURMD_NODENAME", host))
-        return describe(across, 0, known).address
+        name = os.environ.get("SLURMD_NODENAME") or host.partition(".")[0]
+        return describe(across, 0, _addresses(name).get(name)).address
 
 
 def silent(names: Sequence[str]) -> list[str]:
     """Return those of some nodes of this job that do not start a process any more."""
-    return [name for name in names if not _answers(number(), name)]
+    if not names:
+        return []
+    # All at once: each lost node takes the whole time.
+    with ThreadPoolExecutor(len(names)) as pool:
+        answers = pool.map(lambda name: _answers(number(), name), names)
+    return [name for name, answer in zip(names, answers, strict=True) if not answer]
 
 
 def _answers(job: str, name: str) -> bool:
@@ -114,7 +121,7 @@ def require_answers(names: Sequence[str]) -> None:
         )
 
 
-def _addresses() -> dict[str, str]:
-    """Return the address of every node of the cluster, as SLURM knows it."""
-    listed = slurm.printed(["scontrol", "--oneliner", "show", "nodes"])
+def _addresses(nodes: str) -> dict[str, str]:
+    """Return the address of each node of a list such as `n[1-4]`, as SLURM knows it."""
+    listed = slurm.printed(["scontrol", "--oneliner", "show", "node", nodes]) if nodes else ""
     return dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", listed))

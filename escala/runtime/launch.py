@@ -202,7 +202,11 @@ def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command
     """Return the options of `mpirun`."""
     per_node = processes // len(launch.nodes)
     here, across = socket.gethostname(), len(launch.nodes) > 1
-    others = [node.host for node in launch.nodes if launch.job and node.host != here]
+    others = [
+        node.host
+        for node in launch.nodes
+        if launch.job and not allocation.same_host(node.host, here)
+    ]
     hosts = [node.host for node in launch.nodes] if across or others else ["localhost"]
     # Each rank binds itself to the cores of its place.
     options = ["-np", str(processes), "--bind-to", "none"]

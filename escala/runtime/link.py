@@ -63,7 +63,8 @@ def measured(launch: Launch, known: Path) -> dict[str, float | None]:
         why = [str(error)]
     if None in found.values():
         say(f"The link between {first.host} and {second.host} was not measured: {' '.join(why)}")
-    write_json(known, found)
+    else:  # A later run of the job tries again.
+        write_json(known, found)
     return found
 
 
@@ -132,8 +133,9 @@ def main() -> None:
     parser.add_argument("--port", required=True, type=int)
     arguments = parser.parse_args()
     here = socket.gethostname()
-    if here in arguments.ends:
-        act = serve if here == arguments.ends[0] else connect
+    ends = [allocation.same_host(here, end) for end in arguments.ends]
+    if any(ends):
+        act = serve if ends[0] else connect
         print(MARK + json.dumps(act(arguments.address, arguments.port)), flush=True)
 
 

@@ -113,7 +113,9 @@ def _rdma_device(interface: str) -> str | None:
     if not devices:
         return None
     number = folder / "dev_port"
-    return f"{devices[0].name}:{int(number.read_text()) + 1 if number.exists() else 1}"
+    return (
+        f"{devices[0].name}:{int(number.read_text(encoding='utf-8')) + 1 if number.exists() else 1}"
+    )
 
 
 def _project_mpirun() -> Path:

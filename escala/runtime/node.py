@@ -14,7 +14,7 @@ import os
 import random
 import socket
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
@@ -23,6 +23,7 @@ from escala.core import hardware, other_memory
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.core.speed import speed_seconds
+from escala.runtime.allocation import same_host
 from escala.runtime.placement import Node
 
 #: On one node ranks use only loopback.
@@ -92,7 +93,7 @@ def _free_ports(address: str, count: int) -> list[int]:
     The ranks listen on them seconds later. By then, a program may have been given an ephemeral
     port: srun listens on some.
     """
-    first, last = map(int, EPHEMERAL_PORTS.read_text().split())
+    first, last = map(int, EPHEMERAL_PORTS.read_text(encoding="utf-8").split())
     others = [*range(FIRST_PORT, first), *range(max(last + 1, FIRST_PORT), 2**16)]
     with contextlib.ExitStack() as stack:
         found = []
@@ -147,6 +148,10 @@ def main() -> int:
     name = os.environ.get("SLURMD_NODENAME", socket.gethostname())
     try:
         node = describe(arguments.interface, arguments.ports, arguments.addresses.get(name))
+        if same_host(name, node.host):
+            node = replace(
+                node, host=name
+            )  # As SLURM's programs take it: without or with a domain.
     except InputError as error:
         print(error, file=sys.stderr)
         return 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from escala.core import clock, exits
+from escala.core import clock, exits, variables
 from escala.core.children import completed
 from escala.core.errors import InputError
 
@@ -37,7 +37,9 @@ _ASKING = {*_PROGRAMS, "sacct", "sacctmgr", "sshare"} - {"srun"}
 _PATIENCE_SECONDS = 5
 #: A scheduler under load may take some seconds to answer.
 _ANSWER_SECONDS = 15
-_PROFILE = "without --profile (or --executor slurm) the workflow runs on this machine"
+_PROFILE = (
+    f"without --profile, {variables.PROFILE} or --executor slurm the workflow runs on this machine"
+)
 
 #: Variables by which a user chooses what SLURM's programs print: columns, order, filters, times.
 _CHOICES = re.compile(
@@ -118,7 +120,9 @@ def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
         (logs / f"rule_{rule}" / name).glob("*.log"), key=lambda log: log.stat().st_mtime
     )
     # The scheduler's message, in the newest log.
-    said = _WORDS.findall(written[-1].read_text(errors="replace")) if written else []
+    said = (
+        _WORDS.findall(written[-1].read_text(encoding="utf-8", errors="replace")) if written else []
+    )
     if any(_OVER_MEMORY in line for line in said):
         state = "OUT_OF_MEMORY"
     words = ["its job ended without a result", state, _MEANINGS.get(state, ""), *said[:1]]

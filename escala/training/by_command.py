@@ -246,7 +246,7 @@ def _used(samples: list[tuple[float, Usage]], epochs: list[Epoch]) -> dict | Non
 def _write_steps(path: Path, epochs: list[list[Epoch]]) -> None:
     """Write the steps of the first process that told of some, without those of the first epoch."""
     first = epochs[0]
-    with open(path, "w", newline="") as handle:
+    with open(path, "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(STEP_COLUMNS)
         for number, epoch in enumerate(first, start=1):

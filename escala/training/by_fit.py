@@ -62,7 +62,7 @@ def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
         offers.require_classes(work, data.description)
         data.touch()
     weights, epoch, loss_sum, correct = _fitted(work, plan, data, load)
-    with open(folder / "rank0.steps.csv", "w", newline="") as handle:
+    with open(folder / "rank0.steps.csv", "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(STEP_COLUMNS)
         writer.writerow((1, 1, epoch["rows"], 0.0, epoch["train_seconds"], loss_sum, correct))

@@ -35,6 +35,8 @@ log = logging.getLogger("escala")
 KEPT_BYTES = 2**20
 #: Processes that a program started may need so long to end after it.
 GRACE_SECONDS = 2.0
+#: One that waits for a file server is not ended by SIGKILL, and is left after so many seconds.
+KILL_SECONDS = 10.0
 #: Seconds of a core that the patterns may take for one piece of output.
 SEARCH_SECONDS = 1.0
 #: Reading the output takes time on the program's own cores; a larger part of the time is told.
@@ -213,6 +215,8 @@ def _end_left(known: set[int], grace_seconds: float) -> int:
                 elif time.monotonic() > deadline:
                     process.kill()
                     ended.add(process)
+        if time.monotonic() > deadline + KILL_SECONDS:
+            break
         time.sleep(0.01)
     return len(ended)
 

@@ -74,7 +74,7 @@ def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
 
 
 def _read(path: Path) -> tuple[list[Mark], int]:
-    lines = path.read_text(errors="replace").split("\n")
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     found = [_mark(line) for line in lines]
     return list(filter(None, found)), found[:-1].count(None)
 

@@ -86,7 +86,7 @@ def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
 
 def _boot() -> str:
     """Return the identifier of this boot, and so of its clock (man 4 random)."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
 def _machine(plan: dict, place: Place) -> AbstractContextManager[None]:

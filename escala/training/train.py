@@ -133,7 +133,7 @@ class _Training:
         board = None
         if self._settings["tensorboard"] and self._process == 0:
             board = self._engine.board(self._folder.parent / "tensorboard")
-        with open(self._steps_file, "a", newline="") as handle:
+        with open(self._steps_file, "a", newline="", encoding="utf-8") as handle:
             writer = csv.writer(handle)
             if not done:
                 writer.writerow(STEP_COLUMNS)

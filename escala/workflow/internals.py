@@ -19,6 +19,7 @@ from snakemake.dag import DAG
 from snakemake.executors import local
 from snakemake.jobs import Job
 from snakemake.scheduling.job_scheduler import JobScheduler
+from snakemake.settings.enums import RerunTrigger
 from snakemake.shell import shell
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
@@ -53,6 +54,12 @@ def jobs(dag: DAG, *rules: str, needed: bool = False) -> Iterator[Job]:
     for job in dag.jobs:
         if (not rules or job.rule.name in rules) and (not needed or dag.needrun(job)):
             yield job
+
+
+def unseen_changes(workflow: Workflow) -> list[str]:
+    """Return the kinds of changes after which a call makes no result again (`--rerun-triggers`)."""
+    unseen = RerunTrigger.all() - workflow.dag_settings.rerun_triggers
+    return sorted(each.item_to_choice() for each in unseen)
 
 
 def targets(workflow: Workflow) -> set[str]:

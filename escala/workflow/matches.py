@@ -6,6 +6,7 @@ measured, its references are measured with it (`escala.record.matches`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 
 from escala.core.environment import call
 from escala.core.errors import InputError
+from escala.core.variables import PROFILE
 from escala.experiment import Run
 from escala.record import again, key
 from escala.record.matches import Identity, Matches
@@ -65,6 +67,17 @@ class Graph:
 
     async def _complete(self, dag: DAG) -> bool:
         """Ask for the runs that matches need, and return whether there are any."""
+        if unseen := internals.unseen_changes(dag.workflow):
+            profile = os.environ.get(PROFILE)
+            named = f" or in {profile}, which the variable {PROFILE} names" if profile else ""
+            with shown():
+                raise InputError(
+                    "--rerun-triggers",
+                    None,
+                    f"leaves out {', '.join(unseen)}, so results of other settings or of other "
+                    "code would be taken for those of this experiment",
+                    f"leave it out, on the command line, in the profile of the call{named}",
+                )
         if self._reports_only():
             if not dag.rules_allowed_for_needrun:
                 internals.forbid(dag, *MEASURING)

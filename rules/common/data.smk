@@ -2,7 +2,7 @@
 
 from escala.data import kind_of
 from escala.data.genomes.settings import letters_kept
-from escala.data.paths import expanded_path
+from escala.data.paths import expanded_path, require_past
 from escala.predict import LENGTH_ERRORS, predicting
 from escala.workloads import WORKLOADS
 
@@ -17,8 +17,17 @@ def genomes(wildcards):
     return settings
 
 
+def past(wildcards, files):
+    """Return the paths of a user's files; refuse one that is dated in the future."""
+    try:
+        require_past(f"datasets.{wildcards.dataset}", files)
+    except InputError as error:
+        refuse(error)
+    return files
+
+
 def source_files(wildcards):
-    return settings_result(wildcards, "inputs")
+    return past(wildcards, settings_result(wildcards, "inputs"))
 
 
 def extracted_from(wildcards):
@@ -26,12 +35,15 @@ def extracted_from(wildcards):
     settings = dataset(wildcards)
     if settings["kind"] != "captions" or settings["source"]["type"] == "simulated":
         raise WorkflowError(f"datasets.{wildcards.dataset} has no pictures to compute features of")
-    return {"source": f"{DATA}/source"} | settings_result(wildcards, "extraction")
+    extraction = settings_result(wildcards, "extraction")
+    past(wildcards, extraction.values())
+    return {"source": f"{DATA}/source"} | extraction
 
 
 def prepared_from(wildcards):
     """Return the files that a dataset's arrays are made from, by name."""
     files = settings_result(wildcards, "prepared_from", Path(DATA.format(**wildcards)))
+    past(wildcards, files.values())
     return {name: str(path) for name, path in files.items()}
 
 
@@ -76,6 +88,7 @@ def query_file(wildcards):
     where = f"predict.inputs.{wildcards.query}"
     try:
         path = expanded_path(inputs[wildcards.query], where)
+        require_past(where, [path])
         if {"{", "}"} & set(path):
             remedy = "rename it, or name a link to it"
             raise InputError(where, path, "Snakemake takes { and } for wildcards", remedy)

@@ -3,6 +3,7 @@
 
 import atexit
 import json
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -18,12 +19,15 @@ from escala.core.errors import InputError
 # Before other libraries are imported, because PYTHONPATH may hold foreign ones.
 try:
     environment.prepare(ROOT)
+    environment.require_work_folder(WORKDIR)
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
 from escala.cache.sources import code_digest
 from escala.core import interrupts
 from escala.core.files import read_json
+from escala.core.progress import say
+from escala.core.variables import PROFILE
 from escala.engines import engine_name
 from escala.probes import PROBES
 from escala.record import key
@@ -35,6 +39,9 @@ from escala.workflow.training import Training
 if workflow.is_main_process:
     # The name of this call of Snakemake; its jobs inherit it.
     environment.start_session()
+    profile = os.environ.get(PROFILE)
+    if profile and not any(word.startswith("--profile") for word in sys.argv):
+        say(f"{PROFILE}: the settings of {profile} hold for this call")
     # A lock must not outlive this process, whatever signal ends it.
     interrupts.handle()
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from escala.core.errors import InputError
 from escala.data import fasta
-from escala.data.fasta import records, write_record
+from escala.data.fasta import nucleotides, records, write_record
 from escala.data.genomes.acquire import acquire
 from escala.data.paths import expanded
 
@@ -83,7 +83,9 @@ PACKED = gzip.compress(b"".join(b">A%d\nACGT\n" % n for n in range(99)), mtime=0
         ("X.fasta", b"accession,sequence\nA1,ACGT\n>A2\nACGT\n", "is not FASTA"),
         ("X.fa.gz", PACKED[:-20], "packed, and damaged or truncated"),
         ("X.fa.gz", PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:], "packed, and damaged or truncated"),
-        ("X.fasta", TWO_LINES + b">A1 again\nACGT\n", "two records have this accession"),
+        ("X.fasta", TWO_LINES + b">A1\nACGT\n", "two records have this accession\\. Remedy"),
+        ("X.fasta", TWO_LINES + b">A1 again\nACGT\n", "which ends at the first space: >A1 again"),
+        ("X.fasta", TWO_LINES + b">A3\n--..-\n", "holds gaps only"),
         ("X.fasta", TWO_LINES + b"> \nACGT\n", "record 3 has no accession"),
         ("X.fasta", TWO_LINES + b">=cmd|x!A1\nACGT\n", "begins with =: a spreadsheet"),
         ("X.fasta", TWO_LINES + b">+1 a\nACGT\n", "begins with \\+: a spreadsheet"),
@@ -142,3 +144,12 @@ def test_what_is_written_is_read_back(tmp_path_factory, genomes, newline, mark):
     encoding = "utf-8-sig" if mark else "utf-8"
     path.write_bytes(text.getvalue().replace("\n", newline).encode(encoding))
     assert list(records(path)) == list(genomes.items())
+
+
+def test_gaps_of_an_alignment_are_no_letters_and_are_said(genomes, capsys):
+    aligned = b">A1\n--ACGT..\n>A2\nAC--GTT-\n"
+    (genomes / "X.fasta").write_bytes(aligned)
+    taken(genomes, ("X",))
+    assert "its 7 gaps, as of an alignment, are no letters" in capsys.readouterr().err
+    plain = list(nucleotides(records(genomes / "X.fasta"), genomes / "X.fasta"))
+    assert plain == [("A1", b"ACGT"), ("A2", b"ACGTT")]

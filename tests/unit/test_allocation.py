@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from escala.core.errors import InputError
 from escala.experiment import Run
 from escala.runtime import allocation, asking
+from escala.runtime.layout import Layout
 from escala.workflow.allocated import Allocated
 
 #: As SLURM 22.05 prints it. The user's words hold what looks like keys.
@@ -57,6 +58,50 @@ def test_what_slurm_says_of_a_job_is_read_and_not_what_its_user_says():
 def test_a_job_that_shares_nodes_has_no_end_or_is_unknown(text, exclusive, ends):
     job = allocation.described("17", text)
     assert (job.exclusive, job.ends is not None) == (exclusive, ends)
+
+
+#: Of an array: a task that waits has the number of the array, as has the one that runs.
+WAITING = """\
+JobId=17 ArrayJobId=17 ArrayTaskId=3-9 JobName=a
+   JobState=PENDING Reason=Priority Dependency=(null)
+   SubmitTime=2026-11-27T07:00:00 EligibleTime=2026-11-27T07:00:01
+   StartTime=2026-11-28T12:00:00 EndTime=2026-11-28T14:00:00 Deadline=N/A
+   NodeList=(null)
+   OverSubscribe=OK Contiguous=0 Licenses=(null)
+
+"""
+OTHER = SAID.replace("JobId=17", "JobId=18").replace("n[1-4]", "n[5-8]") + "\n"
+
+
+@pytest.mark.parametrize("text", [WAITING + SAID, OTHER + WAITING + SAID, SAID + "\n" + OTHER])
+def test_of_a_job_array_the_task_of_this_job_is_read(text):
+    assert allocation.described("17", text) == allocation.described("17", SAID)
+
+
+def test_names_of_a_host_with_and_without_its_domain_are_one():
+    for same in ("c12", "c12.cluster.org", "C12"):
+        assert allocation.same_host("c12", same) and allocation.same_host(same, "c12")
+    for other in ("c1", "c123", "c12-a", "c1.cluster.org"):
+        assert not allocation.same_host("c12", other)
+    assert not allocation.same_host("c12.one.org", "c12.other.org")
+
+
+def test_addresses_of_a_run_are_asked_for_its_nodes_only(inside, tmp_path, monkeypatch):
+    inside(SAID)
+    answer = "NodeName=n3 NodeAddr=10.0.0.3\nNodeName=n1 NodeAddr=10.0.0.1"
+    (tmp_path / "scontrol").write_text(
+        f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\n'
+        f'case "$*" in *"show job"*) cat {tmp_path}/job;; *) printf "{answer}\\n";; esac\n'
+    )
+    (tmp_path / "srun").write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/step\nexit 1\n')
+    (tmp_path / "srun").chmod(0o755)
+    for names, asked in (("n3", "n1"), "n3,n1"), ((), "n[1-4]"):
+        ask = asking.Asking("17", Layout.parse("2x1"), names, None, 1)
+        with pytest.raises(RuntimeError, match="srun failed"):
+            ask.nodes(False)
+        last = (tmp_path / "asked").read_text().splitlines()[-1]
+        assert last == f"--oneliner show node {asked}"
+    assert '"n3": "10.0.0.3"' in (tmp_path / "step").read_text()
 
 
 NAMES = st.lists(st.text("abc123", min_size=1), min_size=1, max_size=9, unique=True)

@@ -85,6 +85,14 @@ def test_a_run_within_a_run_is_refused_and_does_not_wait_for_ever():
     assert InputError.__name__ in inner.stderr
 
 
+def test_a_process_of_the_same_number_in_another_container_is_not_the_parent():
+    with alone.hold({"experiment": "one", "run": "x"}):
+        held = json.loads(alone.path().read_text())
+        alone.path().write_text(json.dumps(held | {"started": held["started"] - 1}))
+        with pytest.raises(subprocess.TimeoutExpired):
+            python("-c", HOLD, 0, timeout=5)
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', "x" * 9000])
 def test_a_file_that_tells_nothing_holds_nothing(content):
     alone.path().write_text(content)

@@ -149,6 +149,23 @@ def test_arrays_whose_names_tell_nothing_are_refused(tmp_path):
         recognised(str(tmp_path / "b.npz"))
 
 
+@pytest.mark.parametrize("names", [("x", "x_train"), ("img-1", "img_1"), ("a_test", "test-a")])
+def test_arrays_that_would_be_one_input_are_refused(tmp_path, names):
+    y = {"y_train": [0, 1], "y_test": [0, 1], "x_test": [1, 2], "b_train": [1, 2]}
+    np.savez(tmp_path / "a.npz", **{name: [1, 2] for name in names}, **y)
+    with pytest.raises(InputError, match=f"{names[0]} and .*{names[1]} would both be the input"):
+        recognised(str(tmp_path / "a.npz"))
+
+
+def test_packed_tables_are_recognised_and_those_with_tabs_are_named(tmp_path):
+    for name in ("a.csv", "a.CSV.xz", "a.csv.bz2", "a.csv.gz"):
+        (tmp_path / name).touch()
+        assert recognised(str(tmp_path / name)).settings["kind"] == "tabular"
+    (tmp_path / "a.tsv").touch()
+    with pytest.raises(InputError, match=r"a\.tsv': separates its fields by tabs"):
+        recognised(str(tmp_path / "a.tsv"))
+
+
 def test_every_file_of_a_folder_of_genomes_is_a_class_or_named(fasta):
     for name in ("EAST_.fas", "WEST.FASTA", "UP.fa.xz", "DOWN.Fna.bz2"):
         (fasta / name).write_text(">n1\nACGT\n")

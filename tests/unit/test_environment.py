@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from escala.core import environment
 from escala.core.errors import InputError
-from escala.data.paths import expanded_path
+from escala.data.paths import expanded_path, require_past
 from tests.conftest import ROOT
 
 
@@ -21,7 +23,7 @@ def prepared(tmp_path, monkeypatch, capsys):
     """Return a function that prepares an environment, and returns it with what was said."""
 
     def prepare(root: Path = tmp_path, **variables: str | None) -> tuple[dict[str, str], str]:
-        for name in ("HOME", "USER", "LOGNAME", "PYTHONPATH"):
+        for name in ("HOME", "USER", "LOGNAME", "PYTHONPATH", "XDG_CACHE_HOME", "PYTHONOPTIMIZE"):
             monkeypatch.delenv(name, raising=False)
         for name, value in ({"HOME": str(tmp_path)} | variables).items():
             monkeypatch.setenv(name, value) if value is not None else None
@@ -54,6 +56,42 @@ def test_a_home_that_cannot_be_written_to_is_replaced(prepared, tmp_path, home):
     assert Path(found["HOME"]) == tmp_path / ".escala" / "home"
     assert Path(found["HOME"]).is_dir() and "is used instead" in said
     assert prepared()[0]["HOME"] == str(tmp_path)
+
+
+def test_a_cache_that_cannot_be_made_is_replaced(prepared, tmp_path):
+    (tmp_path / "file").touch()
+    for cache in ("/dev/null/cache", str(tmp_path / "file"), "relative"):
+        found, said = prepared(XDG_CACHE_HOME=cache)
+        assert found["XDG_CACHE_HOME"] == str(tmp_path / ".escala" / "cache")
+        assert "XDG_CACHE_HOME: " in said and "is used instead" in said
+    for cache in (str(tmp_path), str(tmp_path / "new" / "cache")):
+        found, said = prepared(XDG_CACHE_HOME=cache)
+        assert (found["XDG_CACHE_HOME"], said) == (cache, "")
+    assert "XDG_CACHE_HOME" not in prepared(XDG_CACHE_HOME="")[0]
+    # What an earlier call by root left in the user's home.
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "snakemake").touch()
+    assert prepared()[0]["XDG_CACHE_HOME"] == str(tmp_path / ".escala" / "cache")
+
+
+@pytest.mark.parametrize("name", ["PYTHONOPTIMIZE", "PYTHONINSPECT"])
+def test_what_would_break_python_is_not_passed_on(prepared, name):
+    found, said = prepared(**{name: "2"})
+    assert name not in found and f"{name}: is not passed on" in said
+
+
+@pytest.mark.parametrize("name", ["results", ".snakemake", ".escala"])
+def test_a_file_or_a_dead_link_in_the_place_of_a_folder_is_named(tmp_path, name):
+    path = tmp_path / name
+    path.touch()
+    with pytest.raises(InputError, match=rf"{name}': is a file, .*Remedy: rename {name}\."):
+        environment.require_work_folder(tmp_path)
+    path.unlink()
+    path.symlink_to(tmp_path / "purged")
+    with pytest.raises(InputError, match=r"is a link to .*purged, which is not there"):
+        environment.require_work_folder(tmp_path)
+    (tmp_path / "purged").mkdir()
+    environment.require_work_folder(tmp_path)
 
 
 def test_a_user_without_an_entry_has_a_name(prepared, monkeypatch):
@@ -109,3 +147,20 @@ def test_the_command_works_where_the_module_system_and_the_account_do_not(tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert "its numpy would replace" in done.stderr and "is used instead" in done.stderr
+
+
+def test_a_file_of_the_future_is_refused_also_behind_a_link(tmp_path):
+    file, link = tmp_path / "data file", tmp_path / "link"
+    file.touch()
+    link.symlink_to(file)
+    missing = tmp_path / "missing"
+    require_past("datasets.d", [file, str(link), missing])
+    os.utime(file, (time.time() + 172800,) * 2)
+    for path in (file, link):
+        with pytest.raises(
+            InputError, match=r"datasets.d: .*in the future.*Remedy: date it now: touch"
+        ) as caught:
+            require_past("datasets.d", [path])
+        assert shlex.quote(str(path)) in caught.value.remedy
+    file.touch()
+    require_past("datasets.d", [file, link])

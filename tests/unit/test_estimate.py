@@ -21,6 +21,7 @@ from escala.experiment.files import ROOT
 from escala.experiment.schema import validated
 from escala.record import estimate, estimate_memory
 from escala.record.estimate import duration, expected, sentence
+from escala.record.schema import FORMAT
 from escala.training.memory import Footprint
 
 
@@ -48,7 +49,7 @@ def experiment(tmp_path, monkeypatch) -> Experiment:
 
 
 def measured(run: Run, seconds: float, status: str = "ok", session: str = "first") -> None:
-    record = {"status": status, "wall_seconds": seconds}
+    record = {"format": FORMAT, "status": status, "wall_seconds": seconds}
     write_json(Path(run.folder) / "sessions" / f"{session}.json", record)
 
 

@@ -32,6 +32,8 @@ from escala.probes.resources import Resources
 from escala.report import tables
 from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES, common, figure, looks
 from escala.report.tables.views import MOST
+from tests.calls import python
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -250,6 +252,30 @@ def test_figures_of_data_without_classes_do_not_call_their_runs_failed(without_c
         assert re.search("horovod-mpi|two processes", words) and "ended ok" not in words
     else:
         assert "No run that ended ok has" in words
+
+
+DRAW = """
+from pathlib import Path
+from escala.report.figures import common
+with common.style():
+    figure = common.new(3, 2)
+    figure.subplots().plot([1, 2], label="a")
+    figure.suptitle("Title")
+    common.save(figure, Path({path!r}))
+"""
+
+
+def test_settings_of_a_notebook_or_of_a_user_draw_nothing(tmp_path):
+    exec(DRAW.format(path=str(tmp_path / "here.svg")))
+    (tmp_path / "matplotlibrc").write_text(
+        "font.size: 30\ntext.usetex: True\naxes.facecolor: red\nlines.linewidth: 9\n"
+    )
+    backend = "module://matplotlib_inline.backend_inline"
+    variables = {"PYTHONPATH": str(ROOT), "MPLBACKEND": backend}
+    code = DRAW.format(path=str(tmp_path / "there.svg"))
+    done = python("-c", code, cwd=tmp_path, variables=variables)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "there.svg").read_bytes() == (tmp_path / "here.svg").read_bytes()
 
 
 def test_words_stay_words_in_svg_and_equal_data_give_equal_bytes(tmp_path, nothing):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import fcntl
 import os
@@ -15,6 +16,7 @@ from escala.core import files
 from escala.core.files import atomic, write_json
 from escala.record.collect import _keep_model
 from escala.workloads.models import WEIGHTS
+from tests.conftest import ROOT
 
 
 def names(folder: Path) -> list[str]:
@@ -173,3 +175,23 @@ def test_what_a_writer_left_is_removed_whenever_it_was_killed(tmp_path, left):
     with atomic(tmp_path / "table.csv") as temporary:
         temporary.write_text("whole")
     assert sorted(names(tmp_path)) == [".table.csv.efgh_456", "table.csv"]
+
+
+def test_every_text_is_utf_8_whatever_the_locale():
+    def is_text(call: ast.Call) -> bool:
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if name in ("read_text", "write_text"):
+            return len(call.args) == (name == "write_text")  # Others are not of `Path`.
+        mode = [arg.value for arg in call.args[1:2] if isinstance(arg, ast.Constant)]
+        return isinstance(call.func, ast.Name) and name == "open" and "b" not in "".join(mode)
+
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for folder in ("escala", "scripts")
+        for path in (ROOT / folder).rglob("*.py")
+        if path.parent.name != "hook"  # It writes ASCII, by any Python.
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and is_text(node)
+        if "encoding" not in {keyword.arg for keyword in node.keywords}
+    ]
+    assert not found

@@ -432,6 +432,8 @@ def test_the_command_adds_queries_and_draws(folder, tmp_path, run_command):
     assert table[0].startswith("session,started,experiments") and len(table) == 2
     own = run_command("query", "--sql", "SELECT max(ranks) AS r FROM runs", "--csv")
     assert own.stdout.split() == ["r", "2"]
+    formula = run_command("query", "--sql", "SELECT '=1+1' AS a, -2 AS b", "--csv")
+    assert formula.stdout.split() == ["a,b", "'=1+1,-2"]
     drawing = tmp_path / "history.svg"
     done = run_command("plot", drawing, "--where", "strategy = 'single'")
     assert done.returncode == 0, done.stderr

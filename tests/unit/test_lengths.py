@@ -87,7 +87,13 @@ def test_short_records_are_flagged_and_counted_and_keep_their_class(run):
     said = summary(output, errors, 0.02).splitlines()
     assert said[-1].startswith("4 records: 3 shorter than the model's rows, 2 too short, ")
     assert said[-1].endswith(str(output))
-    assert any(re.search(r"20 letters, .*% were wrong: 2 records", line) for line in said)
+    counts = dict(
+        re.search(r"(\d+ records) of (.*)", line).groups()[::-1]
+        for line in said[:-2]
+        if "wrong" in line
+    )
+    assert counts == {"20 to 29 letters": "2 records", "30 to 39 letters": "1 records",
+                      f"{LENGTH} letters or more": "1 records"}  # fmt: skip
     assert any("fewer than 30 letters" in line for line in said)
 
 

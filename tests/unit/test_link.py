@@ -75,10 +75,13 @@ def test_a_link_of_another_transport_than_tcp_is_not_measured(launch, tmp_path):
     assert not (tmp_path / "asked").exists()
 
 
-def test_a_link_that_cannot_be_measured_is_unknown(launch, tmp_path, capsys):
+def test_a_link_that_cannot_be_measured_is_unknown_and_asked_for_again(launch, tmp_path, capsys):
+    answers = (tmp_path / "srun").read_text()
     (tmp_path / "srun").write_text("#!/bin/sh\necho no route >&2\nexit 1\n")
     assert linked(launch, tmp_path)["latency_ms"] is None
     assert "between n1 and n2 was not measured: no route" in capsys.readouterr().err
+    (tmp_path / "srun").write_text(answers)
+    assert linked(launch, tmp_path)["latency_ms"] == FOUND["latency_ms"]
 
 
 def test_rates_of_one_connection_are_no_reason_against_a_comparison():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from escala.core import load
-from escala.record.disturbance import THRESHOLD_CORES, disturbance
+from escala.record.disturbance import THRESHOLD_CORES, disturbance, with_stops
 
 TICK = load.TICK_SECONDS
 
@@ -238,3 +238,12 @@ def test_a_busy_process_is_own_or_foreign(own):
     assert (found["own"] > 0.1 * seconds) == own
     if not own:
         assert found["busy"] - found["own"] > THRESHOLD_CORES * seconds
+
+
+def test_a_run_with_a_stopped_process_is_disturbed_whatever_its_cores_did():
+    for before in (False, None, True):
+        found = {"disturbed": before, "reason": "0.50 core" if before is not False else None}
+        assert with_stops(found, 0.0) == found
+        stopped = with_stops(found, 4.0)
+        assert stopped["disturbed"] is True and "stopped for 4.0 s" in stopped["reason"]
+        assert ("0.50 core" in stopped["reason"]) == (before is True)

@@ -10,6 +10,7 @@ import pytest
 
 from escala.experiment import Run
 from escala.record.matches import Identity, Matches
+from escala.record.schema import FORMAT
 from escala.record.stored import keep_older, may_be_served
 
 NOW = Identity("request", "source")
@@ -33,7 +34,7 @@ def measured(run: Run, *sessions: str, status: str = "ok", source: str = "source
     for session in sessions:
         last = {"status": status, "source_sha256": source} if session == sessions[-1] else {}
         record = {"session": session, "request_sha256": "request"}
-        record |= {"status": "ok", "source_sha256": "source"} | last
+        record |= {"format": FORMAT, "status": "ok", "source_sha256": "source"} | last
         path = Path(run.folder, "sessions", f"{session}.json")
         path.parent.mkdir(parents=True, exist_ok=True)
         for file in (path, Path(run.file)):

@@ -176,6 +176,12 @@ def test_free_memory_is_that_of_the_machine_its_groups_and_the_job(tmp_path):
     by_core = {"SLURM_MEM_PER_CPU": "10", "SLURM_CPUS_ON_NODE": "2"}
     assert available_memory(proc, groups, by_core) == 20 << 20
     assert available_memory(nothing, nothing, {"SLURM_MEM_PER_NODE": "0"}) > 100 << 20
+    assert available_memory(nothing, nothing, {"SLURM_MEM_PER_NODE": "30720k"}) == 30 << 20
+    by_core = {"SLURM_MEM_PER_CPU": "10M", "SLURM_CPUS_ON_NODE": "2"}
+    assert available_memory(nothing, nothing, by_core) == 20 << 20
+    for text in ("", "all", "4 G", "-1"):
+        unreadable = {"SLURM_MEM_PER_NODE": text, "SLURM_CPUS_ON_NODE": text}
+        assert available_memory(nothing, nothing, unreadable) > 100 << 20
 
 
 def write(folder: Path, files: dict[str, object]) -> None:

@@ -140,6 +140,22 @@ class TestPrepared:
         kept = [split.gather(side, slice(None))[1] for side in split.sides]
         assert np.isnan(np.concatenate(kept)).sum() == 2
 
+    def test_a_refused_preparation_leaves_the_earlier_one_as_it_was(self):
+        before = prepared(**given_as("x.npy"))
+        held = {p: p.read_bytes() for p in Path("split").rglob("*") if p.is_file()}
+        x = X.copy()
+        x[7] = np.nan
+        np.save("x.npy", x)
+        with pytest.raises(InputError, match="row 7 of"):
+            prepared(**given_as("x.npy"))
+        assert {p: p.read_bytes() for p in Path("split").rglob("*") if p.is_file()} == held
+        np.save("x.npy", X)
+        after = prepared(
+            train={"inputs": {"z": "x.npy"}, "targets": "y.npy"}, split={"test_fraction": 0.5}
+        )
+        assert before.rows("train") > after.rows("train")
+        assert sorted(p.name for p in Path("split/train").iterdir()) == ["z.npy"]
+
     def test_numbers_out_of_their_limits_are_refused_by_row(self):
         given = {"inputs": {"x": "x.npy", "words": "all.npz:words"}, "targets": "y.npy"}
         with pytest.raises(InputError, match=r"train.inputs.words: 'row .* below 9\. Remedy"):

@@ -299,6 +299,6 @@ def test_numbers_that_an_array_cannot_hold_are_refused(write, array, reason):
 
 
 def test_a_word_that_yaml_reads_as_no_text_is_named(write):
-    folder = write(example=PLACES.replace("loop, helix, strand", "yes, no"))
-    with pytest.raises(InputError, match=r"classes\.0.*is not text.*in quotes.*yes, on"):
+    folder = write(example=PLACES.replace("loop, helix, strand", "true, false"))
+    with pytest.raises(InputError, match=r"classes\.0.*is not text.*in quotes.*true, false"):
         rows.draw_rows(folder, folder)

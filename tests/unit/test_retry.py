@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from fixtures_runs import FakeExperiment, three_configurations
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.record.schema import read_result
+from escala.record.schema import FORMAT, read_result
 from escala.report.tables import tables
 from tests.calls import python
 from tests.conftest import ROOT
@@ -46,6 +48,13 @@ def test_a_run_that_is_not_whole_is_refused_with_the_remedy(tmp_path, left):
         read_result(path)
     assert f"{path}: '{len(left)} bytes': is empty, cut off" in str(error.value)
     assert f"uv run escala retry {tmp_path}/results/demo" in error.value.remedy
+
+
+@pytest.mark.parametrize("form", [{}, {"format": FORMAT - 1}])
+def test_a_run_of_another_format_or_of_none_is_not_taken_for_one_of_the_present(tmp_path, form):
+    (tmp_path / "run.json").write_text(json.dumps({"status": "ok"} | form))
+    with pytest.raises(InputError, match=f"is not the present one, {FORMAT}"):
+        read_result(tmp_path / "run.json")
 
 
 def test_a_run_that_cannot_be_read_is_named_and_forgotten(tmp_path, capsys):

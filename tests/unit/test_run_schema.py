@@ -48,6 +48,10 @@ def test_losses_and_scores_after_an_epoch_may_be_recorded_or_absent(ok):
     epoch = ok["epochs"][0]
     assert not {"validation_loss", "scores"} & set(epoch)
     epoch |= {"validation_loss": 0.3, "scores": {"bleu": 0.2}}
+    # A program may report percents, or a sum of fractions that is a little more than 1.
+    for accuracy in (82, 1.0000001):
+        epoch["validation_accuracy"] = accuracy
+        validate_run(ok)
     ok["training"]["best_epoch"] = 1
     ok["evaluation"] = {"rows": 9, "scores": {"bleu": 0.25}}
     validate_run(ok)

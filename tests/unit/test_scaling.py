@@ -62,6 +62,30 @@ def test_what_is_listed_is_not_added_again_and_torch_has_its_own_process():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        {"variants": ["tuned"]},
+        {"workloads": ["virus-cnn"]},
+        {"variants": ["b"], "workloads": ["mlp"]},
+    ],
+)
+def test_what_is_listed_for_some_variants_or_workloads_is_added_for_the_others(narrow):
+    tables = {"table": {"kind": "tabular", "source": {"type": "scikit-learn", "name": "digits"},
+                        "split": {"test_fraction": 0.3, "seeds": [4]}}}  # fmt: skip
+    epochs = {"epochs": 1, "batch": {"rows": 8, "per": "rank"}}
+    more = {
+        "datasets": SMALL["datasets"] | tables,
+        "workloads": {"virus-cnn": epochs, "mlp": epochs},
+        "variants": {"tuned": {}, "b": {"steps_per_call": 2}},
+    }
+    study = {"kind": "strong", "strategies": ["horovod-mpi"], "up_to": "1x4"}
+    listed = [{"strategy": "horovod-mpi", "layouts": ["1x2"], **narrow}]
+    whole, partial = scaled(study, **more), scaled(study, **more, configurations=listed)
+    assert sorted(run.file for run in partial.runs) == sorted(run.file for run in whole.runs)
+    assert len({(run.workload, run.variant) for run in whole.runs if run.layout == "1x2"}) == 4
+
+
 def test_without_one_rank_the_smallest_layout_is_the_reference():
     study = {"kind": "strong", "strategies": ["horovod-mpi"], "layouts": ["4x2", "1x2", "2x2"]}
     found = scaled(study)

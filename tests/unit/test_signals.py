@@ -133,6 +133,16 @@ def test_ranks_and_job_steps_are_ended_where_an_import_fails(
     assert ended == [Launch(LOCAL, [], None)]
 
 
+def test_the_seconds_are_told_for_which_a_process_of_a_run_was_stopped(
+    supervise_sleepers, monkeypatch
+):
+    tree = "sleep 0.7; sleep 600 & kill -STOP $!; sleep 1.6; kill -CONT $!; sleep 0.4; kill $!"
+    monkeypatch.setitem(launch._STARTERS, LOCAL, lambda *_: ["sh", "-c", tree])
+    assert 1.0 <= supervise_sleepers(30).stopped_seconds < 2.6
+    monkeypatch.setitem(launch._STARTERS, LOCAL, lambda *_: ["sleep", "1.2"])
+    assert supervise_sleepers(30).stopped_seconds == 0
+
+
 def test_a_limit_of_days_is_written_out(supervise_sleepers, monkeypatch):
     clock = itertools.count(0.0, 1_300_000.0)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))

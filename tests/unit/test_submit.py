@@ -122,7 +122,7 @@ def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
     runs = submit.runs_of(e)
     assert "a guess" in submit.time_of(runs, e).why
     for run in runs[:2]:
-        record = {"status": "ok", "wall_seconds": 600.0}
+        record = {"format": FORMAT, "status": "ok", "wall_seconds": 600.0}
         write_json(Path(run.folder, "sessions", "one.json"), record)
     hours, minutes, _ = submit.time_of(runs, e).limit.split(":")
     # 10 runs of 10 minutes each.
@@ -258,6 +258,27 @@ def test_it_submits_and_shows_the_reason_of_a_refusal(folder):
     refused = called(folder, "small.yaml", "--now", sbatch="echo no account >&2; exit 1", **others)
     assert refused.returncode == 2
     assert "no account" in refused.stderr and "--account" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("printed", "number"),
+    [
+        ("echo '-- 2026 --'; echo '--> Verifying quota (normal)...OK'; echo 519605", "519605"),
+        ("echo 'Welcome to 3'; echo '7;cluster'; echo done", "7"),
+        ("echo Submitted batch job 12", "12"),
+        ("echo Welcome", None),
+    ],
+)
+def test_the_number_of_a_job_is_told_from_a_welcome(tmp_path, monkeypatch, printed, number):
+    for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{printed}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    if number:
+        assert submit.submit("job.sh") == number
+    else:
+        with pytest.raises(InputError, match="printed no number of a job: 'Welcome'"):
+            submit.submit("job.sh")
 
 
 def test_it_waits_for_the_job_and_ends_with_its_exit_code(folder):

@@ -126,6 +126,25 @@ def test_what_is_no_table_is_refused_with_its_place(file, text, value, reason):
     assert reason in caught.value.reason
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        ("1,200", "between thousands; if they are for decimals, write points"),
+        ("1,200,300.5", "between thousands"),
+        ("1.200.300", "between thousands"),
+        ("-1'200", "between thousands"),
+        ("1\u00a0200,5", "between thousands"),
+        ("12,5", "points in place of decimal commas"),
+        ("0,0625", "points in place of decimal commas"),
+        ("=A1*2", "a formula"),
+    ],
+)
+def test_signs_in_numbers_are_named(file, number, remedy):
+    with pytest.raises(InputError) as caught:
+        read(file(f'u,v,c\n1,"{number}",a\n'))
+    assert remedy in caught.value.remedy and repr(number) in caught.value.reason
+
+
 def test_classes_are_in_the_order_of_numbers_or_of_letters():
     assert ordered(["10", "9", "2.5"], "t") == ["2.5", "9", "10"]
     assert ordered(["b", "a", "10"], "t") == ["10", "a", "b"]

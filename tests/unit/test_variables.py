@@ -91,7 +91,9 @@ def test_files_that_libraries_read_by_themselves_are_recorded(tmp_path, monkeypa
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "env"))
+    # As the places of packages under Windows' short names.
+    (tmp_path / "env").rename(tmp_path / "env~1")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "env~1"))
     found = variables.describe({"HOME": str(home), "LD_PRELOAD": f"{home}/libmine.so"})["files"]
     assert found.pop("~/.openmpi/mca-params.conf") == "btl_tcp_if_exclude = eth1"
     assert found.pop("~/.keras/keras.json") == '{"floatx": "float16"}'

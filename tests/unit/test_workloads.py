@@ -23,6 +23,7 @@ from escala.core import packages
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import sha256_file, write_json
 from escala.data.base import Spec
+from escala.engines import interpreters
 from escala.predict import networks
 from escala.predict.model import load
 from escala.training.data import digest
@@ -182,6 +183,14 @@ def test_weights_that_do_not_fit_are_refused_by_one_message(tmp_path, name, how)
     with pytest.raises(InputError, match="does not hold the weights of this model"):
         load(tmp_path)
     assert not mark.exists()
+
+
+def test_a_python_that_cannot_compute_a_network_is_no_fault_of_its_files(tmp_path, monkeypatch):
+    kept(tmp_path, "virus-cnn")
+    monkeypatch.setattr(interpreters, "python", lambda engine: "/bin/false")
+    with pytest.raises(InputError, match=r"cannot be used here: /bin/false.*ended with") as caught:
+        load(tmp_path)
+    assert "run.json" not in caught.value.remedy
 
 
 def with_length(length: object) -> dict:

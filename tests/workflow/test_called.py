@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -68,6 +69,44 @@ def test_what_cannot_be_read_has_one_message_with_a_remedy(mine, words, parts):
     lines = [line for line in done.stderr.splitlines() if line.startswith("escala: ")]
     assert len(lines) == 1 and all(part in lines[0] for part in parts), done.stderr
     assert not any(word in done.stderr for word in ("Traceback", "WorkflowError", "usage: "))
+    assert not (mine / "results").exists()
+
+
+def test_a_locale_that_is_not_utf_8_reads_and_prints_the_same(mine):
+    text = (mine / "mine.yaml").read_text(encoding="utf-8")
+    (mine / "locale.yaml").write_text(
+        re.sub("title: .*", "title: Prüfung – 漢", text).replace(
+            "experiment: mine", "experiment: locale"
+        ),
+        encoding="utf-8",
+    )
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    run = ["-m", "escala.command", "run", "-n", "-e", "locale.yaml", "-c", "1"]
+    variables = _found() | ascii_only | {"ESCALA_STORE": "off"}
+    done = python(*run, cwd=mine, variables=variables)
+    assert done.returncode == 0, done.stderr
+    assert "This was a dry-run" in done.stdout + done.stderr
+
+
+def test_a_profile_for_other_work_decides_nothing_or_is_named(mine):
+    (mine / "other").mkdir()
+    (mine / "other" / "config.yaml").write_text("rerun-triggers: [mtime]\ncores: 1\n")
+    variables = _found() | {"ESCALA_STORE": "off", "SNAKEMAKE_PROFILE": str(mine / "other")}
+    run = ["-m", "escala.command", "run", "-n", "-e", "mine.yaml"]
+    done = python(*run, "-c", "1", cwd=mine, variables=variables)
+    assert (
+        done.returncode == 0 and f"SNAKEMAKE_PROFILE: {mine / 'other'} is not read" in done.stderr
+    )
+    # Snakemake itself reads it, and a user may name it.
+    workflow = [*CALLED, "-n", "--snakefile", str(ROOT / "Snakefile"), "--configfile", "mine.yaml"]
+    for words, said in (
+        (workflow, f"or in {mine / 'other'}, which the variable SNAKEMAKE_PROFILE names."),
+        ([*run, "--profile", "other"], "in the profile of the call."),
+    ):
+        done = python(*words, cwd=mine, variables=variables)
+        assert done.returncode == 2, done.stderr
+        assert "--rerun-triggers: leaves out code, input, params, software-env, so" in done.stderr
+        assert said in done.stderr
     assert not (mine / "results").exists()
 
 

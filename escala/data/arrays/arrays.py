@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,8 +35,6 @@ def prepare(
     `{side}/{input}.npy` and `{side}_targets.npy`.
     """
     where, files, classes = f"datasets.{name}", list(inputs.values()), preparation["classes"]
-    for side in SIDES:
-        shutil.rmtree(output / side, ignore_errors=True)
     with TemporaryDirectory(dir=output, prefix=".") as folder:
         arrays = {
             side: {
@@ -59,7 +56,7 @@ def prepare(
             for side in SIDES
             if side in rows
         }
-        return write_split(
+        described = write_split(
             output,
             sides,
             kind=KIND,
@@ -71,6 +68,11 @@ def prepare(
             names=NAMES,
             split=preparation["split"],
         )
+    # What an earlier preparation left, of other inputs or sides.
+    for file in [each for side in SIDES for each in (output / side).glob("*.npy")]:
+        if str(file.relative_to(output)) not in described["sha256"]:
+            file.unlink()
+    return described
 
 
 def _place(where: str, side: str, key: str) -> str:

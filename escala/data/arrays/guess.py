@@ -54,7 +54,12 @@ def _divided(found: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
         if _TARGETS & {w.lower() for w in rest}:
             group["targets"].append(place)
         else:
-            group["inputs"]["-".join(rest)[:64] or "x"] = place
+            key = "-".join(rest)[:64] or "x"
+            if other := group["inputs"].get(key):
+                reason = f"{other} and {place} would both be the input {key} of {side}"
+                remedy = "save each array once, or name them x_train, x_test and so on"
+                raise InputError("data", data, reason, remedy)
+            group["inputs"][key] = place
     for side in sides.values():
         if len(side["targets"]) != 1 or not side["inputs"]:
             raise _unclear(found, data)

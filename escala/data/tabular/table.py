@@ -29,6 +29,8 @@ _CLASS = ("class", "label", "labels", "target")
 #: What begins a line that is no row; `@` that of ARFF, the format of Weka.
 _COMMENTS = "#%@"
 _DECIMAL = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
+#: Commas, points, apostrophes or spaces between groups of three digits.
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}([,.'’\s]\d{3})+([,.]\d+)?")
 _NUL = "holds a NUL character", "give a text file, or remove the character"
 Header = Literal["auto", "yes", "no"]
 
@@ -176,10 +178,17 @@ def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[f
         except ValueError:
             where = f"line {line}, column {place + 1}, {form.features[place]}"
             remedy = "write features as numbers, leave missing ones empty, and put the class last"
-            if value.strip().lower() in BOOLEANS:
+            text = value.strip()
+            if text.lower() in BOOLEANS:
                 remedy = "write 1 for true and 0 for false"
-            elif "," in value and _DECIMAL.fullmatch(value.strip()):
+            elif _THOUSANDS.fullmatch(text):
+                remedy = (
+                    "leave out the signs between thousands; if they are for decimals, write points"
+                )
+            elif "," in text and _DECIMAL.fullmatch(text):
                 remedy = "write points in place of decimal commas"
+            elif text.startswith("="):
+                remedy = "it is a formula: save the values of a spreadsheet"
             reason = f"is not a finite number: {value[:40]!r}"
             raise InputError(path, where, reason, remedy) from None
     return numbers

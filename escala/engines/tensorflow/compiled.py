@@ -66,7 +66,7 @@ def library(source: Path, folder: Path, instead: str, compiler: str = COMPILER) 
     links = tf.sysconfig.get_link_flags()
     with resources.as_file(resources.files(HEADERS)) as headers:
         files = {*source.parent.glob("*.cc"), *source.parent.glob("*.h"), *headers.glob("*.h")}
-        content = [file.read_text() for file in sorted(files)]
+        content = [file.read_text(encoding="utf-8") for file in sorted(files)]
         determined = [content, options, links, tf.__version__]
     digest = hashlib.sha256(json.dumps(determined).encode()).hexdigest()
     path = folder / f"{source.parent.name}-{digest[:16]}.so"
@@ -74,7 +74,7 @@ def library(source: Path, folder: Path, instead: str, compiler: str = COMPILER) 
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "lock", "w") as lock:
+        with open(folder / "lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.is_file():
                 log.info("compiling %s", source)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+# A notebook leaves its own backend to the terminals in it.
+os.environ["MPLBACKEND"] = "agg"
 
 import matplotlib as mpl
 import numpy as np
@@ -54,12 +58,14 @@ def style() -> Iterator[None]:
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
-    with (
-        sns.axes_style("whitegrid"),
-        sns.plotting_context("paper", font_scale=1.05),
-        mpl.rc_context(settings),
-    ):
-        yield
+    with mpl.rc_context():
+        mpl.rcdefaults()  # In the place of a user's matplotlibrc.
+        with (
+            sns.axes_style("whitegrid"),
+            sns.plotting_context("paper", font_scale=1.05),
+            mpl.rc_context(settings),
+        ):
+            yield
 
 
 def new(width: float, height: float) -> Figure:
@@ -87,7 +93,8 @@ def save(figure: Figure, *paths: Path) -> None:
             if path.suffix == ".svg":
                 # Matplotlib writes no titles; what it writes of the text is escaped.
                 told, title = rf'<g id="{_TOLD}([^"]*)">', r'<g class="told"><title>\1</title>'
-                temporary.write_text(re.sub(told, title, temporary.read_text()))
+                drawn = re.sub(told, title, temporary.read_text(encoding="utf-8"))
+                temporary.write_text(drawn, encoding="utf-8")
 
 
 def palette(names: Sequence[str]) -> dict[str, Colour]:

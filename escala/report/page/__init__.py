@@ -75,7 +75,10 @@ def page(
     screen = first_screen(tables, found, name, question)
     drawings = Drawings()
     drawn = dict(_drawn(figures, found, drawings, first))
-    style, script = (_FOLDER / "page.css").read_text(), (_FOLDER / "page.js").read_text()
+    style, script = (
+        (_FOLDER / "page.css").read_text(encoding="utf-8"),
+        (_FOLDER / "page.js").read_text(encoding="utf-8"),
+    )
     style += drawings.rules + labels_of_runs(headings(tables).values())
     columns, configurations = overview(tables)
     template = templates().get_template("page.html")

@@ -33,7 +33,7 @@ def html(study: Study, figure: str, caption: str, links: Sequence[str] = ()) -> 
     """
     drawings = Drawings()
     svg = drawings.inline(figure, "figure-scaling", "Scaling.", caption)
-    style = (_PAGE / "page.css").read_text() + drawings.rules
+    style = (_PAGE / "page.css").read_text(encoding="utf-8") + drawings.rules
     template = templates(Path(__file__).parent).get_template("study.html")
     return template.render(
         study=study, style=style, style_digest=digest(style), svg=svg, caption=caption, links=links

@@ -106,7 +106,7 @@ class Client:
             return
         folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "escala"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(folder / "ncbi.lock", "w") as handle:
+        with open(folder / "ncbi.lock", "w", encoding="utf-8") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

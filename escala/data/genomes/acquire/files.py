@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from escala.core.progress import say
 from escala.data.fasta import nucleotides, records, write_record
 from escala.data.genomes.acquire.paths import class_files
 
@@ -17,8 +18,12 @@ def fetch(source: dict, classes: list[str], folder: Path) -> None:
     once in a class: class and accession identify a record.
     """
     for name, path in zip(classes, class_files(source, classes), strict=True):
+        gaps = 0
         with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
             for record in tqdm(records(path), desc=name, unit="genome", disable=None):
                 # A wrong record is refused here, where its file is the user's.
-                next(nucleotides([record], path))
+                [(_, genome)] = nucleotides([record], path)
+                gaps += len(record[1]) - len(genome)
                 write_record(fasta, *record)
+        if gaps:
+            say(f"{path}: its {gaps} gaps, as of an alignment, are no letters and are left out")

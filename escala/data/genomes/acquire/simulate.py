@@ -95,12 +95,12 @@ def fetch(source: dict, classes: list[str], folder: Path) -> None:
     The same `seed`, `difficulty` in [0, 1], class name and number of `records` of a source give the
     same bytes, independent of other classes. Memory is bounded by a few genomes.
     """
-    with open(folder / "lineages.tsv", "w") as lineages:
+    with open(folder / "lineages.tsv", "w", encoding="utf-8") as lineages:
         lineages.write("accession\tclass\tlineage\n")
         for name in classes:
             count = source["records"][name]
             genomes = simulate(name, count, source["seed"], source.get("difficulty", 0.5))
-            with open(folder / f"{name}.fasta", "w") as fasta:
+            with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
                 shown = tqdm(genomes, desc=name, total=count, unit="genome", disable=None)
                 for number, (lineage, letters) in enumerate(shown, start=1):
                     accession = f"SIM_{name}_{number:06d}"
