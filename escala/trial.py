@@ -184,7 +184,7 @@ def _known_so_far(program: Program, ranks: Path) -> str:
         return marks.HOOK
     searched = marks.Searched(program.epoch_ends, program.step_ends)
     log = ranks / "rank0.log"
-    searched.feed(log.read_text(encoding="utf-8", errors="replace") if log.exists() else "", 0.0)
+    searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
     return marks.OUTPUT if searched.marks else marks.WHOLE
 
 

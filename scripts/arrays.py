@@ -9,6 +9,8 @@ from escala.core.errors import InputError
 from escala.data import DEFAULT_KIND, KINDS
 
 DESCRIPTION = "dataset.json"
+#: Classes whose rows are printed.
+_MOST = 50
 
 
 def main() -> None:
@@ -40,8 +42,10 @@ def main() -> None:
             stage.rows_in = sum(each.get("kept", 0) for each in counts.values()) or stage.rows_out
             made = [inner for path in outputs.values() for inner in (path, *path.rglob("*"))]
             stage.files = [path for path in made if path.is_file()]
-        for name, stages in counts.items():
+        for name, stages in list(counts.items())[:_MOST]:
             print(name, *(f"{stage_name} {rows}" for stage_name, rows in stages.items()))
+        if len(counts) > _MOST:
+            print(f"… and {len(counts) - _MOST} more classes, in {DESCRIPTION}")
         for name in description.get("not_separable", ()):
             print(f"{name} has one group: not separable, all its rows are trained on")
 

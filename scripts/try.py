@@ -43,7 +43,7 @@ examples:
   escala try --mpi -- python simulate.py              mpi4py, or any program of MPI
   escala try --horovod --python ~/venv/bin/python -- python train.py --batch {{rows_of_rank}}
   escala try --launcher -- torchrun --nproc-per-node {{ranks_of_node}} train.py
-  escala try --regex 'epoch \\d+: loss (?P<loss>[0-9.]+)' -- python train.py
+  escala try --regex 'epoch \\d+: loss (?P<loss>\\S+)' -- python train.py
   escala try --data reads=~/reads -- ./train.sh {{data.reads}} {{output}}
   escala try --dry --torch -- python train.py         what would start, and nothing is started
 

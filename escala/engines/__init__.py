@@ -95,10 +95,11 @@ def joined(plan: Mapping[str, Any], place: Place) -> Engine:
 
     Raises
     ------
-    Unavailable : a GPU is asked for, and there is none.
+    Unavailable : a GPU is asked for, and there is none, or too few (`show_device`).
     """
-    show_device(plan["knobs"]["device"], place)
-    os.environ.update(STRATEGIES[plan["strategy"]].process_variables(place, place.interface))
+    strategy = STRATEGIES[plan["strategy"]]
+    show_device(plan["knobs"]["device"], place, strategy.has_nccl)
+    os.environ.update(strategy.process_variables(place, place.interface))
     engine, joins = map(import_module, modules(plan["strategy"]))
     return engine.ENGINE(plan, joins.RANKS(readable(plan["knobs"], plan["strategy"]), place))
 

@@ -14,7 +14,7 @@ _NONE = "-1"
 _GROW = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
-def show_device(device: str, place: Place) -> None:
+def show_device(device: str, place: Place, has_nccl: bool = False) -> None:
     """Show this process and its children only the GPUs of its ranks.
 
     Call it before any framework is imported. The GPUs of a node are dealt to its ranks in turn, so
@@ -23,10 +23,12 @@ def show_device(device: str, place: Place) -> None:
     Parameters
     ----------
     device : `auto`, `gpu` or `cpu`; without a GPU, `auto` changes nothing.
+    has_nccl : whether ranks on GPUs exchange by NCCL, which takes no GPU for two of them.
 
     Raises
     ------
-    Unavailable : `device` is `gpu`, and there is none that this process may use.
+    Unavailable : `device` is `gpu`, and there is none that this process may use; or ranks would
+        share one, and cannot.
     """
     if device == "cpu":
         os.environ[VISIBLE] = _NONE
@@ -34,6 +36,12 @@ def show_device(device: str, place: Place) -> None:
     gpus = available_gpus()
     if not gpus and device == "gpu":
         raise Unavailable("device: gpu needs a GPU and NVIDIA's driver; see `escala check`")
+    ranks = place.processes_per_node * len(place.ranks)
+    if has_nccl and 0 < len(gpus) < ranks:
+        raise Unavailable(
+            f"NCCL takes a GPU for each of {ranks} ranks, and the node has {len(gpus)}. Remedy: a "
+            f"layout with at most {len(gpus)} on a node, ddp-gloo, or device: cpu"
+        )
     if gpus:
         first = place.local * len(place.ranks)
         numbers = {(first + rank) % len(gpus): None for rank in range(len(place.ranks))}

@@ -73,7 +73,7 @@ class Draft:
 
 
 def compared(
-    name: str, title: str, repeats: int, strategy: str, threads: int, *,
+    name: str, title: str, repeats: int, strategy: str, threads: int, cores: int = 1, *,
     datasets: dict[str, Any], workloads: dict[str, Any], configurations: list[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the settings of an experiment that compares with one process, and one with threads.
@@ -82,8 +82,9 @@ def compared(
     ----------
     strategy : of the one process.
     threads : of one process, as an alternative to more processes; 1 for none.
+    cores : of each of several processes.
     """
-    variants = {PROCESSES: {"cores_per_process": 1}}
+    variants = {PROCESSES: {"cores_per_process": cores}}
     variants |= {THREADS: {"cores_per_process": threads}} if threads > 1 else {}
     return {
         "experiment": name,

@@ -14,6 +14,7 @@ from typing import Any
 
 from escala.core.children import completed
 from escala.core.errors import InputError
+from escala.core.gpus import available_gpus
 from escala.core.hardware import available_cores
 from escala.core.variables import CALLERS_PATH
 from escala.experiment import launchers, program_source
@@ -60,7 +61,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     size = parser.add_argument_group("what is compared")
     for option, default, text in (
-        ("--processes", None, "most processes, and threads; default: the cores of this machine"),
+        (
+            "--processes",
+            None,
+            "most processes, and threads of one; default: the GPUs of this machine, or its cores",
+        ),
         ("--nodes", 1, "also compare so many nodes of a cluster"),
         ("--epochs", None, f"number of epochs, for {{epochs}}; default: {EPOCHS}"),
         ("--rows", None, f"rows of all ranks in a step, for {{rows}}; default: {ROWS}"),
@@ -68,7 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ):
         size.add_argument(option, type=_count, default=default, metavar="N", help=text)
     about = parser.add_argument_group("the program")
-    example = "'epoch \\d+ loss (?P<loss>[0-9.]+)'"
+    example = "'epoch \\d+ loss (?P<loss>\\S+)'"
     about.add_argument(
         "--epoch-ends", "--regex", metavar="REGEX",
         help=f"finds the line that ends an epoch, such as {example}",
@@ -104,7 +109,8 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     """Draft the smallest experiment on a program that is started in the working directory.
 
     It compares one process on one core with the same on as many cores as there are, and with as
-    many processes, if it is known how these find each other.
+    many processes, if it is known how these find each other. Where there
+    are GPUs, there are as many processes, which share the cores.
 
     Parameters
     ----------
@@ -134,19 +140,20 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
             raise InputError("--launcher", shlex.join(words), reason, remedy)
         said.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
         strategy = ONE
-    processes = _processes(options, said)
+    processes, threads, cores = _numbers(options, said)
     said += _limits(program, strategy, options)
     title = _title(words, folder)
     stem = title.removesuffix(Path(title).suffix)
     name = options.name or re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:50] or "program"
     datasets = {"files": {"kind": "files", "paths": data}} if data else {"none": {"kind": "files"}}
-    what, configurations = _configurations(strategy, processes, options.nodes)
+    what, configurations = _configurations(strategy, processes, threads, options.nodes)
     settings = compared(
         name,
         f"Do more {what} pay for {title}?",
         options.repeats or REPEATS,
         strategy,
-        processes,
+        threads,
+        cores,
         datasets=datasets,
         workloads={
             name if name not in WORKLOADS else f"{name}-program": {
@@ -255,19 +262,23 @@ def _executable(started: list[str]) -> str | None:
     return lines[-1] if lines and os.access(lines[-1], os.X_OK) else otherwise
 
 
-def _processes(options: argparse.Namespace, said: list[str]) -> int:
-    """Return the processes of a node, which are also the threads of one process."""
-    there = len(available_cores())
-    if options.nodes > 1:
-        return options.processes or there
-    if options.processes and options.processes > there:
-        said.append(f"--processes {options.processes}: this machine has {there} cores: {there}.")
-    processes = min(options.processes or there, there)
-    if processes == 1:
+def _numbers(options: argparse.Namespace, said: list[str]) -> tuple[int, int, int]:
+    """Return the processes of a node, the threads of one process, and the cores of each of several.
+
+    Where there are GPUs, a process is for each, and they share the cores.
+    """
+    there, gpus = len(available_cores()), len(available_gpus())
+    processes = options.processes or gpus or there
+    if options.nodes == 1 and processes > there:
+        if options.processes:
+            said.append(f"--processes {processes}: this machine has {there} cores: {there}.")
+        processes = there
+    threads = there if gpus else processes
+    if options.nodes == 1 and threads == 1:
         reason = f"one process on one core can be compared with nothing ({there} available)"
         remedy = "give at least 2, or --nodes 2 on a cluster"
         raise InputError("--processes", options.processes, reason, remedy)
-    return processes
+    return processes, threads, max(1, there // processes) if gpus and processes > 1 else 1
 
 
 def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Iterator[str]:
@@ -299,14 +310,16 @@ def _title(words: Sequence[str], folder: Path) -> str:
     return Path(next(first, words[0])).name
 
 
-def _configurations(strategy: str, processes: int, nodes: int) -> tuple[str, list[dict[str, Any]]]:
+def _configurations(
+    strategy: str, processes: int, threads: int, nodes: int
+) -> tuple[str, list[dict[str, Any]]]:
     """Return what is compared with one process, and the configurations."""
     layouts = [Layout(1, 1)]
     if not STRATEGIES[strategy].layouts.one_rank:
         layouts += [Layout(1, processes)] if processes > 1 else []
         layouts += [Layout(nodes, processes)] if nodes > 1 else []
     found = [{"strategy": strategy, "layouts": list(map(str, layouts)), "variants": [PROCESSES]}]
-    if processes > 1:
+    if threads > 1:
         found.append({"strategy": strategy, "layouts": ["1x1"], "variants": [THREADS]})
     return "processes" if len(layouts) > 1 else "threads", found
 

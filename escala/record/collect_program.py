@@ -90,10 +90,9 @@ def _problem(plan: Plan, everyone: list[dict], known_by: str, folder: Path) -> s
     """Return why what the processes told is no result, or None."""
     patterns = [key for key in ("epoch_ends", "step_ends") if plan["start"]["program"][key]]
     if known_by == WHOLE and patterns:
-        said = (
-            f"{' and '.join(patterns)} matched no line of its output. Remedy: correct the pattern"
-        )
-        return f"{said}{tail(folder, 0)}"
+        notes = sorted({note for each in everyone for note in each["notes"]})
+        said = f"{' and '.join(patterns)} matched no line of its output"
+        return "; ".join([said, *notes]) + f". Remedy: correct the pattern{tail(folder, 0)}"
     ends = {
         rank: each["epochs"][-1]["epoch"]
         for rank, each in enumerate(everyone)

@@ -17,7 +17,7 @@ from escala.core.hardware import control_groups
 from escala.core.readable import counted, size
 from escala.record.outcome import Outcome
 from escala.runtime.messages import cause
-from escala.training import marks
+from escala.training import endings, marks, printed
 from escala.training.memory import REMEDIES
 from escala.workloads.program import Program
 
@@ -28,17 +28,13 @@ _NO_MEMORY = re.compile(
     r"|CUDA_ERROR_OUT_OF_MEMORY|failed to allocate|exceeded memory limit",
     re.I,
 )
-#: Colours and moves of a terminal, and what else is no text.
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-#: The last line of a traceback of Python, perhaps after the number of a rank.
-_ERROR = re.compile(r"^(\[\w+\]: ?)?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)?$")
 _ERROR_LINES = 100
 #: What a rank that starts a program writes itself, and Open MPI on its choice of a transport.
 _OWN = re.compile(r" escala: (starts \[.*|done)$|^\[\S+:\d+\] (mca: |select)")
 #: What `escala.runtime.spawn`, mpirun and srun print of the first rank that ended without success.
 _ENDED = (
     r"^process rank (\d+) exited with code (\d+)$",
-    r"^ *Process name: \[\[\d+,\d+\],(\d+)\]\n *Exit code: +(\d+)$",
+    r"^ *Process name: \[(?:\[\d+,\d+\]|\S+),(\d+)\]\n *Exit code: +(\d+)$",
     r"^srun: error: \S+: tasks? (\d+)\S*: Exited with exit code (\d+)$",
 )
 #: Bytes that an MPI rank takes of the shared memory (Open MPI's `btl_vader_segment_size`).
@@ -110,9 +106,7 @@ def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Ma
     for rank in running:
         log, told = folder / f"rank{rank}.log", folder / f"marks{rank}"
         searched = marks.Searched(program.epoch_ends, None)
-        searched.feed(
-            log.read_text(encoding="utf-8", errors="replace") if log.exists() else "", 0.0
-        )
+        searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
         by_process = [*marks.read_files(told)[0], searched.marks]
         epochs = max(sum(mark.event == marks.EPOCH for mark in each) for each in by_process)
         files = [each for each in (log, *told.glob("*.jsonl")) if each.exists()]
@@ -241,14 +235,14 @@ def _launchers_cause(folder: Path) -> str:
 
 
 def _last_lines(log: Path, lines: int = 5) -> str:
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    written = [line for line in _CONTROL.sub("", text).splitlines() if line.strip()]
+    text = printed.text(log.read_bytes()) if log.exists() else ""
+    written = endings.worded(text)
     last = [line for line in written if not _OWN.search(line)][-lines:]
     if written and not last:
         return "; it wrote nothing"
     if not last:
         return ""
     # A launcher of its own writes a summary after the error of the program.
-    errors = [line for line in written[-_ERROR_LINES:] if _ERROR.search(line)]
+    errors = [line for line in written[-_ERROR_LINES:] if endings.ERROR.search(line)]
     first = f"; its first error: {errors[0][:200]}" if errors and errors[0] not in last else ""
     return f"{first}; its last lines: " + " | ".join(last)[-800:]

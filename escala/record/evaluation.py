@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+#: Scores of single classes, and the matrix whose size is their square, are kept of no more classes.
+MOST_CLASSES = 100
+
 
 def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> dict:
     """Score the predicted classes of a dataset; see `evaluate`."""
@@ -20,7 +23,8 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
     Accuracy; precision, recall, F1 and support per class; their macro and weighted averages; the
     confusion matrix with true classes in rows and predicted ones in columns. A class that is never
     predicted has precision 0. A class without test rows has no scores (None), and averages are over
-    the other classes.
+    the other classes. Of more than `MOST_CLASSES` classes there is neither scores by class nor a
+    matrix.
     """
     # Imported here, because it takes a second that other processes need not spend.
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
@@ -33,16 +37,19 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
             labels, predictions, labels=among, average=average, zero_division=0
         )
 
-    per_class = zip(*scores(None, numbers), strict=True)
-    return {
+    found = {
         "rows": len(labels),
         "accuracy": float(np.mean(labels == predictions)),
         "classes": classes,
-        "per_class": {name: _named(*row) for name, row in zip(classes, per_class, strict=True)},
         "macro": _named(*scores("macro", tested)[:3], len(labels)),
         "weighted": _named(*scores("weighted", tested)[:3], len(labels)),
-        "confusion_matrix": confusion_matrix(labels, predictions, labels=numbers).tolist(),
     }
+    if len(classes) <= MOST_CLASSES:
+        per_class = zip(classes, zip(*scores(None, numbers), strict=True), strict=True)
+        matrix = confusion_matrix(labels, predictions, labels=numbers)
+        found["per_class"] = {name: _named(*row) for name, row in per_class}
+        found["confusion_matrix"] = matrix.tolist()
+    return found
 
 
 def _named(precision: float, recall: float, f1: float, support: int) -> dict:

@@ -136,7 +136,9 @@ def environment(
     if threads := knobs["threads"]["intra_op"]:
         found["OMP_NUM_THREADS"] = str(threads)
     if launch and declared.meets_by == "mpi":
-        found["OMPI_MCA_btl_vader_single_copy_mechanism"] = single_copy(launch.nodes)
+        copies = found["OMPI_MCA_btl_vader_single_copy_mechanism"] = single_copy(launch.nodes)
+        if copies == "none":  # Release 5 has another name for it.
+            found["OMPI_MCA_smsc"] = "^cma"
     if launch and launch.job:
         # By the older name mpirun recognises that srun starts its daemons.
         found |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
@@ -172,9 +174,12 @@ def command_line(
     ----------
     program : see `environment`.
     """
-    arguments = _STARTERS[launch.launcher](launch, strategy, len(places)) + command
     if launch.launcher == MPIRUN:
-        arguments.insert(0, mpi.mpirun(program))
+        mpirun = mpi.mpirun(program)
+        arguments = [mpirun, *_mpirun(launch, len(places), mpi.release(mpirun)), *command]
+    else:
+        starts = _local if launch.launcher == LOCAL else _by_srun
+        arguments = [*starts(launch, strategy, len(places)), *command]
     if strategy.meets_by != "rendezvous":
         yield arguments, {}
         return
@@ -198,8 +203,8 @@ def _local(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
     return [sys.executable, "-m", "escala.runtime.spawn", *private, str(processes)]
 
 
-def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
-    """Return the options of `mpirun`."""
+def _mpirun(launch: Launch, processes: int, release: int) -> Command:
+    """Return the options of `mpirun` of a release of Open MPI."""
     per_node = processes // len(launch.nodes)
     here, across = socket.gethostname(), len(launch.nodes) > 1
     others = [
@@ -213,12 +218,14 @@ def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command
     options += ["--host", ",".join(f"{host}:{per_node}" for host in hosts)]
     # The ranks of one node exchange through shared memory: no transport listens on a port.
     parameters = {"btl": f"{ON_ONE_NODE},tcp" if across else ON_ONE_NODE}
-    if across or not others:
-        parameters["oob_tcp_if_include"] = launch.nodes[0].interface
+    # From its release 5 on, mpirun refuses loopback, and starts processes on one node by itself.
+    interface = launch.nodes[0].interface
+    if (across or not others) and (release < 5 or interface != LOOPBACK):
+        parameters["oob_tcp_if_include"] = interface
     if others:
         # mpirun starts its daemons on the other nodes by srun, and lets srun choose the nodes.
         parameters["plm_slurm_args"] = f"--nodes={len(others)} --nodelist={','.join(others)}"
-    else:
+    elif release < 5:
         # By default mpirun looks for ssh even without other nodes, and fails if there is none.
         parameters["plm"] = "isolated"
     if launch.job:
@@ -244,9 +251,6 @@ def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Comman
         f"--job-name={_step_name(launch.job)}",
         *inside,
     ]
-
-
-_STARTERS = {LOCAL: _local, MPIRUN: _mpirun, SRUN: _by_srun}
 
 
 def on_each_node(

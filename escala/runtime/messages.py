@@ -10,8 +10,9 @@ _LONGEST = 800
 _NOISE = re.compile(
     r"""^[-=*\s]*$
     | ^Primary\ job\s+terminated\ normally | ^a\ non-zero\ exit\ code\.
-    | ^mpirun\ detected\ that\ one\ or\ more\ processes\ exited | ^the\ job\ to\ be\ terminated\.
-    | ^Process\ name:\ \[\[ | ^It\ looks\ like\ \w+\ failed\ for\ some\ reason
+    | ^(mpirun|prterun)\ detected\ that\ one\ or\ more\ processes\ exited
+    | ^(thus\ causing\ )?the\ job\ to\ be\ terminated\.
+    | ^Process\ name:\ \[ | ^It\ looks\ like\ \w+\ failed\ for\ some\ reason
     | ^likely\ to\ abort\. | ^fail\ during\ \w+[;\ ] | ^environment\ problems\.
     | ^problems\)\.\ \ This\ failure | ^here's\ some\ additional\ information
     | ^Open\ MPI\ developer\)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,12 @@ def mpirun(program: Program | None = None) -> str:
             "use own-launcher, and start the ranks in the command: mpirun -n {ranks_of_node} …",
         )
     return found or str(_project_mpirun())
+
+
+def release(mpirun: str) -> int:
+    """Return the first number of the version of Open MPI that an `mpirun` is of."""
+    match = re.search(r"Open MPI\) (\d+)", slurm.printed([mpirun, "--version"]))
+    return int(match[1]) if match else 4
 
 
 def variables(program: Program | None = None, mpi: bool = True) -> dict[str, str]:

@@ -80,6 +80,8 @@ class Strategy:
     layouts: ClassVar[Layouts] = Layouts()
     #: Whether each rank holds a part of the variables only, also across nodes.
     divides_model: ClassVar[bool] = False
+    #: Whether ranks that have GPUs exchange by NCCL.
+    has_nccl: ClassVar[bool] = False
 
     def __init_subclass__(cls):
         cls.name = cls.__module__.rpartition(".")[2].replace("_", "-")

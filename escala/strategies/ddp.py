@@ -13,8 +13,6 @@ SHARED_MEMORY = "shared-memory"
 
 class DDP(PyTorch):
     engine = "torch.ddp"
-    #: Whether its ranks sum gradients by NCCL, and not by Gloo.
-    has_nccl = False
 
     @classmethod
     def process_variables(cls, place, interface):

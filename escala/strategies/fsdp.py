@@ -10,6 +10,7 @@ class FSDP(PyTorch):
     position = 26
     engine = "torch.fsdp"
     divides_model = True
+    has_nccl = True
 
     @classmethod
     def process_variables(cls, place, interface):

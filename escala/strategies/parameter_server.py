@@ -9,12 +9,17 @@ the first worker and the parameter server, and all three share the cores of its 
 from __future__ import annotations
 
 from escala.strategies.base import SERVERS, Strategy
+from escala.strategies.distribute import updates_by_itself
 
 
 class ParameterServer(Strategy):
     position = 7
     engine = "tensorflow.parameter_server"
     meets_by = SERVERS
+
+    @classmethod
+    def refused(cls, knobs, checkpoint_epochs):
+        yield from updates_by_itself(knobs)
 
     @classmethod
     def waits(cls):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from escala.core.errors import Diverged, Failed
+from escala.core.readable import counted
 from escala.core.usage import Usage
 from escala.core.variables import MARKS
 from escala.probes import Probe
@@ -26,7 +28,10 @@ from escala.training.process import load_reader
 from escala.training.program_place import rows_of_rank, values, variables
 from escala.workloads.program import Program
 
-_TRACEBACK = "Traceback (most recent call last)"
+#: Names of numbers without which a training has diverged.
+_MUST_BE_FINITE = re.compile(r"loss|nll|cost|perplexity|ppl|mse|mae|err", re.IGNORECASE)
+#: Parts of a core: what is left of a program may take so much beside it, and after whole runs.
+_HELPING, _IDLE = 0.5, 0.05
 
 
 def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
@@ -35,9 +40,9 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     `plan` is the run's (`escala.record.plan`). `folder`, its `ranks/`, receives the steps of this
     process, if they are known.
 
-    A program is `Failed` if it ended with an error, left processes behind, made fewer epochs than
-    were asked for, or took another number of rows. It is `Diverged` if it reported a number that is
-    not finite.
+    A program is `Failed` if it ended with an error, left processes behind that go on with its work,
+    made fewer epochs than were asked for, or took another number of rows. It is `Diverged` if it
+    reported a loss or an error that is not finite.
     """
     program, start = Program.from_plan(plan["start"]["program"]), plan["start"]
     told, output = (folder / f"marks{place.process}").resolve(), folder.parent.resolve() / "output"
@@ -61,7 +66,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
             by_process = [marks.flowing(each) for each in by_process]
         epochs = [marks.epochs(each, started) for each in by_process]
         known_by = known_by if any(epochs) else marks.WHOLE
-        _require_success(ended, written, epochs)
+        _require_success(ended, written, epochs, known_by)
         reported = [mark for each in by_process for mark in each]
         _require_finite(reported)
         if known_by != marks.WHOLE:
@@ -85,25 +90,35 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     }
 
 
-def _require_success(ended: child.Ended, written: child.Written, epochs: list[list[Epoch]]) -> None:
+def _require_success(
+    ended: child.Ended, written: child.Written, epochs: list[list[Epoch]], known_by: str
+) -> None:
     said = written.last
     if ended.code:
         hint = endings.hint(ended.code, said, ended.asked)
         raise Failed(f"the program ended with {endings.how(ended.code)}{hint}")
-    if ended.left:
+    if ended.left and not _is_complete(ended, epochs, known_by):
         raise Failed(
             f"the program ended and left {ended.left} of its processes running, which were ended. "
             "Remedy: let it wait for them; what runs in the background cannot be timed"
         )
-    if _TRACEBACK in said and not any(epochs):
+    if endings.has_failed(said) and not any(epochs):
         raise Failed("the program ended with exit code 0 after an error. Remedy: let it end with 1")
 
 
+def _is_complete(ended: child.Ended, epochs: list[list[Epoch]], known_by: str) -> bool:
+    """Return whether a program trained to its end before it left processes behind."""
+    if known_by == marks.WHOLE:
+        return ended.load < _IDLE and ended.at - ended.started > child.GRACE_SECONDS
+    in_time = all(each[-1].ended <= ended.at for each in epochs if each)
+    return ended.load < _HELPING and (in_time or known_by == marks.OUTPUT)
+
+
 def _require_finite(reported: list[Mark]) -> None:
-    """Refuse a loss that is not finite; another score that is not defined is left out."""
+    """Refuse a loss or an error that is not finite; another score that is not is left out."""
     for mark in reported:
         for name, value in mark.values.items():
-            if "loss" in name.lower() and not math.isfinite(value):
+            if _MUST_BE_FINITE.search(name) and not math.isfinite(value):
                 raise Diverged(f"the program reported {name} {value}")
 
 
@@ -132,8 +147,10 @@ def _notes(
 ) -> list[str]:
     """Return the notes on a program that ended well."""
     found = []
-    if _TRACEBACK in written.last:
+    if endings.TRACEBACK in written.last:
         found.append("its last lines report an error, and it ended with exit code 0")
+    if ended.left:
+        found.append(f"{counted(ended.left, 'process', 'processes')} outlived it, and were ended")
     if ended.asked:
         found.append("it read its input, which is empty here")
     if not ended.cores <= set(place.cores):

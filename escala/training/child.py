@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import ctypes
 import fcntl
 import logging
@@ -26,6 +25,7 @@ from escala.core import children, usage
 from escala.core.errors import Failed
 from escala.core.readable import size
 from escala.core.usage import Usage
+from escala.training import printed
 from escala.training.marks import Searched
 from escala.workloads.program import Program
 
@@ -41,7 +41,7 @@ KILL_SECONDS = 10.0
 SEARCH_SECONDS = 1.0
 #: Reading the output takes time on the program's own cores; a larger part of the time is told.
 _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
-_READ_BYTES = 2**16
+_READ_BYTES, _LAST_BYTES = 2**16, 2**14
 _POLL_SECONDS = 0.5
 _TERMINAL = (24, 120)  # lines, columns
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -55,7 +55,8 @@ class Ended:
     ----------
     code : its exit code, or the negative number of a signal.
     started, at : when it began and ended, of the monotonic clock.
-    left : how many processes it left running, which were ended.
+    left, load : how many processes it left running, which were ended, and the part of a core that
+        they used before.
     asked : whether it, or a process of its, read its input.
     cores : those on which it was allowed to run, as far as was seen.
     used : what it and its descendants used, by the monotonic clock, each `_POLL_SECONDS`.
@@ -65,6 +66,7 @@ class Ended:
     code: int = 0
     at: float = 0.0
     left: int = 0
+    load: float = 0.0
     asked: bool = False
     cores: set[int] = field(default_factory=set)
     used: list[tuple[float, Usage]] = field(default_factory=list)
@@ -103,7 +105,8 @@ def run(
                 ended.at = _read_all(read, child, written, ended)
                 ended.code, ended.asked = child.wait(), empty.asked
                 # Other ranks fail because of this one, and must not be seen first.
-                ended.left = _end_left(known, 0.0 if ended.code else GRACE_SECONDS)
+                grace = 0.0 if ended.code else GRACE_SECONDS
+                ended.left, ended.load = _end_left(known, grace)
             finally:
                 if child.poll() is None:
                     children.stop([child])
@@ -200,25 +203,34 @@ def _waiting(source: int) -> bool:
     return bool(select.select([source], [], [], 0)[0])
 
 
-def _end_left(known: set[int], grace_seconds: float) -> int:
-    """End what is left of a program after some time; return how many processes that were.
+def _end_left(known: set[int], grace_seconds: float) -> tuple[int, float]:
+    """End what is left of a program after some time.
 
     `known` are the children of this process that are none of the program's.
+
+    Returns
+    -------
+    How many processes were ended, and the part of a core that they used until then.
     """
-    deadline, ended = time.monotonic() + grace_seconds, set()
+    began = time.monotonic()
+    before: dict[int, float] = {}
+    used: dict[int, float] = {}
     # As one ends, its children become those of this process: until there is none.
     while left := [p for p in psutil.Process().children(recursive=True) if p.pid not in known]:
         for process in left:
             with suppress(psutil.Error, ChildProcessError):
                 if process.status() == psutil.STATUS_ZOMBIE:
                     os.waitpid(process.pid, os.WNOHANG)
-                elif time.monotonic() > deadline:
+                elif time.monotonic() > began + grace_seconds:
+                    seconds = sum(process.cpu_times()[:4])
+                    used[process.pid] = seconds - before.get(process.pid, seconds)
                     process.kill()
-                    ended.add(process)
-        if time.monotonic() > deadline + KILL_SECONDS:
+                else:
+                    before.setdefault(process.pid, sum(process.cpu_times()[:4]))
+        if time.monotonic() > began + grace_seconds + KILL_SECONDS:
             break
         time.sleep(0.01)
-    return len(ended)
+    return len(used), sum(used.values()) / max(grace_seconds, 0.01)
 
 
 class Written:
@@ -229,7 +241,6 @@ class Written:
 
     def __init__(self, program: Program):
         self.marks = Searched(program.epoch_ends, program.step_ends)
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._bytes = self._lost = self._size = 0
         self._spent, self._began = time.process_time(), time.monotonic()
         self._log = os.open("/proc/self/fd/1", os.O_RDONLY)
@@ -244,7 +255,7 @@ class Written:
             self._cut()
         if self.marks.patterns:
             with _searching(self.marks):
-                self.marks.feed(self._decoder.decode(data), now)
+                self.marks.feed(data, now)
 
     def _cut(self) -> None:
         """Leave out the middle of the log, which is opened to append."""
@@ -266,7 +277,7 @@ class Written:
     @property
     def notes(self) -> list[str]:
         """Notes on the output, for the user."""
-        found = []
+        found = list(self.marks.notes)
         if self._lost:
             found.append(
                 f"wrote {size(self._bytes)} of output, of which {size(self._lost)} are left out"
@@ -282,7 +293,7 @@ class Written:
     def last(self) -> str:
         """The last lines."""
         length = os.fstat(self._log).st_size
-        return os.pread(self._log, 4096, max(0, length - 4096)).decode(errors="replace")
+        return printed.text(os.pread(self._log, _LAST_BYTES, max(0, length - _LAST_BYTES)))
 
 
 @contextmanager

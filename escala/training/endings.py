@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import re
 import signal
+from itertools import pairwise
 
 _LAST_LINES = 5
+#: A line that names an error: what programs write of their options, the last line of a traceback of
+#: Python, perhaps after the number of a rank, or one of a log.
+_USAGE = re.compile(r"^(\S+: )?(fatal )?error: ", re.IGNORECASE)
+ERROR = re.compile(
+    rf"^(\[\w+\]: ?)?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)?$"
+    rf"|(?i:{_USAGE.pattern})|\b(ERROR|FATAL|CRITICAL)\b"
+)
+TRACEBACK = "Traceback (most recent call last)"
+#: Before a traceback of an error that ends no program: Python and `logging` say that they go on.
+_GOES_ON = re.compile("Exception ignored |Exception in thread |Error in atexit|--- Logging error")
+_CHAINED = re.compile("^(During handling of|The above exception was)")
 
 
 def how(code: int) -> str:
@@ -15,6 +27,22 @@ def how(code: int) -> str:
     # A shell ends so whose last command a signal ended.
     name = signal.strsignal(code - 128) if 128 < code <= 128 + 64 else None
     return f"exit code {code}" + (f" (of signal {code - 128}, {name})" if name else "")
+
+
+def worded(text: str) -> list[str]:
+    """Return the lines of a text that have a letter or a digit; others are rules and banners."""
+    return [line for line in text.splitlines() if re.search(r"[^\W_]", line)]
+
+
+def has_failed(said: str) -> bool:
+    """Return whether a program's last words have a traceback of an error that is not ignored."""
+    goes_on = False
+    for before, line in pairwise(["", *worded(said)]):
+        if TRACEBACK in line:
+            goes_on = bool(_GOES_ON.search(before) or (goes_on and _CHAINED.search(before)))
+            if not goes_on:
+                return True
+    return False
 
 
 _ASKS = "It asks for input, and gets none here. Remedy: give what it asks for as an argument"
@@ -43,6 +71,10 @@ _HINTS = (
         "Remedy: take the port of MASTER_PORT or {port}, which is free",
     ),
     (
+        r"Duplicate GPU detected|invalid device ordinal",
+        "There are more processes than GPUs. Remedy: as many as GPUs, or fewer",
+    ),
+    (
         r"unrecognized arguments|invalid choice|the following arguments are required|"
         r"[Nn]o such option|unrecognized option|invalid option",
         "Remedy: give it only options that it knows",
@@ -54,7 +86,10 @@ def hint(code: int, said: str, asked: bool) -> str:
     """Return what may be the cause of a bad end and its remedy, or an empty text."""
     if code in (126, 127):
         return ". The command was not found, or is not a program"
-    last = "\n".join(said.splitlines()[-_LAST_LINES:])
+    lines = worded(said)
+    # What was printed before may arrive after it.
+    wrong = filter(_USAGE.search, lines[:-_LAST_LINES])
+    last = "\n".join([*wrong, *lines[-_LAST_LINES:]])
     for pattern, words in _HINTS:
         if re.search(pattern, last, re.IGNORECASE):
             return f". {words}"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from escala.core.errors import Failed
+from escala.core.readable import counted
+from escala.training import printed
 
 BEGIN, STEP, EPOCH, SCORE = "begin", "step", "epoch", "score"
 ROWS, PARAMETERS = "rows", "parameters"
@@ -22,9 +24,8 @@ HOOK, OUTPUT, WHOLE = "hook", "output", "whole run"
 BEST = "best_"
 #: Numbers of a mark that are no scores.
 _COUNTS = {ROWS, EPOCH, STEP}
-#: Characters of a line that are searched.
-_LONGEST = 4096
-_ENDS = re.compile(r"[\r\n]+")
+#: The word for what is no number, in any line.
+_NAN = re.compile(r"(?<!\w)nan(?!\w)", re.IGNORECASE)
 
 
 class Mark(NamedTuple):
@@ -129,58 +130,61 @@ def require_order(
 
 
 class Searched:
-    """Marks in the lines of an output, found by patterns; None searches for none."""
+    """Marks in the lines of an output, found by patterns; None searches for none.
+
+    Attributes
+    ----------
+    marks : those of the lines that have ended.
+    notes : at the end, what was not searched or not read, for the user.
+    """
 
     def __init__(self, epoch_ends: str | None, step_ends: str | None):
         # A line that ends an epoch may end its last step.
         asked = {STEP: step_ends, EPOCH: epoch_ends}
         self.patterns = {event: re.compile(text) for event, text in asked.items() if text}
-        self._rest, self._rest_time = "", 0.0
-        self._searching = ""
         self.marks: list[Mark] = []
+        self.notes: list[str] = []
+        self._lines, self._numbers = printed.Lines(), printed.Numbers(_COUNTS)
+        self._searching, self._first_nan, self._nans = "", "", 0
 
     @property
     def searching(self) -> tuple[str, str]:
         """The key and the text of the pattern that was searched last."""
         return f"{self._searching}_ends", self.patterns[self._searching].pattern
 
-    def feed(self, text: str, time: float) -> None:
-        """Search what arrived at a time.
-
-        A line may end with a return to its beginning, which a progress bar writes only before the
-        next line. So its time is that of its last character.
-        """
-        first, *others = _ENDS.split(text)
-        if first or not self._rest:
-            self._rest_time = time
-        self._rest += first[: _LONGEST - len(self._rest)]
-        if not others:
-            return
-        self.marks += self._found(self._rest, self._rest_time)
-        *lines, rest = others
-        for line in lines:
-            self.marks += self._found(line[:_LONGEST], time)
-        self._rest, self._rest_time = rest[:_LONGEST], time
+    def feed(self, data: bytes, time: float) -> None:
+        """Search what arrived at a time."""
+        for line, ended in self._lines.feed(data, time):
+            self._search(line, ended)
 
     def end(self) -> None:
         """Search what arrived last, which may be a line without an end."""
-        if self._rest:
-            self.feed("\n", self._rest_time)
+        for line, ended in self._lines.end():
+            self._search(line, ended)
+        self.notes = self._numbers.settle()
+        if cut := self._lines.cut:
+            self.notes.append(
+                f"{counted(cut, 'line')} of its output had more than {2 * printed.LONGEST} "
+                f"characters, of which the first and the last {printed.LONGEST} were searched"
+            )
+        if self._nans:
+            self.notes.append(
+                f"{counted(self._nans, 'line')} of its output said nan where no number is read; "
+                f"the first: {self._first_nan.strip()[:80]!r}"
+            )
 
-    def _found(self, line: str, time: float) -> Iterator[Mark]:
+    def _search(self, line: str, time: float) -> None:
+        says_nan = bool(_NAN.search(line))
         for event, pattern in self.patterns.items():
             self._searching = event
-            match = pattern.search(line)
-            if match:
-                yield Mark(event, time, dict(_numbers(match.groupdict())))
-
-
-def _numbers(groups: dict[str, str | None]) -> Iterator[tuple[str, float]]:
-    for name, text in groups.items():
-        try:
-            yield name, float((text or "").replace(",", ""))
-        except ValueError:
-            continue
+            found = printed.search(pattern, line)
+            if found is not None:
+                _, numbers = found
+                self.marks.append(Mark(event, time, self._numbers.values(numbers)))
+                says_nan &= not any(_NAN.search(number.text) for number in numbers.values())
+        if says_nan:
+            self._first_nan = self._first_nan or line
+            self._nans += 1
 
 
 def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:

@@ -25,7 +25,7 @@ from escala.training.epoch import train_epoch
 from escala.training.evaluate import evaluated, validate
 from escala.training.shards import evaluation_rows
 from escala.training.stopping import EarlyStopping
-from escala.training.warmup import fractions_of_ranks, warm_up
+from escala.training.warmup import fractions_by_speed, warm_up
 from escala.workloads import models, offers, scores_module, workload
 
 log = logging.getLogger("escala")
@@ -75,7 +75,9 @@ class _Training:
         self._process, self._processes = engine.group.part
         self._divided = plan["knobs"]["evaluation"] == "divided"
         self._by_speed = reads(plan["strategy"], "fractions")
-        self._fractions = np.full(plan["ranks"], 1 / plan["ranks"])
+        stated = self._by_speed and plan["knobs"]["fractions"]
+        self._fractions = np.divide(stated or [1] * plan["ranks"], sum(stated or [plan["ranks"]]))
+        self._measures = self._by_speed and not stated
         self._steps_file = folder / f"rank{self._process}.steps.csv"
         self._checkpoint = Checkpoint(
             folder.parent / FOLDER,
@@ -99,19 +101,26 @@ class _Training:
         with self._clock.time("build"):
             knobs = model_knobs(plan["knobs"], plan["workload"])
             self._engine.build(self._work, self._data, knobs, probe)
-            measured = self._by_speed and plan["knobs"]["fractions"] is None
-            memory.require(plan, self._engine, measured)
+            memory.require(plan, self._engine, self._measures)
 
     def warm_up(self) -> None:
         """Make steps that leave no trace, measure the speed of ranks, and predict a row."""
         plan = self._plan
-        batch = min(plan["global_batch"], plan["train_rows"])
-        with self._clock.time("first_step"), self._engine.unchanged():
-            warm_up(self._engine, self._data, batch, self._fractions, plan["train_rows"])
-            if self._by_speed and plan["ranks"] > 1 and not plan["resume_after"]:
-                self._fractions = fractions_of_ranks(self._engine, self._data, batch, plan)
+        self._make_steps()
+        if self._measures and plan["ranks"] > 1 and not plan["resume_after"]:
+            with self._clock.time("first_step"), self._engine.unchanged():
+                batch = min(plan["global_batch"], plan["train_rows"])
+                self._fractions = fractions_by_speed(self._engine, self._data, batch, plan["ranks"])
+            self._make_steps()
         with self._clock.time("first_prediction"):
             evaluated(self._engine, self._data, "test", slice(0, 1))
+
+    def _make_steps(self) -> None:
+        """Make steps of the sizes that ranks have in an epoch; what is compiled for them is."""
+        rows = self._plan["train_rows"]
+        batch = min(self._plan["global_batch"], rows)
+        with self._clock.time("first_step"), self._engine.unchanged():
+            warm_up(self._engine, self._data, batch, self._fractions, rows)
 
     def resume(self) -> None:
         """Begin with the weights of rank 0, or go on from the checkpoint that the plan names."""
@@ -126,6 +135,8 @@ class _Training:
                 log.info("going on after epoch %d", done)
         with self._clock.time("broadcast"):
             self._engine.broadcast()
+        if done and self._measures:
+            self._make_steps()
 
     def epochs(self) -> None:
         """Train until the last epoch, or until the loss has not fallen for long enough."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -37,16 +35,6 @@ def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray, row
                         gathered(data, call, engine.group.driven, [size] * len(step)), len(call)
                     )
     engine.group.join()
-
-
-def fractions_of_ranks(
-    engine: Engine, data: Arrays, batch: int, plan: Mapping[str, Any]
-) -> np.ndarray:
-    """Return the fractions that the knob `fractions` states, or those by speed without it."""
-    stated = plan["knobs"]["fractions"]
-    if stated is not None:
-        return np.divide(stated, sum(stated))
-    return fractions_by_speed(engine, data, batch, plan["ranks"])
 
 
 def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> np.ndarray:

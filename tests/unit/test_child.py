@@ -58,7 +58,7 @@ def test_a_cause_is_named_with_its_remedy(code, said, words):
 def test_what_nobody_knows_is_not_guessed():
     assert endings.hint(1, "ValueError: 7", asked=False) == ""
     assert endings.hint(1, "EOFError", asked=False) == "", "of a worker that has ended"
-    early = "ImportError: no faster one" + "\n.." * 9
+    early = "ImportError: no faster one" + "\nloads" * 9
     assert endings.hint(1, early, asked=False) == ""
     assert "asks for input" in endings.hint(1, "ValueError: 7", asked=True)
 

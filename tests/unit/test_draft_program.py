@@ -26,6 +26,7 @@ def drafted(tmp_path, monkeypatch):
     """Return a function from a call's words to its draft, in a folder with scripts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("escala.experiment.draft_program.available_cores", lambda: list(range(4)))
+    monkeypatch.setattr("escala.experiment.draft_program.available_gpus", list)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     monkeypatch.setenv(CALLERS_PATH, path)
@@ -93,6 +94,30 @@ def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command,
     assert workload["command"] == command
     guessed = strategy != "single" and call.startswith("-- ")
     assert any(strategy in each for each in found.said) == guessed, "what is guessed is said"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "layouts", "cores"),
+    [
+        (2, "", ["1x1", "1x2"], (2, 4)),
+        (1, "", ["1x1"], (1, 4)),
+        (8, "", ["1x1", "1x4"], (1, 4)),
+        (2, "--processes 4", ["1x1", "1x4"], (1, 4)),
+        (2, "--nodes 2", ["1x1", "1x2", "2x2"], (2, 4)),
+        (0, "", ["1x1", "1x4"], (1, 4)),
+        (0, "--processes 2", ["1x1", "1x2"], (1, 2)),
+    ],
+)
+def test_each_gpu_has_a_process_and_its_part_of_the_cores(
+    gpus, options, layouts, cores, drafted, monkeypatch
+):
+    monkeypatch.setattr("escala.experiment.draft_program.available_gpus", lambda: ["one"] * gpus)
+    found = drafted(f"{options} --torch -- python train.py")
+    assert compared(found) == [
+        *(("torch-ddp", layout, "tuned") for layout in layouts), ("torch-ddp", "1x1", "threads"),
+    ]  # fmt: skip
+    variants = found.settings["variants"].values()
+    assert tuple(each["cores_per_process"] for each in variants) == cores
 
 
 @pytest.mark.parametrize(

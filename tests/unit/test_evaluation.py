@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from escala.record.evaluation import evaluate
+from escala.record.evaluation import MOST_CLASSES, evaluate
 
 CLASSES = ["COVID", "DENGUE", "EBOLA"]
 
@@ -51,3 +51,12 @@ def test_a_class_may_be_called_like_an_average():
     found = evaluate(np.array([0, 1, 1]), np.array([0, 1, 0]), ["accuracy", "macro avg"])
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert found["per_class"]["accuracy"]["recall"] == 1
+
+
+@pytest.mark.parametrize("classes", [MOST_CLASSES, MOST_CLASSES + 1])
+def test_what_grows_with_the_classes_is_kept_of_some_only(classes):
+    labels = np.arange(3 * classes) % classes
+    found = evaluate(labels, np.where(labels, labels, 1), [f"c{n}" for n in range(classes)])
+    assert found["accuracy"] == pytest.approx(1 - 1 / classes)
+    assert found["macro"]["recall"] == pytest.approx(1 - 1 / classes)
+    assert ("confusion_matrix" in found) == ("per_class" in found) == (classes <= MOST_CLASSES)

@@ -33,6 +33,7 @@ from escala.experiment.schema import completed, composed, with_python_patterns
 from escala.experiment.unused import unread_knobs
 from escala.probes import PROBES
 from escala.record.matches import Identity, Matches
+from escala.record.schema import FORMAT
 from escala.strategies.knobs import read_by_run
 from escala.workloads import WORKLOADS
 
@@ -148,7 +149,7 @@ def test_the_schema_describes_every_key_and_closes_every_mapping():
         (b"a: 1\na: 2", "line 2.*is there twice"),
         (b"a: 1\nb: &x [*x]", "line 2.*an alias is inside the value that it names"),
         (b"a: 1\n? [b, c]\n: 2", "line 2.*a list or a mapping is used as a key"),
-        (b"a: 1\nb: 2020-13-45", "line 2.*2020-13-45 is not a valid value"),
+        (b"a: 1\nb: !!timestamp 2020-13-45", "line 2.*2020-13-45 is not a valid value"),
         (b"a: " + b"[" * 3000 + b"]" * 3000, "nested too deeply"),
         (
             b"a0: &a0 []\n"
@@ -367,7 +368,7 @@ def together(strategy: str, **knobs: object) -> list[Callable[[dict], None]]:
 
 
 def ddp(strategy: str = "ddp-gloo", **variant: object) -> list[Callable[[dict], None]]:
-    """Return changes for two ranks of PyTorch that train by a variant."""
+    """Return changes for two ranks of a strategy that train by a variant."""
     return [put(SECOND, {"strategy": strategy, "layouts": ["1x2"]}), put(TUNED, variant)]
 
 
@@ -433,6 +434,8 @@ def ddp(strategy: str = "ddp-gloo", **variant: object) -> list[Callable[[dict], 
         (ddp("fsdp", torch_compile=True), f"{TUNED}.torch_compile", "fsdp"),
         (ddp("fsdp", slowdown=[1, 2]), f"{TUNED}.slowdown", "fsdp"),
         (ddp("data-parallel", weighting="ranks"), f"{TUNED}.weighting", "divides the rows itself"),
+        *((ddp(strategy, optimizer="one-pass"), f"{TUNED}.optimizer", "does not sum the gradients")
+          for strategy in ("mirrored", "multiworker-mirrored", "parameter-server")),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_together(changes, where, reason):
@@ -797,7 +800,7 @@ def measured_again(before: dict, after: dict) -> set[str]:
     needed = {run for run in runs if old.get(run.file) != new[run.file]}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for file, request in old.items():
-            record = {"session": "s", "status": "ok", "source_sha256": "0"}
+            record = {"format": FORMAT, "session": "s", "status": "ok", "source_sha256": "0"}
             write_json(Path(file), record | {"request_sha256": request})
             write_json(Path(file).parent / "sessions" / "s.json", read_json(Path(file)))
         matches = Matches(experiment.references_of, lambda r: Identity(new[r.file], "0"), needed)

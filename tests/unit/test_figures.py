@@ -21,6 +21,7 @@ from fixtures_runs import (
     regression,
     sampled,
     three_configurations,
+    with_classes,
     with_fits,
 )
 from pages import tabled
@@ -237,6 +238,31 @@ def test_a_class_without_test_rows_is_named(tmp_path, fits, name):
     words = _drawn(name, tabled(experiment)).replace("\n", " ")
     assert "No test rows, hence no scores: SARS (demo-1000)." in words
     assert "No test rows" not in fits[name]
+
+
+@pytest.mark.parametrize("name", BY_CLASS)
+def test_of_too_many_classes_no_scores_by_class_are_kept_and_the_figure_says_so(tmp_path, name):
+    frames = tabled(with_classes(three_configurations(tmp_path), 101), references=REFERENCES)
+    assert frames["confusion"].empty and frames["pooled"].empty
+    assert set(frames["reports"]["level"]) == {"macro", "weighted", "accuracy"}
+    assert "at most 100" in _drawn(name, frames)
+
+
+def test_a_matrix_of_many_classes_is_no_larger_than_a_page(tmp_path):
+    frames = tabled(with_classes(three_configurations(tmp_path), 60))
+    with common.style():
+        drawn = figure("confusion_matrices").draw(frames)
+    assert max(drawn.get_size_inches()) < 40
+    words = _drawn("confusion_matrices", frames)
+    assert "60 classes are in the table confusion" in words and "c59" not in words
+
+
+def test_of_many_classes_those_of_most_rows_are_shown(base):
+    classes = base["classes"]
+    more = [classes.assign(**{"class": f"rare {n:02}", "train": 1, "test": 1}) for n in range(40)]
+    words = _drawn("class_distribution", base | {"classes": pd.concat([classes, *more])})
+    assert "the 30 of " in words and all(name in words for name in CLASSES)
+    assert "rare 39" not in words
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from fixtures_runs import (
     laddered,
     three_configurations,
     twice,
+    with_classes,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -244,3 +245,11 @@ def test_time_outside_the_steps_of_which_a_part_is_unknown_is_a_lower_bound(tmp_
         changed([path], seconds=read_json(path)["seconds"] | {"averaging": None})
     [found] = [text for text in told(tabled(experiment), "why") if "at least" in text]
     assert found.startswith("`single 1x1` spends at least 6.9 of 30.8 s")
+
+
+@pytest.mark.parametrize(("classes", "said"), [(100, False), (101, True)])
+def test_that_scores_of_single_classes_are_not_kept_is_told(tmp_path, classes, said):
+    experiment = with_classes(three_configurations(tmp_path, repeats=1), classes)
+    texts = told(tabled(experiment), "scores")
+    assert any("single classes" in text and "more than 100" in text for text in texts) == said
+    assert any("median accuracy" in text for text in texts), "accuracy is kept in any case"

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from escala import engines
 from escala.core import hardware
 from escala.core.errors import Unavailable
 from escala.core.gpus import VISIBLE, available_gpus
@@ -122,3 +123,11 @@ def test_a_tensorflow_without_cuda_is_not_taken_for_one_that_uses_the_gpu(driver
         engine.gpus_in_use("gpu")
     monkeypatch.setattr(engine.tf.config, "list_physical_devices", lambda kind: ["one"])
     assert engine.gpus_in_use("gpu") == ["GPU-a"]
+
+
+@pytest.mark.parametrize("strategy", ["ddp-nccl", "fsdp"])
+def test_ranks_that_would_share_a_gpu_by_nccl_are_unavailable(driver, strategy):
+    driver(["GPU-a"])
+    plan = {"strategy": strategy, "knobs": {"device": "auto"}}
+    with pytest.raises(Unavailable, match="a GPU for each of 2 ranks, and the node has 1"):
+        engines.joined(plan, place(0, [0]))

@@ -141,7 +141,8 @@ def test_the_network_is_the_one_by_which_slurm_knows_a_node(tmp_path):
     named = socket.gethostbyname(socket.gethostname())
     address = next((each for each in held if each != named), named)
     programs = {
-        "scontrol": f"echo NodeName=n1 Arch=x86_64 NodeAddr={address} NodeHostName=n1",
+        "scontrol": "printf 'JobId=17\\n   NodeList=n1\\n'\n"
+        f"echo NodeName=n1 Arch=x86_64 NodeAddr={address} NodeHostName=n1",
         "srun": 'while [ "${1#-}" != "$1" ]; do shift; done\nSLURMD_NODENAME=n1 exec "$@"',
     }
     for name, text in programs.items():

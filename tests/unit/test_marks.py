@@ -53,15 +53,16 @@ def test_lines_are_searched_as_they_arrive_however_they_are_cut(ends):
     text = ends.join(["epoch 1", "loss=1,250.5 done", "loss=nothing done", "step 32 rows", ""])
     searched = Searched(r"loss=(?P<loss>[\w.,]+) done", r"step (?P<rows>\d+) rows")
     for place, letter in enumerate(text):
-        searched.feed(letter, float(place))
+        searched.feed(letter.encode(), float(place))
     events = [(mark.event, mark.values) for mark in searched.marks]
+    searched.end()
     assert events == [(EPOCH, {"loss": 1250.5}), (EPOCH, {}), (STEP, {"rows": 32.0})]
     assert searched.marks[0].time < searched.marks[1].time
 
 
 def test_a_last_line_without_an_end_is_searched():
     searched = Searched("epoch", None)
-    for time, text in enumerate(("epoch 1", "\repoch 2", "")):
+    for time, text in enumerate((b"epoch 1", b"\repoch 2", b"")):
         searched.feed(text, float(time))
     searched.end()
     searched.end()
@@ -166,12 +167,23 @@ def test_lines_that_arrive_at_once_have_no_times():
     assert marks.flowing(flowing) == flowing
 
 
-def test_of_a_long_line_the_beginning_is_searched_in_time_that_grows_with_it():
+def test_a_long_line_is_searched_in_time_that_grows_with_it_and_that_it_is_cut_is_said():
     searched = Searched("end", None)
     for _ in range(100):
-        searched.feed("x" * 10**6, 1.0)
-    searched.feed("end\nend\n", 2.0)
-    assert [mark.time for mark in searched.marks] == [2.0]
+        searched.feed(b"x" * 10**6, 1.0)
+    searched.feed(b"end\nend\n", 2.0)
+    searched.end()
+    assert [mark.time for mark in searched.marks] == [2.0, 2.0]
+    assert "1 line of its output had more than 8192 characters" in searched.notes[0]
+
+
+def test_nan_in_a_line_of_which_no_number_is_read_is_said():
+    searched = Searched(r"^epoch (?P<epoch>\d+)", r"step \d+ loss (?P<loss>[0-9.]+)")
+    searched.feed(b"step 1 loss nan\nepoch 1 loss nan\nepoch 2 loss NaN\nbanana\n", 1.0)
+    searched.end()
+    assert [sorted(mark.values) for mark in searched.marks] == [["loss"], ["epoch"], ["epoch"]]
+    [note] = searched.notes
+    assert "2 lines" in note and "'epoch 1 loss nan'" in note
 
 
 def test_the_hook_is_one_short_file_for_old_pythons():

@@ -101,7 +101,7 @@ def supervise_sleepers(request_for, tmp_path, monkeypatch):
     knobs = request["knobs"] | {"threads": {"intra_op": 1}}
     plan = {"kind": "steps", "knobs": knobs, "places": [], "instrument": None}
     ranks = ["sh", "-c", "exec sleep 600"]
-    monkeypatch.setitem(launch._STARTERS, LOCAL, lambda *_: ranks)
+    monkeypatch.setattr(launch, "_local", lambda *_: ranks)
     return lambda limit_seconds: supervision.supervise(
         request, plan, Launch(LOCAL, [], None), tmp_path, limit_seconds
     )
@@ -137,9 +137,9 @@ def test_the_seconds_are_told_for_which_a_process_of_a_run_was_stopped(
     supervise_sleepers, monkeypatch
 ):
     tree = "sleep 0.7; sleep 600 & kill -STOP $!; sleep 1.6; kill -CONT $!; sleep 0.4; kill $!"
-    monkeypatch.setitem(launch._STARTERS, LOCAL, lambda *_: ["sh", "-c", tree])
+    monkeypatch.setattr(launch, "_local", lambda *_: ["sh", "-c", tree])
     assert 1.0 <= supervise_sleepers(30).stopped_seconds < 2.6
-    monkeypatch.setitem(launch._STARTERS, LOCAL, lambda *_: ["sleep", "1.2"])
+    monkeypatch.setattr(launch, "_local", lambda *_: ["sleep", "1.2"])
     assert supervise_sleepers(30).stopped_seconds == 0
 
 

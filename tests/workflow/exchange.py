@@ -22,6 +22,7 @@ from escala.engines.tensorflow.engine import set_threads
 from escala.strategies.place import Place
 from escala.training import train
 from escala.training.shards import Shards, gather
+from escala.training.warmup import warm_up
 from escala.workloads.models import WEIGHTS
 from escala.workloads.resnet34.model import NORMALISATIONS
 from tests.conftest import KNOBS
@@ -94,6 +95,8 @@ ALONE = {
 }
 #: File of the reason why one process does not train.
 REFUSED = "refused"
+#: The fractions by which a process warmed up, one list after the other.
+WARM = "warm{}.json"
 BY = {"single": 0, "mirrored": 1}
 #: What Keras's own loop trains: rows of each batch, the class of layers that normalise, and the
 #: optimizer.
@@ -188,6 +191,12 @@ def stated(fractions: list[float], process: int, engine, data, *_) -> np.ndarray
     return np.array(fractions)
 
 
+def warmed(found: list[list[float]], engine, data, batch, fractions, rows) -> None:
+    """Warm up, and note by which fractions."""
+    found.append(list(fractions))
+    warm_up(engine, data, batch, fractions, rows)
+
+
 def reference(
     data: Path, first: int, normalisation: type | None, optimizer: str
 ) -> tuple[dict, list[np.ndarray]]:
@@ -236,9 +245,12 @@ def main(folder: Path) -> None:
         used = started.get(strategy) or ranks_by(strategy, asked["knobs"], None)
         if strategy not in started:
             used.start()
-        train.fractions_of_ranks = partial(stated, fractions, process)
+        train.fractions_by_speed = partial(stated, fractions, process)
         total = 1 if strategy == "single" else ranks
+        warm: list[list[float]] = []
+        train.warm_up = partial(warmed, warm)
         trained(asked, used, place_of(strategy, process), total, folder / name)
+        write_json(folder / name / WARM.format(place_of(strategy, process).process), warm)
     if process == 0:
         for name, settings in REFERENCES.items():
             losses, weights = reference(data, *settings)

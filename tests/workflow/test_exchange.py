@@ -54,6 +54,8 @@ def test_ranks_train_as_keras_does_and_keep_the_invariants_of_a_run(trained, cas
     assert found.files == expected.files
     for name in expected.files:
         np.testing.assert_allclose(found[name], expected[name], **tolerance)
+    warm = read_json(trained / case / exchange.WARM.format(0))
+    assert warm[-1] == ranks[0]["fractions"], "what it compiles has the rows that it trains"
     if case in exchange.CASES:
         assert_invariants(ranks, table, plan)
 

@@ -134,6 +134,10 @@ FAULTS = {
     "is interrupted by the kernel": ("import ctypes; ctypes.string_at(0)", {}, "signal 11 (Segm"),
     "fills the memory": ("bytearray(2**55)", {}, "out of memory", "Remedy: a smaller batch"),
     "diverges": (OBEDIENT.replace("1 / (number + 1)", "float('nan')"), {}, "loss nan"),
+    "diverges in its output": (
+        "import time\nfor n in (1, 2, 3): time.sleep(0.05); print('loss', 0.5 if n < 3 else 'nan')",
+        {"epoch_ends": "loss (?P<loss>[0-9.]+)"}, "loss nan",
+    ),
     "counts down": (
         PRINTS.replace("(1, 2)", "(2, 1)"), {"epoch_ends": r"epoch (?P<epoch>\d+)"},
         "epoch 1 after that of epoch 2",
@@ -182,8 +186,13 @@ FAULTS = {
     ),
     "sums its error up": (
         "import sys\ntry: {}['a name']\nexcept KeyError: sys.excepthook(*sys.exc_info())\n"
-        "print(*'======', sep='\\n', file=sys.stderr); sys.exit(1)",
-        {}, "first error: KeyError: 'a name'", "= | =",
+        "print(*'abcdef', sep='\\n', file=sys.stderr); sys.exit(1)",
+        {}, "first error: KeyError: 'a name'", "e | f",
+    ),
+    "shows a banner last": (
+        "import atexit, argparse\natexit.register(print, *'######', sep='\\n')\n"
+        "argparse.ArgumentParser().parse_args()",
+        {"command": "{python} train.py --rows 64"}, "give it only options", "error: unrecognized",
     ),
     "one hangs": (
         "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -199,9 +208,9 @@ FAULTS = {
         "the last reported of 3 epochs ended after", "did not exit. Remedy: ",
     ),
 }  # fmt: skip
-STATUS = {"fills the memory": "out-of-memory", "diverges": "diverged"} | dict.fromkeys(
-    [name for name in FAULTS if "hangs" in name], "timeout"
-)
+STATUS = {"fills the memory": "out-of-memory"}
+for part, status in (("hangs", "timeout"), ("diverges", "diverged")):
+    STATUS |= {name: status for name in FAULTS if part in name}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -230,6 +239,17 @@ NOTED = {
     "hides a late error": (
         OBEDIENT + "\nimport traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()",
         {}, "report an error, and it ended with exit code 0",
+    ),
+    "fails to clean up": (
+        "class Left:\n    def __del__(self): raise OSError('gone')\nleft = Left()", {},
+        "report an error, and it ended with exit code 0",
+    ),
+    "leaves a helper": (
+        f"{OBEDIENT}import subprocess; subprocess.Popen(['sleep', '9'])", {},
+        "1 process outlived it",
+    ),
+    "prints what is no number": (
+        PRINTS.replace("0.5", "n/a"), {"epoch_ends": r"loss=(?P<loss>\S+)"}, "'n/a' is no number",
     ),
     "writes no marks": (
         OBEDIENT + "f = os.path.join(os.environ['ESCALA_STEPS'], '1.jsonl')\n"

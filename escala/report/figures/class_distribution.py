@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
@@ -17,6 +18,7 @@ CAPTION = (
 )
 NEEDS = "classes"
 WHAT = "Class distribution"
+MOST_SHOWN = 30
 #: Columns of the table of classes, and their names.
 STAGES = {
     "records": "read",
@@ -32,13 +34,24 @@ def draw(tables: common.Tables) -> Figure:
     classes = tables["classes"]
     if classes.empty:
         return common.empty(WHAT, described(tables["runs"]), "No dataset has rows of classes.")
-    datasets = list(classes.groupby("dataset", sort=False))
+    names, notes = list(STAGES.values()), []
+    datasets = []
+    for dataset, frame in classes.groupby("dataset", sort=False):
+        rows = frame.groupby("class", sort=False)[["train", "test"]].sum().sum(axis=1)
+        if len(rows) > MOST_SHOWN:
+            largest = rows.nlargest(MOST_SHOWN).index
+            notes.append(
+                f"{dataset}: the {MOST_SHOWN} of {len(rows)} classes with most rows; all are in "
+                "classes.csv."
+            )
+            frame = frame[frame["class"].isin(largest)]
+        datasets.append((dataset, frame))
+    classes = pd.concat([frame for _, frame in datasets])
     columns = min(len(datasets), 2)
     shown = {name: wrap(name, 1.4, LABEL) for name in classes["class"].unique()}
     row = max(0.75, height_of(shown.values()) + 0.1)
     height = max(2.0, row * max(frame["class"].nunique() for _, frame in datasets)) + 0.9
     figure = common.new(5.0 * columns + 2.5, height * -(-len(datasets) // columns))
-    names, notes = list(STAGES.values()), []
     panels = common.grid(figure, len(datasets), columns)
     for axes, (dataset, frame) in zip(panels, datasets, strict=True):
         seed, *more = frame["split_seed"].unique()

@@ -35,7 +35,7 @@ def draw(tables: common.Tables) -> Figure:
     """Draw a heat map per configuration: a row per class, its test rows alongside its name."""
     pooled, notes = heat_maps.table_of(tables, "pooled")
     if pooled.empty:
-        return common.without_data(WHAT, tables, "scores of classes")
+        return common.without_data(WHAT, tables, heat_maps.LACKING)
     row = max(0.32, height_of(map(_name, pooled["class"], pooled["actual"])) + 0.05)
     classes = pooled.groupby(["dataset", "workload"])["class"].nunique().max()
     lowest = np.floor(20 * pooled[SCORES].min().min()) / 20

@@ -10,6 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from escala.record.comparable import CONFIGURATION
+from escala.record.evaluation import MOST_CLASSES
 from escala.report.figures import common
 from escala.report.figures.looks import described, in_order
 from escala.report.figures.text import LABEL, PANEL_TITLE, wrap
@@ -17,6 +18,9 @@ from escala.report.tables.views import labelled, untested
 
 #: Panels of a dataset and workload.
 MOST = 12
+#: Classes that are named, and have a number in each cell.
+MOST_NAMED = 30
+LACKING = f"scores of classes, which are kept of at most {MOST_CLASSES}"
 
 
 def table_of(tables: common.Tables, name: str) -> tuple[pd.DataFrame, list[str]]:

@@ -9,6 +9,7 @@ import pandas as pd
 from escala.analysis.verdicts import SAME
 from escala.core.readable import counted, in_words
 from escala.record.comparable import CONFIGURATION
+from escala.record.evaluation import MOST_CLASSES
 from escala.report.findings.differences import Differences, differences
 from escala.report.findings.words import (
     Finding,
@@ -38,7 +39,7 @@ ASKS = "How good are the models, and does it depend on how they are trained?"
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe how good the models are, and whether configurations differ in it."""
-    scored = pd.concat([tables[name][["dataset", "leaky"]] for name in ("pooled", "scores")])
+    scored = pd.concat([tables[name][["dataset", "leaky"]] for name in ("reports", "scores")])
     if scored.empty:
         why = "no run ended ok"
         if any_ok(tables) and all_programs(tables):
@@ -58,6 +59,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         yield from _score_differences(step_tables)
         for text in _workload_scores(tables):
             yield Finding(text, "scores", "mean_scores")
+        for text in _unkept_classes(tables):
+            yield Finding(text, "reports", "mean_scores")
         if unscored := untested(tables["pooled"]):
             text = f"There are no test rows, and hence no scores, of {listed(unscored)}."
             yield Finding(text, "pooled", "classification_reports")
@@ -92,6 +95,17 @@ def _worst_classes(pooled: pd.DataFrame) -> Iterator[str]:
             f"({row[f'{rate}_low']:.3f}–{row[f'{rate}_high']:.3f}), that of {quoted(row['class'])} "
             f"under {quoted(row['label'])}."
         )
+
+
+def _unkept_classes(tables: Tables) -> Iterator[str]:
+    """Tell of datasets with so many classes that scores of each are not kept."""
+    classified = tables["reports"].groupby("dataset", sort=False)["level"]
+    for dataset, levels in classified:
+        if "class" not in set(levels):
+            yield (
+                f"Scores of single classes of {quoted(dataset)} are not kept, because there are "
+                f"more than {MOST_CLASSES}; `predictions.npy` of a run has the class of each row."
+            )
 
 
 def _score_differences(tables: Tables) -> Iterator[Finding]:

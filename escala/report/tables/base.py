@@ -106,6 +106,11 @@ class Evidence:
         """The evaluated runs that are scored as classifications."""
         return [run for run in self.evaluated if "classes" in (run["evaluation"] or {})]
 
+    @property
+    def scored_by_class(self) -> list[Measurement]:
+        """Those of them that keep scores of each class."""
+        return [run for run in self.classified if "per_class" in run["evaluation"]]
+
 
 def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
     """Return the rows of a table, with the columns and types of its schema.

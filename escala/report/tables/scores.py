@@ -45,7 +45,7 @@ def epoch_scores(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 def confusion(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield a row for each cell of the matrix of every run whose scores count."""
-    for run in evidence.classified:
+    for run in evidence.scored_by_class:
         evaluation, about = run["evaluation"], base.names_of(run) | base.data_of(run)
         for true, row in zip(evaluation["classes"], evaluation["confusion_matrix"], strict=True):
             for predicted, count in zip(evaluation["classes"], row, strict=True):
@@ -56,7 +56,7 @@ def reports(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield scores by class, their averages, and the accuracy of every run whose scores count."""
     for run in evidence.classified:
         found, about = run["evaluation"], base.names_of(run) | base.data_of(run)
-        for label, class_scores in found["per_class"].items():
+        for label, class_scores in found.get("per_class", {}).items():
             yield about | {"level": "class", "class": label} | class_scores
         for level in ("macro", "weighted"):
             yield about | {"level": level} | found[level] | {"support": found["rows"]}
@@ -66,7 +66,7 @@ def reports(evidence: Evidence, tables: Tables) -> Iterator[dict]:
 
 def pooled(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield precision, recall and F1 of each class of each configuration, pooled over runs."""
-    for names, runs in base.by_configuration(evidence.classified).items():
+    for names, runs in base.by_configuration(evidence.scored_by_class).items():
         splits = [run["data"]["split_seed"] for run in runs]
         matrices = [np.array(run["evaluation"]["confusion_matrix"]) for run in runs]
         rates = pooled_rates(matrices, splits)
@@ -177,7 +177,7 @@ def _difference(score: str, matches: Matches) -> dict:
 
 def score_differences(evidence: Evidence, tables: Tables) -> Iterator[dict]:
     """Yield differences of precision and recall from a reference's on the same rows, by class."""
-    groups = base.by_configuration(evidence.classified)
+    groups = base.by_configuration(evidence.scored_by_class)
     splits = {Path(path).parent: read_json(Path(path)) for path in evidence.dataset_files}
     folders = {(each["dataset"], each["split_seed"]): folder for folder, each in splits.items()}
     for names, runs in groups.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from escala.core.errors import Unavailable
 from escala.engines.tensorflow.dense_operations import compiled
 
 #: Kernels with fewer weights are updated as all other variables are: their update is a small part
@@ -100,7 +101,8 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
     have a constraint or are on a GPU, and large ones of whose gradient only some rows are given.
 
     `options` are those of Keras's RMSprop; one that changes the update to another one than `update`
-    computes is a ValueError. The operations may be `Unavailable`.
+    computes is a ValueError. The operations may be `Unavailable`, as under `tf.distribute`: they
+    would not sum the gradients of its replicas.
     """
 
     def __init__(self, learning_rate: float = 0.001, **options: Any):
@@ -119,6 +121,8 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
                 raise ValueError(f"{name} is {value}; an update in one pass does not have it")
         # For what Keras updates. It uses this option of the constructor only if there is a GPU.
         self.jit_compile = True
+        if tf.distribute.has_strategy():
+            raise Unavailable(f"it sums no gradients under tf.distribute. Remedy: {INSTEAD}")
         compiled(INSTEAD)
 
     def takes_factors(self, variable: tf.Variable) -> bool:

@@ -1,0 +1,324 @@
+"""What a program printed: its lines as a person reads them, and each number in them, read whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+#: Bytes of the beginning and of the end of a line that are kept, if it is longer than both.
+LONGEST = 4096
+_ENDS = re.compile(rb"[\r\n]+")
+_PART_OF_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")
+#: Colours, titles and moves of a terminal (ECMA-48), and what else is no text.
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|\x1b[@-_]"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+)
+#: A number, or a word for one that is not finite. A sign stands after no name and no other number.
+_NUMBER = re.compile(
+    r"(?P<sign>(?<![\w.)\]])[+\-\u2212])?(?:"
+    r"(?P<word>(?<![\w.])(?i:nan|inf(?:inity)?)(?!\w))"
+    r"|(?P<digits>\.?\d(?:[\d.,]*\d)?\.?)(?P<exponent>(?:[eE][+\-]?|[dD][+\-])\d+)?)"
+)
+_PLAIN = re.compile(r"\d+\.?\d*|\.\d+")
+_DECIMAL_COMMA = re.compile(r"(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+),\d+")
+_GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+#: After digits: a unit that multiplies them, or what makes another number of them.
+_SCALE = re.compile(r"[kKMGTB]|[_'’\u00a0\u202f]\d|(?<=(?<![\d.])0)[xX]")
+_AFTER_HOURS = re.compile(r"\d:")
+_IN_A_NAME = re.compile(r"[^\W\d]")
+_ZERO_FIRST = re.compile(r",0\d")
+_MINUS = "\u2212"
+#: What a pattern may expect in the place of a word for a number.
+_IN_PLACE_OF_WORDS = ("0.0000", "0", *(f"0.{'0' * places}" for places in (1, 2, 3, 5, 6, 7, 8)))
+#: The meanings of a comma in a number; `_NO_COMMA` for a number that has none.
+_NO_COMMA, _DECIMAL, _GROUPS, _SEPARATOR = "", "decimal", "groups", "separator"
+
+
+def text(data: bytes) -> str:
+    """Return what was printed as text, without colours.
+
+    A line that is not in UTF-8 is read as Latin-1.
+    """
+    return _CONTROL.sub("", "\n".join(map(_decoded, data.split(b"\n"))))
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
+class Lines:
+    """The lines of an output that arrives in pieces.
+
+    A line ends with a new line or with a return to its beginning, which a progress bar writes only
+    before the next line. So its time is that of its last character.
+
+    Attributes
+    ----------
+    cut : how many lines were longer than what is kept of one.
+    """
+
+    def __init__(self) -> None:
+        self.cut = 0
+        self._rest, self._time, self._is_cut = bytearray(), 0.0, False
+
+    def feed(self, data: bytes, time: float) -> Iterator[tuple[str, float]]:
+        """Yield each line that ends in what arrived at a time, and its time."""
+        first, *others = _ENDS.split(data)
+        if first or not self._rest:
+            self._time = time
+        self._keep(first)
+        for other in others:
+            yield self._taken(), self._time
+            self._time = time
+            self._keep(other)
+
+    def end(self) -> Iterator[tuple[str, float]]:
+        """Yield what arrived last, which may be a line without an end."""
+        if self._rest:
+            yield self._taken(), self._time
+
+    def _keep(self, data: bytes) -> None:
+        self._rest += data
+        if len(self._rest) > 4 * LONGEST:
+            self._cut()
+
+    def _cut(self) -> None:
+        # Part of a character would make the whole line one that is not in UTF-8.
+        first = _PART_OF_CHARACTER.sub(b"", self._rest[:LONGEST])
+        last = self._rest[-LONGEST:].lstrip(bytes(range(0x80, 0xC0)))
+        self._rest, self._is_cut = bytearray(first + b"\n" + last), True
+
+    def _taken(self) -> str:
+        if len(self._rest) > 2 * LONGEST + 1:
+            self._cut()
+        self.cut += self._is_cut
+        found = text(bytes(self._rest))
+        self._rest, self._is_cut = bytearray(), False
+        return found
+
+
+class Number(NamedTuple):
+    """What a named group of a pattern found, and its value by each meaning that a comma may have.
+
+    Without a value it is no number, or several.
+    """
+
+    text: str
+    values: Mapping[str, float]
+
+
+class _Token(NamedTuple):
+    """A number as it stands in a line, from `start` to `end`; `is_listed` between commas."""
+
+    start: int
+    end: int
+    sign: str
+    word: str
+    digits: str
+    exponent: str
+    is_listed: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"{self.sign}{self.word}{self.digits}{self.exponent}"
+
+    def plainly(self, level: int, word: str) -> str:
+        """Return it with digits for its word, then also without sign, exponent and commas."""
+        if self.word:
+            return word
+        digits = self.digits
+        if level > 2 and _DECIMAL_COMMA.fullmatch(digits):
+            digits = digits.replace(".", "").replace(",", ".")
+        elif level > 2 and _GROUPED.fullmatch(digits):
+            digits = digits.replace(",", "")
+        return f"{self.sign if level < 1 else ''}{digits}{self.exponent if level < 2 else ''}"
+
+    def value(self, digits: str, signed: bool = True, raised: bool = True) -> float:
+        """Return the value of some of its digits, with or without its sign and its exponent."""
+        sign = self.sign.replace(_MINUS, "-") if signed else ""
+        return float(sign + digits + (re.sub("[dD]", "e", self.exponent) if raised else ""))
+
+
+def search(pattern: re.Pattern, line: str) -> tuple[str, dict[str, Number]] | None:
+    """Return what a pattern matches in a line, and the numbers of its named groups; None without.
+
+    A number is read from all of it that stands in the line, whichever part a group matches. A
+    pattern may be written for digits and a point only, such as `[0-9.]+`. So where it does not
+    match, or passes over a word such as nan, it is also searched in the line with its numbers
+    written plainly.
+    """
+    match = pattern.search(line)
+    if not pattern.groupindex:
+        return match and (match[0], {})
+    tokens = list(_tokens(line))
+    if match is None or any(each.word and _passes_over(match, each) for each in tokens):
+        before = line
+        for level in range(1 if match else 4):
+            for plain, moved, changed in _written_plainly(line, tokens, level):
+                other = pattern.search(plain) if plain != before else None
+                if other and any(_covers(other, n, t) for n in pattern.groupindex for t in changed):
+                    return other[0], _numbers(other, plain, moved)
+                before = plain
+    return match and (match[0], _numbers(match, line, tokens))
+
+
+def _tokens(line: str) -> Iterator[_Token]:
+    for match in _NUMBER.finditer(line):
+        sign, word, digits, exponent = (each or "" for each in match.groups())
+        start, end, plain = *match.span(), digits.rstrip(".")
+        if "," not in plain or _DECIMAL_COMMA.fullmatch(plain) or _GROUPED.fullmatch(plain):
+            yield _Token(start, end, sign, word, digits, exponent)
+            continue
+        *others, last = digits.split(",")
+        for part in others:
+            length = len(sign) + len(part)
+            yield _Token(start, start + length, sign, "", part, "", True)
+            sign, start = "", start + length + 1
+        yield _Token(start, end, sign, "", last, exponent, True)
+
+
+def _covers(match: re.Match, name: str, token: _Token) -> bool:
+    start, end = match.span(name)
+    return start < token.end and token.start < end
+
+
+def _passes_over(match: re.Match, token: _Token) -> bool:
+    inside = match.start() <= token.start and token.end <= match.end()
+    return inside and not any(_covers(match, name, token) for name in match.groupdict())
+
+
+def _written_plainly(
+    line: str, tokens: Sequence[_Token], level: int
+) -> Iterator[tuple[str, list[_Token], list[_Token]]]:
+    """Yield a line with plain numbers, its tokens there, and those of them that are changed."""
+    has_word = any(each.word for each in tokens)
+    for word in _IN_PLACE_OF_WORDS if has_word else ("",):
+        plain, moved, changed, at = "", [], [], 0
+        for token in tokens:
+            # The comma in a time of day, as `logging` prints it, is no part of another number.
+            is_time = _AFTER_HOURS.match(line, max(0, token.start - 2))
+            written = token.plainly(min(level, 2) if is_time else level, word)
+            plain += line[at : token.start]
+            moved.append(token._replace(start=len(plain), end=len(plain) + len(written)))
+            if written != line[token.start : token.end]:
+                changed.append(moved[-1])
+            plain += written
+            at = token.end
+        yield plain + line[at:], moved, changed
+
+
+def _numbers(match: re.Match, line: str, tokens: Sequence[_Token]) -> dict[str, Number]:
+    return {
+        name: _number(match, name, line, tokens)
+        for name, part in match.groupdict().items()
+        if part and part.strip()
+    }
+
+
+def _number(match: re.Match, name: str, line: str, tokens: Sequence[_Token]) -> Number:
+    """Return the number that a group covers, with what of it lies outside of the group."""
+    start, end = match.span(name)
+    covered = [
+        each
+        for each in tokens
+        if _covers(match, name, each)
+        and (each.start <= start or not _IN_A_NAME.match(line, each.start - 1))
+    ]
+    unread = Number(match[name].strip(), {})
+    if len(covered) != 1:
+        return unread
+    [token] = covered
+    # A unit that the pattern goes on to match is the user's own choice.
+    is_scaled = _SCALE.match(line, token.end)
+    if is_scaled and (end > token.end or match.end() <= token.end):
+        return Number(line[token.start : max(end, token.end + 4)].strip(), {})
+    if token.word:
+        return Number(token.text, {_NO_COMMA: token.value(token.word)})
+    # Of a token that is written in another way, all is read.
+    is_as_written = line[token.start : token.end] == token.text
+    first, last = 0, len(token.digits)
+    if is_as_written:
+        place = token.start + len(token.sign)
+        first = min(max(start - place, 0), last)
+        last = min(max(end - place, first), last)
+    before, part, after = token.digits[:first], token.digits[first:last], token.digits[last:]
+    is_part = bool(before or after) and bool(_PLAIN.fullmatch(part))
+    is_divided = is_part and any(
+        token.start < edge < token.end
+        for other in match.groupdict()
+        if other != name
+        for edge in match.span(other)
+    )
+    values = {}
+    if is_divided:
+        values[_NO_COMMA] = token.value(part, not before, not after)
+    elif _PLAIN.fullmatch(token.digits):
+        values[_SEPARATOR if token.is_listed else _NO_COMMA] = token.value(token.digits)
+    elif "," in token.digits:
+        digits = token.digits.rstrip(".")
+        if _DECIMAL_COMMA.fullmatch(digits):
+            values[_DECIMAL] = token.value(digits.replace(".", "").replace(",", "."))
+        if _GROUPED.fullmatch(digits):
+            values[_GROUPS] = token.value(digits.replace(",", ""))
+        is_alone = before[-1:] in ("", ",") and after[:1] in ("", ",")
+        if is_part and is_alone and not _ZERO_FIRST.match(after):
+            values[_SEPARATOR] = token.value(part, not before, not after)
+    return Number(token.text, values)
+
+
+class Numbers:
+    """The values of numbers, as lines arrive: what a comma means is known from all of a name.
+
+    A number that may be read in several ways is left out, as is what is no number. `counts` are
+    names of whole numbers.
+    """
+
+    def __init__(self, counts: Collection[str]):
+        self._counts = counts
+        self._meanings: dict[str, set[str]] = {}
+        self._open: list[tuple[dict[str, float], str, Number]] = []
+        self._left: dict[str, Number] = {}
+
+    def values(self, found: Mapping[str, Number]) -> dict[str, float]:
+        """Return the values of a line by name; `settle` adds those that depend on other lines."""
+        read: dict[str, float] = {}
+        for name, number in found.items():
+            # A whole number has no decimals.
+            ways = set(number.values) - ({_DECIMAL} if name in self._counts else set())
+            if not ways:
+                self._left.setdefault(name, number)
+            elif len(ways) == 1:
+                [read[name]] = (number.values[way] for way in ways)
+            else:
+                self._open.append((read, name, number))
+            if ways == {_NO_COMMA}:
+                # Who writes a point before decimals does not write a comma there.
+                ways = {_GROUPS, _SEPARATOR} if "." in number.text else set()
+            if ways:
+                self._meanings[name] = self._meanings.get(name, ways) & ways
+        return read
+
+    def settle(self) -> list[str]:
+        """Add the values that are known now, and return notes on what is left out."""
+        for read, name, number in self._open:
+            ways = self._meanings[name] & number.values.keys()
+            # Groups of three digits in all of them are no accident.
+            if ways == {_GROUPS, _SEPARATOR}:
+                ways = {_GROUPS}
+            if len(ways) == 1:
+                [read[name]] = (number.values[way] for way in ways)
+            else:
+                self._left.setdefault(name, number)
+        self._open = []
+        notes = []
+        for name, number in self._left.items():
+            why = "is no number"
+            if number.values:
+                why = "may be read in several ways (print it with a point, and without a comma)"
+            notes.append(f"{name} {number.text[:80]!r} {why}, and is left out")
+        return notes
