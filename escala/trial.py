@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,10 +19,10 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.core.variables import CALLERS_PATH
 from escala.data import kind_of
-from escala.experiment import Experiment, Run
+from escala.experiment import Experiment, Run, program_source
 from escala.experiment.draft_program import ONE
 from escala.experiment.spoken import layout_in_words
-from escala.record import diagnose
+from escala.record import comparable, diagnose
 from escala.record.estimate import duration, span
 from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, split_description
@@ -36,6 +37,7 @@ from escala.strategies.place import Place
 from escala.training import marks
 from escala.training.plan import Plan
 from escala.training.program_place import values, variables
+from escala.workloads import program_environment
 from escala.workloads.program import Program
 
 #: A program may need longer than a trial waits.
@@ -77,6 +79,9 @@ class Trial:
     epochs : of the run.
     last : its last lines.
     notes : what else is to be said of it.
+    start_seconds : of a whole run, how long its interpreter takes to start and to import what its
+        scripts import; None if it is not known.
+    result : its `run.json`, None if it did not end.
     """
 
     run: Run
@@ -87,6 +92,8 @@ class Trial:
     epochs: int
     last: str
     notes: tuple[str, ...] = ()
+    start_seconds: float | None = None
+    result: dict | None = None
 
 
 def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
@@ -111,8 +118,21 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
     whole = told["known_by"] == marks.WHOLE
     epoch = None if whole else result["epochs"][-1]["train_seconds"]
     notes = tuple(told["notes"])
-    whole_seconds = told["whole_seconds"]
-    return Trial(run, whole_seconds, True, told["known_by"], epoch, epochs, last, notes)
+    is_alone = Layout.parse(run.layout).processes == 1
+    start = _start_seconds(program) if whole and is_alone else None
+    seconds, known_by = told["whole_seconds"], told["known_by"]
+    return Trial(run, seconds, True, known_by, epoch, epochs, last, notes, start, result)
+
+
+def _start_seconds(program: Program) -> float | None:
+    """Return how long a program's interpreter takes to start, and to import packages."""
+    statements = program_source.imports(program.command, program.directory)
+    if not program.interpreter or not statements:
+        return None
+    code = "\n".join(f"try: {each}\nexcept Exception: pass" for each in statements)
+    began = time.monotonic()
+    done = program_environment.run_in_place(program, [program.interpreter, "-c", code])
+    return time.monotonic() - began if done.returncode == 0 else None
 
 
 def together(experiment: Experiment) -> Run | None:
@@ -130,12 +150,16 @@ def tried_together(
 
     Raises
     ------
-    InputError : as `tried`, or it does not end within the limit and ten times the time of one.
+    InputError : as `tried`; it does not end within the limit and ten times the time of one; or
+        each process may write the lines of its epochs.
     """
     if not alone.ended:
         return tried(experiment, run, limit_seconds)
     limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
     found = tried(experiment, run, limit_seconds)
+    reason = found.result and comparable.other_lines(alone.result, found.result)
+    if reason:
+        raise _failed(_program(experiment.request(run)), run, reason)
     if not found.ended:
         reason = (
             f"the program did not end within {duration(limit_seconds)}, and one process ended "
@@ -252,7 +276,13 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
             "epoch`, `for batch in steps(loader):`, and epoch() after each epoch. "
             f"Its last lines: {found.last}"
         )
-    if found.ended and found.known_by == marks.WHOLE and found.seconds < SHORT_SECONDS:
+    if found.start_seconds and found.start_seconds > found.seconds / 2:
+        yield (
+            f"Most of the run is no training: starting its interpreter and importing packages "
+            f"takes {span(min(found.start_seconds, found.seconds))} of {span(found.seconds)}. Give "
+            "it more to do, or let its epochs be seen."
+        )
+    elif found.ended and found.known_by == marks.WHOLE and found.seconds < SHORT_SECONDS:
         yield (
             f"Too short to time: the run takes {span(found.seconds)}, and most of it is its "
             "start. Give it more to do: more epochs or more rows."

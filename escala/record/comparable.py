@@ -13,7 +13,8 @@ Conditions of any two measurements:
   stepping and features, cores, quota of cores, GPUs, and installed memory
   (`escala.core.hardware.memory_gib`). Names of hosts may differ. A processor of which some of this
   is not known, as in older files, is like no known one.
-- epochs of a program that are known in one way: by its hook, its output, or not at all;
+- epochs of a program that are known in one way: by its hook, its output, or not at all, and by
+  lines that one process writes;
 - the same link, if both use the network of one name between several nodes: its interface, its
   transport if both know it, the rate asked for, and rates that the lab measured within `RATE` of
   each other. In one session, measured rates of links that nobody limits may differ.
@@ -43,6 +44,7 @@ from escala.core.hardware import memory_gib
 from escala.experiment.references import Configuration
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
+from escala.training.marks import OUTPUT
 
 RATE = 0.1
 #: Epochs of a program whose rows differ by more than this fraction are not the same work.
@@ -124,12 +126,38 @@ def _common(one: Measurement, other: Measurement) -> Iterator[str]:
     told = {_program(run).get("known_by") for run in (one, other)} - {None}
     if len(told) > 1:
         yield f"the program reports its epochs in different ways: {' and '.join(sorted(told))}"
+    if lines := other_lines(one, other):
+        yield lines
     mechanisms = {run["ranks"].get("single_copy") for run in (one, other)} - {None}
     if len(mechanisms) > 1:
         yield "measured with another mechanism of copies between the ranks of a node"
     several = all(Layout.parse(run["layout"]).nodes > 1 for run in (one, other))
     if several and one["network"] == other["network"]:
         yield from _links(one, other)
+
+
+def other_lines(one: Measurement, other: Measurement) -> str | None:
+    """Return that each process of a program may write the lines of its epochs; None if it may not.
+
+    Other numbers of processes write into one output, and the lines came in multiples.
+    """
+    known = all(_program(run).get("known_by") == OUTPUT for run in (one, other))
+    if not known or _writers(one) == _writers(other):
+        return None
+    less, more = sorted(run["training"]["epochs_done"] for run in (one, other))
+    if less == more or more % less:
+        return None
+    return (
+        f"the lines of its epochs came {less} times and {more} times, as if each process wrote its "
+        "own. Remedy: let one write them, or match the number of the epoch too, as "
+        r"epoch (?P<epoch>\d+)"
+    )
+
+
+def _writers(run: Measurement) -> int:
+    """Return how many processes write into one output."""
+    per_node = STRATEGIES[run["strategy"]].layouts.process_per_node
+    return Layout.parse(run["layout"]).processes if per_node else 1
 
 
 def _environment(run: Measurement) -> set[tuple[str, str]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from escala.core.errors import Diverged, Failed
@@ -21,15 +21,14 @@ from escala.core.variables import MARKS
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
-from escala.training import child, endings, marks
+from escala.training import child, endings, lines, marks
 from escala.training.data import STEP_COLUMNS
 from escala.training.marks import Epoch, Mark
 from escala.training.process import load_reader
 from escala.training.program_place import rows_of_rank, values, variables
+from escala.training.wording import better
 from escala.workloads.program import Program
 
-#: Names of numbers without which a training has diverged.
-_MUST_BE_FINITE = re.compile(r"loss|nll|cost|perplexity|ppl|mse|mae|err", re.IGNORECASE)
 #: Parts of a core: what is left of a program may take so much beside it, and after whole runs.
 _HELPING, _IDLE = 0.5, 0.05
 
@@ -60,24 +59,33 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     started = ended.started
     try:
         by_process, unread = marks.read_files(told)
-        known_by = marks.HOOK if by_process else marks.OUTPUT
-        by_process = by_process or [written.marks.marks]
-        if known_by == marks.OUTPUT:
-            by_process = [marks.flowing(each) for each in by_process]
-        epochs = [marks.epochs(each, started) for each in by_process]
-        known_by = known_by if any(epochs) else marks.WHOLE
+        known_by, line_notes = marks.HOOK, []
+        if not any(m.event in (marks.STEP, marks.EPOCH) for each in by_process for m in each):
+            epochs_asked = plan["epochs"] if "epochs" in program.named else None
+            found, line_notes = lines.marks_of(written.marks.marks, len(place.ranks), epochs_asked)
+            known_by, by_process = marks.OUTPUT, [lines.flowing(found), *by_process]
+            if len(by_process[0]) < len(found):
+                line_notes.append(
+                    "most lines of its steps arrived at once, so the times of steps are not known"
+                )
+        joined = [marks.counted(each) for each in marks.in_sequence(filter(None, by_process))]
+        epochs = marks.epochs_by_process(joined, started)
+        known_by = known_by if epochs else marks.WHOLE
         _require_success(ended, written, epochs, known_by)
         reported = [mark for each in by_process for mark in each]
-        _require_finite(reported)
+        _require_sound(reported)
         if known_by != marks.WHOLE:
             marks.require_order(by_process, started, ended.at if known_by == marks.HOOK else None)
+            if known_by == marks.OUTPUT:
+                lines.require_ends(reported, started, ended.at)
             _require_epochs(program, plan, epochs, known_by)
             _require_rows(program, plan, place, epochs)
     except (Failed, Diverged) as error:
         error.at = time.time() - (time.monotonic() - ended.at)
         error.code = ended.code
         raise
-    notes = [*written.notes, *_notes(ended, written, place, unread, known_by, reported)]
+    notes = [*written.notes, *_notes(ended, written, place, unread, reported)]
+    notes += line_notes + list(_notes_on_steps(joined, epochs))
     # Those of the first process that reports a number: several ranks may be in it.
     scores = {k: v for each in reversed(by_process) for k, v in marks.scores(each).items()}
     return _measured(known_by, epochs, reported, started, ended.at, folder, place) | {
@@ -86,7 +94,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         "threads": plan["knobs"]["threads"],
         "load": reader.found,
         "notes": notes,
-        "usage": None if known_by == marks.WHOLE else _used(ended.used, next(filter(None, epochs))),
+        "usage": None if known_by == marks.WHOLE else _used(ended.used, epochs[0]),
     }
 
 
@@ -102,7 +110,7 @@ def _require_success(
             f"the program ended and left {ended.left} of its processes running, which were ended. "
             "Remedy: let it wait for them; what runs in the background cannot be timed"
         )
-    if endings.has_failed(said) and not any(epochs):
+    if endings.has_failed(said) and not epochs:
         raise Failed("the program ended with exit code 0 after an error. Remedy: let it end with 1")
 
 
@@ -114,19 +122,35 @@ def _is_complete(ended: child.Ended, epochs: list[list[Epoch]], known_by: str) -
     return ended.load < _HELPING and (in_time or known_by == marks.OUTPUT)
 
 
-def _require_finite(reported: list[Mark]) -> None:
-    """Refuse a loss or an error that is not finite; another score that is not is left out."""
+def _require_sound(reported: list[Mark]) -> None:
+    """Refuse marks of which some are missing, and a loss or an error that is not finite.
+
+    Another score that is not defined is left out.
+    """
+    if lost := max((mark.lost for mark in reported), default=0):
+        raise Failed(
+            f"its hook could not write {lost:.0f} of its marks, so its times are not known. "
+            "Remedy: make room on the disk of the results"
+        )
     for mark in reported:
         for name, value in mark.values.items():
-            if _MUST_BE_FINITE.search(name) and not math.isfinite(value):
+            if better(name) is False and not math.isfinite(value):
                 raise Diverged(f"the program reported {name} {value}")
 
 
 def _require_epochs(
     program: Program, plan: Mapping, epochs: list[list[Epoch]], known_by: str
 ) -> None:
-    """Refuse other numbers of epochs than a command that names `{epochs}` was asked for."""
-    done, asked = max(map(len, epochs)), plan["epochs"]
+    """Refuse other numbers of epochs than a command that names `{epochs}` was asked for.
+
+    Processes that tell of different numbers are refused too.
+    """
+    done, least, asked = max(map(len, epochs)), min(map(len, epochs)), plan["epochs"]
+    if least < done:
+        raise Failed(
+            f"of its processes, one reported {least} epochs and another one {done}. Remedy: let "
+            "all report the same number, or one process only"
+        )
     if "epochs" not in program.named or done == asked:
         return
     how = "ended after" if done < asked else "reported"
@@ -142,7 +166,6 @@ def _notes(
     written: child.Written,
     place: Place,
     unread: int,
-    known_by: str,
     reported: list[Mark],
 ) -> list[str]:
     """Return the notes on a program that ended well."""
@@ -162,9 +185,25 @@ def _notes(
     found += [
         f"it reported {name} that is not a finite number: left out" for name in sorted(undefined)
     ]
-    if known_by == marks.OUTPUT and len(reported) < len(written.marks.marks):
-        found.append("most lines of its steps arrived at once, so the times of steps are not known")
+    left_out = Counter(name for mark in reported for name in mark.left_out)
+    found += [
+        f"it reported {name} that is no number: left out" + f", {times} times" * (times > 1)
+        for name, times in sorted(left_out.items())
+    ]
     return found
+
+
+def _notes_on_steps(joined: list[list[Mark]], epochs: list[list[Epoch]]) -> Iterator[str]:
+    """Yield what of the steps of processes is no part of an epoch, or is not known."""
+    if after := sum(map(marks.steps_after, joined)):
+        yield f"steps after the end of its last epoch, which are in no epoch: {after}"
+    if any(len(each) == 1 and not each[0].marked and len(each[0].steps) < 2 for each in epochs):
+        yield "its only epoch begins with the process, so the start of the program is part of it"
+    if not all(epoch.has_single_steps for each in epochs for epoch in each):
+        yield (
+            "not every step has a mark of its own, by their numbers or because several processes "
+            "may write them: the times of single steps are not known"
+        )
 
 
 def _require_rows(program: Program, plan: Mapping, place: Place, epochs: list[list[Epoch]]) -> None:
@@ -201,20 +240,19 @@ def _measured(
     if known_by == marks.WHOLE:
         whole = Epoch(started, ended, train_seconds=ended - started)
         epochs = [[whole]]
-    several = [each for each in epochs if each]
-    first = several[0]
-    _write_steps(folder / f"rank{place.process}.steps.csv", several)
+    first = epochs[0]
+    _write_steps(folder / f"rank{place.process}.steps.csv", first)
     # The first epoch holds what a framework compiles.
     skipped = 1 if len(first) > 1 else 0
     found = []
     for number in range(skipped, len(first)):
-        same = [each[number] for each in several if number < len(each)]
+        same = [each[number] for each in epochs]
         epoch = same[0]
         rows = [row for each in same for row in each.rows]
         found.append(
             {
                 "epoch": number + 1,
-                "steps": len(epoch.steps) or None,
+                "steps": epoch.count or None,
                 "rows": int(sum(rows)) if rows and None not in rows else None,
                 "began": epoch.began,
                 "train_seconds": max(each.train_seconds for each in same),
@@ -256,18 +294,19 @@ def _used(samples: list[tuple[float, Usage]], epochs: list[Epoch]) -> dict | Non
     if min(grown) < 0:  # A descendant ended, and its parent did not wait for it.
         return None
     part = (last - first) / (counted[-1].ended - counted[0].began)
-    steps = part * sum(len(epoch.steps) for epoch in counted)
-    return grown._asdict() | {"steps": steps or None}
+    made = [epoch.count for epoch in counted]
+    return grown._asdict() | {"steps": None if None in made else part * sum(made)}
 
 
-def _write_steps(path: Path, epochs: list[list[Epoch]]) -> None:
-    """Write the steps of the first process that told of some, without those of the first epoch."""
-    first = epochs[0]
+def _write_steps(path: Path, epochs: list[Epoch]) -> None:
+    """Write the steps of a process, without those of the first epoch, if it told of each."""
+    if not all(epoch.has_single_steps for epoch in epochs):
+        epochs = []
     with open(path, "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(STEP_COLUMNS)
-        for number, epoch in enumerate(first, start=1):
-            if number == 1 and len(first) > 1:
+        for number, epoch in enumerate(epochs, start=1):
+            if number == 1 and len(epochs) > 1:
                 continue
             for step, (seconds, rows) in enumerate(zip(epoch.steps, epoch.rows, strict=True), 1):
                 writer.writerow((number, step, rows, 0.0, seconds, None, None))

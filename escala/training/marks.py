@@ -7,36 +7,50 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from statistics import mode
 from typing import NamedTuple
 
+from escala.core import readable
 from escala.core.errors import Failed
-from escala.core.readable import counted
 from escala.training import printed
+from escala.training.wording import better, is_score, numbered
 
 BEGIN, STEP, EPOCH, SCORE = "begin", "step", "epoch", "score"
 ROWS, PARAMETERS = "rows", "parameters"
 EVENTS = (BEGIN, STEP, EPOCH, SCORE)
 #: How the steps of a program are known.
 HOOK, OUTPUT, WHOLE = "hook", "output", "whole run"
+#: Of a step that a loop left by `break`, and of marks before which others could not be written.
+LEFT, LOST = "left", "lost"
 #: Before the name of a score whose best value is told alongside the last.
 BEST = "best_"
-#: Numbers of a mark that are no scores.
+#: Numbers of a mark that are whole, and no scores.
 _COUNTS = {ROWS, EPOCH, STEP}
 #: The word for what is no number, in any line.
 _NAN = re.compile(r"(?<!\w)nan(?!\w)", re.IGNORECASE)
+#: How far a step that a loop left by `break` must have got, as a part of the shortest other one.
+_MADE = 0.1
 
 
 class Mark(NamedTuple):
     """A moment that a program told of: `time` by the monotonic clock, and numbers by name.
 
-    The event is `BEGIN`, before a step; `STEP` and `EPOCH`, at their ends; or `SCORE`.
+    The event is `BEGIN`, before a step; `STEP` and `EPOCH`, at their ends; or `SCORE`. `number` is
+    that of the step or the epoch; `made`, the steps that end here; `bar`, the part of a bar that is
+    done; each is None if it is not known. `left_out` are names of what was told and is no number,
+    `lost` the marks before this one that could not be written.
     """
 
     event: str
     time: float
     values: dict[str, float]
+    number: float | None = None
+    made: float | None = 1
+    bar: float | None = None
+    left_out: tuple[str, ...] = ()
+    lost: float = 0
 
 
 @dataclass
@@ -46,9 +60,11 @@ class Epoch:
     Attributes
     ----------
     began, ended : of the monotonic clock. Without a mark of its beginning, an epoch begins as the
-        one before ends, and the first one as the process starts.
-    steps : the end of each step, and its duration in seconds.
-    rows : their number in each step; None if the program did not tell it.
+        one before ends, and the first one with the end of its first step, which is no part of it
+        then; without several steps, as the process starts.
+    steps : the seconds of what ends with each mark of a step.
+    rows : their number in each; None if the program did not tell it.
+    made : the steps in each; None if it is not known.
     train_seconds : of its steps, without what lies between the last of them and the next beginning.
     values : what its end reported.
     marked : whether its beginning was marked.
@@ -58,9 +74,25 @@ class Epoch:
     ended: float = 0.0
     steps: list[float] = field(default_factory=list)
     rows: list[float | None] = field(default_factory=list)
+    made: list[float | None] = field(default_factory=list)
     train_seconds: float = 0.0
     values: dict[str, float] = field(default_factory=dict)
     marked: bool = False
+
+    @property
+    def count(self) -> int | None:
+        """The number of its steps, None if it is not known."""
+        return None if None in self.made or not self.made else int(sum(self.made))
+
+    @property
+    def has_single_steps(self) -> bool:
+        """Whether each mark ends one step, so that their times are those of steps."""
+        return set(self.made) <= {1}
+
+    def leave_out(self, place: int) -> None:
+        """Leave out a step."""
+        for each in (self.steps, self.rows, self.made):
+            del each[place]
 
 
 def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
@@ -83,27 +115,54 @@ def _read(path: Path) -> tuple[list[Mark], int]:
 def _mark(line: str) -> Mark | None:
     """Return the mark of a line, None if it holds none."""
     try:
-        event, time, values = json.loads(line)
-        values = {name: float(value) for name, value in values.items()}
-        return Mark(event, float(time), values) if event in EVENTS else None
+        event, time, told = json.loads(line)
+        values = {name: float(value) for name, value in told.items() if value is not None}
+        left_out = tuple(name for name, value in told.items() if value is None)
+        lost, number = values.pop(LOST, 0), values.get(event)
+        mark = Mark(event, float(time), values, number, left_out=left_out, lost=lost)
+        return mark if event in EVENTS else None
     except (ValueError, TypeError, AttributeError):
         return None
 
 
-def flowing(marks: Sequence[Mark]) -> list[Mark]:
-    """Return marks of lines that arrived one by one, without steps of which most arrived at once.
+def in_sequence(by_process: Iterable[Sequence[Mark]]) -> list[list[Mark]]:
+    """Return the marks of processes, as those of one if it began when the other had ended.
 
-    A program of which the ends of several epochs arrived at once is `Failed`.
+    Parameters
+    ----------
+    by_process : in the order of their first marks. Those that ran at the same time stay apart.
     """
-    times = {event: [m.time for m in marks if m.event == event] for event in (STEP, EPOCH)}
-    distinct = {event: len(set(found)) for event, found in times.items()}
-    if distinct[EPOCH] < len(times[EPOCH]):
-        raise Failed(
-            "the ends of several epochs arrived at once: the program holds its output back. "
-            "Remedy: terminal: true, or let it flush each line"
-        )
-    held = distinct[STEP] < len(times[STEP]) / 2
-    return [mark for mark in marks if not (held and mark.event == STEP)]
+    found: list[list[Mark]] = []
+    for marks in by_process:
+        before = next((each for each in found if each[-1].time <= marks[0].time), None)
+        if before is None:
+            found.append(list(marks))
+        else:
+            before.extend(marks)
+    return found
+
+
+def between(marks: Sequence[Mark]) -> list[float]:
+    """Return by how much the number of each mark is higher than that of the one before."""
+    return [later.number - before.number for before, later in pairwise(marks)]
+
+
+def counted(marks: Sequence[Mark]) -> list[Mark]:
+    """Return marks of one process with the steps that each ends, by the numbers of steps.
+
+    Of the first one of an epoch, they are known if it is in step with the others. Numbers that may
+    be those of rows tell only whether each step has a mark.
+    """
+    turns = [mark for mark in marks if mark.event == STEP and mark.number is not None]
+    more = between(turns)
+    usual = mode([each for each in more if each > 0] or [1])
+    has_each = bool(more) and max(more) == usual == 1
+    found = {}
+    for mark, after in zip(turns, [0, *more][: len(turns)], strict=True):
+        in_step = usual if mark.number in (usual, usual - 1) else None
+        made = 1 if has_each else mark.made and (after if after > 0 else in_step)
+        found[id(mark)] = mark._replace(made=made)
+    return [found.get(id(mark), mark) for mark in marks]
 
 
 def require_order(
@@ -162,15 +221,22 @@ class Searched:
         for line, ended in self._lines.end():
             self._search(line, ended)
         self.notes = self._numbers.settle()
+        self.marks = [
+            mark._replace(number=mark.values[mark.event], made=1)
+            if mark.event in mark.values
+            else mark
+            for mark in self.marks
+        ]
         if cut := self._lines.cut:
             self.notes.append(
-                f"{counted(cut, 'line')} of its output had more than {2 * printed.LONGEST} "
-                f"characters, of which the first and the last {printed.LONGEST} were searched"
+                f"{readable.counted(cut, 'line')} of its output had more than "
+                f"{2 * printed.LONGEST} characters, of which the first and the last "
+                f"{printed.LONGEST} were searched"
             )
         if self._nans:
             self.notes.append(
-                f"{counted(self._nans, 'line')} of its output said nan where no number is read; "
-                f"the first: {self._first_nan.strip()[:80]!r}"
+                f"{readable.counted(self._nans, 'line')} of its output said nan where no number is "
+                f"read; the first: {self._first_nan.strip()[:80]!r}"
             )
 
     def _search(self, line: str, time: float) -> None:
@@ -179,8 +245,15 @@ class Searched:
             self._searching = event
             found = printed.search(pattern, line)
             if found is not None:
-                _, numbers = found
-                self.marks.append(Mark(event, time, self._numbers.values(numbers)))
+                matched, numbers = found
+                values = self._numbers.values(numbers)
+                told = [numbered(matched), numbered(line)]
+                counts = [getattr(each, event) for each in told]
+                number = next((each for each in counts if each is not None), None)
+                bar, made = told[1].bar, 1
+                if number is None and event == STEP:  # A bar counts steps, or rows.
+                    number, made = bar, 1 if bar is None else None
+                self.marks.append(Mark(event, time, values, number, made, bar))
                 says_nan &= not any(_NAN.search(number.text) for number in numbers.values())
         if says_nan:
             self._first_nan = self._first_nan or line
@@ -190,15 +263,24 @@ class Searched:
 def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
     """Return the epochs of one process, which `started` by the clock of the marks.
 
-    Steps after the last mark of an epoch, or without any mark, form one more epoch.
+    Steps without any mark of an epoch form one. Steps after the last one are in none.
     """
     found: list[Epoch] = []
     current, segment, last = Epoch(started), started, None
+    left: list[int] = []
 
     def close(end: float) -> None:
         nonlocal segment
         current.train_seconds += max(0.0, end - segment)
         segment = end
+
+    def keep(values: dict[str, float]) -> None:
+        for place in reversed(left):
+            others = current.steps[:place] + current.steps[place + 1 :]
+            if others and current.steps[place] < _MADE * min(others):
+                current.leave_out(place)
+        current.values = values
+        found.append(current)
 
     for mark in marks:
         if mark.event == BEGIN:
@@ -208,38 +290,71 @@ def epochs(marks: Sequence[Mark], started: float) -> list[Epoch]:
                 current.began, current.marked = mark.time, True
             segment = last = mark.time
         elif mark.event == STEP:
+            if LEFT in mark.values:
+                left.append(len(current.steps))
             current.steps.append(mark.time - (segment if last is None else last))
             current.rows.append(mark.values.get(ROWS))
+            current.made.append(mark.made)
             last = mark.time
         elif mark.event == EPOCH:
             close(last if current.steps else mark.time)
-            current.ended, current.values = mark.time, mark.values
-            found.append(current)
-            current, segment, last = Epoch(mark.time), mark.time, None
-    if current.steps:
+            current.ended = mark.time
+            keep(mark.values)
+            current, segment, last, left = Epoch(mark.time), mark.time, None, []
+    if current.steps and not found:
         close(last)
         current.ended = last
-        found.append(current)
+        keep(next(mark.values for mark in reversed(marks) if mark.event == STEP))
+    if found and not found[0].marked and len(found[0].steps) > 1:
+        first = found[0]
+        first.began += first.steps[0]
+        first.train_seconds -= first.steps[0]
+        first.leave_out(0)
     return found
 
 
-def scores(marks: Iterable[Mark]) -> dict[str, float]:
-    """Return the last value of each number that a program reported of itself, by name.
+def epochs_by_process(by_process: Sequence[Sequence[Mark]], started: float) -> list[list[Epoch]]:
+    """Return the epochs of each process that tells of some.
 
-    A number that epochs report several times also has its best value: the lowest of a loss or an
-    error, the highest of any other.
+    Where some of them tell of the ends of epochs, those that tell only of steps are left out, and
+    the rows of the others are not known as those of all.
+    """
+    found = [epochs(marks, started) for marks in by_process]
+    ending = [any(mark.event == EPOCH for mark in marks) for marks in by_process]
+    if any(ending) and any(each and not ends for each, ends in zip(found, ending, strict=True)):
+        found = [each for each, ends in zip(found, ending, strict=True) if ends]
+        for epoch in chain.from_iterable(found):
+            epoch.rows = [None] * len(epoch.steps)
+    return list(filter(None, found))
+
+
+def steps_after(marks: Sequence[Mark]) -> int:
+    """Return how many marks of steps follow the last end of an epoch, 0 without one."""
+    events = [mark.event for mark in marks]
+    after = events[::-1].index(EPOCH) if EPOCH in events else 0
+    return events[len(events) - after :].count(STEP)
+
+
+def scores(marks: Iterable[Mark]) -> dict[str, float]:
+    """Return the last value of each score that a program reported of itself, by name.
+
+    Times, speeds and counts of epochs and steps are none. A score that epochs report several times
+    also has its best value, if its name tells whether the lower or the higher one is better. What
+    only steps report has its last value.
     """
     reported: dict[str, list[float]] = {}
+    of_steps: dict[str, list[float]] = {}
     for mark in marks:
-        if mark.event in (EPOCH, SCORE):
-            for name, value in mark.values.items():
-                if name not in _COUNTS and math.isfinite(value):
-                    reported.setdefault(name, []).append(value)
-    found = {name: values[-1] for name, values in reported.items()}
+        kept = of_steps if mark.event == STEP else reported
+        for name, value in mark.values.items() if mark.event != BEGIN else ():
+            told = mark.event == SCORE and name not in _COUNTS
+            if math.isfinite(value) and (told or is_score(name)):
+                kept.setdefault(name, []).append(value)
+    found = {name: values[-1] for name, values in (of_steps | reported).items()}
     for name, values in reported.items():
-        if len(values) > 1:
-            lower = re.search(r"loss|err|perplexity|mse|mae", name, re.IGNORECASE)
-            found[f"{BEST}{name}"] = (min if lower else max)(values)
+        higher = better(name)
+        if len(values) > 1 and higher is not None:
+            found[f"{BEST}{name}"] = (max if higher else min)(values)
     return found
 
 

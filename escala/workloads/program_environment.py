@@ -77,7 +77,7 @@ def versions(program: Program) -> dict[str, Any]:
         [interpreter, "-c", packages.ASK] if interpreter else ["bash", "-c", 'command -v -- "$1"']
     )
     probe = probe if interpreter else [*probe, "bash", first]
-    done = _asked(program, probe)
+    done = run_in_place(program, probe)
     if interpreter and (found := packages.read(done.stdout)):
         return found
     if not interpreter and done.returncode == 0:
@@ -94,7 +94,7 @@ def versions(program: Program) -> dict[str, Any]:
     raise InputError(f"{program.where}.{key}", value, reason, remedy)
 
 
-def _asked(program: Program, command: list[str]) -> subprocess.CompletedProcess:
+def run_in_place(program: Program, command: list[str]) -> subprocess.CompletedProcess:
     """Run another command in the place and the environment of a program; 127 if it cannot be."""
     try:
         return completed(
@@ -116,7 +116,7 @@ def which(program: Program, name: str) -> str | None:
         found = environment(program, variables.passed() | passed_on(program))
         path = shutil.which(name, path=found.get("PATH"))
         return path and str((program.directory / path).absolute())
-    done = _asked(program, ["bash", "-c", f"echo; command -v {shlex.quote(name)}"])
+    done = run_in_place(program, ["bash", "-c", f"echo; command -v {shlex.quote(name)}"])
     last = done.stdout.splitlines()[-1:]
     return last[0] if last and done.returncode == 0 and Path(last[0]).is_absolute() else None
 

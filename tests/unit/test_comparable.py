@@ -50,6 +50,21 @@ def changed(run: dict, path: str, value: object) -> dict:
     return run
 
 
+def test_lines_that_come_in_multiples_may_be_those_of_each_process():
+    def told(layout: str, epochs: int, strategy: str = "own-launcher", by: str = "output") -> dict:
+        about = {"strategy": strategy, "layout": layout, "training": {"epochs_done": epochs}}
+        return about | {"program": {"known_by": by}}
+
+    one, two = told("1x1", 4), told("1x2", 8)
+    assert "4 times and 8 times" in comparable.other_lines(one, two)
+    assert comparable.other_lines(two, one) == comparable.other_lines(one, two)
+    for other in (
+        told("1x2", 4), told("1x2", 7), told("2x1", 8), told("1x2", 8, by="hook"),
+        told("1x2", 8, "torch-ddp"),
+    ):  # fmt: skip
+        assert comparable.other_lines(one, other) is None
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from escala.core.errors import Failed
-from escala.training import marks, program_place
+from escala.training import lines as lines_of
+from escala.training import marks, program_place, wording
 from escala.training.marks import BEGIN, EPOCH, SCORE, STEP, Mark, Searched
 
 HOOK = program_place.HOOK
@@ -48,6 +50,20 @@ def test_steps_without_the_end_of_an_epoch_are_one():
     assert marks.epochs([], started=0.0) == []
 
 
+def test_steps_whose_beginning_is_not_known_do_not_begin_with_the_process():
+    """What is before the end of the first one is loading too."""
+    [epoch] = marks.epochs(marked((STEP, 6.1), (STEP, 6.2), (STEP, 6.4)), started=0.0)
+    assert (epoch.began, epoch.ended, epoch.count) == (6.1, 6.4, 2)
+    assert epoch.train_seconds == pytest.approx(0.3) == pytest.approx(sum(epoch.steps))
+
+
+def test_steps_after_the_last_epoch_are_in_none():
+    told = marked((BEGIN, 1.0), (STEP, 2.0), (EPOCH, 2.5), (BEGIN, 3.0), (STEP, 4.0), (STEP, 5.0))
+    assert [epoch.count for epoch in marks.epochs(told, started=0.0)] == [1]
+    assert marks.steps_after(told) == 2
+    assert marks.steps_after(told[:3]) == marks.steps_after(told[:2]) == 0
+
+
 @pytest.mark.parametrize("ends", ["\n", "\r", "\r\n"])
 def test_lines_are_searched_as_they_arrive_however_they_are_cut(ends):
     text = ends.join(["epoch 1", "loss=1,250.5 done", "loss=nothing done", "step 32 rows", ""])
@@ -71,14 +87,260 @@ def test_a_last_line_without_an_end_is_searched():
 
 def test_scores_are_the_last_and_the_best_that_was_reported():
     reported = marked(
-        (EPOCH, 1.0, ("loss", 0.2), ("accuracy", 0.5)),
-        (EPOCH, 2.0, ("loss", 0.4), ("accuracy", 0.4)),
-        (SCORE, 3.0, ("f1", 0.3)),
+        (EPOCH, 1.0, ("loss", 0.2), ("accuracy", 0.5), ("seconds", 9.0), ("balance", 2.0)),
+        (EPOCH, 2.0, ("loss", 0.4), ("accuracy", 0.4), ("n", 32), ("balance", 1.0)),
+        (SCORE, 3.0, ("f1", 0.3), ("seconds", 7.0)),
         (STEP, 3.0, ("loss", 9.0)),
     )
     assert marks.scores(reported) == {
         "loss": 0.4, "best_loss": 0.2, "accuracy": 0.4, "best_accuracy": 0.5, "f1": 0.3,
+        "balance": 1.0, "seconds": 7.0,
     }  # fmt: skip
+
+
+def test_losses_of_steps_are_scores_where_no_epoch_reports_them():
+    told = marked((STEP, 1.0, ("loss", 0.5), ("ms", 25.0)), (STEP, 2.0, ("loss", 0.6), ("lr", 0.1)))
+    assert marks.scores(told) == {"loss": 0.6}
+    [epoch] = marks.epochs(told, started=0.0)
+    assert epoch.values["loss"] == 0.6
+
+
+@pytest.mark.parametrize(
+    ("names", "are_scores"),
+    [
+        ("loss valLoss total_loss f1 val/acc top1 MAE error_rate per_class_recall r2 change", True),
+        ("seconds epoch_time ms samples_per_second lr learningRate n rows steps it tokens", False),
+    ],
+)
+def test_times_speeds_and_counts_are_no_scores(names, are_scores):
+    assert {name: wording.is_score(name) for name in names.split()} == dict.fromkeys(
+        names.split(), are_scores
+    )
+
+
+def lines(
+    *told: tuple[float, str],
+    epoch_ends: str | None = None,
+    step_ends: str | None = None,
+    ranks: int = 1,
+    asked: int | None = None,
+) -> tuple[list[Mark], list[str]]:
+    """Return the marks of lines that arrived at some times, and the notes on them."""
+    searched = Searched(epoch_ends, step_ends)
+    for time, text in told:
+        searched.feed(f"{text}\n".encode(), time)
+    searched.end()
+    found, notes = lines_of.marks_of(searched.marks, ranks, asked)
+    return marks.counted(found), notes
+
+
+def by_ranks(text: str, epochs: int = 3, late: float = 0.1) -> list[tuple[float, str]]:
+    """Return the lines of two ranks, of which the second one needs longer for each epoch."""
+    told = [
+        ((1 + late * rank) * (epoch + 1), text.format(rank=rank, epoch=epoch, loss=1 / (epoch + 1)))
+        for rank in range(2)
+        for epoch in range(epochs)
+    ]
+    return sorted(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "number"),
+    [
+        ("[rank {rank}] epoch {epoch} loss {loss:.3f}", None, 3),
+        ("Epoch: [{epoch}][10/10] loss {loss:.3f} on {rank}", None, 3),
+        ("epoch={epoch:03d} loss {loss}, 2 s", None, 3),
+        ("epoch end loss {loss:.3f}", 3, 3),
+        # It asked for other epochs, or for none: nobody knows.
+        ("epoch end loss {loss:.3f}", None, 6),
+        ("epoch took 2 s, loss {loss:.3f}", None, 6),
+        ("seconds per epoch: 2.0, loss {loss:.3f}", None, 6),
+    ],
+)
+def test_of_lines_of_every_rank_the_last_ends_an_epoch(text, asked, number):
+    found, notes = lines(*by_ranks(text), epoch_ends="(?i)epoch.* loss", ranks=2, asked=asked)
+    assert len(found) == number
+    assert ("not known" in notes[0]) == (number != 3)
+    if number == 3:
+        assert [mark.time for mark in found] == pytest.approx([1.1, 2.2, 3.3])
+
+
+def test_of_ranks_that_are_far_apart_an_epoch_ends_with_its_own_last_line():
+    told = by_ranks("epoch {epoch} loss {loss}", late=0.9)
+    found, _ = lines(*told, epoch_ends="loss", ranks=2)
+    assert [mark.time for mark in found] == pytest.approx([1.9, 3.8, 5.7])
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"), [("epoch {} loss 1", None), ("loss 1", 4), ("loss {}", 4)]
+)
+def test_lines_of_one_of_several_ranks_are_all_ends(text, asked):
+    told = [(float(number), text.format(number)) for number in range(1, 5)]
+    found, notes = lines(*told, epoch_ends="loss", ranks=2, asked=asked)
+    assert [mark.time for mark in found] == [1, 2, 3, 4] and not notes
+
+
+def test_a_bar_that_repeats_the_line_of_its_epoch_ends_it_once():
+    told = [
+        (epoch + part / 10, f"Epoch {epoch}: {10 * part}%|##| {part}/10 [loss={1 / part}]")
+        for epoch in range(3)
+        for part in range(1, 11)
+    ]
+    found, _ = lines(*told, epoch_ends=r"Epoch \d+.*loss=(?P<loss>\S+)\]")
+    assert [(mark.time, mark.values) for mark in found] == [(t, {"loss": 0.1}) for t in (1, 2, 3)]
+
+
+BARS = {
+    "tqdm": (" {}%|##  | {}/{} [00:01<00:02, 4.31it/s, loss=0.5]", "loss="),
+    "keras": ("{}{}/{} [=====>........] - ETA: 0s - loss: 0.5", "loss:"),
+    "keras 3": ("{}{}/{} ━━━━━━━━ 3s 25ms/step - loss: 0.5", "loss:"),
+}
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_of_bars_without_a_number_each_is_an_epoch(name):
+    """The last of each may be printed twice. One of epochs has none that is done before it."""
+    text, pattern = BARS[name]
+    space = "" if "{}{}" in text else 10
+    parts = [(epoch, part) for epoch in range(3) for part in (1, 4, 7, 10, 10)]
+    told = [
+        (epoch + n % 5 / 10, text.format(space, part, 10)) for n, (epoch, part) in enumerate(parts)
+    ]
+    found, notes = lines(*told, epoch_ends=pattern)
+    assert [mark.time for mark in found] == pytest.approx([0.4, 1.4, 2.4]) and len(notes) == 1
+    of_epochs = [(float(n), text.format(space, part, 3)) for n, part in enumerate((0, 1, 2, 3, 3))]
+    found, [note, _] = lines(*of_epochs, epoch_ends=pattern)
+    assert [mark.time for mark in found] == [1, 2, 4] and "one bar" in note
+
+
+def test_a_part_of_the_rows_that_are_right_is_no_bar():
+    told = [(float(n), f"Test set: loss: 0.05, Accuracy: {9800 + n}/10000 (98%)") for n in range(3)]
+    assert len(lines(*told, epoch_ends="Test set")[0]) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["fold {0} epoch 0 loss 1", "loss 1, best epoch {1}", "max_epoch=9 loss", "[3, 32] loss"],
+)
+def test_a_number_that_is_not_that_of_the_epoch_joins_no_lines(text):
+    told = [(float(n), text.format(n, n // 2)) for n in range(6)]
+    found, notes = lines(*told, epoch_ends="loss")
+    assert len(found) == 6 and not notes
+
+
+def test_a_named_number_whose_comma_later_lines_explain_tells_the_epoch():
+    told = by_ranks("{epoch} of rank {rank}: {loss}")
+    told = [(time, text.replace(text[0], f"1,00{text[0]}", 1)) for time, text in told]
+    found, _ = lines(*told, epoch_ends=r"^(?P<epoch>\S+) of", ranks=2)
+    assert [mark.number for mark in found] == [1000, 1001, 1002]
+    assert [mark.time for mark in found] == pytest.approx([1.1, 2.2, 3.3])
+
+
+def test_epochs_that_begin_again_with_another_fold_are_epochs():
+    told = [(float(n), f"fold {n // 3} epoch {n % 3} loss 1") for n in range(6)]
+    assert len(lines(*told, epoch_ends="loss")[0]) == 6
+
+
+def test_epochs_of_which_some_have_no_line_are_told():
+    told = [(float(n), f"epoch {10 * n} loss 1") for n in range(4)]
+    found, [note] = lines(*told, epoch_ends="loss")
+    assert len(found) == 4 and "grow by 10" in note
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "made", "has_single_steps"),
+    [
+        ("iter {}: loss 1", range(6), 5, True),
+        ("iter {}: loss 1", range(0, 60, 10), 50, False),
+        ("| Step {}/1,000 | loss 1", range(985, 1045, 10), 50, False),
+        ("{}/100 [00:03<00:20, 4.31it/s, loss=1]", range(6), 5, True),
+        # Of bars, and of rows that are numbered alike, nobody knows the steps between two.
+        ("{}/100 [00:03<00:20, 4.31it/s, loss=1]", [1, 4, 7, 7, 9, 10], None, False),
+        ("Train Epoch: 1 [{}/60000 (1%)] loss 1", range(0, 384, 64), None, False),
+        ("Epoch [1/5], Step [{}/600], loss: 2.2", range(100, 700, 100), 500, False),
+        ("[1, {}] loss: 2.173", range(2000, 14000, 2000), 10000, False),
+        ("accuracy 37/64 loss 1 after {} ms", range(6), 5, True),
+        # No numbers of steps: the line is a step, as asked.
+        ("batch 64: loss 1 after {} ms", range(6), 5, True),
+        ("loss 1", range(6), 5, True),
+    ],
+)
+def test_a_line_of_several_steps_is_several(text, numbers, made, has_single_steps):
+    shown = [f"{n:,}" if "1,000" in text else n for n in numbers]
+    told = [(6.0 + place, text.format(n)) for place, n in enumerate(shown)]
+    found, _ = lines(*told, step_ends="loss")
+    [epoch] = marks.epochs(found, started=0.0)
+    assert (epoch.count, epoch.has_single_steps) == (made, has_single_steps)
+    assert (epoch.began, epoch.train_seconds) == (6.0, 5.0)
+
+
+def test_of_epochs_the_steps_are_counted_from_their_beginning():
+    told = [
+        (10.0 * epoch + step, f"epoch {epoch} step {step} loss 1" if step else "== end ==")
+        for epoch in range(1, 4)
+        for step in (4, 8, 0)
+    ]
+    told = sorted((time if "end" not in text else time + 9, text) for time, text in told)
+    found, _ = lines(*told, epoch_ends="== end", step_ends="loss")
+    assert [epoch.count for epoch in marks.epochs(found, started=0.0)] == [4, 8, 8]
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_steps_of_which_nobody_knows_who_wrote_them_are_not_counted(numbered):
+    text = "[rank {rank}] step {epoch} loss {loss}" if numbered else "loss {loss}"
+    found, _ = lines(*by_ranks(text, epochs=9, late=0.01), step_ends="loss", ranks=2)
+    [epoch] = marks.epochs(found, started=0.0)
+    assert epoch.count == (8 if numbered else None)
+    assert epoch.train_seconds == pytest.approx(9.09 - (1.01 if numbered else 1.0))
+    again, _ = lines(*by_ranks("step 1"), *by_ranks("step 5"), step_ends="step", ranks=2)
+    [epoch] = marks.epochs(again, started=0.0)
+    assert not epoch.has_single_steps or epoch.count is None or len(again) == 2
+
+
+def test_lines_before_the_steps_of_an_epoch_begin_it():
+    told = [(6.0, "Epoch 1/2"), (7.0, "step 1"), (8.0, "step 2"), (9.0, "Epoch 2/2"),
+            (10.0, "step 1"), (11.0, "step 2")]  # fmt: skip
+    found, _ = lines(*told, epoch_ends="Epoch", step_ends="step")
+    first, second = marks.epochs(found, started=0.0)
+    assert (first.began, first.steps, second.steps) == (6.0, [1.0, 1.0], [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("told", "ended", "is_refused"),
+    [
+        ([(3.0, "Epoch 1/3"), (5.0, "Epoch 2/3"), (7.0, "Epoch 3/3")], 9.1, True),
+        ([(3.0, "Epoch 1/3, lr 0.1"), (9.0, "Epoch 2/3, lr 0.1"), (11.0, "Epoch 3/3")], 13.0, True),
+        ([(3.0, "Epoch 1/1")], 9.0, True),
+        ([(2.0, "epoch 1"), (4.0, "epoch 2")], 4.4, False),
+        ([(2.0, "epoch 1"), (2.1, "epoch 2")], 2.4, False),  # its libraries end
+        ([(2.0, "epoch 1 loss 0.5"), (4.0, "epoch 2 loss 0.4")], 9.0, False),  # it tests
+    ],
+)
+def test_lines_that_begin_epochs_are_not_taken_for_their_ends(told, ended, is_refused):
+    ends = r"(?i)epoch \d+(.* lr (?P<lr>\S+))?(.* loss (?P<loss>\S+))?"
+    found, _ = lines(*told, epoch_ends=ends)
+    if is_refused:
+        with pytest.raises(Failed, match="may begin an epoch"):
+            lines_of.require_ends(found, started=0.0, ended=ended)
+    else:
+        lines_of.require_ends(found, started=0.0, ended=ended)
+
+
+def test_ranks_that_tell_only_of_steps_make_the_epochs_of_the_others():
+    told = ((BEGIN, 1.0), (STEP, 2.0, ("rows", 8)), (EPOCH, 3.0), (STEP, 4.0, ("rows", 8)))
+    silent, ends = marked(*(each for each in told if each[0] != EPOCH)), marked(*told, (EPOCH, 5.0))
+    [found] = marks.epochs_by_process([silent, ends], started=0.0)
+    assert [epoch.count for epoch in found] == [1, 1]
+    assert [epoch.rows for epoch in found] == [[None], [None]], "those of all are not known"
+    both = marks.epochs_by_process([silent, silent, []], started=0.0)
+    assert [[epoch.rows for epoch in each] for each in both] == [[[8, 8]]] * 2
+
+
+def test_processes_that_follow_each_other_are_one_training():
+    """Such as those of folds; ranks, which run at the same time, are several."""
+    first, second = marked((BEGIN, 1.0), (EPOCH, 3.0)), marked((BEGIN, 1.5), (EPOCH, 3.5))
+    fold = marked((BEGIN, 4.0), (EPOCH, 6.0))
+    assert marks.in_sequence([first, second, fold]) == [[*first, *fold], second]
 
 
 SCRIPT = """
@@ -86,7 +348,7 @@ import os
 from escala_steps import begin, epoch, score, step, steps
 import numpy
 begin(parameters=12)
-for batch in steps([{"x": numpy.zeros((3, 2))}, (numpy.zeros(2), 1), "text"]):
+for batch in steps([numpy.zeros((3, 2)), numpy.zeros((2, 2)), "text"], rows=len):
     pass
 epoch(loss=numpy.float32(0.5), nothing=None)
 if os.fork() == 0:
@@ -97,24 +359,204 @@ score(f1=1)
 """
 
 
-def test_the_hook_marks_steps_rows_and_epochs_of_each_process(tmp_path):
-    environment = {"PYTHONPATH": str(HOOK), "ESCALA_STEPS": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", SCRIPT], env=os.environ | environment, check=True)
-    (first, forked), unread = marks.read_files(tmp_path)
+def hooked(folder: Path, source: str) -> list[list[Mark]]:
+    """Run a script with the hook to its end, and return the marks of its processes."""
+    environment = os.environ | {"PYTHONPATH": str(HOOK), "ESCALA_STEPS": str(folder)}
+    subprocess.run([sys.executable, "-c", source], env=environment, check=True)
+    by_process, unread = marks.read_files(folder)
     assert unread == 0
+    return by_process
+
+
+def test_the_hook_marks_steps_rows_and_epochs_of_each_process(tmp_path):
+    first, forked = hooked(tmp_path, SCRIPT)
     told = [(mark.event, mark.values) for mark in first]
     assert told == [
         ("begin", {"parameters": 12.0}),
         ("begin", {}),
         ("step", {"rows": 3.0}),
         ("step", {"rows": 2.0}),
-        ("step", {}),
+        ("step", {"rows": 4.0}),
         ("epoch", {"loss": 0.5}),
         ("score", {"f1": 1.0}),
     ]
     assert [mark.event for mark in forked] == ["step"]
     assert sorted(mark.time for mark in first) == [mark.time for mark in first]
     assert marks.told(first, "parameters") == 12
+
+
+#: Ways to make three steps of 20 ms an epoch, twice; `wait()` is the work of a step.
+LOOPS = {
+    "break after a step": """
+    for number, batch in enumerate(steps(range(9))):
+        wait()
+        if number == 2: break""",
+    "break before a step": """
+    for number, batch in enumerate(steps(range(9))):
+        if number == 3: break
+        wait()""",
+    "another loop ends first": """
+    for _, batch in zip(range(3), steps(range(9))): wait()""",
+    "turn by turn": """
+    turns = iter(steps(range(9)))
+    for _ in range(3): next(turns); wait()""",
+    "next of the steps themselves": """
+    turns = steps(range(9))
+    for _ in range(3): next(turns); wait()""",
+    "an error after the steps": """
+    try:
+        for number, batch in enumerate(steps(range(9))):
+            wait()
+            if number == 2: raise OverflowError
+    except OverflowError: pass""",
+    "steps of a loader that is looped over again": """
+    assert len(loader) == 3 and loader.start == 0
+    for batch in loader: wait()""",
+    "told as well": """
+    for batch in steps(range(3)):
+        wait()
+        step(rows=8)""",
+}
+
+
+@pytest.mark.parametrize("how", LOOPS)
+def test_no_way_out_of_a_loop_loses_or_adds_a_step(how, tmp_path):
+    source = (
+        "import time\nfrom escala_steps import epoch, step, steps\n"
+        "def wait(): time.sleep(0.02)\nloader = steps(range(3))\n"
+        f"for number in range(2):{LOOPS[how]}\n    epoch(loss=1)\n    time.sleep(0.05)"
+    )
+    [told] = hooked(tmp_path, source)
+    found = marks.epochs(told, started=told[0].time)
+    assert [epoch.count for epoch in found] == [3, 3]
+    assert all(0.06 <= epoch.train_seconds < 0.1 for epoch in found), found
+    assert all(seconds >= 0.02 for epoch in found for seconds in epoch.steps)
+
+
+def test_an_epoch_that_ends_within_a_loop_has_its_last_step(tmp_path):
+    source = (
+        "from escala_steps import epoch, steps\n"
+        "for number, batch in enumerate(steps(range(6))):\n    if number % 3 == 2: epoch()"
+    )
+    [told] = hooked(tmp_path, source)
+    assert [mark.event for mark in told] == [BEGIN, *([STEP] * 3 + [EPOCH]) * 2]
+
+
+def test_nothing_that_the_hook_is_told_ends_a_training(tmp_path):
+    source = """
+import escala_steps as e
+class Odd:
+    def __float__(self): raise KeyError
+e.begin("now")
+e.step(32)
+e.epoch({"loss": 0.5}, per_class=[0.1, 0.9], phase="train", odd=Odd(), share="0.25")
+e.epoch(None, per_class=[0.1])
+for batch in e.steps([1], rows=lambda batch: batch.shape[7]): pass
+e.score(report={"virus": 0.5})
+"""
+    [told] = hooked(tmp_path, source)
+    values = [mark.values for mark in told if mark.event in (EPOCH, SCORE)]
+    assert values == [{"loss": 0.5, "share": 0.25}, {}, {}]
+    left_out = [name for mark in told for name in mark.left_out]
+    unnamed = "a value without a name"
+    assert left_out == [
+        unnamed, unnamed, "per_class", "phase", "odd", "per_class", "rows", "report",
+    ]  # fmt: skip
+
+
+def test_marks_that_cannot_be_written_end_no_training_and_are_counted(tmp_path):
+    folder = tmp_path / "later"
+    source = (
+        "import os\nfrom escala_steps import epoch, step\nstep(rows=1)\nstep()\n"
+        f"os.mkdir({str(folder)!r})\nepoch(loss=1)"
+    )
+    [[told]] = hooked(folder, source)
+    assert (told.event, told.values, told.lost) == (EPOCH, {"loss": 1.0}, 2)
+
+
+class Array(list):
+    def __init__(self, *shape):
+        super().__init__(range(shape[0]))
+        self.shape = shape
+
+
+BATCHES = {
+    "a list of pictures": [[Array(3, 40, 50) for _ in range(8)]] * 3,
+    "pictures and what is on them": [([Array(3, 40, 50)] * 8, [{"boxes": Array(2, 4)}] * 8)] * 3,
+    "the time first": [(Array(35, 8, 5), Array(35, 8))] * 3,
+    "tables": [Array(8, 35)] * 3,
+}
+
+
+class Loader(list):
+    """As PyTorch's: it has 20 rows, and takes eight of them a batch."""
+
+    batch_size, sampler = 8, range(20)
+
+
+@pytest.mark.parametrize("shape", BATCHES)
+def test_rows_are_known_from_the_loader_or_the_user_and_never_guessed(shape, monkeypatch):
+    monkeypatch.syspath_prepend(HOOK)
+    import escala_steps
+
+    class Bar(list):
+        iterable = Loader(BATCHES[shape])
+
+    rows = []
+    monkeypatch.setattr(escala_steps, "_mark", lambda event, *told: rows.extend(told[:-1]))
+    for loader, more in (
+        (BATCHES[shape], {}),
+        (Loader(BATCHES[shape]), {}),
+        (Bar(Bar.iterable), {}),
+        (BATCHES[shape], {"rows": 8}),
+    ):
+        assert list(escala_steps.steps(loader, **more)) == BATCHES[shape]
+    known = [{"rows": each} for each in (8, 8, 4)]
+    assert rows == [{"rows": None}] * 3 + known * 2 + [{"rows": 8}] * 3
+
+
+def test_callbacks_tell_what_frameworks_tell_them_and_end_no_training(tmp_path):
+    for module, name in (
+        ("keras.callbacks", "Callback"),
+        ("lightning.pytorch", "Callback"),
+        ("transformers", "TrainerCallback"),
+    ):
+        file = tmp_path / "packages" / Path(*module.split("."), "__init__.py")
+        file.parent.mkdir(parents=True)
+        (file.parents[1] / "__init__.py").touch()
+        file.write_text(f"class {name}: pass")
+    source = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'packages')!r})"
+        + """
+from types import SimpleNamespace as Of
+import escala_steps as e
+keras = e.keras()
+for number in range(2):  # ten steps a call
+    keras.on_epoch_begin(number)
+    for last in (9, 19, 24): keras.on_train_batch_end(last, {"loss": 1})
+    keras.on_epoch_end(number, logs={"loss": 0.5, "text": "a"} if number else None)
+loader = Of(batch_size=8, sampler=range(20))
+trainer, lightning = Of(train_dataloader=loader, callback_metrics={"val/loss": 0.25}), e.lightning()
+lightning.on_train_epoch_start(trainer, None)
+for number in range(3): lightning.on_train_batch_end(trainer, None, None, None, number)
+lightning.on_train_epoch_end(trainer, None)
+hugging = e.transformers()
+hugging.on_epoch_begin(None, None, None, model=None)
+hugging.on_step_end(None, None, None)
+hugging.on_epoch_end(None, None, None)
+lightning.on_train_batch_end(Of(), None)
+e.score()
+"""
+    )
+    (tmp_path / "marks").mkdir()
+    [told] = hooked(tmp_path / "marks", source)
+    found = marks.epochs(marks.counted(told), started=told[0].time)
+    keras_and_lightning, hugging = found[:3], found[3]
+    assert [epoch.count for epoch in keras_and_lightning[:2]] == [25, 25]
+    assert not keras_and_lightning[0].has_single_steps
+    assert [epoch.values for epoch in found] == [{}, {"loss": 0.5}, {"val/loss": 0.25}, {}]
+    assert keras_and_lightning[2].rows == [8, 8, 4]
+    assert hugging.count == 1 and told[-1].lost == 1
 
 
 def test_the_hook_does_nothing_without_escala(tmp_path):
@@ -160,11 +602,11 @@ def test_times_and_numbers_of_epochs_grow(events, said):
 
 def test_lines_that_arrive_at_once_have_no_times():
     with pytest.raises(Failed, match="holds its output back"):
-        marks.flowing(marked((EPOCH, 2.0), (EPOCH, 2.0)))
+        lines_of.flowing(marked((EPOCH, 2.0), (EPOCH, 2.0)))
     held = marked((STEP, 1.0), (STEP, 1.0), (STEP, 1.0), (EPOCH, 1.1), (EPOCH, 1.2))
-    assert {mark.event for mark in marks.flowing(held)} == {EPOCH}
+    assert {mark.event for mark in lines_of.flowing(held)} == {EPOCH}
     flowing = marked((STEP, 1.0), (STEP, 1.0), (STEP, 1.1), (EPOCH, 1.1))
-    assert marks.flowing(flowing) == flowing
+    assert lines_of.flowing(flowing) == flowing
 
 
 def test_a_long_line_is_searched_in_time_that_grows_with_it_and_that_it_is_cut_is_said():
@@ -188,7 +630,7 @@ def test_nan_in_a_line_of_which_no_number_is_read_is_said():
 
 def test_the_hook_is_one_short_file_for_old_pythons():
     text = (HOOK / "escala_steps.py").read_text()
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 150
     compile(text, "escala_steps.py", "exec")
     import ast
 

@@ -235,7 +235,7 @@ from escala_steps import epoch, steps
 rows, epochs, ranks = map(int, sys.argv[1:])
 table, weights = np.ones((512 // ranks, 64)), np.ones((64, 64))
 for number in range(epochs):
-    for batch in steps([table[i:i + rows] for i in range(0, len(table), rows)]):
+    for batch in steps([table[i:i + rows] for i in range(0, len(table), rows)], rows=len):
         batch @ weights
         time.sleep(0.01 * len(batch) / 64)
     epoch(loss=1 / (number + 1))

@@ -223,7 +223,7 @@ ranks, batch = dist.get_world_size(), int(sys.argv[1])
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2))
 rows = torch.ones(64 // ranks, 8)
 for _ in range(3):
-    for each in steps([rows[i : i + batch] for i in range(0, len(rows), batch)]):
+    for each in steps([rows[i : i + batch] for i in range(0, len(rows), batch)], rows=len):
         model(each).sum().backward()
         time.sleep(0.01 * len(each))
     epoch()

@@ -149,6 +149,15 @@ FAULTS = {
     "prints other words": (
         PRINTS, {"epoch_ends": "Epoch"}, "epoch_ends matched no line", "epoch 2 loss=0.5",
     ),
+    "prints what begins its epochs": (
+        "import time\nfor n in (1, 2): print(f'Epoch {n}/2', flush=True); time.sleep(0.8)",
+        {"epoch_ends": r"Epoch \d/2"}, "may begin an epoch", "match a line that ends it",
+    ),
+    "cannot write its marks": (
+        "import os\nfrom escala_steps import epoch, step\nmarks = os.environ['ESCALA_STEPS']\n"
+        "os.rename(marks, marks + '.'); step(); os.rename(marks + '.', marks)\nstep(); epoch()",
+        {"command": "{python} train.py"}, "could not write 1 of its marks",
+    ),
     "needs too many ways": (
         "print('a' * 60 + '!', flush=True); import time; time.sleep(30)",
         {"epoch_ends": "^(a+)+$"}, "epoch_ends '^(a+)+$' takes more than", "too many ways",
@@ -260,6 +269,10 @@ NOTED = {
         {}, "it set its cores itself",
     ),
     "scores nothing": (OBEDIENT + "score(auc=float('inf'))", {}, "auc"),
+    "scores what is no number": (
+        OBEDIENT + "score(report={'virus': 0.5})", {}, "report that is no number: left out",
+    ),
+    "goes on after its epochs": (OBEDIENT + "step()", {}, "in no epoch: 1"),
     "makes other steps": (
         OBEDIENT.replace("range(3)", "range(3 + rank)"), {"layout": "1x2"},
         "different numbers of steps: from 3 to 4",
@@ -301,6 +314,40 @@ def test_steps_of_a_progress_bar_are_timed_as_they_end(run, terminal):
     [epoch] = ran.result["epochs"]
     assert (epoch["epoch"], epoch["steps"]) == (2, 4)
     assert ran.result["step_seconds"]["median"] == pytest.approx(0.05, rel=0.5)
+
+
+RANKS = """
+import subprocess, sys, time
+if sys.argv[2:]:
+    for epoch in range(3):
+        time.sleep(0.3 + 0.02 * int(sys.argv[1]))
+        print(f"[rank {sys.argv[1]}] epoch {epoch} loss {sys.argv[1]}.5", flush=True)
+else:
+    ranks = [[sys.executable, __file__, str(rank), "rank"] for rank in range(int(sys.argv[1]))]
+    for each in [subprocess.Popen(rank) for rank in ranks]:
+        each.wait()
+"""
+
+
+def test_an_epoch_of_which_every_rank_writes_the_end_is_one(run):
+    how = {"command": "{python} train.py {ranks_of_node}", "strategy": "own-launcher"}
+    ran = run(RANKS, layout="1x2", epoch_ends=r"epoch \d loss (?P<loss>\S+)", **how)
+    assert ran.outcome.status == "ok", ran.said
+    assert [epoch["epoch"] for epoch in ran.result["epochs"]] == [2, 3]
+    assert all(0.3 < epoch["train_seconds"] < 0.6 for epoch in ran.result["epochs"])
+
+
+def test_steps_alone_begin_with_the_first_and_their_loss_is_a_score(run):
+    code = (
+        "import time\ntime.sleep(0.5)\n"
+        "for n in range(0, 60, 10): time.sleep(0.05); print(f'iter {n}: loss {9 - n / 10}')"
+    )
+    ran = run(code, command="{python} train.py", step_ends=r"iter \d+: loss (?P<loss>\S+)")
+    assert ran.outcome.status == "ok", ran.said
+    [epoch] = ran.result["epochs"]
+    assert epoch["steps"] == 50 and 0.25 <= epoch["train_seconds"] < 0.5
+    assert epoch["loss"] == ran.result["evaluation"]["scores"]["loss"] == 4
+    assert ran.result["step_seconds"] is None and "single steps are not known" in ran.said
 
 
 def test_of_much_output_the_beginning_and_the_end_are_kept(run):

@@ -187,7 +187,7 @@ dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 for _ in range(2):
-    for batch in steps([torch.ones(int(sys.argv[1]), 8)] * 10):
+    for batch in steps([torch.ones(int(sys.argv[1]), 8)] * 10, rows=len):
         optimizer.zero_grad()
         model(batch).mean().backward()
         optimizer.step()

@@ -90,6 +90,7 @@ def test_a_program_that_fails_is_refused_with_its_last_lines(
         # It makes two epochs, of three that are to be measured.
         (EPOCHS, ("{epochs}", "0.3"), {"epochs": 3}, ["its hook; the last one took 1."], "short"),
         ("print('done it')", (), {}, ["no steps", "done it", "Too short", "--epoch-ends"], "hook;"),
+        ("import json, numpy", (), {}, ["Most of the run is no training", "2 runs"], "Too short"),
         ("import time\nfor n in '123': time.sleep(1.1); print('\\repoch', n, end='')", (),
          {"epoch_ends": "epoch (?P<n>.)"}, ["lines of its output; the last one took 1."], "short"),
     ],
@@ -134,6 +135,27 @@ def test_several_processes_that_wait_for_each_other_are_refused(experiment):
     tried = experiment(SLEEP, "0", "99", strategy="torch-ddp", more="1x2")
     with pytest.raises(InputError, match=r"two processes.* did not end within.*: early.*wait"):
         trial.tried_together(tried, trial.together(tried), first(tried), limit_seconds=3)
+
+
+EACH = """\
+import subprocess, sys, time
+if len(sys.argv) == 2:
+    ranks = [[sys.executable, __file__, str(rank), ""] for rank in range(int(sys.argv[1]))]
+    for each in [subprocess.Popen(rank) for rank in ranks]:
+        each.wait()
+else:
+    for epoch in range(3):
+        time.sleep(0.3 + 0.1 * int(sys.argv[1]))
+        print("end of an epoch, loss 0.5", flush=True)
+"""
+
+
+def test_lines_that_each_process_may_write_are_refused(experiment):
+    """Nothing in them tells one epoch from another."""
+    pattern = {"epoch_ends": r"epoch, loss (?P<loss>\S+)"}
+    tried = experiment(EACH, "{ranks_of_node}", strategy="own-launcher", more="1x2", **pattern)
+    with pytest.raises(InputError, match=r"two processes.* 3 times and 6 times.*\?P<epoch>"):
+        trial.tried_together(tried, trial.together(tried), first(tried))
 
 
 def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):

@@ -55,6 +55,9 @@ def _known(workload: str, ok: pd.DataFrame, tables: Tables) -> Iterator[tuple[st
         *["scores"] * (not scored),
     ]
     yield f"not known of {quoted(workload)}: {joined(unknown)}", True
+    if WHOLE in set(ok["known_by"]):
+        start = f"how much of a run of {quoted(workload)} is its start, such as imports"
+        yield f"{start}, is not known", True
     own = [what for what, names in _VARIED.items() if named_by(ok).isdisjoint(names)]
     if own:
         missing = joined([f"`{{{_VARIED[what][0]}}}`" for what in own])

@@ -1,0 +1,146 @@
+"""The marks of one training, from all lines of an output that match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise, zip_longest
+from statistics import mode
+
+from escala.core.errors import Failed
+from escala.training.marks import BEGIN, EPOCH, ROWS, STEP, Mark, between
+from escala.training.wording import is_score
+
+#: A program may need so long to end after its last epoch.
+_ENDING_SECONDS = 0.5
+
+
+def marks_of(
+    lines: Sequence[Mark], ranks: int, epochs_asked: int | None
+) -> tuple[list[Mark], list[str]]:
+    """Return the marks of one training from all lines that matched, and notes on them.
+
+    Lines of the same epoch, or of the same step, are one mark, at the time of the last: `ranks`
+    that write into one output repeat them, and so do bars. A number in the line tells which they
+    are of. If the lines that end epochs have none, and are `ranks` times as many as were asked for,
+    each rank has written its own. Lines with no step before the first of them, and steps after the
+    last, begin epochs.
+
+    Parameters
+    ----------
+    epochs_asked : None if the program was not asked for a number of epochs.
+    """
+    ends, turns = ([mark for mark in lines if mark.event == event] for event in (EPOCH, STEP))
+    ends, notes = _ends(ends, ranks, epochs_asked)
+    are_numbered = _are_numbered(turns, ranks)
+    are_told_apart = ranks == 1 or (are_numbered and not _restart(turns))
+    once = _last_of_each(turns, ranks) if are_told_apart else turns
+    if turns and not are_numbered and ranks == 1:
+        notes.append("the lines of its steps have no number, so each is taken for one step")
+    chosen = {id(mark) for mark in (*ends, *once)}
+    found = [mark for mark in lines if id(mark) in chosen]
+    if ranks > 1 and len(once) < len(turns):  # Of which ranks its rows are, a line does not tell.
+        for mark in once:
+            mark.values.pop(ROWS, None)
+    if ends and once and found[0].event == EPOCH and found[-1].event == STEP:
+        found = [Mark(BEGIN, found[0].time, {}), *found[1:], Mark(EPOCH, found[-1].time, {})]
+    if not are_numbered or not are_told_apart:
+        made = 1 if are_told_apart else None
+        found = [m._replace(number=None, made=made) if m.event == STEP else m for m in found]
+    return found, notes
+
+
+def _ends(lines: Sequence[Mark], ranks: int, asked: int | None) -> tuple[Sequence[Mark], list[str]]:
+    """Return the marks of the ends of epochs, and notes on them."""
+    every, notes = lines, []
+    if _are_numbered(lines, ranks):
+        lines = _last_of_each(lines, ranks)
+        usual = mode([more for more in between(lines) if more > 0] or [1])
+        if usual > 1:
+            notes.append(f"the numbers of its epochs grow by {usual:.0f}: so many are called one")
+    elif ranks == 1 and len(bars := {mark.bar for mark in lines}) > 1 and None not in bars:
+        following = [(a, b.bar if b else None) for a, b in zip_longest(lines, lines[1:])]
+        ends = [mark for mark, after in following if after is None or after < mark.bar]
+        if len(ends) == 1:
+            notes.append("the lines of its epochs are parts of one bar: each is taken for an epoch")
+            ends = [mark for mark, after in following if mark.bar and after != mark.bar]
+        lines = ends
+    elif lines and ranks > 1 and len(lines) == ranks * (asked or 0):
+        lines = lines[ranks - 1 :: ranks]
+    elif lines and ranks > 1 and len(lines) != asked:
+        notes.append(
+            "the lines of its epochs have no number, so whether one process or each of them writes "
+            "one is not known"
+        )
+    if len(lines) < len(every):
+        notes.append("several lines are those of one epoch, and its last one ends it")
+    return lines, notes
+
+
+def _are_numbered(marks: Sequence[Mark], ranks: int) -> bool:
+    """Return whether marks tell the number of their epoch or step.
+
+    What is the same in all of them is that of one epoch, if each rank or a bar repeats it.
+    """
+    numbers = {mark.number for mark in marks}
+    if len(numbers) != 1:
+        return None not in numbers and bool(numbers)
+    is_repeated = len(marks) <= ranks or all(mark.bar is not None for mark in marks)
+    return numbers != {None} and marks[0].event == EPOCH and is_repeated
+
+
+def _last_of_each(marks: Sequence[Mark], ranks: int) -> Sequence[Mark]:
+    """Return the last of the marks of each number, or all of them if they have none.
+
+    Of one rank, they follow each other: later, the same numbers are of another training.
+    """
+    if not _are_numbered(marks, ranks):
+        return marks
+    if ranks > 1:
+        last = {mark.number: mark for mark in marks}
+        return [mark for mark in marks if mark is last[mark.number]]
+    return [a for a, b in zip_longest(marks, marks[1:]) if b is None or a.number != b.number]
+
+
+def _restart(turns: Sequence[Mark]) -> bool:
+    """Return whether the numbers of steps begin again, by far more than ranks lie apart."""
+    numbers = [mark.number for mark in turns]
+    back = (most - n for most, n in zip(accumulate(numbers, max), numbers, strict=True))
+    return max(back) > (max(numbers) - min(numbers)) / 2
+
+
+def flowing(marks: Sequence[Mark]) -> list[Mark]:
+    """Return marks of lines that arrived one by one, without steps of which most arrived at once.
+
+    A program of which the ends of several epochs arrived at once is `Failed`.
+    """
+    times = {event: [m.time for m in marks if m.event == event] for event in (STEP, EPOCH)}
+    distinct = {event: len(set(found)) for event, found in times.items()}
+    if distinct[EPOCH] < len(times[EPOCH]):
+        raise Failed(
+            "the ends of several epochs arrived at once: the program holds its output back, or "
+            "several of its processes write each end. Remedy: terminal: true, let it flush each "
+            "line, or let one process write them"
+        )
+    held = distinct[STEP] < len(times[STEP]) / 2
+    return [mark for mark in marks if not (held and mark.event == STEP)]
+
+
+def require_ends(marks: Sequence[Mark], started: float, ended: float) -> None:
+    """Refuse lines of an output that may begin epochs, as `Failed`: they are taken for their ends.
+
+    After the last of them, the program went on for more than half of the least time between two. A
+    line that reports a score is an end, and so is one after steps. The program `started` and
+    `ended` by the clock of the marks.
+    """
+    ends = [mark.time for mark in marks if mark.event == EPOCH]
+    tell = any(is_score(name) for mark in marks if mark.event == EPOCH for name in mark.values)
+    if not ends or tell or any(mark.event == STEP for mark in marks):
+        return
+    times = ends if len(ends) > 1 else [started, *ends]
+    took, more = min(b - a for a, b in pairwise(times)), ended - ends[-1]
+    if more > max(took / 2, _ENDING_SECONDS):
+        raise Failed(
+            f"the program went on for {more:.3g} s after the last line that epoch_ends matched, "
+            f"and from one to the next it took {took:.3g} s: so the line may begin an epoch. "
+            "Remedy: match a line that ends it, with a number it reports, as loss (?P<loss>\\S+)"
+        )
