@@ -21,7 +21,7 @@ from escala.data import kind_of
 from escala.experiment import Experiment, Run
 from escala.experiment.draft_program import ONE
 from escala.experiment.spoken import layout_in_words
-from escala.record import diagnose
+from escala.record import diagnose, processes
 from escala.record.estimate import duration, span
 from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, split_description
@@ -46,6 +46,8 @@ PATIENCE = 10
 EPOCHS = 2
 #: In shorter epochs and runs, most of the time is not training.
 SHORT_SECONDS = 1.0
+#: Less core time says nothing of the work that is done.
+_WORK_SECONDS = 1.0
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
 #: Variables by which programs find their ranks, and the option that sets them.
@@ -74,8 +76,13 @@ class Trial:
     ended : whether it ended by itself.
     known_by : how its steps are known (`escala.training.marks`).
     epoch_seconds : of its last epoch, None if it is not known.
-    epochs : of the run.
+    epochs : that it made, or so far; of a whole run those asked for.
     last : its last lines.
+    whole_seconds : of the run, with all that Escala does around the program.
+    steps, rows : of an epoch, or steps so far; None if they are not known.
+    scores : names of the numbers that it reported.
+    ran : what its processes did (`escala.record.processes`), None if it is not known.
+    named : placeholders of its command.
     notes : what else is to be said of it.
     """
 
@@ -86,6 +93,12 @@ class Trial:
     epoch_seconds: float | None
     epochs: int
     last: str
+    whole_seconds: float
+    steps: int | None = None
+    rows: int | None = None
+    scores: tuple[str, ...] = ()
+    ran: dict | None = None
+    named: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
 
@@ -104,15 +117,56 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
         lines = (each for each in said.split(" | ") if " escala: " not in each)
         last = " | ".join(lines) or "nothing"
         if outcome.status == "timeout":
-            known_by = _known_so_far(program, ranks)
-            return Trial(run, limit_seconds, False, known_by, None, EPOCHS, last)
+            return _ended_early(run, limit_seconds, program, ranks, last)
         result = read_json(output)
-    told, epochs = result["program"], request["training"]["epochs"]
-    whole = told["known_by"] == marks.WHOLE
-    epoch = None if whole else result["epochs"][-1]["train_seconds"]
-    notes = tuple(told["notes"])
-    whole_seconds = told["whole_seconds"]
-    return Trial(run, whole_seconds, True, told["known_by"], epoch, epochs, last, notes)
+        told = result["program"]
+        if told["ran"]["idle"]:
+            reason = (
+                "it ended with exit code 0 right after its imports, and did nothing that can be "
+                f"timed. Remedy: give it what its last lines ask for{_LAST}{said}"
+            )
+            raise _failed(program, run, reason)
+    whole, last_epoch = told["known_by"] == marks.WHOLE, result["epochs"][-1]
+    scores = (result["evaluation"] or {"scores": ()})["scores"]
+    return Trial(
+        run,
+        told["whole_seconds"],
+        True,
+        told["known_by"],
+        None if whole else last_epoch["train_seconds"],
+        request["training"]["epochs"] if whole else last_epoch["epoch"],
+        last,
+        result["wall_seconds"],
+        last_epoch["steps"],
+        last_epoch["rows"],
+        tuple(n for n in scores if not n.startswith(marks.BEST)),
+        told["ran"],
+        program.named,
+        tuple(told["notes"]),
+    )
+
+
+def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
+    """Return the trial of a program that was ended: what it told and did until then."""
+    folder, searched = ranks / "marks0", marks.Searched(program.epoch_ends, program.step_ends)
+    by_process = marks.read_files(folder)[0] if folder.is_dir() else []
+    log = ranks / "rank0.log"
+    searched.feed(log.read_text(errors="replace") if log.exists() else "", 0.0)
+    known_by = marks.HOOK if by_process else marks.OUTPUT if searched.marks else marks.WHOLE
+    told = [mark.event for mark in (by_process[0] if by_process else searched.marks)]
+    plan, ran = read_json(ranks / "plan.json"), None
+    everyone = [
+        {"known_by": known_by, "ran": read_json(file)} for file in sorted(ranks.glob("ran*.json"))
+    ]
+    if len(everyone) == len(plan["places"]):
+        if problem := processes.problem(plan, program.named, everyone):
+            raise _failed(program, run, f"{problem}{_LAST}{last}")
+        ran = processes.summary(everyone)
+    epochs, steps = told.count(marks.EPOCH), told.count(marks.STEP)
+    return Trial(
+        run, seconds, False, known_by, None, epochs, last, seconds, steps, ran=ran,
+        named=program.named,
+    )  # fmt: skip
 
 
 def together(experiment: Experiment) -> Run | None:
@@ -130,19 +184,28 @@ def tried_together(
 
     Raises
     ------
-    InputError : as `tried`, or it does not end within the limit and ten times the time of one.
+    InputError : as `tried`; or one ends, and the other does not within ten times its time.
     """
-    if not alone.ended:
-        return tried(experiment, run, limit_seconds)
-    limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
+    if alone.ended:
+        limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
     found = tried(experiment, run, limit_seconds)
-    if not found.ended:
+    reason, last = None, found.last
+    if alone.ended and not found.ended:
         reason = (
             f"the program did not end within {duration(limit_seconds)}, and one process ended "
             f"after {span(alone.seconds)}. Remedy: let no process wait for another one that "
-            f"sends nothing{_LAST}{found.last}"
+            "sends nothing"
         )
-        raise _failed(_program(experiment.request(run)), run, reason)
+    elif found.ended and not alone.ended and PATIENCE * found.seconds < alone.seconds:
+        last = alone.last
+        reason = (
+            f"the program ended after {span(found.seconds)}, and one process did not end within "
+            f"{duration(alone.seconds)}: it may be a server or a master that waits for others. "
+            "Remedy: let one process train alone; or compare layouts of several processes only, "
+            "in a file of `escala new --command`"
+        )
+    if reason:
+        raise _failed(_program(experiment.request(run)), run, f"{reason}{_LAST}{last}")
     return found
 
 
@@ -176,16 +239,6 @@ def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
     inputs = module.prepared_from(settings, folder)
     folder.mkdir()
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
-
-
-def _known_so_far(program: Program, ranks: Path) -> str:
-    """Return how the steps of a program are known that was ended."""
-    if (ranks / "marks0").is_dir() and any(marks.read_files(ranks / "marks0")[0]):
-        return marks.HOOK
-    searched = marks.Searched(program.epoch_ends, program.step_ends)
-    log = ranks / "rank0.log"
-    searched.feed(log.read_text(errors="replace") if log.exists() else "", 0.0)
-    return marks.OUTPUT if searched.marks else marks.WHOLE
 
 
 def _failed(program: Program, run: Run, reason: str) -> InputError:
@@ -225,21 +278,20 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
     ----------
     found, several : of one process, and of several unless all configurations have one.
     """
-    runs = len(experiment.timed)
     if found.ended:
-        yield f"One process ended without an error after {span(found.seconds)}."
+        yield f"One process ended without an error after {span(found.seconds)}.{_seen(found)}"
     else:
-        same = _number_like(found, experiment)
         yield (
             f"One process did not end within {duration(found.seconds)}, and was ended. That is no "
-            f"error: {same} of {runs} runs are like it, so the study takes at least "
-            f"{duration(same * found.seconds)}. A run ends after "
-            f"{experiment.settings['time_limit_minutes']} minutes (time_limit_minutes)."
+            f"error.{_seen(found)}"
         )
-    if several and found.ended:
+    if several:
         words = layout_in_words(several.run.layout, several.run.strategy)
+        how = "ended without an error after" if several.ended else "did not end within"
         took = span(several.seconds)
-        yield f"{words[0].upper()}{words[1:]} ended without an error after {took}."
+        yield f"{words[0].upper()}{words[1:]} {how} {took}.{_seen(several)}"
+        if found.ended and several.ended:
+            yield from _compared(found, several)
     if found.known_by != marks.WHOLE:
         how = "its hook" if found.known_by == marks.HOOK else "lines of its output"
         took = f"; the last one took {span(found.epoch_seconds)}" if found.epoch_seconds else ""
@@ -262,23 +314,85 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
             f"Too short to time well: an epoch takes {span(found.epoch_seconds)}, and the time "
             "of a short one varies more. Give it more rows or steps in each epoch."
         )
-    yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in found.notes)
-    if found.ended:
-        like = _number_like(several, experiment) if several else 0
-        total = like * _seconds(several or found, experiment)
-        total += (runs - like) * _seconds(found, experiment)
-        yield f"{runs} runs follow. If they take as long as these, that is {duration(total)}."
+    notes = dict.fromkeys(note for each in (found, several) if each for note in each.notes)
+    yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in notes)
+    yield _how_long(found, several, experiment)
 
 
-def _number_like(found: Trial, experiment: Experiment) -> int:
-    """Return how many runs of an experiment are like a trial."""
-    return sum(run.configuration == found.run.configuration for run in experiment.timed)
+def _seen(found: Trial) -> str:
+    """Return in words what the processes of a trial did and told."""
+    ran, known = found.ran, found.known_by != marks.WHOLE
+    if ran is None:
+        return ""
+    at_work, cores, ranks = ran["processes"], ran["cores"], ran["ranks"]
+    parts = [
+        f"processes at work: {at_work or 'not known'}"
+        + ("" if cores is None else f", on up to {cores:.1f} cores"),
+        f"ranks: {ranks} of a group of {ran['world_size']}" if ranks else "no group of ranks",
+        f"epochs{'' if found.ended else ' so far'}: {found.epochs if known else 'not known'}",
+        f"steps{' of one' if found.ended else ' so far'}: {found.steps or 'not known'}",
+        *([f"rows of one: {found.rows or 'not known'}"] if found.ended else []),
+        *([f"scores: {', '.join(found.scores) or 'none'}"] if found.ended else []),
+        f"longest silence: {span(ran['silent_seconds'])}",
+    ]
+    return f" Found: {'; '.join(parts)}."
 
 
-def _seconds(found: Trial, experiment: Experiment) -> float:
-    """Return how long a run like a trial takes, with all its epochs."""
-    epochs = experiment.settings["workloads"][found.run.workload]["epochs"]
-    return found.seconds + max(0, epochs - found.epochs) * (found.epoch_seconds or 0.0)
+def _compared(alone: Trial, several: Trial) -> Iterator[str]:
+    """Yield that several processes do other work than one, as far as their trials tell."""
+    ranks = Layout.parse(several.run.layout).ranks
+    used, together = (each.ran["core_seconds"] or 0.0 for each in (alone, several))
+    times = {}
+    if alone.rows and several.rows:
+        times["the rows of an epoch"] = several.rows / alone.rows
+    elif alone.steps and several.steps and not {"rows", "rows_of_rank"} & several.named:
+        times["the steps of an epoch"] = ranks * several.steps / alone.steps
+    elif together > max(_WORK_SECONDS, 2 * ranks * used):
+        yield (
+            f"One process used {span(used)} of a core after its imports, and the {ranks} used "
+            f"{span(together)}: alone it may be a server or a master that trains nothing."
+        )
+    elif used > _WORK_SECONDS:
+        times["the core time after imports"] = together / used
+    for what, ratio in times.items():
+        if ratio > (1 + ranks) / 2:
+            yield (
+                f"Together the {ranks} take {ratio:.1f} times {what} of one: each may do the whole "
+                "work. Then times of different work are compared."
+            )
+
+
+def estimate(found: Trial, several: Trial | None, experiment: Experiment) -> tuple[float, float]:
+    """Return the least and the most seconds that all runs take, by their trials."""
+    limit = 60.0 * experiment.settings["time_limit_minutes"]
+    least = most = 0.0
+    for run in experiment.timed:
+        like = found
+        if several and run.configuration == several.run.configuration:
+            like = several
+        epochs = experiment.settings["workloads"][run.workload]["epochs"]
+        if like.ended:
+            shortest = longest = like.whole_seconds + max(0, epochs - like.epochs) * (
+                like.epoch_seconds or 0.0
+            )
+        elif like.epochs and "epochs" in like.named:
+            shortest = longest = like.seconds * epochs / like.epochs
+        else:
+            shortest, longest = like.seconds, limit
+        least, most = least + min(shortest, limit), most + min(longest, limit)
+    return least, most
+
+
+def _how_long(found: Trial, several: Trial | None, experiment: Experiment) -> str:
+    least, most = estimate(found, several, experiment)
+    runs, minutes = len(experiment.timed), experiment.settings["time_limit_minutes"]
+    if least == most < 60 * minutes * runs:
+        return f"{runs} runs follow. If they take as long as these, that is {duration(most)}."
+    how = f"at least {duration(least)}, and at most {duration(most)}"
+    return (
+        f"{runs} runs follow. That is {how}: a run that does not end within {minutes} minutes "
+        "(time_limit_minutes) is ended, and is no result. Give it fewer epochs or steps."
+    )
 
 
 def starts(experiment: Experiment) -> Iterator[str]:

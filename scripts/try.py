@@ -30,6 +30,8 @@ from escala.experiment.spoken import layout_in_words
 from escala.runtime import allocation
 from escala.workloads.program import PLACEHOLDERS
 
+#: What may take longer is asked for.
+ASK_SECONDS = 30 * 60
 #: Of each job Snakemake would print all files that it reads and writes.
 _QUIET = ("--", "--quiet", "rules", "reason")
 EXAMPLES = f"""\
@@ -85,10 +87,24 @@ def main() -> int:
     with atomic(file) as temporary:
         temporary.write_text(content, encoding="utf-8")
     say(f"Written: {file}")
+    _, most = trial.estimate(found, several, experiment)
+    if most > ASK_SECONDS and not _agreed():
+        on = f"submit {file} --now --wait" if arguments.nodes > 1 else f"run --experiment {file}"
+        more = f" --profile {arguments.profile}" if arguments.profile else ""
+        say(f"Nothing is measured yet, because it may take long. To measure: {call(on + more)}")
+        return exits.NO_TIME
     began = time.time()
     code = _measured(file, experiment, arguments)
     _print_answer(Path("results", drafted.name), file, 0 if code == 0 else began)
     return code
+
+
+def _agreed() -> bool:
+    """Return whether the user wants to wait; without a terminal nobody is asked."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print("Measure all runs now? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -55,6 +55,7 @@ TEMPORARY = (
     "*.predictions.npy",
     "rank*.json",
     "model.*",
+    "marks*/*.process",
     *(pattern for probe in PROBES.values() for pattern in probe.temporary),
 )
 

@@ -11,15 +11,17 @@ import csv
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from escala.core.errors import Diverged, Failed
+from escala.core.files import write_json
 from escala.core.usage import Usage
 from escala.core.variables import MARKS
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
-from escala.training import child, endings, marks
+from escala.training import child, endings, marks, program_processes
 from escala.training.data import STEP_COLUMNS
 from escala.training.marks import Epoch, Mark
 from escala.training.process import load_reader
@@ -47,7 +49,18 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     reader, written = load_reader(plan, place, grows=True), child.Written(program)
     reader.begin()
     given = variables(plan, place, told)
-    ended = child.run(program, program.arguments(asked), given, MARKS, written)
+    so_far = folder / f"ran{place.process}.json"
+
+    def ran(ended: child.Ended) -> dict:
+        silent = {"silent_seconds": written.silence(ended.at)}
+        return program_processes.describe(told, ended) | silent
+
+    def tell(seen: child.Ended) -> None:
+        with suppress(OSError):  # A full disk ends no training.
+            write_json(so_far, ran(seen), durable=False)
+
+    ended = child.run(program, program.arguments(asked), given, MARKS, written, tell)
+    so_far.unlink(missing_ok=True)
     # A launcher, such as `mpirun`, reads its input to pass it on, whether anybody asks or not.
     ended.asked &= not STRATEGIES[plan["strategy"]].layouts.process_per_node
     reader.end()
@@ -81,6 +94,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         "threads": plan["knobs"]["threads"],
         "load": reader.found,
         "notes": notes,
+        "ran": ran(ended),
         "usage": None if known_by == marks.WHOLE else _used(ended.used, next(filter(None, epochs))),
     }
 

@@ -40,6 +40,7 @@ def values(
         "seed": plan["seed"],
         "ranks": ranks,
         "rank": rank,
+        "local_rank": place.local * len(place.ranks),
         "ranks_of_node": node_ranks,
         "nodes": place.nodes,
         "node": place.node,

@@ -23,6 +23,7 @@ PLACEHOLDERS = {
     "seed": "seed of the repeat",
     "ranks": "ranks in all",
     "rank": "number of this rank, from 0",
+    "local_rank": "number of this rank on its node, from 0",
     "ranks_of_node": "ranks of one node",
     "nodes": "nodes",
     "node": "number of this node, from 0",

@@ -80,6 +80,22 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
         ("-- accelerate launch --mixed_precision no train.py --num_processes 4", "own-launcher",
          f"{ACCELERATE} --num_processes 4"),
         ("-- A=1 B=2 ./simulate", "single", "env A=1 B=2 ./simulate"),
+        # A launcher that is not the first word, and one that is no launcher but a script's word.
+        ("-- A=1 torchrun --nproc_per_node=2 train.py", "torch-ddp", f"env A=1 {PYTHON}"),
+        ("-- poetry run torchrun --nproc_per_node=2 train.py", "torch-ddp", f"poetry run {PYTHON}"),
+        ("-- nice -n 5 numactl -N 0 mpirun -np 2 ./simulate", "mpi",
+         "nice -n 5 numactl -N 0 ./simulate"),
+        ("-- nohup python -u -m torch.distributed.run --nproc-per-node 2 train.py", "torch-ddp",
+         "nohup python -u train.py"),
+        ("-- nice python train.py torchrun", "single", "nice python train.py torchrun"),
+        ("-- env A=1 deepspeed --num_gpus {ranks_of_node} train.py", "own-launcher",
+         "env A=1 deepspeed --num_gpus {ranks_of_node} train.py"),
+        ("-- deepspeed --num_gpus 2 train.py", "single", "deepspeed --num_gpus 2 train.py"),
+        # This launcher hands each process its number.
+        ("-- python -m torch.distributed.launch --nproc_per_node=2 train.py x", "torch-ddp",
+         f"{PYTHON} --local-rank={{local_rank}} x"),
+        ("-- python -m torch.distributed.launch --use_env -m mine.train x", "torch-ddp",
+         "python -m mine.train x"),
     ],
 )  # fmt: skip
 def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command, drafted):
@@ -229,3 +245,17 @@ def test_a_program_that_chooses_the_interpreter_is_asked_for_it(drafted, tmp_pat
     [workload] = drafted(f"-- {runner} run python train.py").settings["workloads"].values()
     assert workload["environment"]["python"] == str(selected)
     assert workload["command"] == f"{runner} run python train.py"
+
+
+@pytest.mark.parametrize("option", ["--local-rank", "--local_rank"])
+def test_the_number_of_a_process_has_the_name_that_the_script_reads(option, drafted, tmp_path):
+    (tmp_path / "train.py").write_text(f"parser.add_argument('{option}', type=int)")
+    found = drafted("-- python -m torch.distributed.launch --nproc_per_node=2 train.py")
+    [workload] = found.settings["workloads"].values()
+    assert workload["command"] == f"{PYTHON} {option}={{local_rank}}"
+
+
+def test_a_number_of_ranks_in_the_command_is_for_its_own_launcher(drafted, tmp_path):
+    source = "import torch.distributed as dist\ndist.init_process_group('gloo')"
+    (tmp_path / "train.py").write_text(source)
+    assert compared(drafted("-- ./start {ranks_of_node} train.py"))[0][0] == "own-launcher"
