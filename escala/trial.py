@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.core.progress import say
 from escala.core.variables import CALLERS_PATH
 from escala.data import kind_of
 from escala.experiment import Experiment, Run
@@ -33,7 +35,7 @@ from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
-from escala.training import marks
+from escala.training import files_read, marks
 from escala.training.plan import Plan
 from escala.training.program_place import values, variables
 from escala.workloads.program import Program
@@ -84,6 +86,8 @@ class Trial:
     ran : what its processes did (`escala.record.processes`), None if it is not known.
     named : placeholders of its command.
     notes : what else is to be said of it.
+    read : files outside of installed packages that it read, and that are not among its own
+        (`escala.training.files_read`).
     """
 
     run: Run
@@ -100,6 +104,7 @@ class Trial:
     ran: dict | None = None
     named: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
 
 
 def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
@@ -111,13 +116,19 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
     ------
     InputError : it fails, or a pattern of its output matches no line; with its last lines.
     """
+    began = time.time()
     with _attempted(experiment, run, limit_seconds) as (request, outcome, output):
         ranks, program = output.parent / "ranks", _program(request)
+        seen = [files_read.told(folder, began) for folder in ranks.glob("marks*")]
+        opened = {path for each in filter(None, seen) for path in each.read}
+        paths = request["start"]["paths"].values()
+        read = tuple(files_read.unlisted(sorted(opened), program, paths, ranks.parent))
         _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
         lines = (each for each in said.split(" | ") if " escala: " not in each)
         last = " | ".join(lines) or "nothing"
         if outcome.status == "timeout":
-            return _ended_early(run, limit_seconds, program, ranks, last)
+            found = _ended_early(run, limit_seconds, program, ranks, last)
+            return replace(found, read=read)
         result = read_json(output)
         told = result["program"]
         if told["ran"]["idle"]:
@@ -143,6 +154,7 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
         told["ran"],
         program.named,
         tuple(told["notes"]),
+        read,
     )
 
 
@@ -196,7 +208,12 @@ def tried_together(
             f"after {span(alone.seconds)}. Remedy: let no process wait for another one that "
             "sends nothing"
         )
-    elif found.ended and not alone.ended and PATIENCE * found.seconds < alone.seconds:
+    elif (
+        Layout.parse(run.layout).processes > 1
+        and found.ended
+        and not alone.ended
+        and PATIENCE * found.seconds < alone.seconds
+    ):
         last = alone.last
         reason = (
             f"the program ended after {span(found.seconds)}, and one process did not end within "
@@ -207,6 +224,46 @@ def tried_together(
     if reason:
         raise _failed(_program(experiment.request(run)), run, f"{reason}{_LAST}{last}")
     return found
+
+
+def tried_as_typed(
+    typed: Experiment | None, guess: Experiment, limit_seconds: float = LIMIT_SECONDS
+) -> tuple[Trial, Trial | None, str | None]:
+    """Do a run of one process, and one of several if there are configurations with several.
+
+    Parameters
+    ----------
+    typed : the program as its command is typed, if `guess` gives it what its script is guessed to
+        need. It is tried first.
+
+    Returns
+    -------
+    The trials of one process and of several, and None. Where only the command as typed works: its
+    trial, None, and why the guess fails.
+
+    Raises
+    ------
+    InputError : as `tried` and `tried_together`; both fail.
+    """
+    alone, first = None, guess.runs[0]
+    if typed:
+        with suppress(InputError):  # It may lack what the guess gives it.
+            alone = tried(typed, typed.runs[0], limit_seconds)
+    try:
+        found = (
+            tried_together(guess, first, alone, limit_seconds)
+            if alone
+            else tried(guess, first, limit_seconds)
+        )
+        run, several = together(guess), None
+        if run:
+            say(f"The same with {layout_in_words(run.layout, run.strategy)}.")
+            several = tried_together(guess, run, found, limit_seconds)
+        return found, several, None
+    except InputError as error:
+        if alone is None:
+            raise
+        return alone, None, error.reason
 
 
 @contextmanager

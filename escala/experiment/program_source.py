@@ -69,7 +69,12 @@ def files_read(words: Sequence[str], folder: Path) -> list[str]:
             patterns.append(file.relative_to(folder).as_posix())
         elif file not in named:
             patterns.append(str(file.absolute()))
-    return sorted(re.sub(r"([*?\[])", r"[\1]", pattern) for pattern in patterns)
+    return sorted(map(pattern, patterns))
+
+
+def pattern(path: str) -> str:
+    """Return the pattern of one file, which may be absolute: then it is none."""
+    return path if path.startswith("/") else re.sub(r"([*?\[])", r"[\1]", path)
 
 
 def _parsed(file: Path) -> ast.AST | None:

@@ -1,4 +1,4 @@
-"""Python imports this at its start in each process of a program: see the modules that it imports.
+"""Python imports this at its start in each process of a program: see what it imports and reads.
 
 Then it makes place for the `sitecustomize` of the program's own environment, if there is one.
 """
@@ -9,10 +9,11 @@ import sys
 _HERE, _PATH = os.path.dirname(os.path.abspath(__file__)), sys.path[:]
 _OURS = sys.modules.pop("sitecustomize")
 
-try:
-    import escala_processes  # noqa: F401
-except Exception:  # An older Python does without.
-    pass
+for _name in ("escala_processes", "escala_files"):
+    try:
+        __import__(_name)
+    except Exception:  # An older Python does without.
+        pass
 
 sys.path[:] = [each for each in _PATH if os.path.abspath(each) != _HERE]
 try:

@@ -67,6 +67,9 @@ def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict
         "notes": [*notes, *_notes(known_by, telling, named)],
         "ran": processes.summary(everyone),
     }
+    read = [each["read"] for each in everyone if each.get("read") is not None]
+    if read:
+        result["program"]["read"] = sorted({path for each in read for path in each})
     write_common(plan, folder, everyone, result)
     result["ranks"]["obtained"] = everyone[0]["ranks"]
     parameters = [each["parameters"] for each in telling if each["parameters"]]

@@ -33,10 +33,10 @@ from escala.record.supervise import supervise
 from escala.runtime import asking
 from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
-from escala.training import checkpoint
+from escala.training import checkpoint, files_read
 from escala.training.plan import Plan
 from escala.training.rank import SCRATCH
-from escala.workloads import models
+from escala.workloads import Program, models
 
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"
@@ -118,6 +118,10 @@ def _measured(
         asking.require_answers(request["nodes"])
     if outcome.status == "ok" and "program" in result:
         result["program"]["notes"] += notes(request, data)
+        if "read" in result["program"]:
+            start, read = request["start"], result["program"]["read"]
+            program, paths = Program.from_plan(start["program"]), start["paths"].values()
+            result["program"]["read"] = files_read.unlisted(read, program, paths, folder)
     seconds = time.monotonic() - clock - sum(aside)
     problem = _invalid(result, outcome, seconds)
     if problem:

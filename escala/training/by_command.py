@@ -21,7 +21,7 @@ from escala.core.variables import MARKS
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
-from escala.training import child, endings, marks, program_processes
+from escala.training import child, endings, files_read, marks, program_processes
 from escala.training.data import STEP_COLUMNS
 from escala.training.marks import Epoch, Mark
 from escala.training.process import load_reader
@@ -49,7 +49,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     reader, written = load_reader(plan, place, grows=True), child.Written(program)
     reader.begin()
     given = variables(plan, place, told)
-    so_far = folder / f"ran{place.process}.json"
+    so_far, began = folder / f"ran{place.process}.json", time.time()
 
     def ran(ended: child.Ended) -> dict:
         silent = {"silent_seconds": written.silence(ended.at)}
@@ -85,7 +85,13 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         error.at = time.time() - (time.monotonic() - ended.at)
         error.code = ended.code
         raise
+    seen = files_read.told(told, began)
     notes = [*written.notes, *_notes(ended, written, place, unread, known_by, reported)]
+    if others := seen and seen.threads - {given["OMP_NUM_THREADS"], ""}:
+        notes.append(
+            f"it set OMP_NUM_THREADS to {' and '.join(sorted(others))}, and was given "
+            f"{given['OMP_NUM_THREADS']}"
+        )
     # Those of the first process that reports a number: several ranks may be in it.
     scores = {k: v for each in reversed(by_process) for k, v in marks.scores(each).items()}
     return _measured(known_by, epochs, reported, started, ended.at, folder, place) | {
@@ -95,6 +101,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         "load": reader.found,
         "notes": notes,
         "ran": ran(ended),
+        "read": seen and seen.read,
         "usage": None if known_by == marks.WHOLE else _used(ended.used, next(filter(None, epochs))),
     }
 

@@ -9,6 +9,7 @@ import logging
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -26,7 +27,7 @@ from escala.core import children, usage
 from escala.core.errors import Failed
 from escala.core.readable import size
 from escala.core.usage import Usage
-from escala.training import program_processes
+from escala.training import endings, program_processes
 from escala.training.marks import Searched
 from escala.workloads.program import Program
 
@@ -115,10 +116,9 @@ def run(
             child = children.start(command, given, write, program.directory, empty.descriptor)
         except OSError as error:
             os.close(read)
-            raise Failed(
-                f"{command[0]} cannot be started: {error.strerror}. Remedy: name a program on the "
-                "PATH, or an interpreter: environment: {python: DIR/bin/python}"
-            ) from None
+            found = shutil.which(command[0], path=given.get("PATH"), mode=os.F_OK)
+            why = endings.not_started(program.directory / (found or command[0]), error)
+            raise Failed(f"{command[0]} cannot be started: {why}") from None
         finally:
             os.close(write)
         with _ended_with(child, known):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from escala.core.variables import CALLERS_PATH, MARKS, TRACED
+from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
 from escala.workloads.program import DATA, Program
@@ -65,14 +65,12 @@ def variables(
     The hook writes its marks into the folder `told`.
     """
     program = Program.from_plan(plan["start"]["program"])
-    strategy = STRATEGIES[plan["strategy"]]
+    strategy, given = STRATEGIES[plan["strategy"]], restore_shell(given)
     found = {
         name: value
         for name, value in given.items()
         if name in program.variables or _is_for_programs(name, strategy.meets_by == "mpi")
     }
-    # `mpirun` puts its own folder first in PATH, and another `python` may be there.
-    found["PATH"] = given.get(CALLERS_PATH, found.get("PATH", ""))
     paths = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
     outside = [path for path in paths if Path(path).resolve() != HOOK.parents[1]]
     found |= strategy.process_variables(place, plan["start"]["interface"])
@@ -87,7 +85,8 @@ def variables(
 
 def _is_for_programs(name: str, mpi: bool) -> bool:
     """Return whether a rank's program gets a variable too; MPI needs those of the job step."""
-    return not (_RANK_VARIABLES.fullmatch(name) or (not mpi and _JOB_STEP.fullmatch(name)))
+    of_rank = _RANK_VARIABLES.fullmatch(name) or THREADS.fullmatch(name)
+    return not (of_rank or (not mpi and _JOB_STEP.fullmatch(name)))
 
 
 def _threads(threads: Mapping[str, int], place: Place) -> dict[str, str]:

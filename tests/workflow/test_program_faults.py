@@ -235,6 +235,13 @@ NOTED = {
         OBEDIENT + "f = os.path.join(os.environ['ESCALA_STEPS'], '1.jsonl')\n"
         "open(f, 'wb').write(bytes(range(256)) + b'\\n[1, 2]\\n')", {}, "cannot be read",
     ),
+    "sets its threads": (
+        None, {"command": shell(f"OMP_NUM_THREADS=7 {sys.executable} -c pass")},
+        "it set OMP_NUM_THREADS to 7, and was given",
+    ),
+    "sets its threads itself": (
+        "import os; os.environ['OMP_NUM_THREADS'] = '7'", {}, "OMP_NUM_THREADS to 7",
+    ),
     "takes other cores": (
         f"import os, time\nos.sched_setaffinity(0, range({os.cpu_count()}))\ntime.sleep(1)",
         {}, "it set its cores itself",
@@ -256,6 +263,14 @@ def test_what_does_not_spoil_a_run_is_noted(run, name):
     ran = run(code, **options)
     assert ran.outcome.status == "ok", ran.outcome.reason
     assert words in ran.said, ran.said
+
+
+def test_what_a_program_reads_and_its_key_does_not_know_is_recorded(run, tmp_path):
+    (tmp_path / "settings.json").touch()
+    ran = run("open('../settings.json'); open('made', 'w').close(); open('made')", files=[])
+    assert ran.result["program"]["read"] == [str(tmp_path / "settings.json")]
+    # A program of another language tells nothing, and that is not the same as reading nothing.
+    assert "read" not in run(None, command="true").result["program"]
 
 
 def test_a_single_step_may_have_all_rows_there_are(run):
@@ -309,7 +324,7 @@ def test_a_program_gets_its_variables_and_no_file_of_the_run_holds_them(run, mon
         "print(hashlib.md5(repr(found).encode()).hexdigest())"
     )
     ran = run(code, environment={"variables": ["MY_TOKEN", "MY_DATABASE", "NOT_SET"]})
-    expected = hashlib.md5(repr([SECRET, OPEN, None]).encode()).hexdigest()
+    expected = hashlib.md5(repr([SECRET, OPEN, "x"]).encode()).hexdigest()
     assert expected in (ran.folder / "run" / "ranks" / "rank0.log").read_text()
     for path in filter(Path.is_file, ran.folder.rglob("*")):
         assert SECRET not in path.read_text(errors="replace"), path

@@ -67,14 +67,14 @@ def first(experiment: Experiment, **how: float) -> trial.Trial:
         ("import os; os.kill(os.getpid(), 9)", ["signal 9", "wrote nothing"], "what ends it"),
         ("import os; os.environ['WORLD_SIZE']", ["WORLD_SIZE"], "--torch"),
         ("import os; os.environ['TF_CONFIG']", ["TF_CONFIG"], "--tf-config"),
-        ("import os; os.environ['OWN_CACHE']", ["OWN_CACHE"], "--variable OWN_CACHE"),
+        ("import os; os.environ['OWN_TOKEN']", ["OWN_TOKEN"], "--variable OWN_TOKEN"),
         ("print('epoch one of two')", ["epoch one of two"], "epoch_ends"),
     ],
 )
 def test_a_program_that_fails_is_refused_with_its_last_lines(
     source, reasons, remedy, experiment, monkeypatch
 ):
-    monkeypatch.setenv("OWN_CACHE", "here")
+    monkeypatch.setenv("OWN_TOKEN", "here")
     further = {"epoch_ends": r"Epoch \d"} if remedy == "epoch_ends" else {}
     with pytest.raises(InputError) as refused:
         first(experiment(source, "--word", **further))
@@ -298,7 +298,7 @@ def test_runs_of_many_minutes_are_not_begun_without_a_word(tmp_path, monkeypatch
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     monkeypatch.setattr(sys, "argv", ["try", "--processes", "2", "--", sys.executable, "train.py"])
     monkeypatch.setattr("escala.experiment.draft_program.available_cores", lambda: [0, 1])
-    monkeypatch.setattr(trial, "tried", lambda e, run: made(run, whole_seconds=200.0))
+    monkeypatch.setattr(trial, "tried", lambda e, run, *_: made(run, whole_seconds=200.0))
     monkeypatch.setattr(command, "_measured", lambda *_: pytest.fail("it measures"))
     try:
         assert command.main() == exits.NO_TIME
@@ -314,3 +314,34 @@ def test_a_long_program_is_refused_for_what_it_does_until_it_is_ended(experiment
     tried = experiment(NESTED.replace("1.5", "99"))
     with pytest.raises(InputError, match="starts 2 ranks itself"):
         first(tried, limit_seconds=8)
+
+
+@pytest.mark.parametrize(
+    ("source", "refused"),
+    [
+        # It works in any way.
+        ("print(os.environ.get('RANK'), flush=True)", None),
+        # It needs what the guess gives it.
+        ("assert os.environ['RANK'] >= '0'", None),
+        # It takes another way, and fails there: with one process, or with several.
+        ("assert 'RANK' not in os.environ, 'needs CUDA'", "needs CUDA"),
+        ("assert os.environ.get('RANK', '0') < '1', 'needs two GPUs'", "two GPUs"),
+        ("time.sleep(99 if 'RANK' in os.environ else 0)", "did not end"),
+    ],
+)
+def test_a_command_is_tried_as_typed_before_what_its_script_is_guessed_to_need(
+    source, refused, experiment
+):
+    source = f"import os, time; time.sleep(0.5); {source}"
+    typed = experiment(source)
+    guess = experiment(source, strategy="torch-ddp", more="1x2")
+    found, several, why = trial.tried_as_typed(typed, guess, limit_seconds=3)
+    assert found.ended and found.run.strategy == ("single" if refused else "torch-ddp")
+    assert (why is None) is (refused is None) is (several is not None)
+    assert refused is None or refused in why
+
+
+def test_what_fails_as_typed_and_as_guessed_is_refused(experiment):
+    source = "raise SystemExit('no data')"
+    with pytest.raises(InputError, match="no data"):
+        trial.tried_as_typed(experiment(source), experiment(source, strategy="torch-ddp"))
