@@ -18,9 +18,10 @@ from tempfile import TemporaryDirectory
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.core.progress import say
+from escala.core.readable import name_first
 from escala.core.variables import CALLERS_PATH
 from escala.data import kind_of
-from escala.experiment import Experiment, Run
+from escala.experiment import Experiment, Run, program_source
 from escala.experiment.draft_program import ONE
 from escala.experiment.spoken import layout_in_words
 from escala.record import diagnose, processes
@@ -39,6 +40,7 @@ from escala.training import files_read, marks
 from escala.training.plan import Plan
 from escala.training.program_place import values, variables
 from escala.workloads.program import Program
+from escala.workloads.program_copy import Copy
 
 #: A program may need longer than a trial waits.
 LIMIT_SECONDS = 60.0
@@ -50,6 +52,8 @@ EPOCHS = 2
 SHORT_SECONDS = 1.0
 #: Less core time says nothing of the work that is done.
 _WORK_SECONDS = 1.0
+#: So many files and folders that are not copied are named.
+_MOST_NAMED = 8
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
 #: Variables by which programs find their ranks, and the option that sets them.
@@ -62,6 +66,7 @@ _MISSING = {
 _OPTIONS = {
     "environment: {python: DIR/bin/python}": "--python DIR/bin/python",
     "terminal: true": "--terminal",
+    "in_place: true": "--in-place",
     "epoch_ends": "--epoch-ends",
     "step_ends": "--step-ends",
 }
@@ -80,7 +85,7 @@ class Trial:
     epoch_seconds : of its last epoch, None if it is not known.
     epochs : that it made, or so far; of a whole run those asked for.
     last : its last lines.
-    whole_seconds : of the run, with all that Escala does around the program.
+    whole_seconds : of the run, with most of what Escala does around the program.
     steps, rows : of an epoch, or steps so far; None if they are not known.
     scores : names of the numbers that it reported.
     ran : what its processes did (`escala.record.processes`), None if it is not known.
@@ -264,6 +269,32 @@ def tried_as_typed(
         if alone is None:
             raise
         return alone, None, error.reason
+
+
+def isolation(experiment: Experiment) -> Iterator[str]:
+    """Yield sentences on where the program of an experiment works, and what it could change there.
+
+    It is said before anything is started.
+    """
+    program = _program(experiment.request(experiment.runs[0]))
+    if program.in_place:
+        yield f"Every run works in {program.directory} itself, with what earlier ones left there."
+        return
+    copy = Copy(program, Path(os.devnull), Path(os.devnull))
+    folders = " and ".join(map(str, copy.roots)) or "the folder"
+    yield (
+        f"Each run works in a copy of {folders}, which goes with it: what is to stay, let the "
+        "program write to {output}. Its home folder and whole paths are the real ones."
+    )
+    shared = []
+    for text, where in program_source.places_named(program.command, program.directory).items():
+        path = os.path.normpath(program.directory / os.path.expanduser(text))  # noqa: PTH111
+        # A script finds the original by a whole path, also where it is copied.
+        in_script = where != program_source.COMMAND and not text.startswith("..")
+        if in_script or copy.moved.path(path) == path:
+            shared.append(f"{text} ({where})")
+    if shared := [*copy.shared(), *shared]:
+        yield f"It could change what is not copied: {name_first(shared, _MOST_NAMED)}."
 
 
 @contextmanager
@@ -483,7 +514,8 @@ def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
     words = layout_in_words(run.layout, run.strategy)
     yield (
         f"{words[0].upper()}{words[1:]} ({' '.join(run.configuration[:3])}): {len(everyone)} "
-        f"started by {started.launcher}, in {program.directory}"
+        f"started by {started.launcher}, in {'' if program.in_place else 'a copy of '}"
+        f"{program.directory}"
     )
     yield f"  {_assignments(common)}"
     for place, its_own in zip(shown, told, strict=True):

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from escala import cli, submit, trial
-from escala.core import exits
+from escala.core import exits, own_results
 from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
 from escala.core.environment import call
@@ -86,6 +86,9 @@ def main() -> int:
         print("\n".join(trial.starts(experiment)))
         return 0
     drafted.checked(file, arguments.force, "escala try", "--name NAME")
+    own_results.require(Path("results", drafted.name), "name another: --name NAME")
+    for sentence in trial.isolation(experiment):
+        say(sentence)
     on_nodes = arguments.profile or arguments.nodes > 1
     here = " on this machine, and not on a node" if on_nodes else ""
     say(f"One run of one process{here}, to see whether the command works.")

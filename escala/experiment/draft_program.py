@@ -20,6 +20,7 @@ from escala.core.children import completed
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.core.hardware import available_cores
+from escala.core.readable import name_first
 from escala.experiment import launchers, program_source
 from escala.experiment.draft import PROCESSES, THREADS, Draft, compared
 from escala.experiment.launchers import OWN
@@ -87,6 +88,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     about.add_argument(
         "--terminal", action="store_true", help="run it on a terminal, so that it prints at once"
     )
+    about.add_argument(
+        "--in-place", action="store_true",
+        help="run it in this folder itself; default: each run works in a copy of the folder",
+    )  # fmt: skip
     about.add_argument("--name", help="name of the experiment; default: that of the script")
     for option, metavar, text in (
         ("--variable", "NAME", "a secret of this shell that the program needs"),
@@ -203,17 +208,13 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
     added = [name for name in read if not {Path(name), Path(name).parent} & data]
     if added:
         workload["files"] = sorted({*workload["files"], *map(program_source.pattern, added)})
-        yield f"It reads {_listed(added)}, which belong to its files: a change is measured again."
+        names = name_first(added)
+        yield f"It reads {names}, which belong to its files: a change is measured again."
     if paths := sorted(map(str, data)):
         yield (
-            f"It reads {_listed(paths)}, of which a change is not noticed. Name them: --data "
+            f"It reads {name_first(paths)}, of which a change is not noticed. Name them: --data "
             f"NAME={shlex.quote(paths[0])}"
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 def _workload(program: Program, python: str | None, options: argparse.Namespace) -> dict[str, Any]:
@@ -227,7 +228,7 @@ def _workload(program: Program, python: str | None, options: argparse.Namespace)
         found["epochs"] = options.epochs or EPOCHS
     if _BATCH & program.named:
         found["batch"] = {"rows": options.rows or ROWS, "per": "global"}
-    for key in ("epoch_ends", "step_ends", "terminal"):
+    for key in ("epoch_ends", "step_ends", "terminal", "in_place"):
         if value := getattr(options, key):
             found[key] = value
     return found

@@ -64,7 +64,11 @@ def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict
         "known_by": known_by,
         "first_epoch_seconds": max(each["first_epoch"] or 0 for each in telling) or None,
         "whole_seconds": max(each["seconds"]["whole"] for each in everyone),
-        "notes": [*notes, *_notes(known_by, telling, named)],
+        "notes": [
+            *result["program"].get("notes", ()),
+            *notes,
+            *_notes(known_by, telling, named),
+        ],
         "ran": processes.summary(everyone),
     }
     read = [each["read"] for each in everyone if each.get("read") is not None]

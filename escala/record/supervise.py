@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ from escala.strategies import STRATEGIES
 from escala.strategies.base import RAW_TIMELINE
 from escala.training.plan import Plan
 from escala.workloads import Program
+from escala.workloads.program_copy import COPY
 
 POLL_SECONDS = 0.1
 #: A signal to a whole job reaches this process at most this many seconds after the ranks.
@@ -30,7 +32,12 @@ EVALUATION = "escala.record.evaluation"
 
 
 def supervise(
-    request: dict, plan: Plan, launch_choice: Launch, folder: Path, limit_seconds: float
+    request: dict,
+    plan: Plan,
+    launch_choice: Launch,
+    folder: Path,
+    limit_seconds: float,
+    refused: Callable[[], str | None],
 ) -> Outcome:
     """Run the ranks to their end, show rank 0's progress, and end every process that was started.
 
@@ -39,6 +46,7 @@ def supervise(
     plan : the run's knobs, and the place of each process.
     launch_choice : the launcher and the nodes, selected before anything is started.
     folder : the ranks' folder, which holds `plan.json` and gets the logs.
+    refused : returns why the run must end, None if it may go on.
 
     Returns
     -------
@@ -79,6 +87,8 @@ def supervise(
                 interrupts.end_if_received()
                 if time.monotonic() > deadline:
                     return diagnose.timeout(limit_seconds, folder, plan)
+                if why := refused():
+                    return Outcome("failed", why)
                 time.sleep(POLL_SECONDS)
                 progress.show()
             if code := launcher.poll():
@@ -106,6 +116,7 @@ class _Progress:
         names = [request[name] for name in ("workload", "strategy", "layout", "variant", "series")]
         last = request["instrument"] or f"rep{request['repeat']}"
         self._log, self._title, self._offset = log, " ".join(filter(None, [*names, last])), 0
+        self._copy = str((log.parent / COPY).resolve())
 
     def show(self) -> None:
         if not self._log.exists():
@@ -118,5 +129,6 @@ class _Progress:
         for line in complete_lines.decode(errors="replace").splitlines():
             _, marker, message = line.partition(" escala: ")
             if marker:
+                message = message.replace(self._copy, "")
                 with suppress(OSError):  # A closed terminal must not end the run.
                     print(f"[{self._title}] {message}", file=sys.stderr, flush=True)

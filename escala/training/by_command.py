@@ -25,7 +25,7 @@ from escala.training import child, endings, files_read, marks, program_processes
 from escala.training.data import STEP_COLUMNS
 from escala.training.marks import Epoch, Mark
 from escala.training.process import load_reader
-from escala.training.program_place import rows_of_rank, values, variables
+from escala.training.program_place import moved_of, rows_of_rank, values, variables
 from escala.workloads.program import Program
 
 _TRACEBACK = "Traceback (most recent call last)"
@@ -41,7 +41,8 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     were asked for, or took another number of rows. It is `Diverged` if it reported a number that is
     not finite.
     """
-    program, start = Program.from_plan(plan["start"]["program"]), plan["start"]
+    start = plan["start"]
+    program = moved_of(plan).program(Program.from_plan(start["program"]))
     told, output = (folder / f"marks{place.process}").resolve(), folder.parent.resolve() / "output"
     told.mkdir()
     output.mkdir(exist_ok=True)

@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from escala.core.errors import InputError
 from escala.workloads.program import Program
+from escala.workloads.program_copy import COPY
 from escala.workloads.program_files import files
-
-#: The folder, beside the marks, in which a copy of a program's folder stands by its whole path.
-COPY = "copy"
 
 
 class Told(NamedTuple):
@@ -33,7 +31,7 @@ def told(marks: Path, since: float) -> Told | None:
 
     Parameters
     ----------
-    marks : the folder of their marks.
+    marks : the folder of their marks. The copy of the program's folder alongside may be gone.
     since : when the program began, in seconds since the epoch.
     """
     lines = [
@@ -45,7 +43,11 @@ def told(marks: Path, since: float) -> Told | None:
         return None
     copy = str(marks.parent.resolve() / COPY)
     read, written = (
-        {os.path.realpath(path).removeprefix(copy) for kind, path in lines if kind == each}
+        {
+            os.path.realpath(os.path.realpath(path).removeprefix(copy))
+            for kind, path in lines
+            if kind == each
+        }
         for each in "rw"
     )
     left = [path for path in sorted(read - written) if _is_older(Path(path), since)]

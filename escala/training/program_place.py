@@ -11,6 +11,7 @@ from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
 from escala.workloads.program import DATA, Program
+from escala.workloads.program_copy import Moved
 from escala.workloads.program_environment import environment
 
 #: The folder of the module that programs may import.
@@ -48,8 +49,13 @@ def values(
         "address": address,
         "port": port,
         "output": output,
-        **{f"{DATA}{name}": path for name, path in paths.items()},
+        **{f"{DATA}{name}": moved_of(plan).path(path) for name, path in paths.items()},
     }
+
+
+def moved_of(plan: Mapping) -> Moved:
+    """Return where the paths of a program are in the copy of its folder, if the run has one."""
+    return Moved(**plan["start"].get("copy", {}))
 
 
 def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
@@ -64,15 +70,17 @@ def variables(
 
     The hook writes its marks into the folder `told`.
     """
-    program = Program.from_plan(plan["start"]["program"])
+    moved = moved_of(plan)
+    program = moved.program(Program.from_plan(plan["start"]["program"]))
     strategy, given = STRATEGIES[plan["strategy"]], restore_shell(given)
     found = {
         name: value
         for name, value in given.items()
         if name in program.variables or _is_for_programs(name, strategy.meets_by == "mpi")
     }
+    found = moved.variables(found)
     paths = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
-    outside = [path for path in paths if Path(path).resolve() != HOOK.parents[1]]
+    outside = [moved.path(path) for path in paths if Path(path).resolve() != HOOK.parents[1]]
     found |= strategy.process_variables(place, plan["start"]["interface"])
     found |= _threads(plan["knobs"]["threads"], place)
     found |= {MARKS: str(told), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}

@@ -57,6 +57,7 @@ class Program:
     variables : names of variables that it gets besides those of every rank.
     epoch_ends, step_ends : patterns of its output.
     terminal : whether it needs a pseudo-terminal.
+    in_place : whether it is started in its own folder, and not in a copy (`program_copy`).
     gradient_bytes : of all gradients, None if unknown.
     where : the declaration, for messages.
     """
@@ -70,6 +71,7 @@ class Program:
     epoch_ends: str | None
     step_ends: str | None
     terminal: bool
+    in_place: bool
     gradient_bytes: int | None
     where: str
 
@@ -94,6 +96,7 @@ class Program:
             declared.get("epoch_ends"),
             declared.get("step_ends"),
             declared.get("terminal", False),
+            declared.get("in_place", False),
             declared.get("gradient_bytes"),
             where,
         )

@@ -34,6 +34,7 @@ def identity(program: Program) -> dict[str, Any]:
         "variables": _variables(program),
         "patterns": [program.epoch_ends, program.step_ends],
         "terminal": program.terminal,
+        "in_place": program.in_place,
         "versions": versions(program),
     }
 
@@ -126,11 +127,11 @@ def passed_on(program: Program) -> dict[str, str]:
 def environment(program: Program, given: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a program: those given, and what its interpreter needs.
 
-    Those given are as in the shell of the user, without this project's own programs. The folder of
-    the interpreter comes first in PATH, unless the same programs of Python are found there anyway:
-    others in it would stand before those of the user.
+    PWD is where it is started. Those given are as in the shell of the user, without this project's
+    own programs. The folder of the interpreter comes first in PATH, unless the same programs of
+    Python are found there anyway: others in it would stand before those of the user.
     """
-    found = variables.restore_shell(given)
+    found = variables.restore_shell(given) | {"PWD": str(program.directory)}
     if not program.python:
         return found
     folder, path = Path(program.python).parent, found.get("PATH", "")

@@ -168,6 +168,27 @@ def test_what_would_start_is_shown_and_nothing_is_started(experiment, tmp_path, 
     assert not (tmp_path / "started").exists()
 
 
+PLACES = """import pathlib, torch_or_not as torch
+BEST, SPARE, HOME = "/nonexistent/best.pt", "{there}/best.pt", "~/models"
+torch.save(BEST, "../above.pt"), open("inside.pt", "/dev/null")
+pathlib.Path.home()
+"""
+
+
+def test_what_a_program_could_change_is_named_before_it_starts(experiment, tmp_path):
+    other = tmp_path.parent / "other"
+    other.mkdir()
+    (tmp_path / "data").symlink_to(other)
+    words = (f"--out={other}/out", f"{tmp_path}/inside")
+    tried = experiment(PLACES.format(there=tmp_path), *words)
+    first, second = trial.isolation(tried)
+    assert str(tmp_path) in first and "{output}" in first
+    named = set(re.findall(r"[:,] ([^ ,]+) \(", second))
+    script = {"~", "~/models", "../above.pt", f"{tmp_path}/best.pt"}
+    assert named == {f"{other}/out", f"{tmp_path}/data", *script}, second
+    assert "train.py, line 2" in second
+
+
 def test_the_answer_is_the_first_lines_of_the_summary(tmp_path):
     summary = tmp_path / "summary.md"
     summary.write_text(

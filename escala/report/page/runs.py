@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from escala.core.readable import counted
+from escala.core.readable import counted, name_first
 from escala.report.findings.words import Tables, span
 from escala.report.tables.views import only_whole_runs
 
@@ -81,7 +81,5 @@ def provenance(tables: Tables, name: str) -> Iterator[tuple[str, str]]:
             yield f"program {workload}", command
         for what in ("files", "variables"):
             for names in group[f"program_{what}"].dropna().unique():
-                several = names.split(";")
-                more = f" and {len(several) - _MOST_NAMES} more" * (len(several) > _MOST_NAMES)
-                yield f"{what} of {workload}", ", ".join(several[:_MOST_NAMES]) + more
+                yield f"{what} of {workload}", name_first(names.split(";"), _MOST_NAMES)
     yield "digests of the code", ", ".join(sorted(runs["source_sha256"].dropna().unique()))

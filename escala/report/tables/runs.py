@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.statistics import Interval, median_interval
+from escala.core.readable import name_first
 from escala.experiment.references import Configuration, compared_with, reference_number
 from escala.record.comparable import (
     CONFIGURATION,
@@ -129,9 +130,8 @@ def _program(run: Measurement) -> dict:
 def _unlisted(told: dict) -> Iterator[str]:
     """Yield that a program read files that its key does not know."""
     if read := told.get("read"):
-        more = f" and {len(read) - 3} more" if len(read) > 3 else ""
         yield (
-            f"it read {', '.join(read[:3])}{more}, which are not among its files, so a change is "
+            f"it read {name_first(read)}, which are not among its files, so a change is "
             "not noticed. Remedy: name them under files, or large data under paths of its dataset"
         )
 
