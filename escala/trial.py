@@ -404,7 +404,16 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
         )
     notes = dict.fromkeys(note for each in (found, several) if each for note in each.notes)
     yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in notes)
-    yield _how_long(found, several, experiment)
+    least, most = estimate(found, several, experiment)
+    runs, minutes = len(experiment.timed), experiment.settings["time_limit_minutes"]
+    if least == most < 60 * minutes * runs:
+        yield f"{runs} runs follow. If they take as long as these, that is {duration(most)}."
+    else:
+        how = f"at least {duration(least)}, and at most {duration(most)}"
+        yield (
+            f"{runs} runs follow. That is {how}: a run that does not end within {minutes} minutes "
+            "(time_limit_minutes) is ended, and is no result. Give it fewer epochs or steps."
+        )
 
 
 def _seen(found: Trial) -> str:
@@ -469,18 +478,6 @@ def estimate(found: Trial, several: Trial | None, experiment: Experiment) -> tup
             shortest, longest = like.seconds, limit
         least, most = least + min(shortest, limit), most + min(longest, limit)
     return least, most
-
-
-def _how_long(found: Trial, several: Trial | None, experiment: Experiment) -> str:
-    least, most = estimate(found, several, experiment)
-    runs, minutes = len(experiment.timed), experiment.settings["time_limit_minutes"]
-    if least == most < 60 * minutes * runs:
-        return f"{runs} runs follow. If they take as long as these, that is {duration(most)}."
-    how = f"at least {duration(least)}, and at most {duration(most)}"
-    return (
-        f"{runs} runs follow. That is {how}: a run that does not end within {minutes} minutes "
-        "(time_limit_minutes) is ended, and is no result. Give it fewer epochs or steps."
-    )
 
 
 def starts(experiment: Experiment) -> Iterator[str]:

@@ -13,6 +13,7 @@ import pytest
 from escala.training.files_read import Told, told, unlisted
 from escala.training.program_place import HOOK
 from escala.workloads.program import Program
+from escala.workloads.program_copy import COPY, Copy
 
 TRAIN = """\
 import importlib, json, os, sqlite3, subprocess, sys
@@ -95,6 +96,26 @@ def test_the_programs_own_start_and_errors_are_as_without_it(started, tmp_path):
     # Its marks cannot be written.
     _, printed = started("open('settings.json')", ESCALA_STEPS="/proc/none")
     assert not printed
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_is_read_in_a_copy_is_told_as_of_the_folder_itself(is_there, tmp_path):
+    mine, marks, link = tmp_path / "mine", tmp_path / "ranks" / "marks0", tmp_path / "link.json"
+    for folder in (mine, marks):
+        folder.mkdir(parents=True)
+    program = Program.of({"command": "python train.py", "files": []}, mine, "here")
+    for name in ("kept.json", "changed.json"):
+        (mine / name).touch()
+    link.symlink_to(mine / "kept.json")
+    copy = Copy(program, marks.parent / COPY, tmp_path / "run")
+    if is_there:
+        copy.make()
+    into = copy.moved.into
+    lines = ["r kept.json", "r changed.json", "w changed.json", "r made.json", "w made.json"]
+    lines = [line.replace(" ", f" {into}{mine}/") for line in lines] + [f"r {into}{link}"]
+    time.sleep(0.02)
+    (marks / "1.files").write_text("\n".join(lines))
+    assert told(marks, time.time()).read == [str(mine / "kept.json")]
 
 
 def test_a_program_of_another_kind_tells_nothing(tmp_path):

@@ -111,6 +111,15 @@ def test_a_program_finds_its_place_and_the_others(strategy, tmp_path, monkeypatc
     assert found["ESCALA_STEPS"] == str(tmp_path / "marks")
 
 
+def test_data_in_a_folder_that_is_copied_are_those_of_the_copy(tmp_path):
+    [first, *_] = places(Layout.parse("1x1"), STRATEGIES["processes"], KNOBS, NODES[:1])
+    plan = {"global_batch": 4, "ranks": 1, "epochs": 1, "seed": 0}
+    plan["start"] = {"copy": {"into": "/run/copy", "roots": [str(tmp_path)], "without": []}}
+    data = {"own": f"{tmp_path}/reads", "other": "/data"}
+    found = program_place.values(plan, Place(**first), tmp_path, data)
+    assert (found["data.own"], found["data.other"]) == (f"/run/copy{tmp_path}/reads", "/data")
+
+
 @pytest.mark.parametrize("strategy", FOR_PROGRAMS)
 def test_another_trainings_place_does_not_reach_a_program(strategy, tmp_path, monkeypatch):
     layout = "1x1" if STRATEGIES[strategy].layouts.one_rank else "1x2"
