@@ -7,6 +7,7 @@ after the other as a job step. Data are prepared before, and the report is writt
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.readable import counted
+from escala.core.variables import SHELL
 from escala.experiment import Experiment, Run
 from escala.probes import PROBES
 from escala.record import estimate, key
@@ -212,11 +214,13 @@ def script(
         "signal": f"B:TERM@{TERM_SECONDS}",
         **options,
     }
+    # A job has further variables of its site, which are in no key of a program.
+    shell = [f"export {SHELL}={shlex.quote(os.environ[SHELL])}"] if SHELL in os.environ else []
     named = (f"--{name}" + ("" if value is None else f"={value}") for name, value in wanted.items())
     return _SCRIPT.format(
         name=e.name,
         options="\n".join(f"#SBATCH {_quoted(option)}" for option in named),
-        lines="\n".join([*lines, activation()]),
+        lines="\n".join([*lines, *shell, activation()]),
         command=shlex.join(command),
     )
 

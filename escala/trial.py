@@ -10,19 +10,21 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.core.progress import say
+from escala.core.readable import name_first
 from escala.core.variables import CALLERS_PATH
 from escala.data import kind_of
 from escala.experiment import Experiment, Run, program_source
 from escala.experiment.draft_program import ONE
 from escala.experiment.spoken import layout_in_words
-from escala.record import comparable, diagnose
+from escala.record import comparable, diagnose, processes
 from escala.record.estimate import duration, span
 from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, split_description
@@ -34,11 +36,12 @@ from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
-from escala.training import marks
+from escala.training import files_read, lines, marks
 from escala.training.plan import Plan
 from escala.training.program_place import values, variables
 from escala.workloads import program_environment
 from escala.workloads.program import Program
+from escala.workloads.program_copy import Copy
 
 #: A program may need longer than a trial waits.
 LIMIT_SECONDS = 60.0
@@ -48,6 +51,10 @@ PATIENCE = 10
 EPOCHS = 2
 #: In shorter epochs and runs, most of the time is not training.
 SHORT_SECONDS = 1.0
+#: Less core time says nothing of the work that is done.
+_WORK_SECONDS = 1.0
+#: So many files and folders that are not copied are named.
+_MOST_NAMED = 8
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
 #: Variables by which programs find their ranks, and the option that sets them.
@@ -60,6 +67,7 @@ _MISSING = {
 _OPTIONS = {
     "environment: {python: DIR/bin/python}": "--python DIR/bin/python",
     "terminal: true": "--terminal",
+    "in_place: true": "--in-place",
     "epoch_ends": "--epoch-ends",
     "step_ends": "--step-ends",
 }
@@ -76,12 +84,19 @@ class Trial:
     ended : whether it ended by itself.
     known_by : how its steps are known (`escala.training.marks`).
     epoch_seconds : of its last epoch, None if it is not known.
-    epochs : of the run.
+    epochs : that it made, or so far; of a whole run those asked for.
     last : its last lines.
+    whole_seconds : of the run, with most of what Escala does around the program.
+    steps, rows : of an epoch, or steps so far; None if they are not known.
+    scores : names of the numbers that it reported.
+    ran : what its processes did (`escala.record.processes`), None if it is not known.
+    named : placeholders of its command.
     notes : what else is to be said of it.
     start_seconds : of a whole run, how long its interpreter takes to start and to import what its
         scripts import; None if it is not known.
     result : its `run.json`, None if it did not end.
+    read : files outside of installed packages that it read, and that are not among its own
+        (`escala.training.files_read`).
     """
 
     run: Run
@@ -91,9 +106,16 @@ class Trial:
     epoch_seconds: float | None
     epochs: int
     last: str
+    whole_seconds: float
+    steps: int | None = None
+    rows: int | None = None
+    scores: tuple[str, ...] = ()
+    ran: dict | None = None
+    named: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     start_seconds: float | None = None
     result: dict | None = None
+    read: tuple[str, ...] = ()
 
 
 def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
@@ -105,23 +127,50 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
     ------
     InputError : it fails, or a pattern of its output matches no line; with its last lines.
     """
+    began = time.time()
     with _attempted(experiment, run, limit_seconds) as (request, outcome, output):
         ranks, program = output.parent / "ranks", _program(request)
+        seen = [files_read.told(folder, began) for folder in ranks.glob("marks*")]
+        opened = {path for each in filter(None, seen) for path in each.read}
+        paths = request["start"]["paths"].values()
+        read = tuple(files_read.unlisted(sorted(opened), program, paths, ranks.parent))
         _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
-        lines = (each for each in said.split(" | ") if " escala: " not in each)
-        last = " | ".join(lines) or "nothing"
+        own = (each for each in said.split(" | ") if " escala: " not in each)
+        last = " | ".join(own) or "nothing"
         if outcome.status == "timeout":
-            known_by = _known_so_far(program, ranks)
-            return Trial(run, limit_seconds, False, known_by, None, EPOCHS, last)
+            asked = request["training"]["epochs"]
+            found = _ended_early(run, limit_seconds, program, asked, ranks, last)
+            return replace(found, read=read)
         result = read_json(output)
-    told, epochs = result["program"], request["training"]["epochs"]
-    whole = told["known_by"] == marks.WHOLE
-    epoch = None if whole else result["epochs"][-1]["train_seconds"]
-    notes = tuple(told["notes"])
+        told = result["program"]
+        if told["ran"]["idle"]:
+            reason = (
+                "it ended with exit code 0 right after its imports, and did nothing that can be "
+                f"timed. Remedy: give it what its last lines ask for{_LAST}{said}"
+            )
+            raise _failed(program, run, reason)
+    whole, last_epoch = told["known_by"] == marks.WHOLE, result["epochs"][-1]
+    scores = (result["evaluation"] or {"scores": ()})["scores"]
     is_alone = Layout.parse(run.layout).processes == 1
-    start = _start_seconds(program) if whole and is_alone else None
-    seconds, known_by = told["whole_seconds"], told["known_by"]
-    return Trial(run, seconds, True, known_by, epoch, epochs, last, notes, start, result)
+    return Trial(
+        run,
+        told["whole_seconds"],
+        True,
+        told["known_by"],
+        None if whole else last_epoch["train_seconds"],
+        request["training"]["epochs"] if whole else last_epoch["epoch"],
+        last,
+        result["wall_seconds"],
+        last_epoch["steps"],
+        last_epoch["rows"],
+        tuple(n for n in scores if not n.startswith(marks.BEST)),
+        told["ran"],
+        program.named,
+        tuple(told["notes"]),
+        _start_seconds(program) if whole and is_alone else None,
+        result,
+        read,
+    )
 
 
 def _start_seconds(program: Program) -> float | None:
@@ -133,6 +182,34 @@ def _start_seconds(program: Program) -> float | None:
     began = time.monotonic()
     done = program_environment.run_in_place(program, [program.interpreter, "-c", code])
     return time.monotonic() - began if done.returncode == 0 else None
+
+
+def _ended_early(
+    run: Run, seconds: float, program: Program, asked: int, ranks: Path, last: str
+) -> Trial:
+    """Return the trial of a program that was ended: what it told and did until then."""
+    folder, searched = ranks / "marks0", marks.Searched(program.epoch_ends, program.step_ends)
+    by_process = [each for each in marks.read_files(folder)[0] if each] if folder.is_dir() else []
+    log, plan = ranks / "rank0.log", read_json(ranks / "plan.json")
+    searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
+    searched.end()
+    known_by = marks.HOOK if by_process else marks.OUTPUT if searched.marks else marks.WHOLE
+    epochs_asked = asked if "epochs" in program.named else None
+    printed = lines.marks_of(searched.marks, len(plan["places"]), epochs_asked)[0]
+    told = [mark.event for mark in (by_process[0] if by_process else printed)]
+    everyone = [
+        {"known_by": known_by, "ran": read_json(file)} for file in sorted(ranks.glob("ran*.json"))
+    ]
+    ran = None
+    if len(everyone) == len(plan["places"]):
+        if problem := processes.problem(plan, program.named, everyone):
+            raise _failed(program, run, f"{problem}{_LAST}{last}")
+        ran = processes.summary(everyone)
+    epochs, steps = told.count(marks.EPOCH), told.count(marks.STEP)
+    return Trial(
+        run, seconds, False, known_by, None, epochs, last, seconds, steps, ran=ran,
+        named=program.named,
+    )  # fmt: skip
 
 
 def together(experiment: Experiment) -> Run | None:
@@ -150,24 +227,103 @@ def tried_together(
 
     Raises
     ------
-    InputError : as `tried`; it does not end within the limit and ten times the time of one; or
-        each process may write the lines of its epochs.
+    InputError : as `tried`; one ends, and the other does not within ten times its time; or each
+        process may write the lines of its epochs.
     """
-    if not alone.ended:
-        return tried(experiment, run, limit_seconds)
-    limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
+    if alone.ended:
+        limit_seconds = max(limit_seconds, PATIENCE * alone.seconds)
     found = tried(experiment, run, limit_seconds)
-    reason = found.result and comparable.other_lines(alone.result, found.result)
-    if reason:
-        raise _failed(_program(experiment.request(run)), run, reason)
-    if not found.ended:
+    reason, last = None, found.last
+    if alone.ended and found.ended:
+        reason = comparable.other_lines(alone.result, found.result)
+    elif alone.ended:
         reason = (
             f"the program did not end within {duration(limit_seconds)}, and one process ended "
             f"after {span(alone.seconds)}. Remedy: let no process wait for another one that "
-            f"sends nothing{_LAST}{found.last}"
+            "sends nothing"
         )
-        raise _failed(_program(experiment.request(run)), run, reason)
+    elif (
+        Layout.parse(run.layout).processes > 1
+        and found.ended
+        and not alone.ended
+        and PATIENCE * found.seconds < alone.seconds
+    ):
+        last = alone.last
+        reason = (
+            f"the program ended after {span(found.seconds)}, and one process did not end within "
+            f"{duration(alone.seconds)}: it may be a server or a master that waits for others. "
+            "Remedy: let one process train alone; or compare layouts of several processes only, "
+            "in a file of `escala new --command`"
+        )
+    if reason:
+        raise _failed(_program(experiment.request(run)), run, f"{reason}{_LAST}{last}")
     return found
+
+
+def tried_as_typed(
+    typed: Experiment | None, guess: Experiment, limit_seconds: float = LIMIT_SECONDS
+) -> tuple[Trial, Trial | None, str | None]:
+    """Do a run of one process, and one of several if there are configurations with several.
+
+    Parameters
+    ----------
+    typed : the program as its command is typed, if `guess` gives it what its script is guessed to
+        need. It is tried first.
+
+    Returns
+    -------
+    The trials of one process and of several, and None. Where only the command as typed works: its
+    trial, None, and why the guess fails.
+
+    Raises
+    ------
+    InputError : as `tried` and `tried_together`; both fail.
+    """
+    alone, first = None, guess.runs[0]
+    if typed:
+        with suppress(InputError):  # It may lack what the guess gives it.
+            alone = tried(typed, typed.runs[0], limit_seconds)
+    try:
+        found = (
+            tried_together(guess, first, alone, limit_seconds)
+            if alone
+            else tried(guess, first, limit_seconds)
+        )
+        run, several = together(guess), None
+        if run:
+            say(f"The same with {layout_in_words(run.layout, run.strategy)}.")
+            several = tried_together(guess, run, found, limit_seconds)
+        return found, several, None
+    except InputError as error:
+        if alone is None:
+            raise
+        return alone, None, error.reason
+
+
+def isolation(experiment: Experiment) -> Iterator[str]:
+    """Yield sentences on where the program of an experiment works, and what it could change there.
+
+    It is said before anything is started.
+    """
+    program = _program(experiment.request(experiment.runs[0]))
+    if program.in_place:
+        yield f"Every run works in {program.directory} itself, with what earlier ones left there."
+        return
+    copy = Copy(program, Path(os.devnull), Path(os.devnull))
+    folders = " and ".join(map(str, copy.roots)) or "the folder"
+    yield (
+        f"Each run works in a copy of {folders}, which goes with it: what is to stay, let the "
+        "program write to {output}. Its home folder and whole paths are the real ones."
+    )
+    shared = []
+    for text, where in program_source.places_named(program.command, program.directory).items():
+        path = os.path.normpath(program.directory / os.path.expanduser(text))  # noqa: PTH111
+        # A script finds the original by a whole path, also where it is copied.
+        in_script = where != program_source.COMMAND and not text.startswith("..")
+        if in_script or copy.moved.path(path) == path:
+            shared.append(f"{text} ({where})")
+    if shared := [*copy.shared(), *shared]:
+        yield f"It could change what is not copied: {name_first(shared, _MOST_NAMED)}."
 
 
 @contextmanager
@@ -200,16 +356,6 @@ def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
     inputs = module.prepared_from(settings, folder)
     folder.mkdir()
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
-
-
-def _known_so_far(program: Program, ranks: Path) -> str:
-    """Return how the steps of a program are known that was ended."""
-    if (ranks / "marks0").is_dir() and any(marks.read_files(ranks / "marks0")[0]):
-        return marks.HOOK
-    searched = marks.Searched(program.epoch_ends, program.step_ends)
-    log = ranks / "rank0.log"
-    searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
-    return marks.OUTPUT if searched.marks else marks.WHOLE
 
 
 def _failed(program: Program, run: Run, reason: str) -> InputError:
@@ -249,21 +395,20 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
     ----------
     found, several : of one process, and of several unless all configurations have one.
     """
-    runs = len(experiment.timed)
     if found.ended:
-        yield f"One process ended without an error after {span(found.seconds)}."
+        yield f"One process ended without an error after {span(found.seconds)}.{_seen(found)}"
     else:
-        same = _number_like(found, experiment)
         yield (
             f"One process did not end within {duration(found.seconds)}, and was ended. That is no "
-            f"error: {same} of {runs} runs are like it, so the study takes at least "
-            f"{duration(same * found.seconds)}. A run ends after "
-            f"{experiment.settings['time_limit_minutes']} minutes (time_limit_minutes)."
+            f"error.{_seen(found)}"
         )
-    if several and found.ended:
+    if several:
         words = layout_in_words(several.run.layout, several.run.strategy)
+        how = "ended without an error after" if several.ended else "did not end within"
         took = span(several.seconds)
-        yield f"{words[0].upper()}{words[1:]} ended without an error after {took}."
+        yield f"{words[0].upper()}{words[1:]} {how} {took}.{_seen(several)}"
+        if found.ended and several.ended:
+            yield from _compared(found, several)
     if found.known_by != marks.WHOLE:
         how = "its hook" if found.known_by == marks.HOOK else "lines of its output"
         took = f"; the last one took {span(found.epoch_seconds)}" if found.epoch_seconds else ""
@@ -292,23 +437,82 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
             f"Too short to time well: an epoch takes {span(found.epoch_seconds)}, and the time "
             "of a short one varies more. Give it more rows or steps in each epoch."
         )
-    yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in found.notes)
-    if found.ended:
-        like = _number_like(several, experiment) if several else 0
-        total = like * _seconds(several or found, experiment)
-        total += (runs - like) * _seconds(found, experiment)
-        yield f"{runs} runs follow. If they take as long as these, that is {duration(total)}."
+    notes = dict.fromkeys(note for each in (found, several) if each for note in each.notes)
+    yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in notes)
+    least, most = estimate(found, several, experiment)
+    runs, minutes = len(experiment.timed), experiment.settings["time_limit_minutes"]
+    if least == most < 60 * minutes * runs:
+        yield f"{runs} runs follow. If they take as long as these, that is {duration(most)}."
+    else:
+        how = f"at least {duration(least)}, and at most {duration(most)}"
+        yield (
+            f"{runs} runs follow. That is {how}: a run that does not end within {minutes} minutes "
+            "(time_limit_minutes) is ended, and is no result. Give it fewer epochs or steps."
+        )
 
 
-def _number_like(found: Trial, experiment: Experiment) -> int:
-    """Return how many runs of an experiment are like a trial."""
-    return sum(run.configuration == found.run.configuration for run in experiment.timed)
+def _seen(found: Trial) -> str:
+    """Return in words what the processes of a trial did and told."""
+    ran, known = found.ran, found.known_by != marks.WHOLE
+    if ran is None:
+        return ""
+    at_work, cores, ranks = ran["processes"], ran["cores"], ran["ranks"]
+    parts = [
+        f"processes at work: {at_work or 'not known'}"
+        + ("" if cores is None else f", on up to {cores:.1f} cores"),
+        f"ranks: {ranks} of a group of {ran['world_size']}" if ranks else "no group of ranks",
+        f"epochs{'' if found.ended else ' so far'}: {found.epochs if known else 'not known'}",
+        f"steps{' of one' if found.ended else ' so far'}: {found.steps or 'not known'}",
+        *([f"rows of one: {found.rows or 'not known'}"] if found.ended else []),
+        *([f"scores: {', '.join(found.scores) or 'none'}"] if found.ended else []),
+        f"longest silence: {span(ran['silent_seconds'])}",
+    ]
+    return f" Found: {'; '.join(parts)}."
 
 
-def _seconds(found: Trial, experiment: Experiment) -> float:
-    """Return how long a run like a trial takes, with all its epochs."""
-    epochs = experiment.settings["workloads"][found.run.workload]["epochs"]
-    return found.seconds + max(0, epochs - found.epochs) * (found.epoch_seconds or 0.0)
+def _compared(alone: Trial, several: Trial) -> Iterator[str]:
+    """Yield that several processes do other work than one, as far as their trials tell."""
+    ranks = Layout.parse(several.run.layout).ranks
+    used, together = (each.ran["core_seconds"] or 0.0 for each in (alone, several))
+    times = {}
+    if alone.rows and several.rows:
+        times["the rows of an epoch"] = several.rows / alone.rows
+    elif alone.steps and several.steps and not {"rows", "rows_of_rank"} & several.named:
+        times["the steps of an epoch"] = ranks * several.steps / alone.steps
+    elif together > max(_WORK_SECONDS, 2 * ranks * used):
+        yield (
+            f"One process used {span(used)} of a core after its imports, and the {ranks} used "
+            f"{span(together)}: alone it may be a server or a master that trains nothing."
+        )
+    elif used > _WORK_SECONDS:
+        times["the core time after imports"] = together / used
+    for what, ratio in times.items():
+        if ratio > (1 + ranks) / 2:
+            yield (
+                f"Together the {ranks} take {ratio:.1f} times {what} of one: each may do the whole "
+                "work. Then times of different work are compared."
+            )
+
+
+def estimate(found: Trial, several: Trial | None, experiment: Experiment) -> tuple[float, float]:
+    """Return the least and the most seconds that all runs take, by their trials."""
+    limit = 60.0 * experiment.settings["time_limit_minutes"]
+    least = most = 0.0
+    for run in experiment.timed:
+        like = found
+        if several and run.configuration == several.run.configuration:
+            like = several
+        epochs = experiment.settings["workloads"][run.workload]["epochs"]
+        if like.ended:
+            shortest = longest = like.whole_seconds + max(0, epochs - like.epochs) * (
+                like.epoch_seconds or 0.0
+            )
+        elif like.epochs and "epochs" in like.named:
+            shortest = longest = like.seconds * epochs / like.epochs
+        else:
+            shortest, longest = like.seconds, limit
+        least, most = least + min(shortest, limit), most + min(longest, limit)
+    return least, most
 
 
 def starts(experiment: Experiment) -> Iterator[str]:
@@ -342,7 +546,8 @@ def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
     words = layout_in_words(run.layout, run.strategy)
     yield (
         f"{words[0].upper()}{words[1:]} ({' '.join(run.configuration[:3])}): {len(everyone)} "
-        f"started by {started.launcher}, in {program.directory}"
+        f"started by {started.launcher}, in {'' if program.in_place else 'a copy of '}"
+        f"{program.directory}"
     )
     yield f"  {_assignments(common)}"
     for place, its_own in zip(shown, told, strict=True):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from escala import cli
+from escala.core import own_results
 from escala.core.arguments import raw_parser
 from escala.core.environment import call
 from escala.core.errors import InputError
@@ -73,7 +74,7 @@ def _write(e: Experiment, files: dict[str, Path]) -> None:
     found, joined = study.joined(parts, e.title, e.settings["scaling"])
     page = Path("results", e.name, f"{NAME}.html")
     drawing, caption = page.with_suffix(".svg"), DECLARED["scaling"].caption.replace("``", "`")
-    page.parent.mkdir(parents=True, exist_ok=True)
+    own_results.claim(page.parent)
     with common.style():
         common.save(figure("scaling").draw(joined), drawing)
     texts = {

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from escala import cli, command, submit
-from escala.core import exits
+from escala.core import exits, own_results
 from escala.core.arguments import raw_parser
 from escala.core.environment import call
 from escala.core.errors import InputError
@@ -140,6 +140,7 @@ def write_and_submit(
     time = submit.Time(arguments.time, "as --time says") if arguments.time else None
     time = time or submit.time_of(runs, e)
     text = submit.script(e, asked, time.limit, options, arguments.setup, snakemake)
+    own_results.claim(Path("results", e.name))
     Path(submit.log_folder(e)).mkdir(parents=True, exist_ok=True)
     path = written(arguments.output or f"results/{e.name}/job.sh", text)
     print(text, end="", flush=True)

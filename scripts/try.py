@@ -19,17 +19,20 @@ import time
 from pathlib import Path
 
 from escala import cli, submit, trial
-from escala.core import exits
+from escala.core import exits, own_results
 from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
 from escala.core.environment import call
 from escala.core.files import atomic
 from escala.core.progress import say
 from escala.experiment import Experiment, draft_program
-from escala.experiment.spoken import layout_in_words
+from escala.experiment.draft import text
 from escala.runtime import allocation
+from escala.workloads import WORKLOADS
 from escala.workloads.program import PLACEHOLDERS
 
+#: What may take longer is asked for.
+ASK_SECONDS = 30 * 60
 #: Of each job Snakemake would print all files that it reads and writes.
 _QUIET = ("--", "--quiet", "rules", "reason")
 EXAMPLES = f"""\
@@ -64,31 +67,69 @@ Results are in results/NAME/ of the working directory.
 
 def main() -> int:
     arguments = _parsed(sys.argv[1:])
-    drafted = draft_program.draft(arguments.command, arguments)
+    drafted, typed = draft_program.draft(arguments.command, arguments), None
     file = draft_program.file_of(drafted)
+    # An earlier call of this may have seen more of them.
+    draft_program.keep_files(drafted, file)
     experiment = Experiment(drafted.settings, file)
+    if drafted.guessed:
+        options = argparse.Namespace(**vars(arguments) | {"strategy": draft_program.ONE})
+        typed = draft_program.draft(arguments.command, options)
+        draft_program.keep_files(typed, file)
+        if file.exists() and file.read_text(errors="replace") == text(typed, "escala try"):
+            # An earlier call of this found that only this works.
+            drafted, typed = typed, None
+            experiment = Experiment(drafted.settings, file)
     for sentence in drafted.said:
         say(sentence)
     if arguments.dry:
         print("\n".join(trial.starts(experiment)))
         return 0
-    content = drafted.checked(file, arguments.force, "escala try", "--name NAME")
+    drafted.checked(file, arguments.force, "escala try", "--name NAME")
+    own_results.require(Path("results", drafted.name), "name another: --name NAME")
+    for sentence in trial.isolation(experiment):
+        say(sentence)
     on_nodes = arguments.profile or arguments.nodes > 1
     here = " on this machine, and not on a node" if on_nodes else ""
     say(f"One run of one process{here}, to see whether the command works.")
-    found, several = trial.tried(experiment, experiment.runs[0]), None
-    if run := trial.together(experiment):
-        say(f"The same with {layout_in_words(run.layout, run.strategy)}.")
-        several = trial.tried_together(experiment, run, found)
+    as_typed = Experiment(typed.settings, file) if typed else None
+    found, several, refused = trial.tried_as_typed(as_typed, experiment)
+    if refused:
+        say(
+            f"It works as it is typed, and not with this strategy: {refused}. So only threads are "
+            "compared. To compare processes, correct this, and name the strategy with --strategy."
+        )
+        drafted, experiment = typed, as_typed
     for sentence in trial.report(found, several, experiment):
         say(sentence)
+    read = {path for each in (found, several) if each for path in each.read}
+    for sentence in draft_program.add_files(drafted, sorted(read)):
+        say(sentence)
+    # The program with these files is another one of the same name.
+    for name in drafted.settings["workloads"]:
+        del WORKLOADS[name]
+    experiment = Experiment(drafted.settings, file)
     with atomic(file) as temporary:
-        temporary.write_text(content, encoding="utf-8")
+        temporary.write_text(text(drafted, "escala try"), encoding="utf-8")
     say(f"Written: {file}")
+    _, most = trial.estimate(found, several, experiment)
+    if most > ASK_SECONDS and not _agreed():
+        on = f"submit {file} --now --wait" if arguments.nodes > 1 else f"run --experiment {file}"
+        more = f" --profile {arguments.profile}" if arguments.profile else ""
+        say(f"Nothing is measured yet, because it may take long. To measure: {call(on + more)}")
+        return exits.NO_TIME
     began = time.time()
     code = _measured(file, experiment, arguments)
     _print_answer(Path("results", drafted.name), file, 0 if code == 0 else began)
     return code
+
+
+def _agreed() -> bool:
+    """Return whether the user wants to wait; without a terminal nobody is asked."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print("Measure all runs now? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.progress import print_any_text, say
-from escala.core.variables import CALLERS_PATH
+from escala.core.variables import CALLERS_MODULES, CALLERS_PATH, SHELL
 
 #: Environment variable that holds the name of the session.
 SESSION_VARIABLE = "ESCALA_SESSION"
@@ -49,6 +49,7 @@ def prepare(root: Path) -> None:
     print_any_text()
     remedy = "rename the folder, or move the project to another one"
     require_plain(root, "project folder", remedy, "{}\n" + os.pathsep)
+    os.environ.setdefault(SHELL, ",".join(sorted(os.environ)))
     os.environ.setdefault(CALLERS_PATH, os.environ.get("PATH", os.defpath))
     _prepend("PATH", Path(sys.executable).parent)
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -168,6 +169,7 @@ def keep_own_modules(root: Path) -> None:
     ----------
     root : the project folder, which is taken off as well, but stays in this process.
     """
+    os.environ.setdefault(CALLERS_MODULES, os.environ.get("PYTHONPATH", ""))
     kept = []
     named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     for folder in dict.fromkeys(Path(name).absolute() for name in named):

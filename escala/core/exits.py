@@ -20,7 +20,10 @@ MEANINGS = {
     str(FAILED): "a run or another step failed, such as one that reads the data; a program, a "
     "package or a device is missing; or another call is at work in the same folder",
     str(WRONG): "an option, a file, a key or a target cannot be used; nothing was measured",
-    str(NO_TIME): "in a job of a cluster: the next repeat would not end within the job",
+    str(
+        NO_TIME
+    ): "in a job of a cluster, the next repeat would not end within the job; or the runs "
+    "of `escala try` may take longer than 30 minutes, and nobody was there to be asked",
     f"{SIGNALLED} + n": f"the signal n ended it: {_CTRL_C} is Ctrl-C, {_KILL} is kill",
 }
 

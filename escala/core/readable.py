@@ -25,6 +25,12 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def name_first(names: Sequence[str], most: int = 3) -> str:
+    """Return the first of several names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def size(number: float) -> str:
     """Return a number of bytes in readable form: `512 bytes`, `1.5 MiB`, `2.0 GiB`."""
     for exponent, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):

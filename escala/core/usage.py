@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,28 +33,45 @@ def of_self() -> Usage:
     return Usage(used.ru_minflt, used.ru_utime, used.ru_stime)
 
 
-def of_tree(pid: int, proc: Path = Path("/proc")) -> Usage:
-    """Return the totals of a process and its descendants, also of those that have ended.
+class Process(NamedTuple):
+    """A process: what it used itself, its first thread in seconds, and its children that ended."""
 
-    Times are in whole ticks of the kernel. A process of which nothing can be read counts nothing.
+    pid: int
+    itself: Usage
+    first_thread: float
+    ended: Usage
+
+
+def total(processes: Iterable[Process]) -> Usage:
+    """Return the totals of what processes and their ended children used."""
+    used = [each for process in processes for each in (process.itself, process.ended)]
+    return Usage(*map(sum, zip(*used, strict=True))) if used else Usage(0, 0.0, 0.0)
+
+
+def tree(pid: int, proc: Path = Path("/proc")) -> list[Process]:
+    """Return a process and its descendants, as far as they can be read.
+
+    Times are in whole ticks of the kernel.
     """
     folder = proc / str(pid)
     try:
-        # The program's name, in brackets before the numbers, may contain spaces and brackets.
-        fields = [
-            int(word)
-            for word in (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1:]
-        ]
+        fields, first = _fields(folder), _fields(folder / "task" / folder.name)
         children = [
             int(child)
             for thread in (folder / "task").iterdir()
             for child in (thread / "children").read_text(encoding="utf-8").split()
         ]
     except (OSError, ValueError):
-        return Usage(0, 0.0, 0.0)
-    own = Usage(
-        fields[6] + fields[7],
-        (fields[10] + fields[12]) * _TICK_SECONDS,
-        (fields[11] + fields[13]) * _TICK_SECONDS,
+        return []
+    itself, ended = (
+        Usage(fields[faults], fields[cores] * _TICK_SECONDS, fields[cores + 1] * _TICK_SECONDS)
+        for faults, cores in ((6, 10), (7, 12))
     )
-    return Usage(*map(sum, zip(own, *(of_tree(child, proc) for child in children), strict=True)))
+    found = [Process(pid, itself, (first[10] + first[11]) * _TICK_SECONDS, ended)]
+    return found + [each for child in children for each in tree(child, proc)]
+
+
+def _fields(folder: Path) -> list[int]:
+    """Return the numbers that the kernel tells of a process or a thread, from its parent on."""
+    # The program's name, in brackets before the numbers, may contain spaces and brackets.
+    return [int(word) for word in (folder / "stat").read_text().rpartition(")")[2].split()[1:]]

@@ -4,6 +4,9 @@ A variable is passed on if a line of `NEUTRAL` or `DECIDING` allows its name; no
 rank. Those of `DECIDING` can change kernels, the exchange or the time of a step. They are recorded
 in `run.json`, with the files of `FILES`, which libraries read by themselves. Both are part of every
 key of the store, and results of which they differ are not compared.
+
+A program of the user gets nearly all variables (`for_programs`), as from the user's shell, and
+those that may decide its result are part of its key (`deciding_for_programs`).
 """
 
 from __future__ import annotations
@@ -23,8 +26,11 @@ Environment = Mapping[str, str]
 
 #: The profile of Snakemake that a user has for all work.
 PROFILE = "SNAKEMAKE_PROFILE"
-#: Holds PATH as the user had it: there programs of users are looked for.
-CALLERS_PATH = "ESCALA_PATH"
+#: Hold PATH and PYTHONPATH as the user had them: so programs of users get them.
+CALLERS_PATH, CALLERS_MODULES = "ESCALA_PATH", "ESCALA_PYTHONPATH"
+#: Holds the names of the variables of the shell that made a call, divided by commas. What libraries
+#: and jobs add later is in no key of a program.
+SHELL = "ESCALA_SHELL"
 #: Names of further variables that the user passes to the ranks, divided by commas.
 PASS = "ESCALA_PASS"
 
@@ -70,6 +76,37 @@ DECIDING = {
     r"PROTOCOL_BUFFERS_\w+": "messages between processes",
 }
 
+#: Patterns of names that tell a process its place in a job or among others. Programs of users get
+#: those of their run, and none of the shell.
+PLACES = {
+    r"(SLURM|SLURMD|SRUN|SBATCH|SALLOC|PBS|LSB|SGE|OAR|FLUX|COBALT|PALS)_\w+|NSLOTS|PE_HOSTFILE": (
+        "jobs of a scheduler"
+    ),
+    r"(OMPI|PMIX|PRTE)_(?!MCA_|ALLOW_)\w+|PMI2?_\w+|MPI_LOCAL\w+|MV2_COMM_WORLD_\w+": "MPI",
+    r"((LOCAL|NODE|GROUP|ROLE)_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|"
+    r"MASTER_(ADDR|PORT)|(TORCHELASTIC|PET)_\w+": "PyTorch",
+    r"HOROVOD_(RANK|SIZE|(LOCAL|CROSS|GLOO)_\w+|HOSTNAME|CONTROLLER|CPU_OPERATIONS)": "Horovod",
+    r"TF_CONFIG|JAX_(COORDINATOR_ADDRESS|NUM_PROCESSES|PROCESS_ID)": "TensorFlow and JAX",
+}
+#: Numbers of threads, which each configuration sets.
+THREADS = re.compile(r"\w+_(NUM|MAX)_(\w+_)?THREADS|OMP_THREAD_LIMIT")
+#: Patterns of names that tell where a call is made. Programs of users get them, and no key has
+#: them: they are others in the next window.
+AROUND = {
+    r"_|SHLVL|PWD|OLDPWD|HOST|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|USERNAME|MAIL|EDITOR|VISUAL|PAGER|"
+    r"BROWSER|MANPATH|INFOPATH|PS\d|LESS(OPEN|CLOSE)?|HIST(SIZE|FILE|FILESIZE|CONTROL|TIMEFORMAT)|"
+    r"PROMPT_COMMAND|LS_?COLORS|(SUDO|GPG)_\w+": "a shell and its user",
+    r"DISPLAY|COLORTERM|WINDOW(ID|PATH)|STY|\w+_(SOCK|SOCKET|PID|TTY)|\w*SESSION_(ID|MANAGER)|"
+    r"XAUTHORITY|XMODIFIERS|GDMSESSION|(TERM|TMUX|ZELLIJ|SSH|XDG|DBUS|WAYLAND|VTE|KITTY|ALACRITTY|"
+    r"WEZTERM|ITERM|KONSOLE|GNOME|GTK|GDK|QT|KDE|DESKTOP|WSL|WT)(_\w+)?": "a terminal",
+    r"(VSCODE|JPY|JUPYTER|PYCHARM|INSIDE_EMACS|NVIM|GIT|ELECTRON|CHROME)(_\w+)?": "an editor",
+    r"(VIRTUAL_ENV|UV|CONDA|_CE|MAMBA|PIXI|POETRY|PYENV|NVM|LMOD|__LMOD|MODULES)(_\w+)?|MODULEPATH|"
+    r"MODULESHOME|_?LOADEDMODULES|_LMFILES_|_ModuleTable\w*|BASH(_ENV|OPTS)": "an environment",
+    r"(PYTEST|COVERAGE|COV_CORE|GITHUB|GITLAB|RUNNER|KUBERNETES|SYSTEMD|MEMORY_PRESSURE)_\w+|CI|"
+    r"CI_(JOB|PIPELINE|RUNNER|COMMIT|PROJECT|SERVER)_\w+|\w+_SERVICE_(HOST|PORT)\w*|"
+    r"\w+_PORT_\d+_\w+|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|container": "what runs the shell",
+}
+
 #: Files that Open MPI, PMIx, UCX and Keras read by themselves. `~` is HOME, `$PREFIX` the folder of
 #: the Python environment, which holds Open MPI.
 FILES = (
@@ -94,15 +131,15 @@ _KERAS_DEFAULTS = {
 #: A longer content is recorded as a digest.
 _LONGEST = 2000
 
-# Ranks need no secrets, such as NCBI_API_KEY.
+# Processes need no secrets, such as NCBI_API_KEY.
 _SECRET = re.compile(
-    r"(^|_)(API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|SECRET_KEY|PRIVATE_KEY|TOKEN|PASSWORD|PASSWD"
-    r"|PASSPHRASE|CREDENTIALS?|AUTH|PAT)$",
+    r"((^|_)(API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|SECRET_KEY|PRIVATE_KEY|TOKEN|PASSWD"
+    r"|PASSPHRASE|CREDENTIALS?|AUTH|PAT)|PASSWORD)$|^TF_(VAR|TOKEN)_",
     re.I,
 )
-_NEUTRAL, _DECIDING = (
+_NEUTRAL, _DECIDING, _PLACES, _AROUND = (
     re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
-    for patterns in (NEUTRAL, DECIDING)
+    for patterns in (NEUTRAL, DECIDING, PLACES, AROUND)
 )
 _PROJECT = Path(__file__).resolve().parents[2]
 
@@ -114,6 +151,61 @@ def passed(environment: Environment = os.environ) -> dict[str, str]:
         name: value
         for name, value in environment.items()
         if name in named or (_is_allowed(name) and not _SECRET.search(name))
+    }
+
+
+def restore_shell(environment: Environment = os.environ) -> dict[str, str]:
+    """Return an environment as the shell of a call had it, without what this project changed.
+
+    That is what `escala.core.environment.prepare` sets, and what `uv run` tells of this
+    interpreter's own environment.
+    """
+    found = dict(environment)
+    found.pop("PYTHONSAFEPATH", None)
+    for name, kept in {"PATH": CALLERS_PATH, "PYTHONPATH": CALLERS_MODULES}.items():
+        if kept in found:
+            found[name] = found.pop(kept)
+    if not found.get("PYTHONPATH"):
+        found.pop("PYTHONPATH", None)
+    if found.get("VIRTUAL_ENV") == sys.prefix:
+        del found["VIRTUAL_ENV"]
+    return found
+
+
+def for_programs(environment: Environment = os.environ) -> dict[str, str]:
+    """Return the variables that reach programs of users, besides those that they name.
+
+    That is all but secrets, the place of a process in a job that Escala is called in, numbers of
+    threads, and those that lead an interpreter to its own library.
+    """
+    of_mpi = "OMPI_COMM_WORLD_SIZE" in environment
+    return passed(environment) | {
+        name: value
+        for name, value in environment.items()
+        if not (
+            is_secret(name)
+            or _PLACES.fullmatch(name)
+            or THREADS.fullmatch(name)
+            or name.startswith("ESCALA_")
+            or name == "PYTHONHOME"
+            or (of_mpi and "_MCA_" in name)
+        )
+    }
+
+
+def deciding_for_programs(environment: Environment = os.environ) -> dict[str, str]:
+    """Return those of `for_programs` that may decide a result and are not among `deciding`.
+
+    They are variables of the shell that made the call (`SHELL`).
+    """
+    recorded, shell = deciding(environment), environment.get(SHELL, "").split(",")
+    return {
+        name: value
+        for name, value in sorted(restore_shell(for_programs(environment)).items())
+        if (name in shell or SHELL not in environment)
+        and recorded.get(name) != value
+        and re.fullmatch(r"\w+", name)
+        and not (_NEUTRAL.fullmatch(name) or _AROUND.fullmatch(name))
     }
 
 

@@ -43,11 +43,13 @@ class Draft:
     settings : of the experiment.
     notes : comments of its file by key, below those of the schema.
     said : sentences on what was assumed, and on what cannot be varied.
+    guessed : whether the strategy is read from a script, and nothing in the command tells of it.
     """
 
     settings: dict[str, Any]
     notes: dict[str, str]
     said: list[str]
+    guessed: bool = False
 
     @property
     def name(self) -> str:

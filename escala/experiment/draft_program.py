@@ -8,15 +8,20 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from glob import glob
 from pathlib import Path
 from typing import Any
 
+from escala.core import variables
 from escala.core.children import completed
 from escala.core.errors import InputError
+from escala.core.files import read_yaml
 from escala.core.gpus import available_gpus
 from escala.core.hardware import available_cores
-from escala.core.variables import CALLERS_PATH
+from escala.core.readable import name_first
 from escala.experiment import launchers, program_source
 from escala.experiment.draft import PROCESSES, THREADS, Draft, compared
 from escala.experiment.launchers import OWN
@@ -24,6 +29,7 @@ from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 from escala.workloads.program import Program
+from escala.workloads.program import words as words_of
 
 #: What is compared, and for how long, unless the options tell otherwise.
 EPOCHS, ROWS, REPEATS = 3, 64, 7
@@ -45,7 +51,9 @@ STRATEGY_OPTIONS = {
 #: Placeholders that let a program train the same rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-_PLAIN_WORD = re.compile(r"[^\s'\"\\]+")
+_PLAIN_WORD = re.compile(r"[\w@%+=:,./{}-]+", re.ASCII)
+#: A larger file, and more than so many of one folder that are no code, are data.
+_LARGE_BYTES, _MANY, _CODE = 2**24, 20, {".py", ".so"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -85,9 +93,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     about.add_argument(
         "--terminal", action="store_true", help="run it on a terminal, so that it prints at once"
     )
+    about.add_argument(
+        "--in-place", action="store_true",
+        help="run it in this folder itself; default: each run works in a copy of the folder",
+    )  # fmt: skip
     about.add_argument("--name", help="name of the experiment; default: that of the script")
     for option, metavar, text in (
-        ("--variable", "NAME", "a variable of this shell that the program needs"),
+        ("--variable", "NAME", "a secret of this shell that the program needs"),
         ("--data", "NAME=PATH", "a file or folder of data, for {data.NAME}"),
     ):
         text += "; may be given several times"
@@ -124,10 +136,17 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     """
     folder, words = Path.cwd(), _words(command)
     found = launchers.known(words, options.strategy, folder)
-    words, python = _interpreter(found.command, options.python)
     strategy, said = found.strategy or ONE, list(found.said)
-    if python and not options.python:
+    command = _without_threads(found.command, said)
+    words, python = _interpreter(command, options.python)
+    own = shutil.which("python", path=_path_of_shell()) if python is None else python
+    if own and Path(own).parent == Path(sys.executable).parent and not options.python:
+        said.append(f"python is Escala's own here, {own}; --python names another.")
+    elif python and not options.python:
         said.append(f"Its interpreter is {python}; --python names another.")
+    held = [name for name in os.environ if variables.is_secret(name)]
+    if held := sorted(set(held) - set(variables.passed()) - set(options.variable)):
+        said.append(f"{', '.join(held)}: not passed on, as secrets are not; --variable NAME does.")
     data = dict(map(_path, options.data))
     program = _program(words, folder, data, options.python)
     if strategy == OWN and not set(launchers.NUMBERS) & program.named:
@@ -166,7 +185,43 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         configurations=configurations,
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
-    return Draft(settings, notes, said)
+    return Draft(settings, notes, said, found.guessed)
+
+
+def keep_files(draft: Draft, file: Path) -> None:
+    """Add the files that a file of an earlier draft names, as far as they are there."""
+    [workload] = draft.settings["workloads"].values()
+    try:
+        [earlier] = read_yaml(file)["workloads"].values()
+        workload["files"] = sorted({*workload["files"], *filter(glob, earlier["files"])})
+    except Exception:  # It is not there, or of another form, of which `require_place` tells.
+        return
+
+
+def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
+    """Add files that a program was seen to read to those of its draft; yield what is to be said.
+
+    Large files, and many of one folder that are no code, are data: they are named only.
+
+    Parameters
+    ----------
+    read : their paths (`escala.training.files_read.unlisted`).
+    """
+    [workload] = draft.settings["workloads"].values()
+    folders = Counter(Path(name).parent for name in read if Path(name).suffix not in _CODE)
+    data = {folder for folder, number in folders.items() if number > _MANY}
+    large = {Path(name) for name in read if Path(name).stat().st_size > _LARGE_BYTES}
+    data |= {path for path in large if path.parent not in data}
+    added = [name for name in read if not {Path(name), Path(name).parent} & data]
+    if added:
+        workload["files"] = sorted({*workload["files"], *map(program_source.pattern, added)})
+        names = name_first(added)
+        yield f"It reads {names}, which belong to its files: a change is measured again."
+    if paths := sorted(map(str, data)):
+        yield (
+            f"It reads {name_first(paths)}, of which a change is not noticed. Name them: --data "
+            f"NAME={shlex.quote(paths[0])}"
+        )
 
 
 def _workload(program: Program, python: str | None, options: argparse.Namespace) -> dict[str, Any]:
@@ -180,7 +235,7 @@ def _workload(program: Program, python: str | None, options: argparse.Namespace)
         found["epochs"] = options.epochs or EPOCHS
     if _BATCH & program.named:
         found["batch"] = {"rows": options.rows or ROWS, "per": "global"}
-    for key in ("epoch_ends", "step_ends", "terminal"):
+    for key in ("epoch_ends", "step_ends", "terminal", "in_place"):
         if value := getattr(options, key):
             found[key] = value
     return found
@@ -210,11 +265,9 @@ def _words(command: Sequence[str]) -> list[str]:
     """Return the words of a command, which may be one text, or begin with variables."""
     words = list(command)
     if len(words) == 1 and re.search(r"\s", words[0]) and not Path(words[0]).is_file():
-        try:
-            words = shlex.split(words[0])
-        except ValueError as error:
-            reason = f"cannot be divided into words: {error}"
-            raise InputError("command", words[0], reason, "correct its quotes") from None
+        words = words_of(words[0], "command")
+    elif {"&&", "||"} & set(words):
+        words_of(" ".join(words), "command")
     if not words or not words[0]:
         remedy = "write it after --, as in: escala try -- python train.py --batch {rows}"
         raise InputError("command", None, "is missing", remedy)
@@ -234,16 +287,32 @@ def _interpreter(words: Sequence[str], asked: str | None) -> tuple[list[str], st
         asked, words[0] = asked or str(Path(first).absolute()), "python"
     if asked:
         return words, asked
-    path = os.environ.get(CALLERS_PATH, os.environ.get("PATH", os.defpath))
-    found = shutil.which(first, path=path)
-    place = next((n for n, word in enumerate(words) if launchers.PYTHON.fullmatch(word)), None)
+    found = shutil.which(first, path=_path_of_shell())
+    # A path may be an argument of another program.
+    wraps = launchers.WRAPPERS.fullmatch(Path(first).name)
+    names = [Path(word).name if wraps else word for word in words]
+    place = next((n for n, name in enumerate(names) if launchers.PYTHON.fullmatch(name)), None)
     if place is not None:
         # What stands before it, such as `uv run`, may choose another than the PATH does.
         return words, found and _executable([found, *words[1 : place + 1]])
-    # Programs of an environment, such as accelerate, stand alongside its interpreter.
-    alongside = Path(found).with_name("python") if found else None
-    inside = alongside is not None and (alongside.parent.parent / "pyvenv.cfg").is_file()
-    return words, str(alongside) if inside and os.access(alongside, os.X_OK) else None
+    # Programs of an environment, such as accelerate, name its interpreter.
+    return words, launchers.interpreter_of(Path(found)) if found else None
+
+
+def _path_of_shell() -> str:
+    return variables.restore_shell().get("PATH", os.defpath)
+
+
+def _without_threads(words: Sequence[str], said: list[str]) -> list[str]:
+    """Leave out assignments of numbers of threads before a command: configurations set them."""
+    if Path(words[0]).name != "env":
+        return list(words)
+    place = next(n for n, word in enumerate([*words[1:], ""], 1) if not _ASSIGNED.fullmatch(word))
+    left = [w for w in words[1:place] if variables.THREADS.fullmatch(w.partition("=")[0])]
+    if left:
+        said.append(f"{' '.join(left)} is left out: each configuration sets its threads.")
+    kept = [word for word in words[1:place] if word not in left]
+    return [words[0], *kept, *words[place:]] if kept or not left else list(words[place:])
 
 
 def _executable(started: list[str]) -> str | None:
@@ -255,7 +324,7 @@ def _executable(started: list[str]) -> str | None:
     """
     call, otherwise = [*started, "-c", _EXECUTABLE], started[0] if len(started) == 1 else None
     try:
-        done = completed(call, timeout=_SECONDS)
+        done = completed(call, timeout=_SECONDS, env=variables.restore_shell())
     except (OSError, subprocess.TimeoutExpired):
         return otherwise
     lines = done.stdout.splitlines()

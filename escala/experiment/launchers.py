@@ -6,12 +6,15 @@ script imports or calls. Nothing is started.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from escala.core.errors import InputError
+from escala.core.variables import restore_shell
 from escala.experiment import program_source
 from escala.workloads.program import PLACEHOLDERS
 
@@ -19,6 +22,14 @@ PYTHON = re.compile(r"python[0-9.]*")
 #: Placeholders by which a program that starts its ranks itself learns how many.
 NUMBERS = ("ranks", "ranks_of_node")
 OWN = "own-launcher"
+#: Programs that start another one, which may be a launcher.
+WRAPPERS = re.compile("env|nice|nohup|time|numactl|taskset|stdbuf|setsid|ionice|chrt")
+#: The same, in an environment of Python that they choose.
+_ENVIRONMENTS = re.compile("uv|poetry|pipenv|pdm|hatch|pixi|conda|mamba|micromamba")
+#: Launchers that always start the ranks themselves.
+_STARTERS = frozenset(("deepspeed", "fabric", "composer", "colossalai"))
+#: Hands each process its number on its node as an option of the script.
+_HANDS_RANK = "torch.distributed.launch"
 
 
 @dataclass(frozen=True)
@@ -95,11 +106,13 @@ class Known:
     command : the words to start, without the launcher whose place Escala takes.
     strategy : the one that starts its ranks; None if it is not known.
     said : sentences on what was assumed.
+    guessed : whether only its script tells its strategy.
     """
 
     command: list[str]
     strategy: str | None = None
     said: list[str] = field(default_factory=list)
+    guessed: bool = False
 
 
 def known(words: Sequence[str], asked: str | None, folder: Path) -> Known:
@@ -114,36 +127,82 @@ def known(words: Sequence[str], asked: str | None, folder: Path) -> Known:
     ------
     InputError : the command begins with a launcher, and it is not certain what that starts.
     """
-    found, is_module = Known(list(words)), _starts_module(words)
-    itself = words[2] if is_module and len(words) > 2 else Path(words[0]).name
+    before = _wrapped(words)
+    before, words = list(words[:before]), words[before:]
+    found, itself = Known(list(words)), _itself(words)
     own = asked == OWN or any(
         f"{{{name}}}" in word for word in words for name in (*NUMBERS, "nodes", "node")
     )
     launcher = _LAUNCHERS.get(itself)
-    if launcher and own:
-        itself = words[2] if is_module else words[0]
+    if (launcher and own) or itself in _STARTERS:
         found = Known(list(words), OWN, [f"{itself} starts the ranks itself (strategy {OWN})."])
     elif launcher:
-        found = _without(launcher, words)
+        path = restore_shell().get("PATH", os.defpath)
+        chosen = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
+        file = None if chosen else shutil.which(words[0], path=path)
+        found = _without(launcher, words, (file and interpreter_of(Path(file))) or "python")
         script = program_source.script(found.command, folder)
+        if itself == _HANDS_RANK and "--use-env" not in found.said[0].replace("_", "-"):
+            _hand_rank(found, script)
         if found.strategy == "mpi" and "horovod-mpi" in program_source.strategies(script):
             found.strategy = "horovod-mpi"
-    elif Path(words[0]).name == "accelerate" and words[1:2] == ["launch"] and not own:
+    elif itself == "accelerate" and words[1:2] == ["launch"] and not own:
         found = _accelerate(words)
     if asked:
         found.strategy = asked
     elif found.strategy is None:
         _take_script(found, folder)
+    found.command[:0] = before
     return found
 
 
-def _starts_module(words: Sequence[str]) -> bool:
-    return bool(PYTHON.fullmatch(Path(words[0]).name)) and words[1:2] == ["-m"]
+def _wrapped(words: Sequence[str]) -> int:
+    """Return where a launcher stands after programs that start another one, 0 if there is none."""
+    first = Path(words[0]).name
+    if WRAPPERS.fullmatch(first) or _ENVIRONMENTS.fullmatch(first):
+        for place in range(1, len(words)):
+            itself = _itself(words[place:])
+            if itself in _LAUNCHERS or itself in _STARTERS or itself == "accelerate":
+                return place
+            if PYTHON.fullmatch(itself) or itself.endswith(".py"):
+                break
+    return 0
 
 
-def _without(launcher: _Launcher, words: Sequence[str]) -> Known:
-    """Return what a launcher starts, without the launcher and its options."""
-    place, python = (3, words[0]) if _starts_module(words) else (1, "python")
+def _itself(words: Sequence[str]) -> str:
+    """Return the name of the program, or of the module of Python, that words start."""
+    module = _module(words)
+    return words[module] if module else Path(words[0]).name
+
+
+def _module(words: Sequence[str]) -> int | None:
+    """Return where the name of a module stands that an interpreter of Python starts, or None."""
+    place = 1
+    while place < len(words) and re.fullmatch("-[bBdEIOPqsSuvx]+", words[place]):
+        place += 1
+    starts = PYTHON.fullmatch(Path(words[0]).name) and list(words[place : place + 1]) == ["-m"]
+    return place + 1 if starts and place + 1 < len(words) else None
+
+
+def _hand_rank(found: Known, script: Path | None) -> None:
+    """Give a script its number on its node, by the option that it spells."""
+    text = script.read_text(errors="replace") if script else ""
+    old = "--local_rank" in text and "--local-rank" not in text
+    option = "--local_rank" if old else "--local-rank"
+    place = found.command.index("-m") + 2 if "-m" in found.command else 2
+    found.command.insert(place, f"{option}={{local_rank}}")
+    found.said.append(f"Each process gets its number on its node, as {option}.")
+
+
+def _without(launcher: _Launcher, words: Sequence[str], python: str) -> Known:
+    """Return what a launcher starts, without the launcher and its options.
+
+    Parameters
+    ----------
+    python : what it starts scripts by, unless it is a module of Python.
+    """
+    at = _module(words)
+    place, starter = (at + 1, list(words[: at - 1])) if at else (1, [python])
     module, plain, strategy = False, not launcher.python, launcher.strategy
     assigned: list[str] = []
     while place < len(words) and words[place].startswith("-") and words[place] != "--":
@@ -162,11 +221,36 @@ def _without(launcher: _Launcher, words: Sequence[str]) -> Known:
     started = list(words[place:])
     if not started:
         raise _unclear(words, "it starts no program")
-    command = started if plain else [python, *(["-m"] if module else []), *started]
+    if launcher is _MPIRUN and ":" in started:
+        raise _unclear(words, "it starts several programs, divided by :")
+    command = started if plain else [*starter, *(["-m"] if module else []), *started]
     command = ["env", *assigned, *command] if assigned else command
     launched = " ".join(words[:place])
     said = f"{launched} is left out: Escala starts the ranks itself (strategy {strategy})."
     return Known(command, strategy, [said])
+
+
+def interpreter_of(program: Path) -> str | None:
+    """Return the interpreter of a program written in Python, None of another one.
+
+    Its first lines name it. A program without them, as a link, may stand alongside the one of its
+    environment.
+    """
+    try:
+        with open(program, "rb") as file:
+            first = os.fsdecode(file.read(1024))
+    except OSError:
+        return None
+    # The second is how installers write long paths: sh starts the interpreter.
+    named = re.match(r"#!\s*(\S+)(?: +(\S+))?.*\n(?:'''exec' [\"']?(/[^\n\"']+?)[\"']? )?", first)
+    name = named and (named[3] or named[1])
+    alongside = program.absolute().with_name("python")
+    if (alongside.parent.parent / "pyvenv.cfg").is_file() and not named:
+        name = str(alongside)
+    elif name and Path(name).name == "env":
+        name = shutil.which(named[2] or "", path=restore_shell().get("PATH", os.defpath))
+    is_python = name and PYTHON.fullmatch(Path(name).name) and os.access(name, os.X_OK)
+    return name if is_python else None
 
 
 def _unclear(words: Sequence[str], why: str) -> InputError:
@@ -206,14 +290,15 @@ def _take_script(found: Known, folder: Path) -> None:
     file = program_source.script(found.command, folder)
     strategies = program_source.strategies(file)
     said = None
-    if len(strategies) == 1:
+    if "ranks_of_node" in named and "rank" not in named:
+        found.strategy, said = OWN, f"The command names {{ranks_of_node}}: strategy {OWN}."
+    elif len(strategies) == 1:
         [(found.strategy, why)] = strategies.items()
+        found.guessed = True
         said = f"{file.name} {why}: strategy {found.strategy}."
     elif strategies:
         several = ", ".join(f"{name} ({why})" for name, why in strategies.items())
         said = f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME."
-    elif "ranks_of_node" in named and "rank" not in named:
-        found.strategy, said = OWN, f"The command names {{ranks_of_node}}: strategy {OWN}."
     elif {"rank", "ranks"} & named:
         found.strategy = "processes"
         said = "The command names its rank or their number: strategy processes."

@@ -108,6 +108,7 @@ def sums_program(work: Work) -> dict[str, Any]:
             "variables": list(program.variables),
         },
         "data_kind": WORKLOADS[name].data_kind,
+        "in_place": True,
         "epochs": 1,
     }
 

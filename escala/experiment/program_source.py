@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from escala.strategies import STRATEGIES
+
+#: Paths of places where a program may write; devices and what is installed are none.
+_PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
+#: Where a path stands that is a word of the command.
+COMMAND = "the command"
 
 
 def script(command: Sequence[str], folder: Path) -> Path | None:
@@ -69,7 +75,12 @@ def files_read(words: Sequence[str], folder: Path) -> list[str]:
             patterns.append(file.relative_to(folder).as_posix())
         elif file not in named:
             patterns.append(str(file.absolute()))
-    return sorted(re.sub(r"([*?\[])", r"[\1]", pattern) for pattern in patterns)
+    return sorted(map(pattern, patterns))
+
+
+def pattern(path: str) -> str:
+    """Return the pattern of one file, which may be absolute: then it is none."""
+    return path if path.startswith("/") else re.sub(r"([*?\[])", r"[\1]", path)
 
 
 def imports(words: Sequence[str], folder: Path) -> list[str]:
@@ -128,3 +139,33 @@ def _modules(name: str, place: Path) -> Iterator[Path]:
         for file in (place.with_name(f"{part}.py"), place / "__init__.py", place / "__main__.py"):
             if file.is_file():
                 yield file
+
+
+def places_named(words: Sequence[str], folder: Path) -> dict[str, str]:
+    """Return absolute paths, those of the home folder, and those that lead up, of a program.
+
+    Returns
+    -------
+    Each with where it stands: a word of the command, or a text in a script of Python. Those where
+    the user may not write are left out.
+    """
+    found = {word.rpartition("=")[2]: COMMAND for word in words[1:]}
+    for pattern in files_read(words, folder):
+        file = folder / re.sub(r"\[([*?\[])\]", r"\1", pattern)
+        tree = _parsed(file) if file.suffix == ".py" else None
+        for node in ast.walk(tree) if tree else ():
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(node, ast.Attribute) and node.attr == "home":
+                text = "~"
+            if isinstance(text, str):
+                found.setdefault(text, f"{file.name}, line {node.lineno}")
+    return {text: where for text, where in found.items() if _is_writable_place(folder, text)}
+
+
+def _is_writable_place(folder: Path, text: str) -> bool:
+    """Return whether a text is a path that is there, or may be made where the user may write."""
+    if not _PLACE.fullmatch(text):
+        return False
+    path = folder / os.path.expanduser(text)  # noqa: PTH111 - an unknown user is no error
+    there = next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110
+    return there != Path("/") and os.access(there, os.W_OK)

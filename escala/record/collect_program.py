@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from escala.probes import planned_probe
-from escala.record import steps
+from escala.record import processes, steps
 from escala.record.diagnose import tail
 from escala.record.disturbance import disturbance
 from escala.record.invariants import misplaced
@@ -35,7 +35,8 @@ def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict
     folder : the ranks' folder, with their steps.
     """
     known_by = min((each["known_by"] for each in everyone), key=_WAYS.index)
-    if problem := misplaced(plan, everyone) or _problem(plan, everyone, known_by, folder):
+    named = result["program"].get("named", ())
+    if problem := misplaced(plan, everyone) or _problem(plan, named, everyone, known_by, folder):
         return Outcome("failed", problem)
     telling = [each for each in everyone if each["known_by"] == known_by]
     epochs = [_joined(list(same)) for same in zip(*(e["epochs"] for e in telling), strict=True)]
@@ -57,13 +58,22 @@ def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict
         "samples_per_second": None if None in rows else sum(rows) / train_seconds,
         "evaluation": {"rows": None, "scores": scores} if scores else None,
     }
-    notes = sorted({note for each in everyone for note in each["notes"]})
+    notes = {note for each in everyone for note in each["notes"]}
+    notes = sorted(notes | set(processes.notes(plan, everyone)))
     result["program"] |= {
         "known_by": known_by,
         "first_epoch_seconds": max(each["first_epoch"] or 0 for each in telling) or None,
         "whole_seconds": max(each["seconds"]["whole"] for each in everyone),
-        "notes": [*notes, *_notes(known_by, telling, result["program"].get("named", ()))],
+        "notes": [
+            *result["program"].get("notes", ()),
+            *notes,
+            *_notes(known_by, telling, named),
+        ],
+        "ran": processes.summary(everyone),
     }
+    read = [each["read"] for each in everyone if each.get("read") is not None]
+    if read:
+        result["program"]["read"] = sorted({path for each in read for path in each})
     write_common(plan, folder, everyone, result)
     result["ranks"]["obtained"] = everyone[0]["ranks"]
     parameters = [each["parameters"] for each in telling if each["parameters"]]
@@ -86,8 +96,12 @@ def write_common(plan: Plan, folder: Path, everyone: list[dict], result: dict) -
         result[probe.name] = probe.read(everyone)
 
 
-def _problem(plan: Plan, everyone: list[dict], known_by: str, folder: Path) -> str | None:
+def _problem(
+    plan: Plan, named: Collection[str], everyone: list[dict], known_by: str, folder: Path
+) -> str | None:
     """Return why what the processes told is no result, or None."""
+    if ran := processes.problem(plan, named, everyone):
+        return f"{ran}{tail(folder, 0)}"
     patterns = [key for key in ("epoch_ends", "step_ends") if plan["start"]["program"][key]]
     if known_by == WHOLE and patterns:
         notes = sorted({note for each in everyone for note in each["notes"]})

@@ -161,9 +161,9 @@ def _writers(run: Measurement) -> int:
 
 
 def _environment(run: Measurement) -> set[tuple[str, str]]:
-    """Return the names and values of the recorded variables and files."""
-    recorded = run.get("environment") or {}
-    return {entry for part in recorded.values() for entry in part.items()}
+    """Return the names and values of the recorded variables and files, those of a program too."""
+    recorded = [*(run.get("environment") or {}).values(), _program(run).get("variables") or {}]
+    return {entry for part in recorded for entry in part.items()}
 
 
 def _links(one: Measurement, other: Measurement) -> Iterator[str]:

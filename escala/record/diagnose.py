@@ -20,6 +20,7 @@ from escala.runtime.messages import cause
 from escala.training import endings, marks, printed
 from escala.training.memory import REMEDIES
 from escala.workloads.program import Program
+from escala.workloads.program_copy import COPY
 
 #: What libraries, the kernel and schedulers write when memory runs out.
 _NO_MEMORY = re.compile(
@@ -148,6 +149,7 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
             ((rank, read_json(path)) for rank, path in errors.items()),
             key=lambda each: (each[1].get("at", 0.0), each[0]),
         )
+        error["reason"] = _without_copy(error["reason"], folder)
         # A refusal names its reason and remedy. Its last lines would be a traceback.
         lines = "" if error["status"] == "unavailable" else tail(folder, rank)
         if error["status"] == "out-of-memory" or _NO_MEMORY.search(error["reason"]):
@@ -234,9 +236,14 @@ def _launchers_cause(folder: Path) -> str:
     return f"; it said: {said}" if said else ""
 
 
+def _without_copy(text: str, folder: Path) -> str:
+    """Return a text with paths of a program's folder in the place of those of its copy."""
+    return text.replace(str((folder / COPY).resolve()), "")
+
+
 def _last_lines(log: Path, lines: int = 5) -> str:
     text = printed.text(log.read_bytes()) if log.exists() else ""
-    written = endings.worded(text)
+    written = endings.worded(_without_copy(text, log.parent))
     last = [line for line in written if not _OWN.search(line)][-lines:]
     if written and not last:
         return "; it wrote nothing"

@@ -109,6 +109,7 @@ def _describe_program(request: dict, found: dict) -> None:
     found["program"] = {
         "command": request["program"]["command"],
         "files": request["program"]["files"],
+        "variables": request["program"]["variables"],
         "named": sorted(named),
         "known_by": None,
         "first_epoch_seconds": None,

@@ -9,7 +9,7 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from escala.core import alone, interrupts, variables
 from escala.core.clock import started as process_start
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
+from escala.core.readable import name_first
 from escala.probes import PROBES, timeline
 from escala.record import again, key, transport
 from escala.record.collect import PREDICTIONS, collect
@@ -34,10 +35,11 @@ from escala.runtime import asking
 from escala.runtime.allocation import same_host
 from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
-from escala.training import checkpoint
+from escala.training import checkpoint, files_read
 from escala.training.plan import Plan
 from escala.training.rank import SCRATCH
-from escala.workloads import models
+from escala.workloads import Program, models
+from escala.workloads.program_copy import COPY, Copy, remove
 
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"
@@ -56,6 +58,7 @@ TEMPORARY = (
     "*.predictions.npy",
     "rank*.json",
     "model.*",
+    "marks*/*.process",
     *(pattern for probe in PROBES.values() for pattern in probe.temporary),
 )
 
@@ -118,6 +121,10 @@ def _measured(
         asking.require_answers(request["nodes"])
     if outcome.status == "ok" and "program" in result:
         result["program"]["notes"] += notes(request, data)
+        if "read" in result["program"]:
+            start, read = request["start"], result["program"]["read"]
+            program, paths = Program.from_plan(start["program"]), start["paths"].values()
+            result["program"]["read"] = files_read.unlisted(read, program, paths, folder)
     seconds = time.monotonic() - clock - sum(aside)
     problem = _invalid(result, outcome, seconds)
     if problem:
@@ -178,7 +185,8 @@ def _attempt(
 
     Parameters
     ----------
-    aside : takes the seconds of what looks at nodes, links and cores, which is no part of a run.
+    aside : takes the seconds of what looks at nodes, links and cores, and of copies of a folder,
+        which are no part of a run.
     """
     ranks_folder = folder / "ranks"
     try:
@@ -194,10 +202,12 @@ def _attempt(
             outcome = linked(request, started, result, links, folder)
             if outcome.status != "ok":
                 return outcome
-            write_json(ranks_folder / "plan.json", plan, durable=False)
-            kernel = Kernel(_cores_here(plan, started))
-            kernel.time()
-        outcome = supervise(request, plan, started, ranks_folder, limit)
+        with _isolated(plan, ranks_folder.resolve(), result, aside) as refused:
+            with _timed(aside):
+                write_json(ranks_folder / "plan.json", plan, durable=False)
+                kernel = Kernel(_cores_here(plan, started))
+                kernel.time()
+            outcome = supervise(request, plan, started, ranks_folder, limit, refused)
         stopped_seconds = outcome.stopped_seconds
         timeline.keep(ranks_folder)
         if outcome.status == "ok":
@@ -230,6 +240,37 @@ def _timed(aside: list[float]) -> Iterator[None]:
         yield
     finally:
         aside.append(time.monotonic() - clock)
+
+
+@contextmanager
+def _isolated(
+    plan: Plan, folder: Path, result: dict, aside: list[float]
+) -> Iterator[Callable[[], str | None]]:
+    """Let the program of a run work in a copy of its folder, and note what it wrote there.
+
+    It yields what tells why the program must end (`Copy.guarded`).
+    """
+    program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
+    if program is None or program.in_place:
+        yield lambda: None
+        return
+    try:
+        with _timed(aside):
+            copy = Copy(program, folder / COPY, folder.parent)
+            copy.make()
+        plan["start"]["copy"] = vars(copy.moved)
+        with copy.guarded() as refused:
+            yield refused
+        with _timed(aside):
+            names = copy.written()
+        if names:
+            result["program"]["notes"].append(
+                f"it wrote {name_first(names)} into its folder, of which each run has a copy of "
+                "its own. Remedy: let it write to {output} what is to stay"
+            )
+    finally:
+        with _timed(aside):
+            remove(folder / COPY)
 
 
 def _cores_here(plan: Plan, started: Launch) -> list[int] | None:
@@ -274,7 +315,8 @@ def _finish(result: dict, outcome: Outcome, output: Path, wall_seconds: float) -
 
 def _clean(folder: Path) -> None:
     """Remove what an earlier attempt at the same run left, but for measurements and checkpoint."""
-    for name in ("ranks", "tensorboard"):
+    remove(folder / "ranks" / COPY)
+    for name in ("ranks", "tensorboard", "output"):
         shutil.rmtree(folder / name, ignore_errors=True)
     _remove(folder, *PRODUCTS, "run.json")
     (folder / "ranks").mkdir(parents=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ from escala.strategies import STRATEGIES
 from escala.strategies.base import RAW_TIMELINE
 from escala.training.plan import Plan
 from escala.workloads import Program
+from escala.workloads.program_copy import COPY
 
 POLL_SECONDS = 0.1
 #: Seconds between two looks at whether processes of the run are stopped, and how much later than it
@@ -33,7 +35,12 @@ EVALUATION = "escala.record.evaluation"
 
 
 def supervise(
-    request: dict, plan: Plan, launch_choice: Launch, folder: Path, limit_seconds: float
+    request: dict,
+    plan: Plan,
+    launch_choice: Launch,
+    folder: Path,
+    limit_seconds: float,
+    refused: Callable[[], str | None],
 ) -> Outcome:
     """Run the ranks to their end, show rank 0's progress, and end every process that was started.
 
@@ -42,6 +49,7 @@ def supervise(
     plan : the run's knobs, and the place of each process.
     launch_choice : the launcher and the nodes, selected before anything is started.
     folder : the ranks' folder, which holds `plan.json` and gets the logs.
+    refused : returns why the run must end, None if it may go on.
 
     Returns
     -------
@@ -84,6 +92,8 @@ def supervise(
                 interrupts.end_if_received()
                 if time.monotonic() > deadline:
                     return diagnose.timeout(limit_seconds, folder, plan)
+                if why := refused():
+                    return Outcome("failed", why)
                 stops.wait()
                 progress.show()
             if code := launcher.poll():
@@ -132,6 +142,7 @@ class _Progress:
         names = [request[name] for name in ("workload", "strategy", "layout", "variant", "series")]
         last = request["instrument"] or f"rep{request['repeat']}"
         self._log, self._title, self._offset = log, " ".join(filter(None, [*names, last])), 0
+        self._copy = str((log.parent / COPY).resolve())
 
     def show(self) -> None:
         if not self._log.exists():
@@ -144,5 +155,6 @@ class _Progress:
         for line in complete_lines.decode(errors="replace").splitlines():
             _, marker, message = line.partition(" escala: ")
             if marker:
+                message = message.replace(self._copy, "")
                 with suppress(OSError):  # A closed terminal must not end the run.
                     print(f"[{self._title}] {message}", file=sys.stderr, flush=True)

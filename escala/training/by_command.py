@@ -12,20 +12,22 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from escala.core.errors import Diverged, Failed
+from escala.core.files import write_json
 from escala.core.readable import counted
 from escala.core.usage import Usage
 from escala.core.variables import MARKS
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
-from escala.training import child, endings, lines, marks
+from escala.training import child, endings, files_read, lines, marks, program_processes
 from escala.training.data import STEP_COLUMNS
 from escala.training.marks import Epoch, Mark
 from escala.training.process import load_reader
-from escala.training.program_place import rows_of_rank, values, variables
+from escala.training.program_place import moved_of, rows_of_rank, values, variables
 from escala.training.wording import better
 from escala.workloads.program import Program
 
@@ -43,7 +45,8 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     made fewer epochs than were asked for, or took another number of rows. It is `Diverged` if it
     reported a loss or an error that is not finite.
     """
-    program, start = Program.from_plan(plan["start"]["program"]), plan["start"]
+    start = plan["start"]
+    program = moved_of(plan).program(Program.from_plan(start["program"]))
     told, output = (folder / f"marks{place.process}").resolve(), folder.parent.resolve() / "output"
     told.mkdir()
     output.mkdir(exist_ok=True)
@@ -51,7 +54,18 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     reader, written = load_reader(plan, place, grows=True), child.Written(program)
     reader.begin()
     given = variables(plan, place, told)
-    ended = child.run(program, program.arguments(asked), given, MARKS, written)
+    so_far, began = folder / f"ran{place.process}.json", time.time()
+
+    def ran(ended: child.Ended) -> dict:
+        silent = {"silent_seconds": written.silence(ended.at)}
+        return program_processes.describe(told, ended) | silent
+
+    def tell(seen: child.Ended) -> None:
+        with suppress(OSError):  # A full disk ends no training.
+            write_json(so_far, ran(seen), durable=False)
+
+    ended = child.run(program, program.arguments(asked), given, MARKS, written, tell)
+    so_far.unlink(missing_ok=True)
     # A launcher, such as `mpirun`, reads its input to pass it on, whether anybody asks or not.
     ended.asked &= not STRATEGIES[plan["strategy"]].layouts.process_per_node
     reader.end()
@@ -84,8 +98,14 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         error.at = time.time() - (time.monotonic() - ended.at)
         error.code = ended.code
         raise
+    seen = files_read.told(told, began)
     notes = [*written.notes, *_notes(ended, written, place, unread, reported)]
     notes += line_notes + list(_notes_on_steps(joined, epochs))
+    if others := seen and seen.threads - {given["OMP_NUM_THREADS"], ""}:
+        notes.append(
+            f"it set OMP_NUM_THREADS to {' and '.join(sorted(others))}, and was given "
+            f"{given['OMP_NUM_THREADS']}"
+        )
     # Those of the first process that reports a number: several ranks may be in it.
     scores = {k: v for each in reversed(by_process) for k, v in marks.scores(each).items()}
     return _measured(known_by, epochs, reported, started, ended.at, folder, place) | {
@@ -94,6 +114,8 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         "threads": plan["knobs"]["threads"],
         "load": reader.found,
         "notes": notes,
+        "ran": ran(ended),
+        "read": seen and seen.read,
         "usage": None if known_by == marks.WHOLE else _used(ended.used, epochs[0]),
     }
 

@@ -8,6 +8,7 @@ import logging
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -15,7 +16,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ from escala.core import children, usage
 from escala.core.errors import Failed
 from escala.core.readable import size
 from escala.core.usage import Usage
-from escala.training import printed
+from escala.training import endings, printed, program_processes
 from escala.training.marks import Searched
 from escala.workloads.program import Program
 
@@ -43,6 +44,7 @@ SEARCH_SECONDS = 1.0
 _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
 _READ_BYTES, _LAST_BYTES = 2**16, 2**14
 _POLL_SECONDS = 0.5
+_TELL_SECONDS = 1.5
 _TERMINAL = (24, 120)  # lines, columns
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -54,12 +56,14 @@ class Ended:
     Attributes
     ----------
     code : its exit code, or the negative number of a signal.
-    started, at : when it began and ended, of the monotonic clock.
+    started, at : when it began, and ended or was seen last, of the monotonic clock.
     left, load : how many processes it left running, which were ended, and the part of a core that
         they used before.
     asked : whether it, or a process of its, read its input.
-    cores : those on which it was allowed to run, as far as was seen.
+    cores : those on which it and its descendants were allowed to run, as far as was seen.
     used : what it and its descendants used, by the monotonic clock, each `_POLL_SECONDS`.
+    by_process : core seconds of each of them, and of its first thread, as they were last seen.
+    places : rank and number of ranks of those that it gave other ones than its own.
     """
 
     started: float
@@ -70,15 +74,36 @@ class Ended:
     asked: bool = False
     cores: set[int] = field(default_factory=set)
     used: list[tuple[float, Usage]] = field(default_factory=list)
+    by_process: dict[int, tuple[float, float]] = field(default_factory=dict)
+    places: set[tuple[int, int]] = field(default_factory=set)
+
+    def look(self, process: int, given: Mapping[str, str]) -> None:
+        """See what the program, started as a `process`, and its descendants do."""
+        found, self.at = usage.tree(process), time.monotonic()
+        if found:
+            self.used.append((self.at, usage.total(found)))
+        for each in found:
+            seconds = each.itself.user_seconds + each.itself.system_seconds
+            self.by_process[each.pid] = seconds, each.first_thread
+            with suppress(OSError, psutil.Error):
+                self.cores |= os.sched_getaffinity(each.pid)
+                variables = psutil.Process(each.pid).environ()
+                self.places |= set(program_processes.places(variables, given))
 
 
 def run(
-    program: Program, command: list[str], given: Mapping[str, str], mark: str, written: Written
+    program: Program,
+    command: list[str],
+    given: Mapping[str, str],
+    mark: str,
+    written: Written,
+    tell: Callable[[Ended], None] = lambda _: None,
 ) -> Ended:
     """Run a command to its end.
 
     It gets the variables `given` and no input, and ends with this process, as what it started does.
     `mark` is the name of a variable that only this program has, with another value in each process.
+    What was seen of it is given to `tell` after some seconds, and then each time it lasted twice.
     A program that cannot be started, or whose patterns take too long, is `Failed`.
     """
     known = {child.pid for child in psutil.Process().children()}
@@ -94,15 +119,14 @@ def run(
             child = children.start(command, given, write, program.directory, empty.descriptor)
         except OSError as error:
             os.close(read)
-            raise Failed(
-                f"{command[0]} cannot be started: {error.strerror}. Remedy: name a program on the "
-                "PATH, or an interpreter: environment: {python: DIR/bin/python}"
-            ) from None
+            found = shutil.which(command[0], path=given.get("PATH"), mode=os.F_OK)
+            why = endings.not_started(program.directory / (found or command[0]), error)
+            raise Failed(f"{command[0]} cannot be started: {why}") from None
         finally:
             os.close(write)
         with _ended_with(child, known):
             try:
-                ended.at = _read_all(read, child, written, ended)
+                ended.at = _read_all(read, child, written, ended, given, tell)
                 ended.code, ended.asked = child.wait(), empty.asked
                 # Other ranks fail because of this one, and must not be seen first.
                 grace = 0.0 if ended.code else GRACE_SECONDS
@@ -152,11 +176,18 @@ def _ended_with(child: subprocess.Popen, known: set[int]) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _read_all(source: int, child: subprocess.Popen, written: Written, seen: Ended) -> float:
+def _read_all(
+    source: int,
+    child: subprocess.Popen,
+    written: Written,
+    seen: Ended,
+    given: Mapping[str, str],
+    tell: Callable[[Ended], None],
+) -> float:
     """Read the output of a program until it ends; return when that was.
 
     Processes that it leaves behind may hold the output open, and write to it for ever. `seen`
-    receives the cores on which the program is allowed to run, and what it used.
+    receives what the program's processes do, which were `given` these variables, and is told of.
     """
     end, ended = os.pipe()
     times: list[float] = []
@@ -167,16 +198,17 @@ def _read_all(source: int, child: subprocess.Popen, written: Written, seen: Ende
         os.close(ended)
 
     threading.Thread(target=wait, daemon=True).start()
-    sources, before = [source, end], 0.0
+    sources, before, due = [source, end], 0.0, _TELL_SECONDS
     try:
         while True:
             ready, _, _ = select.select(sources, [], [], _POLL_SECONDS)
             now = time.monotonic()
             if now - before >= _POLL_SECONDS:
                 before = now
-                with suppress(ProcessLookupError):
-                    seen.cores |= os.sched_getaffinity(child.pid)
-                seen.used.append((now, usage.of_tree(child.pid)))
+                seen.look(child.pid, given)
+                if now - seen.started > due:
+                    due *= 2
+                    tell(seen)
             if source in ready and not _read(source, written):
                 sources.remove(source)
             if end in ready:
@@ -243,10 +275,12 @@ class Written:
         self.marks = Searched(program.epoch_ends, program.step_ends)
         self._bytes = self._lost = self._size = 0
         self._spent, self._began = time.process_time(), time.monotonic()
+        self._last, self._silence = self._began, 0.0
         self._log = os.open("/proc/self/fd/1", os.O_RDONLY)
 
     def add(self, data: bytes, now: float) -> None:
         """Take what was read at a time. The program is `Failed` if its patterns take too long."""
+        self._silence, self._last = max(self._silence, now - self._last), now
         sys.stdout.flush()
         os.write(1, data)
         self._bytes += len(data)
@@ -273,6 +307,10 @@ class Written:
         spent = time.process_time() - self._spent
         part = spent / (time.monotonic() - self._began)
         self.reading = part if spent > _LEAST_READING_SECONDS else 0.0
+
+    def silence(self, at: float) -> float:
+        """Return the longest time without output, of a program that ended at a time."""
+        return max(self._silence, at - self._last)
 
     @property
     def notes(self) -> list[str]:

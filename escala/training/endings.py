@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 from itertools import pairwise
+from pathlib import Path
 
 _LAST_LINES = 5
 #: A line that names an error: what programs write of their options, the last line of a traceback of
@@ -82,8 +84,44 @@ _HINTS = (
 )
 
 
+_CRLF = "lines end with CR LF, as on Windows"
+_WITHOUT_CR = "Remedy: sed -i 's/\\r$//'"
+#: What shells say of such lines.
+_OF_CRLF = re.compile(
+    r"(\\r|\r|\^M)['’\"]*: ?((command )?not found|No such file|bad interpreter|invalid option)|"
+    r"near unexpected token.*(\\r|\r)"
+)
+
+
+def not_started(program: Path, error: OSError) -> str:
+    """Return why a program cannot be started, which its first line may tell, and the remedy.
+
+    Parameters
+    ----------
+    program : where it is, or is looked for.
+    """
+    try:
+        with open(program, "rb") as file:
+            first = file.readline(4096).decode(errors="replace")
+    except OSError:
+        first = ""
+    interpreter = first.removeprefix("#!").strip(" \t\n").split(" ")[0]
+    if error.errno == errno.ENOENT and interpreter.endswith("\r"):
+        return f"its {_CRLF}, so it asks for {interpreter!r}. {_WITHOUT_CR} {program}"
+    if error.errno == errno.ENOENT and first.startswith("#!"):
+        return f"its first line asks for {interpreter}, which is not there. Remedy: correct it"
+    if error.errno == errno.ENOEXEC:
+        return "its first line names no interpreter. Remedy: begin it with one, as #!/bin/sh"
+    return (
+        f"{error.strerror}. Remedy: name a program on the PATH, or an interpreter: environment: "
+        "{python: DIR/bin/python}"
+    )
+
+
 def hint(code: int, said: str, asked: bool) -> str:
     """Return what may be the cause of a bad end and its remedy, or an empty text."""
+    if _OF_CRLF.search(said):
+        return f". The {_CRLF}. {_WITHOUT_CR} and the name of its script"
     if code in (126, 127):
         return ". The command was not found, or is not a program"
     lines = worded(said)

@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from escala.core.variables import CALLERS_PATH, MARKS, TRACED
+from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
 from escala.workloads.program import DATA, Program
+from escala.workloads.program_copy import Moved
 from escala.workloads.program_environment import environment
 
 #: The folder of the module that programs may import.
@@ -40,6 +41,7 @@ def values(
         "seed": plan["seed"],
         "ranks": ranks,
         "rank": rank,
+        "local_rank": place.local * len(place.ranks),
         "ranks_of_node": node_ranks,
         "nodes": place.nodes,
         "node": place.node,
@@ -47,8 +49,13 @@ def values(
         "address": address,
         "port": port,
         "output": output,
-        **{f"{DATA}{name}": path for name, path in paths.items()},
+        **{f"{DATA}{name}": moved_of(plan).path(path) for name, path in paths.items()},
     }
+
+
+def moved_of(plan: Mapping) -> Moved:
+    """Return where the paths of a program are in the copy of its folder, if the run has one."""
+    return Moved(**plan["start"].get("copy", {}))
 
 
 def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
@@ -63,17 +70,17 @@ def variables(
 
     The hook writes its marks into the folder `told`.
     """
-    program = Program.from_plan(plan["start"]["program"])
-    strategy = STRATEGIES[plan["strategy"]]
+    moved = moved_of(plan)
+    program = moved.program(Program.from_plan(plan["start"]["program"]))
+    strategy, given = STRATEGIES[plan["strategy"]], restore_shell(given)
     found = {
         name: value
         for name, value in given.items()
         if name in program.variables or _is_for_programs(name, strategy.meets_by == "mpi")
     }
-    # `mpirun` puts its own folder first in PATH, and another `python` may be there.
-    found["PATH"] = given.get(CALLERS_PATH, found.get("PATH", ""))
+    found = moved.variables(found)
     paths = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
-    outside = [path for path in paths if Path(path).resolve() != HOOK.parents[1]]
+    outside = [moved.path(path) for path in paths if Path(path).resolve() != HOOK.parents[1]]
     found |= strategy.process_variables(place, plan["start"]["interface"])
     found |= _threads(plan["knobs"]["threads"], place)
     found |= {MARKS: str(told), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
@@ -86,7 +93,8 @@ def variables(
 
 def _is_for_programs(name: str, mpi: bool) -> bool:
     """Return whether a rank's program gets a variable too; MPI needs those of the job step."""
-    return not (_RANK_VARIABLES.fullmatch(name) or (not mpi and _JOB_STEP.fullmatch(name)))
+    of_rank = _RANK_VARIABLES.fullmatch(name) or THREADS.fullmatch(name)
+    return not (of_rank or (not mpi and _JOB_STEP.fullmatch(name)))
 
 
 def _threads(threads: Mapping[str, int], place: Place) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from escala.cache import store
-from escala.core import exits, interrupts
+from escala.core import exits, interrupts, own_results
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores, available_memory
@@ -140,7 +140,8 @@ class Session:
         Raises
         ------
         WorkflowError : a layout that this machine cannot run, runs that do not fit on the disk,
-            a scheduler that does not answer, or a report of an experiment without runs.
+            results in a folder of somebody else, a scheduler that does not answer, or a report of
+            an experiment without runs.
         """
         interrupts.handle(self._end_programs)
         internals.tell_no_job(lambda: interrupts.received() or bool(self._late))
@@ -153,10 +154,19 @@ class Session:
                 self._refuse_impossible_layouts()
             elif internals.submitted_name(self._workflow):
                 self._prepare_submissions()
+            if self._workflow.is_main_process:
+                self._claim_results()
             if self._workflow.is_main_process and runs:
                 self._print_estimate()
                 with chdir(self._folder):
                     estimate.require_disk(self._print_disk(), _RESULTS)
+
+    def _claim_results(self) -> None:
+        """Mark the folders of results that this call writes to; refuse one of somebody else."""
+        jobs = internals.jobs(self._workflow.dag, needed=True)
+        places = {Path(file).parts[:2] for job in jobs for file in job.output}
+        for name in sorted(each[1] for each in places if each[0] == _RESULTS.name):
+            own_results.claim(self._folder / _RESULTS / name)
 
     def _require_runs(self) -> None:
         """Refuse to report an experiment of which no run is there."""

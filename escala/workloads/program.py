@@ -23,6 +23,7 @@ PLACEHOLDERS = {
     "seed": "seed of the repeat",
     "ranks": "ranks in all",
     "rank": "number of this rank, from 0",
+    "local_rank": "number of this rank on its node, from 0",
     "ranks_of_node": "ranks of one node",
     "nodes": "nodes",
     "node": "number of this node, from 0",
@@ -56,6 +57,7 @@ class Program:
     variables : names of variables that it gets besides those of every rank.
     epoch_ends, step_ends : patterns of its output.
     terminal : whether it needs a pseudo-terminal.
+    in_place : whether it is started in its own folder, and not in a copy (`program_copy`).
     gradient_bytes : of all gradients, None if unknown.
     where : the declaration, for messages.
     """
@@ -69,6 +71,7 @@ class Program:
     epoch_ends: str | None
     step_ends: str | None
     terminal: bool
+    in_place: bool
     gradient_bytes: int | None
     where: str
 
@@ -84,7 +87,7 @@ class Program:
         directory = Path(expanded_path(declared.get("directory", "."), f"{where}.directory"))
         python, command = environment.get("python"), declared["command"]
         found = cls(
-            tuple(_words(command, f"{where}.command")),
+            tuple(words(command, f"{where}.command")),
             (base / directory).resolve(),
             tuple(declared["files"]) if "files" in declared else None,
             _interpreter(python, base, f"{where}.environment.python") if python else None,
@@ -93,6 +96,7 @@ class Program:
             declared.get("epoch_ends"),
             declared.get("step_ends"),
             declared.get("terminal", False),
+            declared.get("in_place", False),
             declared.get("gradient_bytes"),
             where,
         )
@@ -174,14 +178,38 @@ class Program:
         return cls(**lists | {"directory": Path(plan["directory"])})
 
 
-def _words(command: str | Sequence[str], where: str) -> list[str]:
+def words(command: str | Sequence[str], where: str) -> list[str]:
+    """Return the words of a command, of which one text is divided as a shell divides it.
+
+    Raises
+    ------
+    InputError : the text has quotes that do not end, or signs by which a shell does more.
+    """
     if not isinstance(command, str):
         return list(command)
+    if sign := re.search(
+        r"&&|\|\||\d?>>?|[;&|<`$]|\n(?=.*\S)|(?<!\S)~", _unquoted(command.strip())
+    ):
+        reason = f"holds {sign[0]!r}, which a shell reads and Escala does not"
+        remedy = (
+            "put it into single quotes if it belongs to an argument, or let a shell run all: "
+            f"sh -c {shlex.quote(command)}"
+        )
+        raise InputError(where, command, reason, remedy)
     try:
         return shlex.split(command)
     except ValueError as error:
         reason = f"cannot be divided into words: {error}"
-        raise InputError(where, command, reason, "correct it") from None
+        raise InputError(where, command, reason, "correct its quotes") from None
+
+
+def _unquoted(text: str) -> str:
+    """Return what of a text a shell reads: all outside of quotes, `$` and backticks in double."""
+
+    def read(match: re.Match) -> str:
+        return re.sub(r"\\.|[^$`]", "", match[0]) if match[0].startswith('"') else "_"
+
+    return re.sub(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", read, text, flags=re.DOTALL)
 
 
 def _interpreter(python: str, base: Path, where: str) -> str:

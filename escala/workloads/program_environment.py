@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -17,14 +16,9 @@ from typing import Any
 from escala.core import packages, variables
 from escala.core.children import completed
 from escala.core.errors import InputError
-from escala.core.variables import CALLERS_PATH
 from escala.workloads.program import LINE_FAILED, PYTHON, Program
 from escala.workloads.program_files import digests
 
-#: Variables of a shell, by which lines find `module` and `conda`.
-_SHELL_VARIABLES = re.compile(
-    r"BASH_ENV|BASH_FUNC_\w+%%|(LMOD|__LMOD|_LMFILES|MODULE|_ModuleTable|CONDA|MAMBA)\w*"
-)
 _SECONDS = 60
 
 
@@ -37,23 +31,26 @@ def identity(program: Program) -> dict[str, Any]:
         "command": list(program.command),
         "files": _files_at_start(program),
         "lines": list(program.lines),
-        "variables": {name: _told_apart(name) for name in program.variables},
+        "variables": _variables(program),
         "patterns": [program.epoch_ends, program.step_ends],
         "terminal": program.terminal,
+        "in_place": program.in_place,
         "versions": versions(program),
     }
 
 
-def _told_apart(name: str) -> str | None:
-    """Return what tells the value of a variable from others, None if it is not set.
+def _variables(program: Program) -> dict[str, str | None]:
+    """Return marks of the values of the variables that a program gets, by which to tell them apart.
 
     Nothing of a secret is told, and of another value a digest: its name may not say that it is one.
+    None stands for one that the program names, and that is not set.
     """
-    if name not in os.environ:
-        return None
-    if variables.is_secret(name):
-        return "set"
-    return hashlib.sha256(os.environ[name].encode(errors="surrogateescape")).hexdigest()[:16]
+    named = {name: os.environ.get(name) for name in program.variables}
+    found = variables.deciding_for_programs() | named
+    for name in [name for name, value in found.items() if value is not None]:
+        value = found[name].encode(errors="surrogateescape")
+        found[name] = "set" if variables.is_secret(name) else hashlib.sha256(value).hexdigest()[:16]
+    return found
 
 
 def file_digests(program: Program) -> dict[str, str]:
@@ -123,26 +120,26 @@ def which(program: Program, name: str) -> str | None:
 
 def passed_on(program: Program) -> dict[str, str]:
     """Return the variables that a program gets besides those of every rank."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in program.variables or (program.lines and _SHELL_VARIABLES.fullmatch(name))
-    }
+    named = {name: os.environ[name] for name in program.variables if name in os.environ}
+    return variables.for_programs() | named
 
 
 def environment(program: Program, given: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a program: those given, and what its interpreter needs.
 
-    Its PATH is that of the user, without this project's own programs.
+    PWD is where it is started. Those given are as in the shell of the user, without this project's
+    own programs. The folder of the interpreter comes first in PATH, unless the same programs of
+    Python are found there anyway: others in it would stand before those of the user.
     """
-    found = dict(given)
-    if path := found.pop(CALLERS_PATH, None):
-        found["PATH"] = path
-    found.pop("PYTHONSAFEPATH", None)
-    if program.python:
-        folder = Path(program.python).parent
-        found["PATH"] = os.pathsep.join(filter(None, [str(folder), found.get("PATH")]))
-        found.pop("PYTHONHOME", None)
-        if (folder.parent / "pyvenv.cfg").is_file():
-            found["VIRTUAL_ENV"] = str(folder.parent)
+    found = variables.restore_shell(given) | {"PWD": str(program.directory)}
+    if not program.python:
+        return found
+    folder, path = Path(program.python).parent, found.get("PATH", "")
+    first = os.pathsep.join(filter(None, [str(folder), path]))
+    names = {"python", "python3", Path(program.python).name}
+    if any(shutil.which(name, path=first) != shutil.which(name, path=path) for name in names):
+        found["PATH"] = first
+    found.pop("PYTHONHOME", None)
+    if (folder.parent / "pyvenv.cfg").is_file():
+        found["VIRTUAL_ENV"] = str(folder.parent)
     return found

@@ -29,6 +29,13 @@ _REMEDY = (
 )
 
 
+def files(
+    directory: Path, command: tuple[str, ...], patterns: tuple[str, ...] | None, where: str
+) -> set[Path]:
+    """Return the files that determine the results of a program, as `digests` does their digests."""
+    return _limited(_files(directory, command, patterns, where), directory, where)
+
+
 def digests(
     directory: Path, command: tuple[str, ...], patterns: tuple[str, ...] | None, where: str
 ) -> dict[str, str]:
@@ -40,7 +47,7 @@ def digests(
     refused.
     """
     found, bytes_left = {}, MOST_BYTES
-    for path in sorted(_limited(_files(directory, command, patterns, where), directory, where)):
+    for path in sorted(files(directory, command, patterns, where)):
         try:
             bytes_left -= path.stat().st_size
             if bytes_left < 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from escala.training import endings
@@ -55,7 +57,33 @@ def test_a_cause_is_named_with_its_remedy(code, said, words):
     assert words in endings.hint(code, said, asked=False)
 
 
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        ("#!/bin/bash\r\n", ["CR LF", "'/bin/bash\\r'", "sed -i"]),
+        ("#!/usr/bin/env sh\r\n", ["CR LF", "sed -i"]),
+        ("#!/bin/bash\nset -e\r\n", ["CR LF", "sed -i"]),
+        ("#!/bin/bash\nfor n in 1; do\r\n", ["CR LF", "sed -i"]),
+        ("#!/no/such/python -u\n", ["/no/such/python,", "not there"]),
+        ("echo 1\n", ["names no interpreter", "#!/bin/sh"]),
+        (None, ["No such file", "PATH"]),
+    ],
+)
+def test_a_script_that_cannot_start_tells_of_its_first_line(first, words, tmp_path):
+    script = tmp_path / "run.sh"
+    if first:
+        script.write_bytes(first.encode() + b"no-such-program\r\n")
+        script.chmod(0o755)
+    try:
+        done = subprocess.run([script], capture_output=True)
+        said = endings.hint(done.returncode, done.stderr.decode(), asked=False)
+    except OSError as error:
+        said = endings.not_started(script, error)
+    assert "Remedy: " in said and all(word in said for word in words), said
+
+
 def test_what_nobody_knows_is_not_guessed():
+    assert endings.hint(1, r"KeyError: 'label\r'", asked=False) == "", "of its data"
     assert endings.hint(1, "ValueError: 7", asked=False) == ""
     assert endings.hint(1, "EOFError", asked=False) == "", "of a worker that has ended"
     early = "ImportError: no faster one" + "\nloads" * 9

@@ -9,9 +9,10 @@ import pytest
 from escala.record.collect_program import collect_program
 
 PLAN = {
-    "ranks": 2, "knobs": {"threads": {"intra_op": 1, "inter_op": 1}}, "instrument": None,
+    "strategy": "processes", "ranks": 2, "instrument": None,
+    "knobs": {"threads": {"intra_op": 1, "inter_op": 1}},
     "start": {"program": {"epoch_ends": None, "step_ends": None}},
-    "places": [{"host": "example", "cores": [0]}] * 2,
+    "places": [{"host": "example", "cores": [0], "nodes": 1, "ranks": [0]}] * 2,
 }  # fmt: skip
 
 
@@ -26,6 +27,10 @@ def told(known_by: str, rows: int | None, seconds: float) -> dict:
         "known_by": known_by, "epochs": [epoch], "first_epoch": 1.5, "first_step": None,
         "scores": {}, "parameters": None, "seconds": {"startup": None, "whole": 5.0},
         "ranks": 2, "threads": {"intra_op": 1, "inter_op": 1}, "load": None, "notes": [],
+        "ran": {
+            "processes": 1, "places": [], "cores": 1.0, "core_seconds": 3.0, "python": True,
+            "threads": False, "ended": True, "idle": False, "alike": None, "silent_seconds": 1.0,
+        },
         "host": "example", "boot": "1", "cores": [0],
     }  # fmt: skip
 

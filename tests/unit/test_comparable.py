@@ -108,6 +108,17 @@ def test_measurements_of_one_run_are_pooled_under_the_same_conditions(runs, path
         assert same == (reason is None)
 
 
+def test_runs_of_a_program_with_other_variables_are_not_compared(runs):
+    about = {"command": ["train"], "files": {}, "known_by": "hook"}
+    one, same, other = (
+        changed(runs["across"], "program", about | {"variables": {"HIDDEN": value}})
+        for value in ("4e07", "4e07", "9b1c")
+    )
+    assert refusal(one, same) is None
+    assert "another environment: HIDDEN" in refusal(one, other)
+    assert comparable.series(one) == comparable.series(same) != comparable.series(other)
+
+
 def test_sessions_of_one_run_on_machines_of_other_speeds_are_not_pooled(runs):
     fast, slow = (
         changed(runs["across"], "ranks.machines", [MACHINE | {"speed_seconds": seconds}] * 2)

@@ -16,7 +16,7 @@ from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.experiment import Experiment
 from escala.experiment.draft import require_place, text
-from escala.experiment.draft_program import add_options, draft, file_of
+from escala.experiment.draft_program import add_files, add_options, draft, file_of, keep_files
 from escala.workloads import WORKLOADS
 from escala.workloads.program import Program
 
@@ -81,6 +81,22 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
         ("-- accelerate launch --mixed_precision no train.py --num_processes 4", "own-launcher",
          f"{ACCELERATE} --num_processes 4"),
         ("-- A=1 B=2 ./simulate", "single", "env A=1 B=2 ./simulate"),
+        # A launcher that is not the first word, and one that is no launcher but a script's word.
+        ("-- A=1 torchrun --nproc_per_node=2 train.py", "torch-ddp", f"env A=1 {PYTHON}"),
+        ("-- poetry run torchrun --nproc_per_node=2 train.py", "torch-ddp", f"poetry run {PYTHON}"),
+        ("-- nice -n 5 numactl -N 0 mpirun -np 2 ./simulate", "mpi",
+         "nice -n 5 numactl -N 0 ./simulate"),
+        ("-- nohup python -u -m torch.distributed.run --nproc-per-node 2 train.py", "torch-ddp",
+         "nohup python -u train.py"),
+        ("-- nice python train.py torchrun", "single", "nice python train.py torchrun"),
+        ("-- env A=1 deepspeed --num_gpus {ranks_of_node} train.py", "own-launcher",
+         "env A=1 deepspeed --num_gpus {ranks_of_node} train.py"),
+        ("-- deepspeed --num_gpus 2 train.py", "single", "deepspeed --num_gpus 2 train.py"),
+        # This launcher hands each process its number.
+        ("-- python -m torch.distributed.launch --nproc_per_node=2 train.py x", "torch-ddp",
+         f"{PYTHON} --local-rank={{local_rank}} x"),
+        ("-- python -m torch.distributed.launch --use_env -m mine.train x", "torch-ddp",
+         "python -m mine.train x"),
     ],
 )  # fmt: skip
 def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command, drafted):
@@ -152,6 +168,7 @@ def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, dr
         ("-- lone.py", "python lone.py"),
         ("-- torchrun --unheard-of 3 train.py", "--unheard-of"),
         ("-- mpirun -np 2", "starts no program"),
+        ("-- mpirun -n 1 python a.py : -n 1 python b.py", "several programs"),
         ("--launcher -- torchrun --nproc-per-node 4 train.py", "{ranks_of_node}"),
         ("--processes 1 -- python train.py", "at least 2"),
         ("--data reads -- python train.py", "NAME=PATH"),
@@ -243,6 +260,166 @@ def test_a_name_that_is_taken_is_told_with_the_option_for_another(drafted, tmp_p
         found.checked(file, False, "escala new", "--output own/NAME.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        ("python prep.py && python train.py", "&&"),
+        ("python prep.py; python train.py", ";"),
+        ("python prep.py\npython train.py", "\\n"),
+        ("python train.py | tee log", "|"),
+        ("python train.py > log", ">"),
+        ("python train.py 2>&1", "2>"),
+        ('python train.py --out "$HOME/x"', "$"),
+        ("python train.py `date`", "`"),
+        ("~/venv/bin/python train.py", "~"),
+    ],
+)
+def test_a_text_for_a_shell_is_refused_with_a_call_of_it(text, sign, drafted, tmp_path):
+    with pytest.raises(InputError) as refused:
+        drafted(f"-- {shlex.quote(text)}")
+    assert f"'{sign}'" in refused.value.reason
+    remedy = refused.value.remedy.partition("let a shell run all: ")[2]
+    assert shlex.split(remedy) == ["sh", "-c", text]
+    [workload] = drafted(f"-- {remedy}").settings["workloads"].values()
+    assert Program.of(workload, tmp_path, "").command == ("sh", "-c", text)
+    with pytest.raises(InputError):  # As in the file of an experiment.
+        Program.of({"command": text}, tmp_path, "")
+
+
+def test_signs_that_belong_to_an_argument_stay(drafted, tmp_path):
+    words = ["python", "train.py", "--sep", "|", "--rule", "a;b", "$x", "it's ~", "a&b", "c\\d"]
+    [workload] = drafted(f"-- {shlex.join(words)}").settings["workloads"].values()
+    assert Program.of(workload, tmp_path, "").command == tuple(words)
+    [workload] = drafted(f"-- {shlex.quote(shlex.join(words))}").settings["workloads"].values()
+    assert Program.of(workload, tmp_path, "").command == tuple(words)
+    with pytest.raises(InputError, match="&&"):
+        drafted("-- python prep.py '&&' python train.py")
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        ("OMP_NUM_THREADS=1 A=2 python train.py", ["env", "A=2", "python", "train.py"]),
+        ("env MKL_NUM_THREADS=1 python train.py", ["python", "train.py"]),
+        ("mpirun -x OMP_NUM_THREADS=4 -n 2 python train.py", ["python", "train.py"]),
+    ],
+)
+def test_an_assignment_of_threads_decides_no_configuration(command, left, drafted):
+    found = drafted(f"-- {command}")
+    [workload] = found.settings["workloads"].values()
+    assert shlex.split(workload["command"]) == left
+    assert any("_NUM_THREADS=" in each and "left out" in each for each in found.said)
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch, drafted):
+    """Two interpreters: the first of the user's PATH, and one of an environment elsewhere."""
+    for place in ("first", "venv/bin"):
+        (tmp_path / place).mkdir(parents=True)
+        python = tmp_path / place / "python"
+        python.write_text(f"#!/bin/sh\necho {python}\n")
+        python.chmod(0o755)
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    monkeypatch.setenv(CALLERS_PATH, f"{tmp_path}/first:/usr/bin:/bin")
+    # As this project puts its own first for itself.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    return tmp_path / "first" / "python", tmp_path / "venv" / "bin" / "python"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train.py",
+        "A=1 python train.py",
+        "env -u B python train.py",
+        "nice -n 5 python train.py",
+        "nohup python train.py",
+        "mpirun -x A=1 -n 2 python train.py",
+    ],
+)
+def test_the_interpreter_is_the_users_whatever_stands_before_it(command, two, drafted):
+    found = drafted(f"-- {command}")
+    [workload] = found.settings["workloads"].values()
+    assert workload["environment"]["python"] == str(two[0])
+    assert any(str(two[0]) in each for each in found.said)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "#!{python}",
+        "#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''",
+        "#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n' '''",
+        "no first line",
+    ],
+)
+def test_a_launcher_of_an_environment_keeps_its_interpreter(first, two, drafted, tmp_path):
+    launcher = tmp_path / "venv" / "bin" / "torchrun"
+    launcher.write_text(first.format(python=two[1]) + "\nimport torch\n")
+    launcher.chmod(0o755)
+    found = drafted(f"-- {launcher} --nproc-per-node 2 train.py")
+    [workload] = found.settings["workloads"].values()
+    assert workload["environment"]["python"] == str(two[1])
+    assert workload["command"] == PYTHON and found.settings["configurations"][0]["strategy"] == (
+        "torch-ddp"
+    )
+    for before in ("A=1", "nice -n 5"):
+        found = drafted(f"-- {before} {launcher} --nproc-per-node 2 train.py")
+        [workload] = found.settings["workloads"].values()
+        assert workload["environment"]["python"] == str(two[1])
+    chosen = drafted(f"-- poetry run {launcher} --nproc-per-node 2 train.py")
+    [workload] = chosen.settings["workloads"].values()
+    assert workload["command"] == f"poetry run {PYTHON}"
+    # And where it is found by the PATH, or stays.
+    kept = drafted(f"-- {launcher} --nproc-per-node {{ranks_of_node}} train.py")
+    [workload] = kept.settings["workloads"].values()
+    assert workload["environment"]["python"] == str(two[1])
+
+
+def test_escalas_own_interpreter_is_told(drafted, monkeypatch):
+    monkeypatch.setenv(CALLERS_PATH, f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    for command in ("python train.py", "A=1 python train.py", "./train.sh"):
+        assert any("Escala's own" in each for each in drafted(f"-- {command}").said), command
+
+
+def test_secrets_that_do_not_reach_a_program_are_named(drafted, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "x")
+    assert any("HF_TOKEN" in each for each in drafted("-- python train.py").said)
+    named = drafted("--variable HF_TOKEN -- python train.py")
+    assert not any("HF_TOKEN" in each for each in named.said)
+
+
+def test_files_that_a_trial_saw_are_files_and_data_are_named(drafted, tmp_path):
+    for name in ("train.py", "a[1].json", *(f"images/{n}.png" for n in range(30))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    with open(tmp_path / "large.bin", "wb") as file:
+        file.truncate(2**25)
+    outside = tmp_path.parent / "settings.toml"
+    outside.touch()
+    found = drafted("-- python train.py")
+    read = ["a[1].json", "large.bin", str(outside), *(f"images/{n}.png" for n in range(30))]
+    said = list(add_files(found, read))
+    [workload] = found.settings["workloads"].values()
+    assert workload["files"] == sorted([str(outside), "a[[]1].json", "train.py"])
+    assert Program.of(workload, tmp_path, "").files
+    assert len(said) == 2 and "images" in said[1] and "large.bin" in said[1]
+    # A later call knows of them before its trial, if they are there.
+    Experiment(found.settings, file_of(found))
+    file_of(found).write_text(text(found, "escala try"))
+    later = drafted("-- python train.py")
+    keep_files(later, file_of(later))
+    assert later.settings == found.settings
+    outside.unlink()
+    later = drafted("-- python train.py")
+    keep_files(later, file_of(later))
+    [workload] = later.settings["workloads"].values()
+    assert workload["files"] == ["a[[]1].json", "train.py"]
+    file_of(found).write_text("workloads: 7")
+    keep_files(later, file_of(later))
+    assert later.settings["workloads"] == {"train": workload}
+
+
 def test_a_program_that_chooses_the_interpreter_is_asked_for_it(drafted, tmp_path):
     selected = tmp_path / "bin" / "python"
     selected.parent.mkdir()
@@ -254,3 +431,17 @@ def test_a_program_that_chooses_the_interpreter_is_asked_for_it(drafted, tmp_pat
     [workload] = drafted(f"-- {runner} run python train.py").settings["workloads"].values()
     assert workload["environment"]["python"] == str(selected)
     assert workload["command"] == f"{runner} run python train.py"
+
+
+@pytest.mark.parametrize("option", ["--local-rank", "--local_rank"])
+def test_the_number_of_a_process_has_the_name_that_the_script_reads(option, drafted, tmp_path):
+    (tmp_path / "train.py").write_text(f"parser.add_argument('{option}', type=int)")
+    found = drafted("-- python -m torch.distributed.launch --nproc_per_node=2 train.py")
+    [workload] = found.settings["workloads"].values()
+    assert workload["command"] == f"{PYTHON} {option}={{local_rank}}"
+
+
+def test_a_number_of_ranks_in_the_command_is_for_its_own_launcher(drafted, tmp_path):
+    source = "import torch.distributed as dist\ndist.init_process_group('gloo')"
+    (tmp_path / "train.py").write_text(source)
+    assert compared(drafted("-- ./start {ranks_of_node} train.py"))[0][0] == "own-launcher"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from escala.core import environment
 from escala.core.errors import InputError
 from escala.experiment import Experiment
 from escala.experiment.unused import idle_probes
@@ -19,6 +20,7 @@ from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
 from escala.training import program_place
 from escala.workloads.program import Program
+from escala.workloads.program_environment import identity, which
 from tests import conftest
 from tests.conftest import ROOT
 from tests.programs import experiment_on
@@ -32,9 +34,11 @@ NODES = [
 OF_ANOTHER = {
     **{"RANK": "7", "WORLD_SIZE": "9", "LOCAL_RANK": "7", "NODE_RANK": "7"},
     **{"MASTER_ADDR": "elsewhere", "MASTER_PORT": "7", "TORCHELASTIC_RUN_ID": "other"},
-    **{"TORCHELASTIC_USE_AGENT_STORE": "True", "ACCELERATE_USE_CPU": "no", "HOROVOD_RANK": "7"},
+    **{"TORCHELASTIC_USE_AGENT_STORE": "True", "JAX_PROCESS_ID": "7", "HOROVOD_RANK": "7"},
     **{"OMPI_COMM_WORLD_RANK": "7", "PMIX_RANK": "7", "TF_CONFIG": "{}", "SLURM_PROCID": "7"},
+    **{"PBS_JOBID": "7", "LSB_JOBID": "7", "NSLOTS": "7", "PET_NNODES": "7", "PMI_SIZE": "7"},
     **{"OMP_NUM_THREADS": "77", "GLOO_SOCKET_IFNAME": "other0", "NCCL_SOCKET_IFNAME": "other0"},
+    **{"MKL_NUM_THREADS": "77", "NUMEXPR_MAX_THREADS": "77", "OMP_THREAD_LIMIT": "77"},
 }
 
 
@@ -107,6 +111,15 @@ def test_a_program_finds_its_place_and_the_others(strategy, tmp_path, monkeypatc
     assert found["ESCALA_STEPS"] == str(tmp_path / "marks")
 
 
+def test_data_in_a_folder_that_is_copied_are_those_of_the_copy(tmp_path):
+    [first, *_] = places(Layout.parse("1x1"), STRATEGIES["processes"], KNOBS, NODES[:1])
+    plan = {"global_batch": 4, "ranks": 1, "epochs": 1, "seed": 0}
+    plan["start"] = {"copy": {"into": "/run/copy", "roots": [str(tmp_path)], "without": []}}
+    data = {"own": f"{tmp_path}/reads", "other": "/data"}
+    found = program_place.values(plan, Place(**first), tmp_path, data)
+    assert (found["data.own"], found["data.other"]) == (f"/run/copy{tmp_path}/reads", "/data")
+
+
 @pytest.mark.parametrize("strategy", FOR_PROGRAMS)
 def test_another_trainings_place_does_not_reach_a_program(strategy, tmp_path, monkeypatch):
     layout = "1x1" if STRATEGIES[strategy].layouts.one_rank else "1x2"
@@ -131,13 +144,67 @@ def test_what_is_of_the_rank_and_of_its_job_step_does_not_reach_a_program(
     assert len(kept) == (4 if strategy == "mpi" else 0)
 
 
-def test_a_named_variable_reaches_a_program(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("OTHER", "1")
-    named = program(tmp_path, variables=["WANDB_MODE", "SLURM_PROCID"])
+def test_variables_of_the_shell_reach_a_program_and_secrets_if_they_are_named(
+    tmp_path, monkeypatch
+):
+    given = {"HIDDEN": "4000", "WANDB_MODE": "offline", "OMP_PROC_BIND": "spread"}
+    given |= {"https_proxy": "http://proxy:8080", "ACCELERATE_USE_CPU": "yes", "HF_HOME": "/hf"}
+    for name, value in (given | {"WANDB_API_KEY": "k", "HF_TOKEN": "t"}).items():
+        monkeypatch.setenv(name, value)
+    named = program(tmp_path, variables=["WANDB_API_KEY", "SLURM_PROCID", "MKL_NUM_THREADS"])
     found = started(monkeypatch, named, "processes", "1x2", 0)
-    assert (found["WANDB_MODE"], found["SLURM_PROCID"]) == ("offline", "7")
-    assert "OTHER" not in found
+    assert given.items() <= found.items()
+    assert (found["WANDB_API_KEY"], found["SLURM_PROCID"]) == ("k", "7")
+    assert found["MKL_NUM_THREADS"] == "77"
+    assert "HF_TOKEN" not in found
+
+
+def test_what_the_shell_set_decides_a_programs_result_and_what_comes_later_does_not(
+    tmp_path, monkeypatch
+):
+    for name in [*os.environ]:
+        if name not in ("PATH", "HOME"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr("escala.workloads.program_environment.versions", lambda _: {})
+    mine = program(tmp_path, variables=["ASKED", "HF_TOKEN"])
+
+    def key(**given: str) -> dict:
+        with monkeypatch.context() as shell:
+            for name, value in given.items():
+                shell.setenv(name, value)
+            return identity(mine)["variables"]
+
+    assert key() == {"ASKED": None, "HF_TOKEN": None}
+    small, large = key(HIDDEN="100"), key(HIDDEN="4000")
+    assert small.keys() == {"ASKED", "HF_TOKEN", "HIDDEN"} and small != large
+    # Neither the terminal, nor what is recorded by its value, nor what a secret is.
+    assert key(TERM="x", SSH_TTY="/dev/pts/1", TMUX="/t", VSCODE_PID="1", XLA_FLAGS="-x") == key()
+    assert key(HF_TOKEN="one") == key(HF_TOKEN="two") != key()
+    assert key(ESCALA_SHELL="HIDDEN,ASKED", HIDDEN="100", OF_THE_JOB="7") == small
+
+
+def test_folders_of_modules_that_are_not_for_escala_are_for_a_program(tmp_path, monkeypatch):
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("ESCALA_PYTHONPATH", "")
+    monkeypatch.delenv("ESCALA_PYTHONPATH")
+    environment.keep_own_modules(ROOT)
+    assert os.environ["PYTHONPATH"] == ""
+    found = started(monkeypatch, program(tmp_path), "single", "1x1", 0)
+    assert found["PYTHONPATH"] == f"{program_place.HOOK}:{tmp_path}"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_interpreter_that_the_path_has_anyway_hides_no_other_program(
+    there, other, tmp_path, monkeypatch
+):
+    first = tmp_path / "first"
+    first.mkdir()
+    write(first / "mpirun", "HYDRA")
+    monkeypatch.setenv("ESCALA_PATH", f"{first}:{other if there else '/usr/bin'}:/bin")
+    found = which(program(tmp_path, **declared(other, "python")), "mpirun")
+    assert found == str((first if there else other) / "mpirun")
 
 
 @pytest.mark.parametrize(

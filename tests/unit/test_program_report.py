@@ -19,6 +19,7 @@ from escala.report.findings import SECTIONS, section_findings
 from escala.report.history.rows import add
 from escala.report.overview import overview
 from escala.report.page import page
+from escala.report.page.runs import provenance
 from escala.report.summary import summary
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -82,6 +83,22 @@ def test_what_a_run_says_of_a_program_is_told_with_how_many_runs_say_it(tmp_path
     told = every_sentence(frames_of(experiment, tmp_path / "tables"))
     assert f"`train`, 2 runs: `{cores}`." in told
     assert "`train`, 1 run: `it read its input`." in told
+
+
+def test_what_a_key_knows_of_a_program_is_on_the_page_and_what_it_does_not_is_noted(tmp_path):
+    experiment = program(tmp_path)
+    for path in experiment.runs:
+        about = read_json(path)["program"]
+        files = about["files"] | {f"/mine/part{n}.py": "b" * 64 for n in range(30)}
+        added = {"files": files, "variables": {"HIDDEN": "abc"}, "read": ["a.json", "/b.json"]}
+        changed([path], program=about | added)
+    frames = frames_of(experiment, tmp_path / "tables")
+    found = dict(provenance(frames, "demo"))
+    assert found["variables of train"] == "HIDDEN"
+    assert found["files of train"].startswith("train.py, /mine/part0.py, ")
+    assert found["files of train"].endswith(" and 19 more")
+    noted = [text for text in every_sentence(frames) if "a.json, /b.json" in text]
+    assert len(noted) == 1 and "not noticed" in noted[0]
 
 
 def test_a_program_and_another_workload_stand_beside_each_other(tmp_path):

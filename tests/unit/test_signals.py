@@ -103,7 +103,7 @@ def supervise_sleepers(request_for, tmp_path, monkeypatch):
     ranks = ["sh", "-c", "exec sleep 600"]
     monkeypatch.setattr(launch, "_local", lambda *_: ranks)
     return lambda limit_seconds: supervision.supervise(
-        request, plan, Launch(LOCAL, [], None), tmp_path, limit_seconds
+        request, plan, Launch(LOCAL, [], None), tmp_path, limit_seconds, lambda: None
     )
 
 

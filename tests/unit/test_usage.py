@@ -62,14 +62,14 @@ def test_what_a_program_starts_is_counted_also_after_it_ended():
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", TREE], **pipes) as started:
         started.stdout.readline()
-        before = usage.of_tree(started.pid)
+        before = usage.total(usage.tree(started.pid))
         started.stdin.write(b"12")
         started.stdin.flush()
         started.stdout.readline()
-        grown = usage.of_tree(started.pid).since(before)
+        grown = usage.total(usage.tree(started.pid)).since(before)
         started.stdin.write(b"3")
     assert PAGES <= grown.minor_faults < 3 * PAGES
-    assert usage.of_tree(started.pid) == Usage(0, 0.0, 0.0)
+    assert usage.total(usage.tree(started.pid)) == Usage(0, 0.0, 0.0)
 
 
 def epoch(began: float, ended: float, steps: int) -> Epoch:

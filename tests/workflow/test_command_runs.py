@@ -294,3 +294,19 @@ def test_a_script_that_fails_is_not_measured_and_leaves_nothing(mine):
     done = escala(mine, "try", "--", "python", "wrong.py")
     assert done.returncode == 2 and "no_such_module" in done.stderr
     assert not [*mine.glob("escala-wrong.yaml"), *(mine / "results").glob("wrong")]
+
+
+@pytest.mark.all_cores
+def test_results_that_somebody_else_wrote_stay(mine):
+    (mine / "ends.py").write_text("")
+    theirs = mine / "results" / "ends"
+    theirs.mkdir(parents=True)
+    (theirs / "summary.md").write_text("mine")
+    command = ["python", "ends.py"]
+    tried = escala(mine, "try", "--", *command)
+    assert "One run" not in tried.stderr and "--name NAME" in tried.stderr
+    escala(mine, "new", "--command", " ".join(command))
+    for done in (tried, escala(mine, "run", "-e", "escala-ends.yaml")):
+        assert done.returncode and "results/ends" in done.stderr and "touch" in done.stderr
+        assert [path.name for path in theirs.iterdir()] == ["summary.md"]
+        assert (theirs / "summary.md").read_text() == "mine"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from escala.core.files import read_json, write_json
 from escala.data.files.arrays import prepare
 from escala.record.outcome import Outcome
 from escala.record.run import measure
-from escala.workloads import WORKLOADS, add_program
+from escala.workloads import WORKLOADS, add_program, program_copy
 from escala.workloads.program_environment import identity
 from tests.conftest import ROOT
 from tests.programs import eventually, with_marks
@@ -264,6 +266,13 @@ NOTED = {
         OBEDIENT + "f = os.path.join(os.environ['ESCALA_STEPS'], '1.jsonl')\n"
         "open(f, 'wb').write(bytes(range(256)) + b'\\n[1, 2]\\n')", {}, "cannot be read",
     ),
+    "sets its threads": (
+        None, {"command": shell(f"OMP_NUM_THREADS=7 {sys.executable} -c pass")},
+        "it set OMP_NUM_THREADS to 7, and was given",
+    ),
+    "sets its threads itself": (
+        "import os; os.environ['OMP_NUM_THREADS'] = '7'", {}, "OMP_NUM_THREADS to 7",
+    ),
     "takes other cores": (
         f"import os, time\nos.sched_setaffinity(0, range({os.cpu_count()}))\ntime.sleep(1)",
         {}, "it set its cores itself",
@@ -278,7 +287,11 @@ NOTED = {
         "different numbers of steps: from 3 to 4",
     ),
     "writes alongside itself": (
-        "open('model.pt', 'w').write('x')", {}, "its folder holds new files: model.pt",
+        "open('model.pt', 'w').write('x')", {"in_place": True},
+        "its folder holds new files: model.pt",
+    ),
+    "writes into its copy": (
+        "open('model.pt', 'w').write('x')", {}, "it wrote model.pt into its folder, of which each",
     ),
 }  # fmt: skip
 
@@ -289,6 +302,14 @@ def test_what_does_not_spoil_a_run_is_noted(run, name):
     ran = run(code, **options)
     assert ran.outcome.status == "ok", ran.outcome.reason
     assert words in ran.said, ran.said
+
+
+def test_what_a_program_reads_and_its_key_does_not_know_is_recorded(run, tmp_path):
+    (tmp_path / "settings.json").touch()
+    ran = run("open('../settings.json'); open('made', 'w').close(); open('made')", files=[])
+    assert ran.result["program"]["read"] == [str(tmp_path / "settings.json")]
+    # A program of another language tells nothing, and that is not the same as reading nothing.
+    assert "read" not in run(None, command="true").result["program"]
 
 
 def test_a_single_step_may_have_all_rows_there_are(run):
@@ -376,7 +397,7 @@ def test_a_program_gets_its_variables_and_no_file_of_the_run_holds_them(run, mon
         "print(hashlib.md5(repr(found).encode()).hexdigest())"
     )
     ran = run(code, environment={"variables": ["MY_TOKEN", "MY_DATABASE", "NOT_SET"]})
-    expected = hashlib.md5(repr([SECRET, OPEN, None]).encode()).hexdigest()
+    expected = hashlib.md5(repr([SECRET, OPEN, "x"]).encode()).hexdigest()
     assert expected in (ran.folder / "run" / "ranks" / "rank0.log").read_text()
     for path in filter(Path.is_file, ran.folder.rglob("*")):
         assert SECRET not in path.read_text(errors="replace"), path
@@ -436,11 +457,67 @@ def test_a_folder_of_many_or_large_files_is_digested_or_refused_at_once(run, tmp
         run("pass", command="{python} train.py again")
 
 
-@pytest.mark.parametrize("who", ["rank", "supervisor"])
+#: It goes on from what it finds, in its folder and in that of the run.
+RESUMES = """
+import pathlib, sys
+places = [pathlib.Path("last.txt"), pathlib.Path(sys.argv[1], "last.txt")]
+done = max((int(place.read_text()) for place in places if place.exists()), default=0)
+for number in range(done, 3):
+    print("epoch", number, flush=True)
+for place in places:
+    place.write_text("3")
+pathlib.Path("train.py").write_text("lost")
+pathlib.Path("../beside.txt").write_text("lost")
+"""
+
+
+def test_every_run_begins_alike_and_its_folder_stays(run, tmp_path):
+    (tmp_path / "beside.txt").write_text("kept")
+    for _ in range(2):
+        ran = run(RESUMES, "{python} train.py {output}")
+        assert (tmp_path / "run/ranks/rank0.log").read_text().count("epoch") == 3, ran.said
+        assert (tmp_path / "source/train.py").read_text() == RESUMES
+        assert [path.name for path in (tmp_path / "source").iterdir()] == ["train.py"]
+        assert (tmp_path / "run/output/last.txt").read_text() == "3"
+        assert not (tmp_path / "run/ranks/copy").exists()
+    # A file that is linked: the program ends before it has written.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program_copy, "MOST_BYTES", 1)
+        ran = run(RESUMES, "{python} train.py {output}")
+    assert ran.outcome.status == "failed" and "train.py" in ran.said and "{output}" in ran.said
+    assert (tmp_path / "source/train.py").read_text() == RESUMES
+    assert (tmp_path / "beside.txt").read_text() == "lost", "only named: it is beside the folder"
+
+
+def test_a_program_that_cannot_start_is_told_by_its_own_path(run, tmp_path):
+    script = tmp_path / "source" / "run.sh"
+    script.parent.mkdir()
+    script.write_bytes(b"#!/bin/sh\r\necho done\r\n")
+    script.chmod(0o755)
+    ran = run(None, command="./run.sh")
+    assert f"sed -i 's/\\r$//' {script}" in ran.said and "ranks/copy" not in ran.said
+
+
+def test_a_full_disk_is_told_and_the_folder_stays(run, tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(program_copy.shutil, "copy2", full)
+    ran = run("pass")
+    assert ran.outcome.status == "failed" and "No space left on device" in ran.said
+    assert not (tmp_path / "run/ranks/copy").exists()
+    assert (tmp_path / "source/train.py").read_text() == "pass"
+
+
+@pytest.mark.parametrize("who", ["rank", "supervisor", "user"])
 def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch, who):
-    """Also those in sessions of their own, where nobody is left to clean up."""
+    """Also those in sessions of their own, where nobody is left to clean up.
+
+    What the program wrote into its folder is gone, or in a copy.
+    """
     monkeypatch.setenv(plugins.VARIABLE, "{}")
-    line = "setsid sh -c 'trap \"\" TERM; setsid sleep 98 & sleep 97' & trap '' TERM; sleep 96"
+    line = "echo lost > train.py; "
+    line += "setsid sh -c 'trap \"\" TERM; setsid sleep 98 & sleep 97' & trap '' TERM; sleep 96"
     asked = request(tmp_path, request_for, "", shell(line), "1x1", "processes")
     write_json(tmp_path / "request.json", asked)
     command = [
@@ -462,10 +539,14 @@ def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch
             and "escala.training.rank" not in process.children()[0].cmdline()
         ]
         rank.kill()
-    else:
+    elif who == "supervisor":
         supervisor.kill()
+    else:
+        supervisor.send_signal(signal.SIGINT)
     supervisor.wait(timeout=LIMIT_SECONDS)
     if who == "rank":
         assert "ended by signal 9" in read_json(tmp_path / "run" / "run.json")["reason"]
     assert gone(tmp_path)
+    assert (tmp_path / "source" / "train.py").read_text() == ""
+    assert (tmp_path / "run" / "ranks" / "copy").exists() == (who == "supervisor")
     WORKLOADS.pop("lies")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from escala import trial
-from escala.core import plugins
+from escala.core import exits, plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.experiment import Experiment
@@ -66,14 +67,14 @@ def first(experiment: Experiment, **how: float) -> trial.Trial:
         ("import os; os.kill(os.getpid(), 9)", ["signal 9", "wrote nothing"], "what ends it"),
         ("import os; os.environ['WORLD_SIZE']", ["WORLD_SIZE"], "--torch"),
         ("import os; os.environ['TF_CONFIG']", ["TF_CONFIG"], "--tf-config"),
-        ("import os; os.environ['OWN_CACHE']", ["OWN_CACHE"], "--variable OWN_CACHE"),
+        ("import os; os.environ['OWN_TOKEN']", ["OWN_TOKEN"], "--variable OWN_TOKEN"),
         ("print('epoch one of two')", ["epoch one of two"], "epoch_ends"),
     ],
 )
 def test_a_program_that_fails_is_refused_with_its_last_lines(
     source, reasons, remedy, experiment, monkeypatch
 ):
-    monkeypatch.setenv("OWN_CACHE", "here")
+    monkeypatch.setenv("OWN_TOKEN", "here")
     further = {"epoch_ends": r"Epoch \d"} if remedy == "epoch_ends" else {}
     with pytest.raises(InputError) as refused:
         first(experiment(source, "--word", **further))
@@ -89,8 +90,10 @@ def test_a_program_that_fails_is_refused_with_its_last_lines(
     [
         # It makes two epochs, of three that are to be measured.
         (EPOCHS, ("{epochs}", "0.3"), {"epochs": 3}, ["its hook; the last one took 1."], "short"),
-        ("print('done it')", (), {}, ["no steps", "done it", "Too short", "--epoch-ends"], "hook;"),
-        ("import json, numpy", (), {}, ["Most of the run is no training", "2 runs"], "Too short"),
+        ("import time; time.sleep(0.4); print('done it')", (), {},
+         ["no steps", "done it", "Too short", "--epoch-ends"], "hook;"),
+        ("import json, numpy; numpy.ones((3000, 3000)).dot(numpy.ones((3000, 3000)))", (), {},
+         ["Most of the run is no training", "2 runs"], "Too short"),
         ("import time\nfor n in '123': time.sleep(1.1); print('\\repoch', n, end='')", (),
          {"epoch_ends": "epoch (?P<n>.)"}, ["lines of its output; the last one took 1."], "short"),
     ],
@@ -104,7 +107,10 @@ def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, e
 
 
 def test_a_program_of_which_only_another_rank_fails_is_refused(experiment):
-    source = "import os; assert os.environ['RANK'] == '0', 'this rank has no shard'"
+    source = (
+        "import os, time; time.sleep(0.4)\n"
+        "assert os.environ['RANK'] == '0', 'this rank has no shard'"
+    )
     tried = experiment(source, strategy="torch-ddp", more="1x2")
     assert first(tried).ended
     run = trial.together(tried)
@@ -122,17 +128,17 @@ time.sleep(float(sys.argv[int(os.environ["WORLD_SIZE"])]))
 
 @pytest.mark.parametrize("long", [False, True])
 def test_several_processes_that_take_longer_than_one_are_told(long, experiment):
-    tried = experiment(SLEEP, "9" if long else "0", "4", strategy="torch-ddp", more="1x2")
+    tried = experiment(SLEEP, "9" if long else "1", "4", strategy="torch-ddp", more="1x2")
     found = first(tried, limit_seconds=5)
     several = trial.tried_together(tried, trial.together(tried), found)
     text = "\n".join(trial.report(found, several, tried))
-    assert ("Two processes on one node ended without an error after" in text) is not long
+    assert "Two processes on one node ended without an error after" in text
     estimate = re.search(r"4 runs follow\. If they take as long as these, that is (\d+)", text)
     assert (estimate is None) is long and (long or int(estimate[1]) >= 8), text
 
 
 def test_several_processes_that_wait_for_each_other_are_refused(experiment):
-    tried = experiment(SLEEP, "0", "99", strategy="torch-ddp", more="1x2")
+    tried = experiment(SLEEP, "1", "99", strategy="torch-ddp", more="1x2")
     with pytest.raises(InputError, match=r"two processes.* did not end within.*: early.*wait"):
         trial.tried_together(tried, trial.together(tried), first(tried), limit_seconds=3)
 
@@ -185,6 +191,27 @@ def test_what_would_start_is_shown_and_nothing_is_started(experiment, tmp_path, 
     assert not (tmp_path / "started").exists()
 
 
+PLACES = """import pathlib, torch_or_not as torch
+BEST, SPARE, HOME = "/nonexistent/best.pt", "{there}/best.pt", "~/models"
+torch.save(BEST, "../above.pt"), open("inside.pt", "/dev/null")
+pathlib.Path.home()
+"""
+
+
+def test_what_a_program_could_change_is_named_before_it_starts(experiment, tmp_path):
+    other = tmp_path.parent / "other"
+    other.mkdir()
+    (tmp_path / "data").symlink_to(other)
+    words = (f"--out={other}/out", f"{tmp_path}/inside")
+    tried = experiment(PLACES.format(there=tmp_path), *words)
+    first, second = trial.isolation(tried)
+    assert str(tmp_path) in first and "{output}" in first
+    named = set(re.findall(r"[:,] ([^ ,]+) \(", second))
+    script = {"~", "~/models", "../above.pt", f"{tmp_path}/best.pt"}
+    assert named == {f"{other}/out", f"{tmp_path}/data", *script}, second
+    assert "train.py, line 2" in second
+
+
 def test_the_answer_is_the_first_lines_of_the_summary(tmp_path):
     summary = tmp_path / "summary.md"
     summary.write_text(
@@ -192,3 +219,173 @@ def test_the_answer_is_the_first_lines_of_the_summary(tmp_path):
         "## Why\n\n- Because.\n"
     )
     assert trial.answer(summary) == ["Yes: 0.6.", "- Of seven."]
+
+
+#: Trains alone, whatever the variables say.
+ALONE = "import time\nfor number in range(3): time.sleep(0.3); print('epoch', number)"
+#: Starts two ranks itself, as a launcher that is not known does.
+NESTED = """
+import os, subprocess, sys
+ranks = [
+    subprocess.Popen(["sleep", "1.5"], env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"})
+    for rank in (0, 1)
+]
+sys.exit(max(each.wait() for each in ranks))
+"""
+EXITS = "import json; print('needs 2 GPUs. Exiting.')"
+
+
+@pytest.mark.parametrize(
+    ("source", "strategy", "reasons"),
+    [
+        (ALONE, "torch-ddp", ["none of the 2 processes asked which", "epoch 2"]),
+        (NESTED, "single", ["was to be one process, and starts 2 ranks", "--launcher"]),
+        (NESTED, "torch-ddp", ["starts 2 ranks"]),
+        (ALONE, "own-launcher", ["asked for 2 ranks, and 1 of its processes worked"]),
+        (EXITS, "single", ["right after its imports", "needs 2 GPUs. Exiting."]),
+        (EXITS, "torch-ddp", ["right after its imports"]),
+    ],
+)
+def test_what_would_be_measured_wrongly_is_refused_before_the_runs(
+    source, strategy, reasons, experiment
+):
+    tried = experiment(source, strategy=strategy, more="1x2")
+    with pytest.raises(InputError) as refused:
+        trial.tried_together(tried, trial.together(tried), first(tried))
+    for each in reasons:
+        assert each in str(refused.value), refused.value
+
+
+def test_what_a_trial_found_is_said(experiment):
+    source = "import os\nos.environ['RANK']\n" + EPOCHS
+    tried = experiment(source, "{epochs}", "0.2", epochs=2, strategy="torch-ddp", more="1x2")
+    found = first(tried)
+    several = trial.tried_together(tried, trial.together(tried), found)
+    one, two, same = list(trial.report(found, several, tried))[:3]
+    for number, text in (("1", one), ("2", two)):
+        assert re.search(rf"at work: {number}\b.*epochs: 2; steps of one: 4;.*scores: loss;", text)
+        assert re.search(r"silence: \d", text)
+    # Each makes all steps.
+    assert "Together the 2 take 2.0 times the steps of an epoch of one" in same
+
+
+def made(run, **known: object) -> trial.Trial:
+    """Return the trial of a run of three epochs of 2 s, after a start of 4 s, or as is known."""
+    ran = {"processes": 1, "cores": 1.0, "ranks": None, "core_seconds": 6.0, "silent_seconds": 1.0}
+    usual = {
+        "seconds": 10.0, "ended": True, "known_by": "output", "epoch_seconds": 2.0, "epochs": 3,
+        "last": "end", "whole_seconds": 10.0, "ran": ran,
+    }  # fmt: skip
+    return trial.Trial(run, **usual | known)
+
+
+@pytest.mark.parametrize(
+    ("known", "least", "most"),
+    [
+        ({}, 20, 20),
+        # Two epochs more, each of 2 s.
+        ({"epochs": 1}, 28, 28),
+        # It was ended: nothing is known, or how many of three epochs it made.
+        ({"ended": False}, 20, 7200),
+        ({"ended": False, "epochs": 1, "named": frozenset(["epochs"])}, 60, 60),
+        # A run ends at its limit.
+        ({"epochs": 1, "epoch_seconds": 9000.0}, 7200, 7200),
+    ],
+)
+def test_the_time_of_all_runs_is_estimated(known, least, most, experiment):
+    tried = experiment("", epochs=3)
+    found = made(tried.runs[0], **known)
+    assert trial.estimate(found, None, tried) == pytest.approx((least, most))
+    *_, last = trial.report(found, None, tried)
+    assert ("time_limit_minutes" in last) == (most == 7200), last
+
+
+@pytest.mark.parametrize(
+    ("alone", "several", "said"),
+    [
+        ({"rows": 100}, {"rows": 200}, "2.0 times the rows of an epoch"),
+        ({"rows": 100}, {"rows": 100}, None),
+        ({"steps": 10}, {"steps": 5}, None),
+        ({"steps": 10}, {"steps": 10, "named": frozenset(["rows_of_rank"])}, None),
+        ({}, {"cores": 12.0}, "2.0 times the core time"),
+        ({}, {"cores": 6.5}, None),
+        ({"cores": 0.3}, {"cores": 6.0}, "a server or a master"),
+        ({"cores": 0.3}, {"cores": 0.6}, None),
+    ],
+)
+def test_work_that_is_done_twice_or_not_at_all_is_said(alone, several, said, experiment):
+    tried = experiment("", strategy="torch-ddp", more="1x2")
+    found = []
+    for run, known in zip(tried.runs[:2], (alone, several), strict=True):
+        each = made(run, **{key: value for key, value in known.items() if key != "cores"})
+        each.ran["core_seconds"] = known.get("cores", 6.0)
+        found.append(each)
+    text = "\n".join(trial.report(*found, tried))
+    if said:
+        assert said in text
+    else:
+        assert "Together" not in text and "master" not in text
+
+
+def test_one_process_that_waits_for_others_is_refused(experiment):
+    source = "import os, time; time.sleep(0.3 if os.environ['WORLD_SIZE'] == '2' else 99)"
+    tried = experiment(source, strategy="torch-ddp", more="1x2")
+    waits = made(tried.runs[0], ended=False, seconds=60.0)
+    with pytest.raises(InputError, match=r"one process did not end within 1 min 0 s.*master"):
+        trial.tried_together(tried, trial.together(tried), waits)
+
+
+def test_runs_of_many_minutes_are_not_begun_without_a_word(tmp_path, monkeypatch, capsys):
+    command = importlib.import_module("scripts.try")
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setattr(sys, "argv", ["try", "--processes", "2", "--", sys.executable, "train.py"])
+    monkeypatch.setattr("escala.experiment.draft_program.available_cores", lambda: [0, 1])
+    monkeypatch.setattr(trial, "tried", lambda e, run, *_: made(run, whole_seconds=200.0))
+    monkeypatch.setattr(command, "_measured", lambda *_: pytest.fail("it measures"))
+    try:
+        assert command.main() == exits.NO_TIME
+    finally:
+        WORKLOADS.pop("train", None)
+    said = capsys.readouterr().err
+    assert "14 runs follow" in said and "Nothing is measured yet" in said
+    assert re.search(r"escala run --experiment escala-train\.yaml$", said, re.MULTILINE)
+    assert (tmp_path / "escala-train.yaml").is_file() and not (tmp_path / "results").exists()
+
+
+def test_a_long_program_is_refused_for_what_it_does_until_it_is_ended(experiment):
+    tried = experiment(NESTED.replace("1.5", "99"))
+    with pytest.raises(InputError, match="starts 2 ranks itself"):
+        first(tried, limit_seconds=8)
+
+
+@pytest.mark.parametrize(
+    ("source", "refused"),
+    [
+        # It works in any way.
+        ("print(os.environ.get('RANK'), flush=True)", None),
+        # It needs what the guess gives it.
+        ("assert os.environ['RANK'] >= '0'", None),
+        # It takes another way, and fails there: with one process, or with several.
+        ("assert 'RANK' not in os.environ, 'needs CUDA'", "needs CUDA"),
+        ("assert os.environ.get('RANK', '0') < '1', 'needs two GPUs'", "two GPUs"),
+        ("time.sleep(99 if 'RANK' in os.environ else 0)", "did not end"),
+    ],
+)
+def test_a_command_is_tried_as_typed_before_what_its_script_is_guessed_to_need(
+    source, refused, experiment
+):
+    source = f"import os, time; time.sleep(0.5); {source}"
+    typed = experiment(source)
+    guess = experiment(source, strategy="torch-ddp", more="1x2")
+    found, several, why = trial.tried_as_typed(typed, guess, limit_seconds=3)
+    assert found.ended and found.run.strategy == ("single" if refused else "torch-ddp")
+    assert (why is None) is (refused is None) is (several is not None)
+    assert refused is None or refused in why
+
+
+def test_what_fails_as_typed_and_as_guessed_is_refused(experiment):
+    source = "raise SystemExit('no data')"
+    with pytest.raises(InputError, match="no data"):
+        trial.tried_as_typed(experiment(source), experiment(source, strategy="torch-ddp"))

@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from escala.core.readable import counted
+from escala.core.readable import counted, name_first
 from escala.report.findings.words import Tables, span
 from escala.report.tables.views import only_whole_runs
+
+#: More files and variables of a program are counted only.
+_MOST_NAMES = 12
 
 
 class Cell(NamedTuple):
@@ -73,7 +76,10 @@ def provenance(tables: Tables, name: str) -> Iterator[tuple[str, str]]:
         rows = f", {span(tested)} test rows" if len(tested) else ""
         source = group["provenance"].iloc[0]
         yield f"dataset {dataset}", f"{source}, split seed {seeds}{rows}"
-    for workload, commands in runs.groupby("workload", sort=False)["command"]:
-        for command in commands.dropna().unique():
+    for workload, group in runs.groupby("workload", sort=False):
+        for command in group["command"].dropna().unique():
             yield f"program {workload}", command
+        for what in ("files", "variables"):
+            for names in group[f"program_{what}"].dropna().unique():
+                yield f"{what} of {workload}", name_first(names.split(";"), _MOST_NAMES)
     yield "digests of the code", ", ".join(sorted(runs["source_sha256"].dropna().unique()))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.statistics import Interval, median_interval
+from escala.core.readable import name_first
 from escala.experiment.references import Configuration, compared_with, reference_number
 from escala.record.comparable import (
     CONFIGURATION,
@@ -118,10 +119,21 @@ def _program(run: Measurement) -> dict:
         "command": " ".join(map(_quoted, told["command"])),
         "known_by": told["known_by"],
         "named": ";".join(told["named"]),
+        "program_files": ";".join(told["files"]) or None,
+        "program_variables": ";".join(told.get("variables", ())) or None,
         "first_epoch_seconds": told["first_epoch_seconds"],
         "program_seconds": told["whole_seconds"],
-        "program_notes": NOTES_APART.join(told["notes"]) or None,
+        "program_notes": NOTES_APART.join([*told["notes"], *_unlisted(told)]) or None,
     }
+
+
+def _unlisted(told: dict) -> Iterator[str]:
+    """Yield that a program read files that its key does not know."""
+    if read := told.get("read"):
+        yield (
+            f"it read {name_first(read)}, which are not among its files, so a change is "
+            "not noticed. Remedy: name them under files, or large data under paths of its dataset"
+        )
 
 
 def _quoted(word: str) -> str:

@@ -1,0 +1,206 @@
+"""Tell Escala what this process is: how long it started, and as which rank of how many it joined.
+
+`sitecustomize` imports it. The file `PID.process` beside the marks holds one line of numbers, in
+the order of `_told`. Whatever goes wrong is left out: the training goes on. Python 3.8 or later.
+"""
+
+import atexit
+import os
+import sys
+import time
+import zlib
+
+_FOLDER, _open = os.environ.get("ESCALA_STEPS"), open
+#: Seconds between two lines while modules are imported.
+_EVERY = 0.05
+#: An import that takes so many seconds without another one trains.
+_LONG = 20.0
+#: Variables that tell a process its rank, or of how many it is one, and beginnings of such names.
+_PLACES = frozenset(
+    b"RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE NODE_RANK ROLE_RANK "
+    b"TF_CONFIG HOROVOD_RANK HOROVOD_SIZE SLURM_PROCID SLURM_LOCALID SLURM_NTASKS".split()
+)
+_BEGINNINGS = (b"OMPI_COMM_WORLD_", b"PMI_", b"PMIX_")
+_told, _names, _written, _inside = {}, set(), 0.0, None
+
+
+def _begin():
+    """Begin the line of this process, which may be a fork of another."""
+    now = time.monotonic()
+    _told.update(
+        parent=os.getppid(), began=now, ended=0.0,
+        # The last import, and the core time until then.
+        imported=now, imported_cores=time.process_time(),
+        # The longest time without one: its length, the core time before it and in it.
+        longest=0.0, longest_after=0.0, longest_cores=0.0,
+        # Whether it asked which process it is; the largest group that it joined; its words.
+        asked=0, rank=-1, world=0, words=0,
+    )  # fmt: skip
+    _write()
+
+
+def _write():
+    global _written
+    _written = time.monotonic()
+    try:
+        words = "\0".join(getattr(sys, "argv", ()))
+        _told["words"] = zlib.crc32(words.encode("utf-8", "replace"))
+        with _open("%s/%d.process" % (_FOLDER, os.getpid()), "w") as line:
+            line.write("[%s]\n" % ", ".join("%r" % value for value in _told.values()))
+    except Exception:
+        pass
+
+
+def _at_work():
+    """Take the time since the last import for work, if there is no longer one."""
+    now, cores = time.monotonic(), time.process_time()
+    if now - _told["imported"] > _told["longest"]:
+        before = _told["imported_cores"]
+        _told.update(
+            longest=now - _told["imported"], longest_after=before, longest_cores=cores - before
+        )
+
+
+def _outermost():
+    """Return the name of the import that this call is inside of, the first of several."""
+    frame, found = sys._getframe(2), None
+    while frame is not None:
+        if frame.f_code.co_name == "_find_and_load":
+            found = frame
+        frame = frame.f_back
+    return found and found.f_locals.get("name")
+
+
+def _imported():
+    """Begin a time without an import; what lies within one import, as of a library, is none."""
+    global _inside
+    before, _inside = _inside, _outermost()
+    if _inside is None or _inside != before or time.monotonic() - _told["imported"] > _LONG:
+        _at_work()
+    _told.update(imported=time.monotonic(), imported_cores=time.process_time())
+    if _told["imported"] - _written > _EVERY:
+        _write()
+
+
+def _end():
+    try:
+        _at_work()
+        with _open("/proc/self/maps") as maps:
+            # A library of MPI gives a process its rank without a word in Python.
+            _told["asked"] |= "/libmpi" in maps.read()
+        _told["ended"] = time.monotonic()
+    except Exception:
+        pass
+    _write()
+
+
+def _joined(rank, world):
+    if world >= _told["world"]:
+        _told.update(rank=int(rank), world=int(world))
+        _write()
+
+
+def _joins(function, group):
+    """Return a function after which this process is in a group, told as its rank and its size."""
+
+    def joins(*arguments, **named):
+        found = function(*arguments, **named)
+        try:
+            _joined(*group(*arguments))
+        except Exception:
+            pass
+        return found
+
+    joins.__name__, joins.__doc__ = function.__name__, function.__doc__
+    joins.__wrapped__ = function
+    return joins
+
+
+def _torch(module):
+    def group(*_):
+        return module.get_rank(), module.get_world_size()
+
+    module.init_process_group = _joins(module.init_process_group, group)
+
+
+def _horovod(module):
+    kind = module.HorovodBasics
+    kind.init = _joins(kind.init, lambda basics, *_: (basics.rank(), basics.size()))
+
+
+def _mpi(module):
+    if module.Is_initialized() and not module.Is_finalized():
+        _joined(module.COMM_WORLD.Get_rank(), module.COMM_WORLD.Get_size())
+
+
+def _jax(module):
+    def group(*_):
+        return module.global_state.process_id, module.global_state.num_processes
+
+    module.initialize = _joins(module.initialize, group)
+
+
+#: What is done to a module once it was imported.
+_MODULES = {
+    "torch.distributed.distributed_c10d": _torch,
+    "horovod.common.basics": _horovod,
+    "mpi4py.MPI": _mpi,
+    "jax._src.distributed": _jax,
+}
+
+
+class _Imports:
+    """Stand before what finds modules: see the name of each once, and find none."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in _names:
+            _names.add(name)
+            try:
+                _imported()
+            except Exception:
+                pass
+        if name in _MODULES:
+            for finder in sys.meta_path:
+                find = None if finder is self else getattr(finder, "find_spec", None)
+                spec = find(name, path, target) if find else None
+                if spec is not None:
+                    _follow(spec.loader, _MODULES[name])
+                    return spec
+        return None
+
+
+def _follow(loader, change):
+    execute = loader.exec_module
+
+    def exec_module(module):
+        execute(module)
+        try:
+            change(module)
+        except Exception:
+            pass
+
+    try:
+        loader.exec_module = exec_module
+    except AttributeError:
+        pass
+
+
+class _Variables(dict):
+    """The variables, of which reading one that tells a rank is noticed.
+
+    `os.environ` hides this from the traceback of a name that it does not have.
+    """
+
+    def __getitem__(self, name):
+        if not _told["asked"] and (name in _PLACES or name.startswith(_BEGINNINGS)):
+            _told["asked"] = 1
+            _write()
+        return dict.__getitem__(self, name)
+
+
+if _FOLDER:
+    _begin()
+    atexit.register(_end)
+    os.register_at_fork(after_in_child=_begin)
+    sys.meta_path.insert(0, _Imports())
+    os.environ._data = os.environb._data = _Variables(os.environ._data)

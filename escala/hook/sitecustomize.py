@@ -1,0 +1,26 @@
+"""Python imports this at its start in each process of a program: see what it imports and reads.
+
+Then it makes place for the `sitecustomize` of the program's own environment, if there is one.
+"""
+
+import os
+import sys
+
+_HERE, _PATH = os.path.dirname(os.path.abspath(__file__)), sys.path[:]
+_OURS = sys.modules.pop("sitecustomize")
+
+for _name in ("escala_processes", "escala_files"):
+    try:
+        __import__(_name)
+    except Exception:  # An older Python does without.
+        pass
+
+sys.path[:] = [each for each in _PATH if os.path.abspath(each) != _HERE]
+try:
+    import sitecustomize  # noqa: F401
+except ImportError as _error:
+    sys.modules["sitecustomize"] = _OURS
+    if getattr(_error, "name", "") != "sitecustomize":
+        raise
+finally:
+    sys.path[:] = _PATH + [each for each in sys.path if each not in _PATH]

@@ -1,0 +1,168 @@
+"""What the processes of a program did: how many worked, on how many cores, and as which ranks.
+
+Processes of Python tell of themselves (`escala/hook/escala_processes.py`). Of all others, and of
+what each used, the kernel tells while they run (`escala.training.child`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from escala.core.usage import Usage
+
+if TYPE_CHECKING:
+    from escala.training.child import Ended
+
+#: Variables that give a process its rank, and the number of ranks.
+_PLACES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("HOROVOD_RANK", "HOROVOD_SIZE"),
+)
+#: What Python does for so long without an import is work.
+WORK_SECONDS = 0.5
+#: A script that goes on for so long has begun to train.
+_ASKING_SECONDS = 20.0
+#: A process works if it used this part of the core time of the one that used most; a thread alike.
+_PART, _LEAST_SECONDS = 0.2, 0.2
+#: Cores are counted over so many seconds, because the kernel counts whole ticks.
+_WINDOW_SECONDS = 1.0
+#: A process that waits for others uses less of a core, and ends so many seconds after them.
+_WAITING, _WAITS_SECONDS = 0.1, 1.0
+
+
+class Told(NamedTuple):
+    """What a process of Python told of itself, as the hook describes it."""
+
+    parent: int
+    began: float
+    ended: float
+    imported: float
+    imported_cores: float
+    longest: float
+    longest_after: float
+    longest_cores: float
+    asked: int
+    rank: int
+    world: int
+    words: int
+
+
+def places(found: Mapping[str, str], given: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+    """Yield rank and number of ranks by the variables of a process, unless they were `given`."""
+    for names in _PLACES:
+        rank, world = (found.get(name, "") for name in names)
+        if rank.isdigit() and world.isdigit() and rank != given.get(names[0]):
+            yield int(rank), int(world)
+
+
+def describe(folder: Path, ended: Ended) -> dict:
+    """Return what a program's processes did, as far as it is known.
+
+    Parameters
+    ----------
+    folder : of what processes of Python told.
+    ended : what was seen of the program, which may go on.
+
+    Returns
+    -------
+    `processes` that worked, and whether one had several `threads` at work; their `places`, each a
+    rank and the number of ranks; `cores`, the most that were used; `core_seconds` after imports;
+    `python`, whether a process of Python told of itself; `idle`, whether all of those ended right
+    after their imports; `ended`, whether all of those told of their ends; `alike`, a number of its
+    words if it is certain that the program never asked which of several processes it is.
+    """
+    told, cores = _read(folder, ended.at), ended.by_process
+    starts = {number: _started(each) for number, each in told.items()}
+    acting = {number: each for number, each in told.items() if not _waits(number, told)}
+    work = {
+        number: max(0.0, seconds - starts.get(number, 0.0))
+        for number, (seconds, _) in cores.items()
+        if number in acting or number not in told
+    }
+    most = max(work.values(), default=0.0)
+    if most >= _LEAST_SECONDS:
+        worked = {number for number, seconds in work.items() if seconds >= _PART * most}
+        known = worked <= told.keys()
+    else:
+        # They sleep, wait for a device, or are quick.
+        worked = {number for number, each in acting.items() if each.longest >= WORK_SECONDS}
+        known = cores.keys() <= told.keys()
+    others = max((cores[n][0] - cores[n][1] for n in worked & cores.keys()), default=0.0)
+    asked = any(each.asked or not _lasted(each, ended.at) for each in told.values())
+    certain = told and known and not asked
+    used = [each.user_seconds + each.system_seconds for _, each in ended.used]
+    joined = {(each.rank, each.world) for each in told.values() if each.world}
+    return {
+        "processes": len(worked) or None,
+        "threads": most >= _LEAST_SECONDS and others >= _PART * most,
+        "places": sorted(joined or ended.places),
+        "cores": _most_cores(ended.used),
+        "core_seconds": max(0.0, max(used) - sum(starts.values())) if used else None,
+        "python": bool(told),
+        "ended": all(each.ended for each in told.values()),
+        "idle": bool(acting) and all(map(_is_idle, acting.values())),
+        "alike": min(each.words for each in told.values()) if certain else None,
+    }
+
+
+def _read(folder: Path, at: float) -> dict[int, Told]:
+    """Return what each process told; one that was ended worked until the end of the program."""
+    found = {}
+    for file in folder.glob("*.process"):
+        try:
+            each = Told(*json.loads(file.read_text()))
+            if not each.ended and at - each.imported > each.longest:
+                # What it used is not known: as much as one core.
+                each = each._replace(
+                    longest=at - each.imported,
+                    longest_after=each.imported_cores,
+                    longest_cores=at - each.imported,
+                )
+            found[int(file.stem)] = each
+        except (OSError, ValueError, TypeError):
+            continue
+    return found
+
+
+def _lasted(told: Told, at: float) -> bool:
+    """Return whether a process would have asked for its rank, if it needs it."""
+    return bool(told.ended) or at - told.began > _ASKING_SECONDS
+
+
+def _started(told: Told) -> float:
+    """Return the core time before the work of a process: of its start, and of its imports."""
+    return told.longest_after if told.longest >= WORK_SECONDS else told.imported_cores
+
+
+def _is_idle(told: Told) -> bool:
+    """Return whether a process ended right after its imports."""
+    late = told.ended - told.imported
+    return told.longest < WORK_SECONDS and 0 <= late < WORK_SECONDS / 2
+
+
+def _waits(number: int, told: Mapping[int, Told]) -> bool:
+    """Return whether a process only waits for others that it started, as launchers do."""
+    each = told[number]
+    lasted = [max(o.ended - o.began, o.longest) for o in told.values() if o.parent == number]
+    return (
+        bool(lasted)
+        and each.longest_cores < _WAITING * each.longest
+        and each.longest < max(lasted) + _WAITS_SECONDS
+    )
+
+
+def _most_cores(used: Sequence[tuple[float, Usage]]) -> float | None:
+    """Return the most cores that were used at a time, None if that was never seen."""
+    found = []
+    for place, (began, before) in enumerate(used):
+        for ended, after in used[place + 1 :]:
+            if ended - began >= _WINDOW_SECONDS:
+                grown = after.since(before)
+                found.append((grown.user_seconds + grown.system_seconds) / (ended - began))
+                break
+    return max(0.0, *found) if found else None

@@ -1,0 +1,339 @@
+"""The copy of a program's folder in which a run works.
+
+It stands below a folder by its whole path, `COPY/home/me/mine`, and each folder above it holds
+links to what is in the real one. So `..` leads where it did, and a path without `COPY` is that of
+the original. Files are copied, the smallest first, until they are too much together; the larger
+ones are links. While the program runs they are under a lease of the kernel (man 2 fcntl,
+`F_SETLEASE`): whoever opens one for writing waits, and is ended before it has written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from escala.core import own_results
+from escala.core.readable import size
+from escala.workloads.program import Program
+
+#: The folder that holds the copy, alongside the plan of a run.
+COPY = "copy"
+#: More files and folders, and more bytes, are not copied for each run.
+MOST_ENTRIES, MOST_BYTES = 5_000, 2**30
+#: Files under a lease take a descriptor each.
+_MOST_LEASES = 500
+#: Endings of scripts, which may find their files alongside themselves.
+_SCRIPT = re.compile(r".+\.(py|sh|bash|R|r|jl|lua|pl)")
+#: Folders of this project and of Snakemake: a program has nothing of them.
+_PASSED_OVER = {".escala", ".snakemake"}
+#: Folders of installed packages are linked, and hold one of these.
+_INSTALLED = ("pyvenv.cfg", "conda-meta")
+#: Of git's folder, the objects may be many, and those that a program adds do no harm.
+_COPIED_OF_GIT = {"refs", "logs"}
+#: What Python and git write there on their own.
+_BY_THE_WAY = {"__pycache__", ".git"}
+#: An absolute path within a text.
+_PATH = re.compile(r"(?<![.~}])/(?!/)[^\s'\":;,=]+")
+#: Variables that tell where programs, the user and temporary files are, and stay as they are.
+_PLACES = re.compile(r"PATH|HOME|TMP|TMPDIR|TEMP|VIRTUAL_ENV|(LD|CONDA|XDG|ESCALA)_\w+")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Absolute paths in a copy by those of the original.
+
+    Attributes
+    ----------
+    into : the folder that holds the copy.
+    roots : the folders that are copied.
+    without : folders in them that are not.
+    """
+
+    into: str = ""
+    roots: Sequence[str] = ()
+    without: Sequence[str] = ()
+
+    def text(self, text: str) -> str:
+        """Return a text with paths of the copy in the place of those of the original."""
+        return _PATH.sub(lambda match: self.path(match[0]), text)
+
+    def path(self, path: str) -> str:
+        """Return where a path is in the copy, or the path itself if it is not copied."""
+        folder, name = os.path.split(path)
+        real = os.path.join(os.path.realpath(folder), name)  # noqa: PTH118 - keeps a last slash
+        within = [Path(real).is_relative_to(root) for root in (*self.roots, *self.without)]
+        is_copied = any(within[: len(self.roots)]) and not any(within[len(self.roots) :])
+        return f"{self.into}{real}" if is_copied else path
+
+    def program(self, program: Program) -> Program:
+        """Return a program as it is started in the copy."""
+        return replace(
+            program,
+            directory=Path(f"{self.into}{program.directory}"),
+            command=tuple(map(self.text, program.command)),
+            lines=tuple(map(self.text, program.lines)),
+        )
+
+    def variables(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return variables with paths of the copy, but for those that tell of other places."""
+        return {
+            name: value if _PLACES.fullmatch(name) else self.text(value)
+            for name, value in given.items()
+        }
+
+
+class Copy:
+    """What the copy of a program's folder consists of.
+
+    The folder is that in which the program is started, or the whole tree of git that it belongs
+    to, and the folder of a script that is elsewhere.
+
+    Parameters
+    ----------
+    program : as it was declared.
+    into : the folder that will hold the copy, absolute.
+    without : the folder of the run, which is not copied.
+
+    Attributes
+    ----------
+    roots : the folders that are copied.
+    copied : the files to copy.
+    large : files that are linked, because they are too much together, the smallest first.
+    whole : folders that are linked, because they hold too many files.
+    """
+
+    def __init__(self, program: Program, into: Path, without: Path):
+        self._program, self._into = program, into
+        self.copied, self.large, self.whole = [], [], []
+        self._folders, self._links, self._without = [], [], [without]
+        self._files: list[tuple[int, Path]] = []
+        self._left = MOST_ENTRIES
+        self.roots = _roots(program)
+        for root in self.roots:
+            self._take(root)
+        taken = 0
+        for length, path in sorted(self._files):
+            taken += length
+            (self.copied if taken <= MOST_BYTES else self.large).append(path)
+        self.moved = Moved(
+            str(into), [*map(str, self.roots)], [*map(str, self._without), *map(str, self.whole)]
+        )
+
+    def _take(self, folder: Path) -> None:
+        """Add a folder with all that is in it, or a link to it if that is too much."""
+        is_root = folder in self.roots
+        try:
+            most = None if is_root else max(self._left, 0) + 1
+            entries = [*islice(os.scandir(folder), most)]
+        except OSError:  # The program may not read it either.
+            self._links.append(folder)
+            return
+        if len(entries) > self._left and not is_root:
+            self.whole.append(folder)
+            return
+        self._left -= len(entries)
+        self._folders.append(folder)
+        inner = []
+        for entry in entries:
+            path = folder / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if _is_passed_over(path) or path in self._without:
+                    self._without.append(path)
+                elif _is_linked(path):
+                    self._without.append(path)
+                    self._links.append(path)
+                else:
+                    inner.append(path)
+            elif entry.is_file(follow_symlinks=False):
+                with suppress(FileNotFoundError):
+                    self._files.append((entry.stat(follow_symlinks=False).st_size, path))
+            else:
+                self._links.append(path)
+        numbers = {path: _entries(path, self._left) for path in inner}
+        for path in sorted(inner, key=numbers.get):
+            self._take(path)
+
+    def make(self) -> None:
+        """Make the copy. What vanishes meanwhile is left out.
+
+        Raises
+        ------
+        OSError : the disk is full, or the copy's folder cannot be written to.
+        """
+        starts = (self._program.directory / "-", *self.roots)
+        above = {path for start in starts for path in start.parents}
+        above -= {path for path in above if any(map(path.is_relative_to, self.roots))}
+        for folder in (*sorted(above), *self._folders):
+            self._at(folder).mkdir(parents=True, exist_ok=True)
+        for folder in above:
+            with suppress(PermissionError):
+                for entry in islice(os.scandir(folder), MOST_ENTRIES):
+                    path = folder / entry.name
+                    if path not in above and path not in self.roots:
+                        self._link(path)
+        for path in self.copied:
+            try:
+                shutil.copy2(path, self._at(path))
+            except FileNotFoundError:
+                continue
+            except PermissionError:  # The program may not read it either.
+                self._link(path)
+        for path in (*self.large, *self.whole, *self._links):
+            self._link(path)
+
+    def _at(self, path: Path) -> Path:
+        return Path(f"{self._into}{path}")
+
+    def _link(self, path: Path) -> None:
+        """Link to a path. A link stays as it is: a relative one leads to the same in the copy."""
+        try:
+            target = str(path.readlink())
+        except OSError:
+            target = str(path)
+        else:
+            target = self.moved.path(target) if Path(target).is_absolute() else target
+        self._at(path).symlink_to(target)
+
+    def written(self) -> list[str]:
+        """Return the files and folders that a program wrote into the copy, the topmost of each."""
+        found = set()
+        for root in self.roots:
+            for place, _, names in os.walk(self._at(root)):
+                for path in (Path(place, name) for name in names):
+                    before = Path(str(path).removeprefix(str(self._into)))
+                    if path.is_symlink() or _BY_THE_WAY.intersection(before.parts):
+                        continue
+                    with suppress(OSError):
+                        if not before.is_file() or _differ(path, before):
+                            top, *below = before.relative_to(root).parts
+                            found.add(f"{top}/" if below else top)
+        return sorted(found)
+
+    @contextmanager
+    def guarded(self) -> Iterator[Callable[[], str | None]]:
+        """Yield what tells why the program must end: it opens a linked file for writing.
+
+        Where the file system has no leases, as over a network, it notices nothing.
+        """
+        with ExitStack() as stack:
+            leases = self._leases(stack)
+
+            def why() -> str | None:
+                for path, lease in leases.items():
+                    if fcntl.fcntl(lease, fcntl.F_GETLEASE) != fcntl.F_RDLCK:
+                        return (
+                            f"the program opened {path} ({size(os.fstat(lease).st_size)}) for "
+                            "writing, and was ended before it wrote. A run works in a copy of its "
+                            f"folder, and more than {size(MOST_BYTES)} are not copied. Remedy: let "
+                            "it write to {output}, move the file out of the folder, or write "
+                            "in_place: true to let it change its files"
+                        )
+                return None
+
+            yield why
+
+    def _leases(self, stack: ExitStack) -> dict[Path, int]:
+        """Return the descriptors of leases on the linked files, as far as they are to be had."""
+        found = {}
+        for path in self.large[-_MOST_LEASES:]:
+            with suppress(OSError):
+                lease = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, lease)
+                # By default it sends a signal that ends this process; this one is ignored.
+                fcntl.fcntl(lease, fcntl.F_SETSIG, signal.SIGURG)
+                fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                found[path] = lease
+        return found
+
+    def shared(self) -> Iterator[str]:
+        """Yield in words what in the folders is no copy, and a program could change."""
+        with ExitStack() as stack:
+            leases = self._leases(stack)
+            for path in self.large:
+                if path not in leases:
+                    yield f"{path} ({size(path.stat().st_size)})"
+        yield from (f"{path} (it holds many files)" for path in self.whole)
+        for path in self._links:
+            if path.is_symlink() and not any(map(path.resolve().is_relative_to, self.roots)):
+                yield f"{path} (it leads to {path.resolve()})"
+
+
+def remove(folder: Path) -> None:
+    """Remove a copy, also folders that its program made read-only."""
+    for place, folders, _ in os.walk(folder):
+        for path in (Path(place, name) for name in folders):
+            if not path.is_symlink():
+                with suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _differ(one: Path, other: Path) -> bool:
+    first, second = one.stat(), other.stat()
+    # File systems keep times to within two seconds.
+    return first.st_size != second.st_size or abs(first.st_mtime - second.st_mtime) > 2
+
+
+def _roots(program: Program) -> list[Path]:
+    """Return the folders to copy: where the program is started, and where its script is."""
+
+    def is_programs(folder: Path) -> bool:
+        # One that holds the homes of users is not.
+        return folder == _home() or not _home().is_relative_to(folder)
+
+    found = list(filter(is_programs, [_tree(program.directory)]))
+    for word in program.command:
+        path = Path(os.path.normpath(program.directory / word))
+        if _SCRIPT.fullmatch(word) and path.is_file() and os.access(path.parent, os.W_OK):
+            folder = path.parent.resolve()
+            if is_programs(folder) and not any(map(folder.is_relative_to, found)):
+                found = [each for each in found if not each.is_relative_to(folder)] + [folder]
+    return found
+
+
+def _tree(folder: Path) -> Path:
+    """Return the folder of the tree of git that a folder is in, if that is small enough."""
+    for place in (folder, *folder.parents):
+        if _home().is_relative_to(place):
+            break
+        if (place / ".git").exists():
+            return place if _entries(place, MOST_ENTRIES) <= MOST_ENTRIES else folder
+    return folder
+
+
+def _entries(folder: Path, most: int) -> int:
+    """Return how many files and folders of a folder are to be taken, or a number above `most`."""
+    found = 0
+    for place, folders, files in os.walk(folder):
+        found += len(folders) + len(files)
+        if found > most:
+            break
+        paths = (Path(place, name) for name in folders)
+        folders[:] = [p.name for p in paths if not (_is_passed_over(p) or _is_linked(p))]
+    return found
+
+
+def _is_passed_over(folder: Path) -> bool:
+    return folder.name in _PASSED_OVER or own_results.is_own(folder)
+
+
+def _is_linked(folder: Path) -> bool:
+    """Return whether a folder is linked whatever it holds: packages, and hidden ones at home."""
+    return (
+        folder.name == "node_modules"
+        or any((folder / name).exists() for name in _INSTALLED)
+        or (folder.parent.name == ".git" and folder.name not in _COPIED_OF_GIT)
+        or (folder.name.startswith(".") and _home().is_relative_to(folder.parent))
+    )
+
+
+def _home() -> Path:
+    return Path.home().resolve()

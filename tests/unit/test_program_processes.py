@@ -1,0 +1,230 @@
+"""What the processes of a program did is counted, and held against the plan of its run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from escala.core.usage import Usage
+from escala.record import processes
+from escala.training.child import Ended
+from escala.training.program_place import HOOK
+from escala.training.program_processes import describe
+
+#: Libraries by which processes join a group, as they stand in the modules that the hook waits for.
+LIBRARIES = {
+    "torch/distributed/distributed_c10d.py": (
+        "def init_process_group(backend, store=None): pass\n"
+        "def get_rank(): return 1\ndef get_world_size(): return 2\n",
+        "import torch.distributed.distributed_c10d as d; d.init_process_group('gloo', store=1)",
+    ),
+    "horovod/common/basics.py": (
+        "class HorovodBasics:\n    def init(self, comm=None): self.ranks = 1, 2\n"
+        "    def rank(self): return self.ranks[0]\n    def size(self): return self.ranks[1]\n",
+        "from horovod.common.basics import HorovodBasics as B; B().init()",
+    ),
+    "mpi4py/MPI.py": (
+        "class COMM_WORLD:\n    Get_rank = staticmethod(lambda: 1)\n"
+        "    Get_size = staticmethod(lambda: 2)\n"
+        "def Is_initialized(): return True\ndef Is_finalized(): return False\n",
+        "from mpi4py import MPI",
+    ),
+    "jax/_src/distributed.py": (
+        "class global_state: process_id = num_processes = None\n"
+        "def initialize(address=None, num_processes=None, process_id=None):\n"
+        "    global_state.process_id, global_state.num_processes = process_id, num_processes\n",
+        "from jax._src import distributed as d; d.initialize(num_processes=2, process_id=1)",
+    ),
+}
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Run a script with the hook, and return what is known of its processes, and its output."""
+
+    def run(code: str, *words: str, **variables: str) -> tuple[dict, str]:
+        marks, libraries = Path(mkdtemp(dir=tmp_path)), tmp_path / "libraries"
+        for file, (text, _) in LIBRARIES.items():
+            (libraries / file).parent.mkdir(parents=True, exist_ok=True)
+            (libraries / file).write_text(text)
+            for package in Path(file).parents[:-1]:
+                (libraries / package / "__init__.py").touch()
+        paths = os.pathsep.join([str(HOOK), str(libraries)])
+        given = {k: v for k, v in os.environ.items() if k not in ("RANK", "TF_CONFIG")}
+        given |= {"PYTHONPATH": paths, "ESCALA_STEPS": str(marks)} | variables
+        call = [sys.executable, "-c", code, *words]
+        done = subprocess.run(call, env=given, cwd=tmp_path, capture_output=True, text=True)
+        ended = Ended(0.0, done.returncode, time.monotonic())
+        return describe(marks, ended), done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_group_that_a_process_joins_is_known(library, told):
+    assert told(LIBRARIES[library][1])[0]["places"] == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os.environ.get('RANK')",
+        "import os; os.getenv('OMPI_COMM_WORLD_SIZE')",
+        "import os; 'TF_CONFIG' in os.environ",
+        "import os; os.environb.get(b'LOCAL_RANK')",
+        # Which variables it reads of a copy is not known.
+        "import os; dict(os.environ)",
+        "import os; os.fork() or (os.environ.get('RANK'), os._exit(0)); os.wait()",
+        "import os; os._exit(0)",
+    ],
+)
+def test_a_process_that_may_know_its_rank_is_not_said_to_be_like_the_others(code, told):
+    assert told(code, RANK="1")[0]["alike"] is None
+
+
+def test_processes_that_never_asked_are_alike_unless_their_words_differ(told):
+    first, again, other = (told("import json", word)[0]["alike"] for word in ("a", "a", "b"))
+    assert first == again != other and None not in (first, other)
+
+
+def test_a_script_sees_nothing_of_the_hook(told, tmp_path):
+    _, said = told("import os; os.environ['RANK']")
+    assert "KeyError: 'RANK'" in said and "escala" not in said
+    # The environment's own sitecustomize is imported too, and a folder that is gone harms nobody.
+    (tmp_path / "libraries/sitecustomize.py").write_text("print('of the environment')")
+    for folder in ({}, {"ESCALA_STEPS": str(tmp_path / "none")}):
+        _, said = told("import json, sitecustomize; print('ran')", **folder)
+        assert said == "of the environment\nran\n"
+    (tmp_path / "libraries/sitecustomize.py").write_text("import no_such_module")
+    _, said = told("print('ran')")
+    assert said.startswith("ran\n") and "no_such_module" in said
+
+
+@pytest.mark.parametrize(
+    ("code", "idle"),
+    [
+        ("import json, decimal; print('needs 2 GPUs. Exiting.')", True),
+        ("import json, time; time.sleep(0.6)", False),
+        # What it imports at its end does not hide that it trained.
+        ("import time; time.sleep(0.6); import json, decimal", False),
+        # A library that takes long to import is no training.
+        ("import slow", True),
+    ],
+)
+def test_what_ends_right_after_its_imports_did_nothing(code, idle, told, tmp_path):
+    (tmp_path / "slow.py").write_text("import json, time; time.sleep(0.7); import decimal")
+    assert told(f"import sys; sys.path.append({str(tmp_path)!r}); {code}")[0]["idle"] == idle
+
+
+#: Starts processes that work, and waits for them, as launchers do.
+LAUNCHES = """
+import subprocess, sys
+work = "import time; end = time.monotonic() + 1.2\\nwhile time.monotonic() < end: pass"
+for each in [subprocess.Popen([sys.executable, "-c", work]) for _ in range(int(sys.argv[1]))]:
+    each.wait()
+"""
+
+
+def test_a_launcher_is_no_process_at_work(told):
+    assert told(LAUNCHES, "2")[0]["processes"] == 2
+
+
+def test_of_a_program_in_another_language_the_kernel_tells(tmp_path):
+    used = [(at, Usage(0, 1.5 * at, 0.0)) for at in (1.0, 1.5, 2.5, 4.0)]
+    seen = {1: (0.01, 0.01), 2: (3.0, 1.4), 3: (2.9, 2.9)}
+    found = describe(tmp_path, Ended(0.0, at=4.0, used=used, by_process=seen, places={(0, 2)}))
+    assert found["cores"] == pytest.approx(1.5) and found["core_seconds"] == 6.0
+    assert (found["processes"], found["threads"], found["places"]) == (2, True, [(0, 2)])
+    assert not found["python"] and not found["idle"] and found["alike"] is None
+
+
+def ran(**told: object) -> dict:
+    """Return what one started process measured, of which the program did what is told."""
+    usual = {
+        "processes": 1, "threads": False, "places": [], "cores": 1.0, "core_seconds": 5.0,
+        "python": True, "ended": True, "idle": False, "alike": None, "silent_seconds": 1.0,
+    }  # fmt: skip
+    return {"known_by": "whole run", "ran": usual | told}
+
+
+def plan(strategy: str, ranks: int, cores: int = 1, nodes: int = 1) -> dict:
+    started = 1 if strategy == "own-launcher" else ranks
+    each = {"cores": list(range(cores)), "nodes": nodes, "ranks": list(range(ranks // started))}
+    places = [each] * started
+    return {"strategy": strategy, "ranks": ranks, "places": places}
+
+
+ALIKE, NESTED = ran(alike=7), ran(places=[(0, 2), (1, 2)], processes=2)
+
+
+@pytest.mark.parametrize(
+    ("planned", "everyone", "said"),
+    [
+        (plan("single", 1), [NESTED], "was to be one process, and starts 2 ranks itself"),
+        (plan("single", 1), [ran(places=[(0, 4)])], "starts 4 ranks itself"),
+        (plan("torch-ddp", 2), [NESTED, NESTED], "was started 2 times, and starts 2 ranks"),
+        (plan("mpi", 2), [ran(places=[(0, 1)])] * 2, "each of the 2 processes found itself alone"),
+        (plan("own-launcher", 2), [ran()], "asked for 2 ranks, and 1 of its processes worked"),
+        (plan("own-launcher", 2), [ran(places=[(0, 1)])], "asked for 2 ranks, and 1 ran"),
+        (plan("own-launcher", 1), [NESTED], "asked for 1 ranks, and 2 ran"),
+        (plan("torch-ddp", 2), [ALIKE, ALIKE], "none of the 2 processes asked"),
+        (plan("processes", 2), [ALIKE, ALIKE], "none of the 2 processes asked"),
+        # As planned, or not known.
+        (plan("single", 1), [ran(places=[(0, 1)])], None),
+        (plan("single", 1), [ran(processes=8)], None),
+        (plan("torch-ddp", 2), [ran(places=[(n, 2)]) for n in (0, 1)], None),
+        (plan("torch-ddp", 2), [ran(), ran()], None),
+        (plan("torch-ddp", 2), [ALIKE, ran(alike=8)], None),
+        (plan("torch-ddp", 2, nodes=2), [ALIKE, ALIKE], None),
+        (plan("mpi", 2), [ran(alike=7, ended=False)] * 2, None),
+        (plan("own-launcher", 2), [NESTED], None),
+        (plan("own-launcher", 2), [ran(processes=3)], None),
+        # Two devices in one process; and a program that was too quick to be seen.
+        (plan("own-launcher", 2), [ran(threads=True)], None),
+        (plan("own-launcher", 2), [ran(processes=None)], None),
+    ],
+)
+def test_what_ran_is_held_against_the_plan(planned, everyone, said):
+    found = processes.problem(planned, ["epochs"], everyone)
+    assert (found is None) if said is None else (said in found and "Remedy: " in found)
+
+
+def test_a_command_that_names_its_rank_needs_not_ask():
+    planned = plan("processes", 2)
+    assert processes.problem(planned, ["rank"], [ALIKE, ALIKE]) is None
+
+
+def test_what_is_no_fault_is_noted():
+    def noted(planned: dict, each: dict) -> str:
+        return "; ".join(processes.notes(planned, [each] * len(planned["places"])))
+
+    assert "given 4 cores" in noted(plan("single", 1, cores=4), ran())
+    assert not noted(plan("single", 1, cores=4), ran(threads=True))
+    assert not noted(plan("single", 1), ran())
+    assert "worked in 8 processes" in noted(plan("single", 1), ran(processes=8))
+    assert not noted(plan("own-launcher", 2), ran(processes=2))
+    assert "exchange nothing" in noted(plan("torch-ddp", 2), ran())
+    assert not noted(plan("torch-ddp", 2), ran(places=[(0, 2)]))
+    assert "nothing to time" in noted(plan("single", 1), ran(idle=True))
+
+
+def test_the_result_has_what_all_processes_did():
+    everyone = [ran(places=[(n, 2)], silent_seconds=n + 1.0) for n in (0, 1)]
+    assert processes.summary(everyone) == {
+        "processes": 2, "ranks": 2, "world_size": 2, "cores": 2.0, "core_seconds": 10.0,
+        "silent_seconds": 1.0, "idle": False,
+    }  # fmt: skip
+    assert processes.summary([ran(cores=None), ran()])["cores"] is None
+
+
+def test_the_hook_is_for_old_pythons():
+    import ast
+
+    for name in ("escala_processes.py", "sitecustomize.py"):
+        ast.parse(Path(HOOK, name).read_text(), feature_version=(3, 8))
