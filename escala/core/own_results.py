@@ -42,4 +42,4 @@ def claim(folder: Path) -> None:
     require(folder)
     if not is_own(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / MARKER).write_text(_TEXT)
+        (folder / MARKER).write_text(_TEXT, encoding="utf-8")

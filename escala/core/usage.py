@@ -74,4 +74,5 @@ def tree(pid: int, proc: Path = Path("/proc")) -> list[Process]:
 def _fields(folder: Path) -> list[int]:
     """Return the numbers that the kernel tells of a process or a thread, from its parent on."""
     # The program's name, in brackets before the numbers, may contain spaces and brackets.
-    return [int(word) for word in (folder / "stat").read_text().rpartition(")")[2].split()[1:]]
+    text = (folder / "stat").read_text(encoding="utf-8")
+    return [int(word) for word in text.rpartition(")")[2].split()[1:]]

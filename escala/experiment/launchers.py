@@ -186,7 +186,7 @@ def _module(words: Sequence[str]) -> int | None:
 
 def _hand_rank(found: Known, script: Path | None) -> None:
     """Give a script its number on its node, by the option that it spells."""
-    text = script.read_text(errors="replace") if script else ""
+    text = script.read_text(encoding="utf-8", errors="replace") if script else ""
     old = "--local_rank" in text and "--local-rank" not in text
     option = "--local_rank" if old else "--local-rank"
     place = found.command.index("-m") + 2 if "-m" in found.command else 2

@@ -115,7 +115,7 @@ def _read(folder: Path, at: float) -> dict[int, Told]:
     found = {}
     for file in folder.glob("*.process"):
         try:
-            each = Told(*json.loads(file.read_text()))
+            each = Told(*json.loads(file.read_text(encoding="utf-8")))
             if not each.ended and at - each.imported > each.longest:
                 # What it used is not known: as much as one core.
                 each = each._replace(

@@ -120,7 +120,7 @@ def test_energy_counters_are_absent_readable_or_forbidden(tmp_path, monkeypatch)
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("17\n")
     assert _the("energy counters").detail == "intel-rapl:0"
 
-    def forbidden(path):
+    def forbidden(path, **_):
         raise PermissionError(13, "Permission denied", str(path))
 
     # Root may read everything, so that a mode would not do.

@@ -73,7 +73,7 @@ def test_what_a_program_starts_is_counted_also_after_it_ended():
 
 
 def epoch(began: float, ended: float, steps: int) -> Epoch:
-    return Epoch(began, ended, [ended] * steps)
+    return Epoch(began, ended, [ended] * steps, made=[1] * steps)
 
 
 def test_of_a_program_the_epochs_that_count_are_counted():
