@@ -76,7 +76,8 @@ def main() -> int:
         options = argparse.Namespace(**vars(arguments) | {"strategy": draft_program.ONE})
         typed = draft_program.draft(arguments.command, options)
         draft_program.keep_files(typed, file)
-        if file.exists() and file.read_text(encoding="utf-8", errors="replace") == text(typed, "escala try"):
+        there = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
+        if there == text(typed, "escala try"):
             # An earlier call of this found that only this works.
             drafted, typed = typed, None
             experiment = Experiment(drafted.settings, file)
