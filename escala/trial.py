@@ -36,7 +36,8 @@ from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
-from escala.training import files_read, lines, marks
+from escala.training import files_read, marks
+from escala.training.lines import marks_of
 from escala.training.plan import Plan
 from escala.training.program_place import values, variables
 from escala.workloads import program_environment
@@ -92,11 +93,11 @@ class Trial:
     ran : what its processes did (`escala.record.processes`), None if it is not known.
     named : placeholders of its command.
     notes : what else is to be said of it.
+    read : files outside of installed packages that it read, and that are not among its own
+        (`escala.training.files_read`).
     start_seconds : of a whole run, how long its interpreter takes to start and to import what its
         scripts import; None if it is not known.
     result : its `run.json`, None if it did not end.
-    read : files outside of installed packages that it read, and that are not among its own
-        (`escala.training.files_read`).
     """
 
     run: Run
@@ -113,9 +114,9 @@ class Trial:
     ran: dict | None = None
     named: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
     start_seconds: float | None = None
     result: dict | None = None
-    read: tuple[str, ...] = ()
 
 
 def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS) -> Trial:
@@ -135,11 +136,10 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
         paths = request["start"]["paths"].values()
         read = tuple(files_read.unlisted(sorted(opened), program, paths, ranks.parent))
         _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
-        own = (each for each in said.split(" | ") if " escala: " not in each)
-        last = " | ".join(own) or "nothing"
+        lines = (each for each in said.split(" | ") if " escala: " not in each)
+        last = " | ".join(lines) or "nothing"
         if outcome.status == "timeout":
-            asked = request["training"]["epochs"]
-            found = _ended_early(run, limit_seconds, program, asked, ranks, last)
+            found = _ended_early(run, limit_seconds, program, ranks, last)
             return replace(found, read=read)
         result = read_json(output)
         told = result["program"]
@@ -167,10 +167,39 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
         told["ran"],
         program.named,
         tuple(told["notes"]),
+        read,
         _start_seconds(program) if whole and is_alone else None,
         result,
-        read,
     )
+
+
+def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: str) -> Trial:
+    """Return the trial of a program that was ended: what it told and did until then."""
+    folder, searched = ranks / "marks0", marks.Searched(program.epoch_ends, program.step_ends)
+    by_process = marks.read_files(folder)[0] if folder.is_dir() else []
+    told = next(iter(by_process), [])
+    log, plan = ranks / "rank0.log", read_json(ranks / "plan.json")
+    if any(mark.event in (marks.STEP, marks.EPOCH) for mark in told):
+        known_by = marks.HOOK
+    else:
+        searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
+        asked = plan["epochs"] if "epochs" in program.named else None
+        told, _ = marks_of(searched.marks, len(plan["places"][0]["ranks"]), asked)
+        known_by = marks.OUTPUT if told else marks.WHOLE
+    everyone = [
+        {"known_by": known_by, "ran": read_json(file)} for file in sorted(ranks.glob("ran*.json"))
+    ]
+    ran = None
+    if len(everyone) == len(plan["places"]):
+        if problem := processes.problem(plan, program.named, everyone):
+            raise _failed(program, run, f"{problem}{_LAST}{last}")
+        ran = processes.summary(everyone)
+    epochs = sum(mark.event == marks.EPOCH for mark in told)
+    made = [mark.made for mark in marks.counted(told) if mark.event == marks.STEP]
+    return Trial(
+        run, seconds, False, known_by, None, epochs, last, seconds,
+        None if None in made else int(sum(made)), ran=ran, named=program.named,
+    )  # fmt: skip
 
 
 def _start_seconds(program: Program) -> float | None:
@@ -182,34 +211,6 @@ def _start_seconds(program: Program) -> float | None:
     began = time.monotonic()
     done = program_environment.run_in_place(program, [program.interpreter, "-c", code])
     return time.monotonic() - began if done.returncode == 0 else None
-
-
-def _ended_early(
-    run: Run, seconds: float, program: Program, asked: int, ranks: Path, last: str
-) -> Trial:
-    """Return the trial of a program that was ended: what it told and did until then."""
-    folder, searched = ranks / "marks0", marks.Searched(program.epoch_ends, program.step_ends)
-    by_process = [each for each in marks.read_files(folder)[0] if each] if folder.is_dir() else []
-    log, plan = ranks / "rank0.log", read_json(ranks / "plan.json")
-    searched.feed(log.read_bytes() if log.exists() else b"", 0.0)
-    searched.end()
-    known_by = marks.HOOK if by_process else marks.OUTPUT if searched.marks else marks.WHOLE
-    epochs_asked = asked if "epochs" in program.named else None
-    printed = lines.marks_of(searched.marks, len(plan["places"]), epochs_asked)[0]
-    told = [mark.event for mark in (by_process[0] if by_process else printed)]
-    everyone = [
-        {"known_by": known_by, "ran": read_json(file)} for file in sorted(ranks.glob("ran*.json"))
-    ]
-    ran = None
-    if len(everyone) == len(plan["places"]):
-        if problem := processes.problem(plan, program.named, everyone):
-            raise _failed(program, run, f"{problem}{_LAST}{last}")
-        ran = processes.summary(everyone)
-    epochs, steps = told.count(marks.EPOCH), told.count(marks.STEP)
-    return Trial(
-        run, seconds, False, known_by, None, epochs, last, seconds, steps, ran=ran,
-        named=program.named,
-    )  # fmt: skip
 
 
 def together(experiment: Experiment) -> Run | None:

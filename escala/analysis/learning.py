@@ -42,10 +42,14 @@ def learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning:
     ----------
     names : the values of `CONFIGURATION`.
     """
-    columns = list(CONFIGURATION)
+
+    def matching(table: pd.DataFrame) -> list[bool]:
+        rows = table[list(CONFIGURATION)].itertuples(index=False, name=None)
+        return [row == names for row in rows]
+
     configurations, pooled = tables["configurations"], tables["pooled"]
-    row = configurations[(configurations[columns] == names).all(axis=1)].dropna(subset=["accuracy"])
-    rows = pooled[(pooled[columns] == names).all(axis=1)]["actual"]
+    row = configurations[matching(configurations)].dropna(subset=["accuracy"])
+    rows = pooled[matching(pooled)]["actual"]
     if row.empty or row["training_kind"].iloc[0] == "command" or not rows.sum():
         return Learning(UNKNOWN)
     interval = rate_interval(row["accuracy"].iloc[0] * rows.sum(), rows.sum())
