@@ -135,7 +135,8 @@ def work(call: dict, given: list[int]) -> None:
     os.chdir(call["folder"])
     os.sched_setaffinity(0, call["cores"])
     random.seed()
-    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty())
+    # The one of the server takes what it writes to for a file that can be sought.
+    sys.stdout = open(1, "w", encoding="utf-8", line_buffering=os.isatty(1), closefd=False)  # noqa: SIM115
     gc.enable()
     sys.orig_argv = call["words"]
     sys.path[:] = call["path"]
