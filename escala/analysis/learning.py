@@ -48,8 +48,8 @@ def learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning:
         return [row == names for row in rows]
 
     configurations, pooled = tables["configurations"], tables["pooled"]
-    row = configurations[matching(configurations)].dropna(subset=["accuracy"])
-    rows = pooled[matching(pooled)]["actual"]
+    row = configurations.loc[matching(configurations)].dropna(subset=["accuracy"])
+    rows = pooled.loc[matching(pooled), "actual"]
     if row.empty or row["training_kind"].iloc[0] == "command" or not rows.sum():
         return Learning(UNKNOWN)
     interval = rate_interval(row["accuracy"].iloc[0] * rows.sum(), rows.sum())

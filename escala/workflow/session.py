@@ -154,12 +154,12 @@ class Session:
                 self._refuse_impossible_layouts()
             elif internals.submitted_name(self._workflow):
                 self._prepare_submissions()
-            if self._workflow.is_main_process:
-                self._claim_results()
             if self._workflow.is_main_process and runs:
                 self._print_estimate()
                 with chdir(self._folder):
                     estimate.require_disk(self._print_disk(), _RESULTS)
+            if self._workflow.is_main_process:
+                self._claim_results()
 
     def _claim_results(self) -> None:
         """Mark the folders of results that this call writes to; refuse one of somebody else."""

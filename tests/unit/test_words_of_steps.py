@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 from fixtures_runs import REFERENCES, fair
@@ -112,3 +113,10 @@ def test_what_others_took_of_the_cores_is_told_and_not_called_explained(frames):
     table.loc[table["part"] == OFF_CORE, "fraction"] = None
     text = _text(frames, "sure")
     assert "is off the core is unavailable" in text and "75.0" not in text
+
+
+def test_a_share_of_the_computing_is_told_where_the_computing_is_known(frames):
+    assert "an equal share of" in _steps(frames, {"compute": -59.0, "transfer": 40.0})
+    is_computing = frames["attribution"]["part"] == "compute"
+    frames["attribution"].loc[is_computing, ["seconds", "difference_seconds"]] = np.nan
+    assert "an equal share of" not in _text(frames, "why")

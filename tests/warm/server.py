@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import fcntl
 import gc
+import io
 import json
 import os
 import random
@@ -136,7 +137,8 @@ def work(call: dict, given: list[int]) -> None:
     os.sched_setaffinity(0, call["cores"])
     random.seed()
     # The one of the server takes what it writes to for a file that can be sought.
-    sys.stdout = open(1, "w", encoding="utf-8", line_buffering=os.isatty(1), closefd=False)  # noqa: SIM115
+    written = open(1, "wb", closefd=False)  # noqa: SIM115
+    sys.stdout = io.TextIOWrapper(written, encoding="utf-8", line_buffering=os.isatty(1))
     gc.enable()
     sys.orig_argv = call["words"]
     sys.path[:] = call["path"]

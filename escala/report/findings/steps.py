@@ -166,8 +166,9 @@ def _more(label: str, parts: pd.DataFrame, quicker: Collection[tuple]) -> Iterat
     runs = in_words(int(first["matches"])) + (" run" if first["matches"] == 1 else " runs")
     yield f"In {runs} with clocks, a step of {label} takes {_interval(parts, WHOLE)} than {than}."
     ranks = [Layout.parse(first[name]).ranks for name in ("layout", "reference_layout")]
-    if ranks[0] > ranks[1] and first["variant"] == first["reference_variant"]:
-        seconds = 1000 * parts.loc["compute", "seconds"]
+    seconds = 1000 * parts.loc["compute", "seconds"]
+    is_alike = first["variant"] == first["reference_variant"]
+    if ranks[0] > ranks[1] and is_alike and not pd.isna(seconds - more["compute"]):
         share = (seconds - more["compute"]) * ranks[1] / ranks[0]
         yield (
             f"A step of {label} computes for {seconds:.1f} ms; an equal share of the computing of "
