@@ -18,7 +18,7 @@ import numpy as np
 
 ROUNDS = 20
 _ADDED, _TIMES, _COPIED = 2**15, 400, 2**21
-_SCORED = 4
+_SCORED = 2
 
 
 class Seconds(NamedTuple):
@@ -80,5 +80,5 @@ def seconds_of_kernel(cores: Sequence[int]) -> list[Seconds]:
 
 
 def speed_seconds(core: int) -> float:
-    """Return the time of the fastest sum of `_SCORED` kernels, in about 0.2 s: a core's speed."""
+    """Return the time of the fastest sum of `_SCORED` kernels, in about 0.1 s: a core's speed."""
     return min(seconds_of_kernel([core])[0].least for _ in range(_SCORED))

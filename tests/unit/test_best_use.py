@@ -25,7 +25,7 @@ from escala.record.comparable import CONFIGURATION
 from escala.report import so_far
 from escala.report.findings.answers import TIMES
 from escala.report.findings.best_use import answers
-from escala.report.findings.words import quoted, with_labels
+from escala.report.findings.words import Finding, quoted, with_labels
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.overview import overview
 from escala.report.tables import validate
@@ -35,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 #: Of the times of two runs of one configuration, as a fraction, in the order of the repeats.
 NOISE = (0.0, 0.01, -0.01, 0.005, -0.005, 0.008, -0.008, 0.003)
 Frames = dict[str, pd.DataFrame]
+Found = dict[str, list[Finding]]
 
 
 class Use(NamedTuple):
@@ -277,26 +278,22 @@ def test_the_best_use_is_the_known_one(tmp_path, name):
     assert [answer.verdict for answer in every] == [verdict for verdict, _ in case.expected]
     for answer, (_, best) in zip(every, case.expected, strict=True):
         assert is_named(best, chosen(answer)), chosen(answer)
-    screen = first_screen(frames, all_findings(frames, "demo"))
-    lines = [
-        " ".join(each.text for each in all_findings(frames, "demo")["answer"]
-                 if each.task == answer.finding.task) for answer in screen.answers
-    ]  # fmt: skip
-    named = [words for line in lines for words in re.findall(r"`([^`]*)`", line)]
+    found = consistent(frames)
+    told = " ".join(each.text for each in found["answer"])
+    named = re.findall(r"`([^`]*)`", told)
     for rival in case.rivals:
         assert any(is_named(rival, words) for words in named), (rival, named)
-    consistent(frames)
     for words in case.others:
-        _assert_never_chosen(frames, words)
+        _assert_never_chosen(frames, found, words)
 
 
-def _assert_never_chosen(frames: Frames, words: str) -> None:
+def _assert_never_chosen(frames: Frames, found: Found, words: str) -> None:
     table = with_labels(frames["configurations"], frames)
     [row] = [row for _, row in table.iterrows() if is_named(words, row["label"])]
     names = tuple(row[list(CONFIGURATION)])
     assert all(names not in {each.names, *(one.names for one in each.alternatives)}
                for each in answers(frames))  # fmt: skip
-    steps = [each.text for each in all_findings(frames, "demo")["next"]]
+    steps = [each.text for each in found["next"]]
     assert not any(quoted(row["label"]) in text for text in steps if "rain with" in text)
     headings, rows = overview(frames)
     [cells] = [cells for cells in rows if cells[0] == row["label"]]
@@ -317,8 +314,7 @@ def test_a_disturbed_answer_that_is_not_decided_asks_for_an_idle_machine(tmp_pat
     mine = frames["runs"]["strategy"] == "horovod-mpi"
     text = "0.97 core of other processes"
     frames["runs"].loc[mine, ["disturbed", "disturbed_because"]] = [True, text]
-    consistent(frames)
-    found = all_findings(frames, "demo")
+    found = consistent(frames)
     assert any(quoted(text) in each.text and each.first for each in found["sure"])
     assert any("Leave the machine idle" in each.text for each in found["next"])
 
@@ -330,8 +326,8 @@ COMPARED = re.compile(
 )
 
 
-def consistent(frames: Frames) -> None:
-    """Assert that all that is said of an experiment names the same best uses and verdicts."""
+def consistent(frames: Frames) -> Found:
+    """Return the findings of an experiment, all of which name the same best uses and verdicts."""
     found, every = all_findings(frames, "demo"), answers(frames)
     check(each for findings in found.values() for each in findings)
     screen = first_screen(frames, found, "demo")
@@ -365,6 +361,7 @@ def consistent(frames: Frames) -> None:
             assert any(f"{of} {rival.label}" in text for text in of_mine)
         if decided:
             _assert_not_refuted(answer, found)
+    return found
 
 
 def _assert_advice(answer: BestUse, steps: Sequence[str], every: Sequence[BestUse]) -> None:
@@ -379,7 +376,7 @@ def _assert_advice(answer: BestUse, steps: Sequence[str], every: Sequence[BestUs
             assert quoted(answer.label) in mine
 
 
-def _assert_not_refuted(answer: BestUse, found: dict) -> None:
+def _assert_not_refuted(answer: BestUse, found: Found) -> None:
     for finding in (each for findings in found.values() for each in findings):
         for one, ratio, other in COMPARED.findall(finding.text):
             if one == answer.label:
@@ -411,9 +408,9 @@ def test_all_that_is_said_names_the_same_configuration(
     folder = tmp_path_factory.mktemp("drawn")
     experiment = simulated(folder, uses, repeats)
     frames = tabled(experiment)
-    consistent(frames)
+    found = consistent(frames)
     if bare:
-        _assert_never_chosen(frames, "ddp-gloo")
+        _assert_never_chosen(frames, found, "ddp-gloo")
     [answer] = answers(frames)
     told = so_far.answer(experiment.runs, DEFAULT_REFERENCES)
     assert told == list(so_far._texts([answer]))

@@ -53,10 +53,13 @@ def target(strategy: str, layout: str) -> str:
 TARGETS = target("single", "1x1"), target("horovod-gloo", "1x2")
 
 
-def test_a_disturbed_repeat_is_measured_again_whole(snakemake, imported, tmp_path):
+def test_a_disturbed_repeat_is_measured_again_whole_and_stored_as_it_stands(
+    snakemake, imported, tmp_path
+):
     count = tmp_path / "count"
     imported(DISTURBING.format(count=str(count)))
     again = {"ESCALA_MEASURE_DISTURBED": "2", "ESCALA_WAIT_FOR_QUIET": "0"}
+    again["ESCALA_STORE"] = str(tmp_path / "store")
     done = snakemake(*TARGETS, experiment=small(), **again)
     said = done.stdout + done.stderr
     # Three attempts, each of both runs.
@@ -84,18 +87,10 @@ def test_a_disturbed_repeat_is_measured_again_whole(snakemake, imported, tmp_pat
         kernel = run["disturbance"]["kernel"]
         assert len(kernel["before_ms"]) == len(kernel["after_ms"]) == len(kernel["cores"])
         assert kernel["usual_ms"] and kernel["slowdown"] > 0
-
-
-def test_attempts_of_a_repeat_are_stored_as_they_stand(snakemake, imported, tmp_path):
-    """A second folder is served both runs of the last attempt, and measures nothing."""
-    count = tmp_path / "count"
-    imported(DISTURBING.format(count=str(count)))
-    store = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_WAIT_FOR_QUIET": "0"}
-    snakemake(*TARGETS, experiment=small(), ESCALA_MEASURE_DISTURBED="2", **store)
-    runs = [read_json(tmp_path / each) for each in TARGETS]
+    # A second folder would be served both runs of the last attempt, and measure nothing.
     for name in TARGETS:
         shutil.rmtree((tmp_path / name).parent)
-    snakemake(*TARGETS, experiment=small(), ESCALA_MEASURE_AGAIN="0", **store)
+    snakemake(*TARGETS, experiment=small(), ESCALA_MEASURE_AGAIN="0", **again)
     assert len(count.read_text()) == 6
     for name, run in zip(TARGETS, runs, strict=True):
         assert read_json(tmp_path / name) == run
