@@ -46,7 +46,8 @@ def _opened(path, writes):
             file = sys.modules["_frozen_importlib_external"].source_from_cache(file)
         except ValueError:
             pass
-    if not file.startswith(_left_out) and "-packages/" not in file and "\n" not in file:
+    is_installed = "-packages/" in file or os.path.basename(file) == "sitecustomize.py"
+    if not (file.startswith(_left_out) or is_installed or "\n" in file):
         _write("%s %s" % ("w" if writes else "r", file))
 
 

@@ -48,8 +48,9 @@ def mpirun(program: Program | None = None) -> str:
 
 
 def release(mpirun: str) -> int:
-    """Return the first number of the version of Open MPI that an `mpirun` is of."""
-    match = re.search(r"Open MPI\) (\d+)", slurm.printed([mpirun, "--version"]))
+    """Return the first number of the version of Open MPI that an `mpirun` is of; 4 if unknown."""
+    said = "" if _is_project(mpirun) else slurm.printed([mpirun, "--version"])
+    match = re.search(r"Open MPI\) (\d+)", said)
     return int(match[1]) if match else 4
 
 

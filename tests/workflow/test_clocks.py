@@ -49,8 +49,8 @@ from pathlib import Path
 
 read_text = Path.read_text
 
-def told(path, *arguments):
-    return str(os.getpid()) if path.name == "boot_id" else read_text(path, *arguments)
+def told(path, *arguments, **named):
+    return str(os.getpid()) if path.name == "boot_id" else read_text(path, *arguments, **named)
 
 Path.read_text = told
 """
