@@ -145,8 +145,9 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
         told = result["program"]
         if told["ran"]["idle"]:
             reason = (
-                "it ended with exit code 0 right after its imports, and did nothing that can be "
-                f"timed. Remedy: give it what its last lines ask for{_LAST}{said}"
+                "it ended with exit code 0 right after its imports: what it did, if anything, is "
+                "too short to be timed. Remedy: give it more to do (epochs, rows, rounds), or what "
+                f"its last lines ask for{_LAST}{said}"
             )
             raise _failed(program, run, reason)
     whole, last_epoch = told["known_by"] == marks.WHOLE, result["epochs"][-1]

@@ -71,11 +71,13 @@ def main() -> int:
     file = draft_program.file_of(drafted)
     # An earlier call of this may have seen more of them.
     draft_program.keep_files(drafted, file)
-    experiment = Experiment(drafted.settings, file)
     if drafted.guessed:
         options = argparse.Namespace(**vars(arguments) | {"strategy": draft_program.ONE})
+        # Both are of one name, which is free until an experiment has it.
         typed = draft_program.draft(arguments.command, options)
         draft_program.keep_files(typed, file)
+    experiment = Experiment(drafted.settings, file)
+    if typed:
         there = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
         if there == text(typed, "escala try"):
             # An earlier call of this found that only this works.

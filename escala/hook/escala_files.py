@@ -39,7 +39,6 @@ def _opened(path, writes):
     file = os.fsdecode(path)
     if file.startswith(_FOLDER):
         return
-    _seen.add((path, writes))
     file = os.path.abspath(file)
     if file.endswith(".pyc"):
         try:
@@ -48,6 +47,8 @@ def _opened(path, writes):
             pass
     is_installed = "-packages/" in file or os.path.basename(file) == "sitecustomize.py"
     if not (file.startswith(_left_out) or is_installed or "\n" in file):
+        # Of modules of large packages there may be more.
+        _seen.add((path, writes))
         _write("%s %s" % ("w" if writes else "r", file))
 
 

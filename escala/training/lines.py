@@ -117,8 +117,9 @@ def flowing(marks: Sequence[Mark]) -> list[Mark]:
     distinct = {event: len(set(found)) for event, found in times.items()}
     if distinct[EPOCH] < len(times[EPOCH]):
         raise Failed(
-            "the ends of several epochs arrived at once: the program holds its output back, or "
-            "several of its processes write each end. Remedy: terminal: true, let it flush each "
+            "the ends of several epochs arrived at once: its epochs are too short to be timed, the "
+            "program holds its output back, or several of its processes write each end. Remedy: "
+            "leave epoch_ends out, to compare whole runs; or terminal: true, let it flush each "
             "line, or let one process write them"
         )
     held = distinct[STEP] < len(times[STEP]) / 2

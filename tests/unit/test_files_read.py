@@ -118,6 +118,18 @@ def test_what_is_read_in_a_copy_is_told_as_of_the_folder_itself(is_there, tmp_pa
     assert told(marks, time.time()).read == [str(mine / "kept.json")]
 
 
+def test_files_of_packages_are_not_among_the_most_that_are_told(started, tmp_path):
+    modules = tmp_path / "site-packages"
+    modules.mkdir()
+    source = f"""\
+for number in range(2100):
+    open(f"{modules}/{{number}}.py", "w").close()
+open("settings.json").close()
+"""
+    seen, _ = started(source)
+    assert str(tmp_path / "mine" / "settings.json") in seen.read
+
+
 def test_a_program_of_another_kind_tells_nothing(tmp_path):
     assert told(tmp_path, time.time()) is None
 

@@ -242,7 +242,11 @@ EXITS = "import json; print('needs 2 GPUs. Exiting.')"
         (NESTED, "single", ["was to be one process, and starts 2 ranks", "--launcher"]),
         (NESTED, "torch-ddp", ["starts 2 ranks"]),
         (ALONE, "own-launcher", ["asked for 2 ranks, and 1 of its processes worked"]),
-        (EXITS, "single", ["right after its imports", "needs 2 GPUs. Exiting."]),
+        (
+            EXITS,
+            "single",
+            ["too short to be timed", "give it more to do", "needs 2 GPUs. Exiting."],
+        ),
         (EXITS, "torch-ddp", ["right after its imports"]),
     ],
 )
@@ -352,6 +356,29 @@ def test_runs_of_many_minutes_are_not_begun_without_a_word(tmp_path, monkeypatch
     assert "14 runs follow" in said and "Nothing is measured yet" in said
     assert re.search(r"escala run --experiment escala-train\.yaml$", said, re.MULTILINE)
     assert (tmp_path / "escala-train.yaml").is_file() and not (tmp_path / "results").exists()
+
+
+def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path, monkeypatch):
+    command = importlib.import_module("scripts.try")
+    (tmp_path / "train.py").write_text("import torch\nif 0: torch.distributed.init_process_group()")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setattr(sys, "argv", ["try", "--processes", "2", "--", sys.executable, "train.py"])
+    monkeypatch.setattr("escala.experiment.draft_program.available_cores", lambda: [0, 1])
+    names = []
+
+    def tried(typed, guess, *_):
+        names.extend([*typed.settings["workloads"], *guess.settings["workloads"]])
+        return made(typed.runs[0]), None, "it needs CUDA"
+
+    monkeypatch.setattr(trial, "tried_as_typed", tried)
+    monkeypatch.setattr(command, "_measured", lambda *_: 1)
+    try:
+        assert command.main() == 1
+    finally:
+        WORKLOADS.pop("train", None)
+    assert names == ["train", "train"]
+    assert "strategy: single" in (tmp_path / "escala-train.yaml").read_text()
 
 
 def test_a_long_program_is_refused_for_what_it_does_until_it_is_ended(experiment):
