@@ -92,7 +92,7 @@ def test_a_program_that_fails_is_refused_with_its_last_lines(
         (EPOCHS, ("{epochs}", "0.3"), {"epochs": 3}, ["its hook; the last one took 1."], "short"),
         ("import time; time.sleep(0.4); print('done it')", (), {},
          ["no steps", "done it", "Too short", "--epoch-ends"], "hook;"),
-        ("import time, pandas; time.sleep(0.3)", (), {},
+        ("import time, sklearn.linear_model, pandas, seaborn; time.sleep(0.3)", (), {},
          ["Most of the run is no training", "2 runs"], "Too short"),
         ("import time\nfor n in '123': time.sleep(1.1); print('\\repoch', n, end='')", (),
          {"epoch_ends": "epoch (?P<n>.)"}, ["lines of its output; the last one took 1."], "short"),
