@@ -263,7 +263,7 @@ def test_what_a_trial_found_is_said(experiment):
     several = trial.tried_together(tried, trial.together(tried), found)
     one, two, same = list(trial.report(found, several, tried))[:3]
     for number, text in (("1", one), ("2", two)):
-        assert re.search(rf"at work: {number}\b.*epochs: 2; steps of one: 4;.*scores: loss;", text)
+        assert re.search(rf"at work: {number}\b.*epochs: 2; steps of one: 4;.*: loss 1;", text)
         assert re.search(r"silence: \d", text)
     # Each makes all steps.
     assert "Together the 2 take 2.0 times the steps of an epoch of one" in same
