@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.workflow.trainings import TRAININGS, Training, judged, state, tried, write
@@ -27,6 +29,7 @@ def test_what_a_trial_says_of_a_training_is_true_and_its_folder_stays(name, tmp_
     done = tried(training, tmp_path)
     verdict, why = judged(training, done)
     assert verdict in ("right", "refused"), f"{why}\n{done.stderr}"
-    made = {"escala-train.yaml"} if verdict == "right" else set()
     after = state(tmp_path)
-    assert before == {path: each for path, each in after.items() if path not in made}
+    made = [after.pop(path) and path for path in after.keys() - before.keys()]
+    assert after == before and len(made) == (verdict == "right"), made
+    assert all(re.fullmatch(r"escala-\w+\.yaml", path) for path in made)
