@@ -9,9 +9,9 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -89,7 +89,7 @@ class Trial:
     last : its last lines.
     whole_seconds : of the run, with most of what Escala does around the program.
     steps, rows : of an epoch, or steps so far; None if they are not known.
-    scores : names of the numbers that it reported.
+    scores : the last values of the numbers that it reported, by name.
     ran : what its processes did (`escala.record.processes`), None if it is not known.
     named : placeholders of its command.
     notes : what else is to be said of it.
@@ -110,7 +110,7 @@ class Trial:
     whole_seconds: float
     steps: int | None = None
     rows: int | None = None
-    scores: tuple[str, ...] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
     ran: dict | None = None
     named: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
             )
             raise _failed(program, run, reason)
     whole, last_epoch = told["known_by"] == marks.WHOLE, result["epochs"][-1]
-    scores = (result["evaluation"] or {"scores": ()})["scores"]
+    scores = (result["evaluation"] or {"scores": {}})["scores"]
     is_alone = Layout.parse(run.layout).processes == 1
     return Trial(
         run,
@@ -164,7 +164,7 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
         result["wall_seconds"],
         last_epoch["steps"],
         last_epoch["rows"],
-        tuple(n for n in scores if not n.startswith(marks.BEST)),
+        {name: value for name, value in scores.items() if not name.startswith(marks.BEST)},
         told["ran"],
         program.named,
         tuple(told["notes"]),
@@ -459,6 +459,7 @@ def _seen(found: Trial) -> str:
     if ran is None:
         return ""
     at_work, cores, ranks = ran["processes"], ran["cores"], ran["ranks"]
+    scores = ", ".join(f"{name} {value:.4g}" for name, value in found.scores.items())
     parts = [
         f"processes at work: {at_work or 'not known'}"
         + ("" if cores is None else f", on up to {cores:.1f} cores"),
@@ -466,7 +467,7 @@ def _seen(found: Trial) -> str:
         f"epochs{'' if found.ended else ' so far'}: {found.epochs if known else 'not known'}",
         f"steps{' of one' if found.ended else ' so far'}: {found.steps or 'not known'}",
         *([f"rows of one: {found.rows or 'not known'}"] if found.ended else []),
-        *([f"scores: {', '.join(found.scores) or 'none'}"] if found.ended else []),
+        *([f"scores: {scores or 'none'}"] if found.ended else []),
         f"longest silence: {span(ran['silent_seconds'])}",
     ]
     return f" Found: {'; '.join(parts)}."

@@ -68,21 +68,20 @@ Results are in results/NAME/ of the working directory.
 def main() -> int:
     arguments = _parsed(sys.argv[1:])
     drafted, typed = draft_program.draft(arguments.command, arguments), None
-    file = draft_program.file_of(drafted)
-    # An earlier call of this may have seen more of them.
-    draft_program.keep_files(drafted, file)
     if drafted.guessed:
         options = argparse.Namespace(**vars(arguments) | {"strategy": draft_program.ONE})
         # Both are of one name, which is free until an experiment has it.
         typed = draft_program.draft(arguments.command, options)
-        draft_program.keep_files(typed, file)
+    file = draft_program.file_of(drafted)
+    for each in filter(None, (drafted, typed)):
+        # An earlier call of this may have seen more of them.
+        draft_program.keep_files(each, file)
     experiment = Experiment(drafted.settings, file)
-    if typed:
-        there = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
-        if there == text(typed, "escala try"):
-            # An earlier call of this found that only this works.
-            drafted, typed = typed, None
-            experiment = Experiment(drafted.settings, file)
+    there = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
+    if typed and there == text(typed, "escala try"):
+        # An earlier call of this found that only this works.
+        drafted, typed = typed, None
+        experiment = Experiment(drafted.settings, file)
     for sentence in drafted.said:
         say(sentence)
     if arguments.dry:

@@ -23,14 +23,25 @@ def marks_of(
     that write into one output repeat them, and so do bars. A number in the line tells which they
     are of. If the lines that end epochs have none, and are `ranks` times as many as were asked for,
     each rank has written its own. Lines with no step before the first of them, and steps after the
-    last, begin epochs.
+    last, begin epochs. Where lines that match have numbers, those without one are of something
+    else.
 
     Parameters
     ----------
     epochs_asked : None if the program was not asked for a number of epochs.
     """
+    notes = []
+    for event in (EPOCH, STEP):
+        numbers = [mark.number for mark in lines if mark.event == event]
+        if None in numbers and len(set(numbers)) > 2:
+            lines = [mark for mark in lines if mark.event != event or mark.number is not None]
+            notes.append(
+                f"{numbers.count(None)} of {len(numbers)} lines that {event}_ends matches have no "
+                f"number of the {event}, and are left out"
+            )
     ends, turns = ([mark for mark in lines if mark.event == event] for event in (EPOCH, STEP))
-    ends, notes = _ends(ends, ranks, epochs_asked)
+    ends, notes_on_ends = _ends(ends, ranks, epochs_asked)
+    notes += notes_on_ends
     are_numbered = _are_numbered(turns, ranks)
     are_told_apart = ranks == 1 or (are_numbered and not _restart(turns))
     once = _last_of_each(turns, ranks) if are_told_apart else turns
@@ -54,6 +65,11 @@ def _ends(lines: Sequence[Mark], ranks: int, asked: int | None) -> tuple[Sequenc
     every, notes = lines, []
     if _are_numbered(lines, ranks):
         lines = _last_of_each(lines, ranks)
+        if ranks == 1 and [more > 0 for more in between(lines)[-2:]] == [True, False]:
+            notes.append(
+                f"its last line tells of epoch {lines[-1].number:.0f} again, and is left out"
+            )
+            lines, every = lines[:-1], every[:-1]
         usual = mode([more for more in between(lines) if more > 0] or [1])
         if usual > 1:
             notes.append(f"the numbers of its epochs grow by {usual:.0f}: so many are called one")

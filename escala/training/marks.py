@@ -247,10 +247,12 @@ class Searched:
             if found is not None:
                 matched, numbers = found
                 values = self._numbers.values(numbers)
-                told = [numbered(matched), numbered(line)]
-                counts = [getattr(each, event) for each in told]
-                number = next((each for each in counts if each is not None), None)
-                bar, made = told[1].bar, 1
+                told = numbered(line)
+                number, bar, made = getattr(told, event), told.bar, 1
+                # Of several numbers in a line; but what stands before one may make it another one.
+                if number is not None:
+                    inner = getattr(numbered(matched), event)
+                    number = number if inner is None else inner
                 if number is None and event == STEP:  # A bar counts steps, or rows.
                     number, made = bar, 1 if bar is None else None
                 self.marks.append(Mark(event, time, values, number, made, bar))

@@ -31,8 +31,9 @@ _ASKING_SECONDS = 20.0
 _PART, _LEAST_SECONDS = 0.2, 0.2
 #: Cores are counted over so many seconds, because the kernel counts whole ticks.
 _WINDOW_SECONDS = 1.0
-#: A process that waits for others uses less of a core, and ends so many seconds after them.
-_WAITING, _WAITS_SECONDS = 0.1, 1.0
+#: A process that waits for others uses less of a core, and begins and ends so many seconds around
+#: them: torchrun takes one and more on a busy machine.
+_WAITING, _WAITS_SECONDS = 0.1, 2.0
 
 
 class Told(NamedTuple):

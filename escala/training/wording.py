@@ -12,7 +12,9 @@ _AND_NUMBER = (
 #: Not that of the best epoch, and not the number of all.
 _OF_OTHERS = "".join(rf"(?<!{word}[ _-])" for word in ("best", "max", "num", "total", "last"))
 _EPOCH = re.compile(rf"(?i){_OF_OTHERS}(?<![a-z0-9])epoch{_AND_NUMBER}")
-_STEP = re.compile(rf"(?i)(?<![a-z0-9])(?:step|iter|iteration|it|batch|update){_AND_NUMBER}")
+_STEP = re.compile(
+    rf"(?i){_OF_OTHERS}(?<![a-z0-9])(?:step|iter|iteration|it|batch|update){_AND_NUMBER}"
+)
 #: An epoch and a step, as PyTorch's first tutorial prints them: `[1,  2000] loss: 2.2`.
 _STEP_OF_EPOCH = re.compile(r"\s*\[\d+,\s+(\d+)\]")
 #: The number of an epoch and of all of them, which are no parts of a bar.

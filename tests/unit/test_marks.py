@@ -213,6 +213,22 @@ def test_of_bars_without_a_number_each_is_an_epoch(name):
     assert [mark.time for mark in found] == [1, 2, 4] and "one bar" in note
 
 
+@pytest.mark.parametrize("event", ["epoch", "step"])
+@pytest.mark.parametrize("other", ["final loss 0.9", "best {} 2: loss 0.9"])
+def test_a_line_without_the_number_that_others_have_ends_nothing(other, event):
+    told = [(float(n), f"{event} {n}: loss 0.{n}") for n in range(1, 4)]
+    pattern = {f"{event}_ends": rf"({event} \d: )?loss (?P<loss>\S+)"}
+    found, [note] = lines(*told, (3.5, other.format(event)), **pattern)
+    assert [(mark.time, mark.values["loss"]) for mark in found] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert "1 of 4 lines" in note
+
+
+def test_a_last_line_of_an_earlier_epoch_ends_none():
+    told = [(float(n), f"epoch {n}: loss 0.{n}") for n in range(1, 4)]
+    found, [note] = lines(*told, (4.0, "restores epoch 2: loss 0.9"), epoch_ends="loss")
+    assert [mark.time for mark in found] == [1, 2, 3] and "epoch 2 again" in note
+
+
 def test_a_part_of_the_rows_that_are_right_is_no_bar():
     told = [(float(n), f"Test set: loss: 0.05, Accuracy: {9800 + n}/10000 (98%)") for n in range(3)]
     assert len(lines(*told, epoch_ends="Test set")[0]) == 3

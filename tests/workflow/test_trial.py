@@ -267,7 +267,7 @@ def test_what_a_trial_found_is_said(experiment):
     several = trial.tried_together(tried, trial.together(tried), found)
     one, two, same = list(trial.report(found, several, tried))[:3]
     for number, text in (("1", one), ("2", two)):
-        assert re.search(rf"at work: {number}\b.*epochs: 2; steps of one: 4;.*scores: loss;", text)
+        assert re.search(rf"at work: {number}\b.*epochs: 2; steps of one: 4;.*: loss 1;", text)
         assert re.search(r"silence: \d", text)
     # Each makes all steps.
     assert "Together the 2 take 2.0 times the steps of an epoch of one" in same
@@ -339,21 +339,30 @@ def test_one_process_that_waits_for_others_is_refused(experiment):
         trial.tried_together(tried, trial.together(tried), waits)
 
 
-def test_runs_of_many_minutes_are_not_begun_without_a_word(tmp_path, monkeypatch, capsys):
+#: May join a group, as its words tell.
+GUESSED = "def join():\n    import torch\n    torch.distributed.init_process_group('gloo')"
+
+
+@pytest.mark.parametrize(("source", "runs"), [("", 14), (GUESSED, 21)])
+def test_runs_of_many_minutes_are_not_begun_without_a_word(
+    source, runs, tmp_path, monkeypatch, capsys
+):
     command = importlib.import_module("scripts.try")
-    (tmp_path / "train.py").write_text("")
+    (tmp_path / "train.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     monkeypatch.setattr(sys, "argv", ["try", "--processes", "2", "--", sys.executable, "train.py"])
     monkeypatch.setattr("escala.experiment.draft_program.available_cores", lambda: [0, 1])
-    monkeypatch.setattr(trial, "tried", lambda e, run, *_: made(run, whole_seconds=200.0))
+    monkeypatch.setattr(
+        trial, "tried", lambda e, run, *_: made(run, whole_seconds=200.0, result={})
+    )
     monkeypatch.setattr(command, "_measured", lambda *_: pytest.fail("it measures"))
     try:
         assert command.main() == exits.NO_TIME
     finally:
         WORKLOADS.pop("train", None)
     said = capsys.readouterr().err
-    assert "14 runs follow" in said and "Nothing is measured yet" in said
+    assert f"{runs} runs follow" in said and "Nothing is measured yet" in said
     assert re.search(r"escala run --experiment escala-train\.yaml$", said, re.MULTILINE)
     assert (tmp_path / "escala-train.yaml").is_file() and not (tmp_path / "results").exists()
 
