@@ -243,5 +243,5 @@ def test_each_rank_of_pytorch_sees_its_exchange_and_waits_for_the_slow_one(torch
     pd.testing.assert_series_equal(skew, behind, check_names=False, atol=1e-5)
     medians = run.steps["skew"].groupby("rank").median()
     assert medians[1] < 0.1 * medians[0]
-    quietest = run.steps["backward"].groupby("rank").min()
-    assert quietest[1] > 1.3 * quietest[0]
+    backward = run.steps["backward"].groupby("rank").median()
+    assert backward[1] > 1.3 * backward[0], run.steps["backward"].groupby("rank").describe()
