@@ -178,7 +178,7 @@ def for_programs(environment: Environment = os.environ) -> dict[str, str]:
     That is all but secrets, the place of a process in a job that Escala is called in, numbers of
     threads, and those that lead an interpreter to its own library.
     """
-    of_mpi = "OMPI_COMM_WORLD_SIZE" in environment
+    under_mpi = "OMPI_COMM_WORLD_SIZE" in environment
     return passed(environment) | {
         name: value
         for name, value in environment.items()
@@ -188,7 +188,7 @@ def for_programs(environment: Environment = os.environ) -> dict[str, str]:
             or THREADS.fullmatch(name)
             or name.startswith("ESCALA_")
             or name == "PYTHONHOME"
-            or (of_mpi and "_MCA_" in name)
+            or (under_mpi and "_MCA_" in name)
         )
     }
 

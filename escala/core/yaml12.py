@@ -34,7 +34,7 @@ def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
 
 class Scalars:
-    """What a loader of PyYAML has before its own base, to read scalars of version 1.2."""
+    """A base that comes before PyYAML's, so that scalars are read as YAML 1.2."""
 
     yaml_implicit_resolvers: ClassVar = _RESOLVERS
     yaml_constructors: ClassVar = yaml.SafeLoader.yaml_constructors | {_TAG + "int": _integer}

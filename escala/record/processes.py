@@ -1,4 +1,4 @@
-"""What the processes of a program did, held against the plan of its run."""
+"""Compare the processes that a program ran with those that its run was planned to have."""
 
 from __future__ import annotations
 

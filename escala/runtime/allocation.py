@@ -70,8 +70,8 @@ def described(job: str, text: str) -> Job:
     text : may be an error message, or lack lines; what it does not tell is unknown.
     """
     records = re.split(r"\n[ \t]*\n", text)
-    of_job = [each for each in records if re.match(rf"\s*JobId={job}\b", each)] or records
-    text = next((each for each in of_job if not _WAITING.search(each)), of_job[0])
+    own = [each for each in records if re.match(rf"\s*JobId={job}\b", each)] or records
+    text = next((each for each in own if not _WAITING.search(each)), own[0])
     said = {}
     for name, pattern in _LINES.items():
         found = re.search(pattern, text, re.MULTILINE)

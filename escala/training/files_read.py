@@ -14,7 +14,7 @@ from escala.workloads.program_files import files
 
 
 class Told(NamedTuple):
-    """What processes of a program told.
+    """The files that the processes of a program read, and their numbers of threads.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ def _is_older(file: Path, than: float) -> bool:
 def unlisted(
     read: Iterable[str], program: Program, paths: Iterable[str], folder: Path
 ) -> list[str]:
-    """Return those files that decide a program's result, and of which its key does not know.
+    """Return the files that a program read and that its key does not hold.
 
     They are neither among its files nor of its dataset, and belong to no cache and to no history of
     a repository.

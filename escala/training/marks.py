@@ -345,14 +345,14 @@ def scores(marks: Iterable[Mark]) -> dict[str, float]:
     only steps report has its last value.
     """
     reported: dict[str, list[float]] = {}
-    of_steps: dict[str, list[float]] = {}
+    in_steps: dict[str, list[float]] = {}
     for mark in marks:
-        kept = of_steps if mark.event == STEP else reported
+        kept = in_steps if mark.event == STEP else reported
         for name, value in mark.values.items() if mark.event != BEGIN else ():
             told = mark.event == SCORE and name not in _COUNTS
             if math.isfinite(value) and (told or is_score(name)):
                 kept.setdefault(name, []).append(value)
-    found = {name: values[-1] for name, values in (of_steps | reported).items()}
+    found = {name: values[-1] for name, values in (in_steps | reported).items()}
     for name, values in reported.items():
         higher = better(name)
         if len(values) > 1 and higher is not None:

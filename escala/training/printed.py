@@ -1,4 +1,4 @@
-"""What a program printed: its lines as a person reads them, and each number in them, read whole."""
+"""Read what a program printed: its lines as a person sees them, and every number in them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Lines:
 
 
 class Number(NamedTuple):
-    """What a named group of a pattern found, and its value by each meaning that a comma may have.
+    """The text of a named group of a pattern, and its value by each meaning of a comma.
 
     Without a value it is no number, or several.
     """

@@ -93,8 +93,8 @@ def variables(
 
 def _is_for_programs(name: str, mpi: bool) -> bool:
     """Return whether a rank's program gets a variable too; MPI needs those of the job step."""
-    of_rank = _RANK_VARIABLES.fullmatch(name) or THREADS.fullmatch(name)
-    return not (of_rank or (not mpi and _JOB_STEP.fullmatch(name)))
+    tells_rank = _RANK_VARIABLES.fullmatch(name) or THREADS.fullmatch(name)
+    return not (tells_rank or (not mpi and _JOB_STEP.fullmatch(name)))
 
 
 def _threads(threads: Mapping[str, int], place: Place) -> dict[str, str]:

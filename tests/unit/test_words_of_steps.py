@@ -120,3 +120,14 @@ def test_a_share_of_the_computing_is_told_where_the_computing_is_known(frames):
     is_computing = frames["attribution"]["part"] == "compute"
     frames["attribution"].loc[is_computing, ["seconds", "difference_seconds"]] = np.nan
     assert "an equal share of" not in _text(frames, "why")
+
+
+def test_no_part_is_named_where_an_unknown_one_may_be_larger(frames):
+    text = _steps(frames, {"compute": -59.0, "input": -0.2})
+    assert "59.0 ms less (54.0–64.0)" in text and " % of it" not in text
+    parts = frames["attribution"]
+    parts.loc[parts["part"] == "compute", ["fraction", "difference_seconds"]] = np.nan
+    text = _text(frames, "why")
+    assert "takes 59.2 ms less than" in text and "0.2 ms less" not in text
+    parts.loc[parts["part"] == "input", "fraction"] = 0.9
+    assert "90 % of it" in _text(frames, "why")

@@ -122,11 +122,10 @@ def _texts(
         yield from _more(label, parts, quicker)
     fractions = parts["fraction"].reindex(_PART_NAMES).dropna()
     if not fractions.empty:
-        part = fractions.idxmax()
-        yield (
-            f"A step of {label} takes {1000 * parts.loc[WHOLE, 'seconds']:.1f} ms, "
-            f"{100 * fractions[part]:.0f} % of it {_PART_NAMES[part]}."
-        )
+        part, text = fractions.idxmax(), ""
+        if fractions[part] >= 1 - fractions.sum():  # What is not known may hide a larger part.
+            text = f", {100 * fractions[part]:.0f} % of it {_PART_NAMES[part]}"
+        yield f"A step of {label} takes {1000 * parts.loc[WHOLE, 'seconds']:.1f} ms{text}."
     overlap = 1000 * parts["seconds"].get(OVERLAP, 0.0)
     if overlap > 0:
         yield (
@@ -160,7 +159,8 @@ def _more(label: str, parts: pd.DataFrame, quicker: Collection[tuple]) -> Iterat
     than = f"{'a step' if steps == 1 else f'{number} steps'} of {reference}"
     text = f"A step of {label} takes {_difference(timed)} than {than}"
     part = (timed * part_differences).idxmax()
-    if timed * part_differences[part] > 0:
+    unknown = more[WHOLE] - part_differences.sum()
+    if timed * part_differences[part] > 0 and abs(part_differences[part]) >= abs(unknown):
         text += f": {_interval(parts, part)} {_PART_NAMES[part]}"
     yield f"{text}."
     runs = in_words(int(first["matches"])) + (" run" if first["matches"] == 1 else " runs")

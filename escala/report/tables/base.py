@@ -108,7 +108,7 @@ class Evidence:
 
     @property
     def scored_by_class(self) -> list[Measurement]:
-        """Those of them that keep scores of each class."""
+        """The runs that keep scores of each class."""
         return [run for run in self.classified if "per_class" in run["evaluation"]]
 
 
