@@ -23,11 +23,11 @@ A run that ended before it was given its nodes has no machines and no link: thes
 apply to it.
 
 Of one configuration, measured in several sessions, also the same settings, knobs, ranks, cores
-available, versions and source, and machines that compute a fixed kernel in times within `SPEED` of
-each other, if both are known; of a program, the same command and files. Of two configurations,
-which differ in just these, also the same session and repeat, since machines drift. A scheduler may
-give each of them just the cores that it needs; a run with fewer is refused, or oversubscribed. A
-smaller quota makes another kind of machine.
+available, versions and source, and between two sessions machines that compute a fixed kernel in
+times within `SPEED` of each other, if both are known; of a program, the same command and files. Of
+two configurations, which differ in just these, also the same session and repeat, since machines
+drift. A scheduler may give each of them just the cores that it needs; a run with fewer is refused,
+or oversubscribed. A smaller quota makes another kind of machine.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     cores = [_cores_available(run) for run in (one, other)]
     if all(cores) and cores[0] != cores[1]:
         yield "measured with other cores available"
-    if not alike_speeds(*(speed_seconds(run) for run in (one, other))):
+    if one["session"] != other["session"] and not alike_speeds(
+        speed_seconds(one), speed_seconds(other)
+    ):
         first, second = (f"{1000 * speed_seconds(run):.2f}" for run in (one, other))
         yield f"machines of different speeds: {first} and {second} ms for the same computation"
 

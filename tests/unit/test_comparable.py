@@ -126,8 +126,10 @@ def test_sessions_of_one_run_on_machines_of_other_speeds_are_not_pooled(runs):
     )
     validate_run(fast)
     assert refusal(fast, runs["across"]) is None
-    assert "2.40 and 4.80 ms for the same computation" in refusal(fast, slow)
+    later = changed(slow, "session", "another")
+    assert "2.40 and 4.80 ms for the same computation" in refusal(fast, later)
     # Within a session the machines are the same: there it is noise, and no reason.
+    assert refusal(fast, slow) is None
     assert refusal(runs["single"], fast) == refusal(runs["single"], slow)
 
 
