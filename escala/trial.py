@@ -42,7 +42,7 @@ from escala.training.plan import Plan
 from escala.training.program_place import values, variables
 from escala.workloads import program_environment
 from escala.workloads.program import Program
-from escala.workloads.program_copy import Copy
+from escala.workloads.program_copy import MOST_LINKS, Copy
 
 #: A program may need longer than a trial waits.
 LIMIT_SECONDS = 60.0
@@ -324,6 +324,11 @@ def isolation(experiment: Experiment) -> Iterator[str]:
         in_script = where != program_source.COMMAND and not text.startswith("..")
         if in_script or copy.moved.path(path) == path:
             shared.append(f"{text} ({where})")
+        if text.startswith("..") and copy.crowded.intersection(Path(path).parents):
+            yield (
+                f"In the copy {text} ({where}) leads nowhere, because a folder above it holds more "
+                f"than {MOST_LINKS} files. Remedy: name it by its whole path."
+            )
     if shared := [*copy.shared(), *shared]:
         yield f"It could change what is not copied: {name_first(shared, _MOST_NAMED)}."
 

@@ -24,6 +24,7 @@ import pytest
 import yaml
 from hypothesis import settings
 
+from escala.core import speed
 from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
 from escala.engines import interpreters
@@ -38,6 +39,9 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The knobs of a run that sets none.
 KNOBS = complete({}, "virus-cnn")
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
+#: Rounds of the fixed kernel. In the process of a test, where hundreds of runs are measured, few
+#: tests look at its times, and it has fewer.
+ROUNDS, speed.ROUNDS = speed.ROUNDS, 2
 #: What a process of an interpreter is given, before tests change it.
 VARIABLES = interpreters.variables
 #: The rules of accessibility, as one script.
@@ -133,6 +137,10 @@ def pytest_configure() -> None:
     os.environ["ESCALA_MEASURE_DISTURBED"] = "0"
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # It is the last of what runs at the end, which removes files that TensorFlow wrote. To free
+        # what a worker imported would take three seconds more.
+        atexit.register(os._exit, 0)
     handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     for number, handler in handlers.items():
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -201,14 +209,9 @@ def pytest_collection() -> Iterator[object]:
 
 
 def pytest_unconfigure() -> None:
-    """Let the modules of extensions be freed, some of which print what is left of them.
-
-    Workers end at once: to free what they imported takes each of them three seconds.
-    """
+    """Let the modules of extensions be freed, some of which print what is left of them."""
     shutil.rmtree(os.environ["ESCALA_LOCKS"], ignore_errors=True)
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        atexit.register(os._exit, 0)
-    else:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
         gc.unfreeze()
 
 
@@ -336,6 +339,12 @@ def _variables_of_forks(
 def as_forks(monkeypatch: pytest.MonkeyPatch, warm: Path) -> None:
     """Let the processes that a unit test starts be forks."""
     monkeypatch.setenv("PYTHONPATH", str(warm))
+
+
+@pytest.fixture
+def whole_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the process of a test run the fixed kernel as others do."""
+    monkeypatch.setattr(speed, "ROUNDS", ROUNDS)
 
 
 @pytest.fixture

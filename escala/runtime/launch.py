@@ -32,7 +32,6 @@ from escala.runtime.layout import Layout
 from escala.runtime.mpi import single_copy
 from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
-from escala.runtime.spawn import PROCESS
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
 from escala.workloads.program import Program
@@ -63,12 +62,6 @@ class Launch:
     job: str | None
     names: tuple[str, ...] = ()
     here: str | None = None
-
-
-def process_of_environment() -> int:
-    """Return the number of this process, which its launcher has set."""
-    names = (PROCESS, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-    return int(next((os.environ[name] for name in names if name in os.environ), 0))
 
 
 def survey(

@@ -27,6 +27,12 @@ _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
 
 
+def process_of_environment() -> int:
+    """Return the number of this process, which its launcher has set."""
+    names = (PROCESS, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+    return int(next((os.environ[name] for name in names if name in os.environ), 0))
+
+
 def enter_private_network() -> None:
     """Move this process into a network namespace that holds only a loopback interface.
 

@@ -28,6 +28,8 @@ from escala.workloads.program import Program
 COPY = "copy"
 #: More files and folders, and more bytes, are not copied for each run.
 MOST_ENTRIES, MOST_BYTES = 5_000, 2**30
+#: To more files and folders of a folder above it there are no links, which each run would make.
+MOST_LINKS = 1_000
 #: Files under a lease take a descriptor each.
 _MOST_LEASES = 500
 #: Endings of scripts, which may find their files alongside themselves.
@@ -108,6 +110,7 @@ class Copy:
     copied : the files to copy.
     large : files that are linked, because they are too much together, the smallest first.
     whole : folders that are linked, because they hold too many files.
+    crowded : folders above, to whose content no relative path leads: it is more than `MOST_LINKS`.
     """
 
     def __init__(self, program: Program, into: Path, without: Path):
@@ -119,6 +122,10 @@ class Copy:
         self.roots = _roots(program)
         for root in self.roots:
             self._take(root)
+        starts = (program.directory / "-", *self.roots)
+        above = {path for start in starts for path in start.parents}
+        self._above = {p for p in above if not any(map(p.is_relative_to, self.roots))}
+        self.crowded = set(filter(_is_crowded, self._above))
         taken = 0
         for length, path in sorted(self._files):
             taken += length
@@ -168,16 +175,13 @@ class Copy:
         ------
         OSError : the disk is full, or the copy's folder cannot be written to.
         """
-        starts = (self._program.directory / "-", *self.roots)
-        above = {path for start in starts for path in start.parents}
-        above -= {path for path in above if any(map(path.is_relative_to, self.roots))}
-        for folder in (*sorted(above), *self._folders):
+        for folder in (*sorted(self._above), *self._folders):
             self._at(folder).mkdir(parents=True, exist_ok=True)
-        for folder in above:
+        for folder in self._above - self.crowded:
             with suppress(PermissionError):
-                for entry in islice(os.scandir(folder), MOST_ENTRIES):
+                for entry in os.scandir(folder):
                     path = folder / entry.name
-                    if path not in above and path not in self.roots:
+                    if path not in self._above and path not in self.roots:
                         self._link(path)
         for path in self.copied:
             try:
@@ -274,6 +278,13 @@ def remove(folder: Path) -> None:
                 with suppress(OSError):
                     path.chmod(0o700)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_crowded(folder: Path) -> bool:
+    try:
+        return next(islice(os.scandir(folder), MOST_LINKS, None), None) is not None
+    except OSError:
+        return False
 
 
 def _differ(one: Path, other: Path) -> bool:

@@ -104,6 +104,16 @@ def test_whatever_a_program_does_in_its_copy_the_folder_stays(folder):
     assert not copy._into.exists() and state(folder) == before
 
 
+def test_a_folder_above_that_holds_too_much_is_not_linked_by_each_run(folder, monkeypatch):
+    monkeypatch.setattr(program_copy, "MOST_LINKS", len(list(folder.iterdir())))
+    assert (copied(folder)[1] / "../shared/table.csv").exists()
+    program_copy.remove(folder / "mine/results/ours/run/copy")
+    (folder / "another").touch()
+    copy, start = copied(folder)
+    assert folder in copy.crowded and [*start.parent.iterdir()] == [start]
+    assert (start / "train.py").read_text() == "x"
+
+
 def test_packages_and_objects_of_git_are_linked_and_results_left_out(folder):
     copy, start = copied(folder)
     linked = {path.relative_to(start).as_posix() for path in start.rglob("*") if path.is_symlink()}

@@ -9,6 +9,8 @@ import pytest
 from escala.core.speed import seconds_of_kernel, speed_seconds
 from escala.record.comparable import alike_speeds
 
+pytestmark = pytest.mark.usefixtures("whole_kernel")
+
 
 def test_the_kernel_runs_on_each_core_and_leaves_this_process_its_own():
     before = os.sched_getaffinity(0)

@@ -81,7 +81,7 @@ def reference(data: Path) -> tuple[list[float], list[np.ndarray]]:
 
 
 def main(folder: Path) -> None:
-    from escala.runtime.launch import process_of_environment
+    from escala.runtime.spawn import process_of_environment
 
     set_threads({"intra_op": 1, "inter_op": 1})
     process = process_of_environment()

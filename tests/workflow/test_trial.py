@@ -14,7 +14,7 @@ from escala.core import exits, plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.experiment import Experiment
-from escala.workloads import WORKLOADS
+from escala.workloads import WORKLOADS, program_copy
 from tests.programs import experiment_on
 
 pytestmark = pytest.mark.cold
@@ -198,7 +198,7 @@ pathlib.Path.home()
 """
 
 
-def test_what_a_program_could_change_is_named_before_it_starts(experiment, tmp_path):
+def test_what_a_program_could_change_is_named_before_it_starts(experiment, tmp_path, monkeypatch):
     other = tmp_path.parent / "other"
     other.mkdir()
     (tmp_path / "data").symlink_to(other)
@@ -210,6 +210,9 @@ def test_what_a_program_could_change_is_named_before_it_starts(experiment, tmp_p
     script = {"~", "~/models", "../above.pt", f"{tmp_path}/best.pt"}
     assert named == {f"{other}/out", f"{tmp_path}/data", *script}, second
     assert "train.py, line 2" in second
+    monkeypatch.setattr(program_copy, "MOST_LINKS", 0)
+    _, nowhere, again = trial.isolation(tried)
+    assert "../above.pt (" in nowhere and again == second
 
 
 def test_the_answer_is_the_first_lines_of_the_summary(tmp_path):
