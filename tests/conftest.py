@@ -29,6 +29,7 @@ from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
 from escala.engines import interpreters
 from escala.strategies.knobs import complete
+from escala.workloads import program_copy
 from tests.warm import Warm
 
 # A busy machine is no failure, and the same examples every time: chance turns nothing red.
@@ -40,8 +41,9 @@ ROOT = Path(__file__).resolve().parent.parent
 KNOBS = complete({}, "virus-cnn")
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 #: Rounds of the fixed kernel. In the process of a test, where hundreds of runs are measured, few
-#: tests look at its times, and it has fewer.
+#: tests look at its times, and it has fewer. Nor have runs links to the folders of all tests.
 ROUNDS, speed.ROUNDS = speed.ROUNDS, 2
+program_copy.MOST_LINKS = 50
 #: What a process of an interpreter is given, before tests change it.
 VARIABLES = interpreters.variables
 #: The rules of accessibility, as one script.

@@ -19,10 +19,14 @@ OPTIONAL = {
     "tensorflow": ("tensorflow-cpu", "tensorflow"),
 }
 #: Prints the versions of an interpreter and of each package that it finds; `read` reads them.
-ASK = """
-import importlib.metadata as m, json, platform
-found = {d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}
-print("\\nescala " + json.dumps({"python": platform.python_version(), "packages": found}))
+#: Only the first lines of what is known of a package are looked at: to read the rest takes long.
+ASK = r"""
+import importlib.metadata as m, json, platform, re
+texts = (d.read_text("METADATA") or d.read_text("PKG-INFO") or "" for d in m.distributions())
+heads = (re.split(r"\n\s*\n", text, maxsplit=1)[0] for text in texts)
+fields = (dict(re.findall(r"^(Name|Version): *(.*\S)", head, re.M)) for head in heads)
+found = {each["Name"]: each.get("Version") for each in fields if "Name" in each}
+print("\nescala " + json.dumps({"python": platform.python_version(), "packages": found}))
 """
 #: With it `uv sync` and `uv run` leave out what `OPTIONAL` names.
 _WITHOUT = "UV_NO_DEFAULT_GROUPS"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import socket
 from datetime import UTC
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from escala.core import hardware
@@ -62,6 +63,7 @@ def versions(
     return found | (framework or {})
 
 
+@cache
 def _version(package: str) -> str:
     try:
         return version(package)
