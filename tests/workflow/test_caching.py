@@ -44,7 +44,7 @@ class Workflow:
 
     def copy(self, folder: Path) -> Workflow:
         """Return this workflow, with what it has made and stored, in a new folder."""
-        shutil.copytree(self.folder, folder)
+        shutil.copytree(self.folder, folder, symlinks=True)
         return Workflow(folder, folder / self.store.relative_to(self.folder))
 
     def start(self, experiment: dict, *targets: str) -> subprocess.Popen:
