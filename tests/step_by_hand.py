@@ -10,6 +10,7 @@ differs by more than 5 %.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import sys
@@ -162,4 +163,9 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("run", type=Path, help="folder of a run with clocks")
+    folder = parser.parse_args().run
+    if not any(folder.glob("ranks/rank*.clocks.csv")):
+        parser.error(f"{folder} holds no clocks of ranks: name a folder clocks.repN of Horovod")
+    sys.exit(main(folder))

@@ -12,6 +12,7 @@ from types import FrameType
 import psutil
 
 from escala.core import children
+from escala.core.progress import say
 
 #: Ctrl-C, `kill` and `timeout`, a terminal that was closed.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -39,7 +40,7 @@ def handle(before: Callable[[], None] = lambda: None) -> None:
         _received.append(number)
         try:
             before()
-            print("escala: interrupted", file=sys.stderr, flush=True)
+            say("interrupted")
         finally:  # Also where the terminal is gone, and with it the place to write to.
             sys.exit(128 + number)
 

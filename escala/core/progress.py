@@ -1,4 +1,7 @@
-"""Lines on standard error: on what happens, and now and then on what takes long."""
+"""Lines on standard error: on what happens, and now and then on what takes long.
+
+Each is written with its end at once: lines of several processes stay apart, also where one is killed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def print_any_text() -> None:
 def say(text: object) -> None:
     """Print a line of the project's own."""
     with suppress(OSError):  # A closed terminal must not end the run.
-        print(f"escala: {text}", file=sys.stderr, flush=True)
+        print(f"escala: {text}\n", end="", file=sys.stderr, flush=True)
 
 
 def progress(line: str) -> Callable[..., None]:
@@ -32,6 +35,6 @@ def progress(line: str) -> Callable[..., None]:
         nonlocal last
         if time.monotonic() - last >= EVERY:
             last = time.monotonic()
-            print(line % values, file=sys.stderr, flush=True)
+            print(f"{line % values}\n", end="", file=sys.stderr, flush=True)
 
     return say

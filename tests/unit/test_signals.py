@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from escala.core import interrupts
+from escala.core import interrupts, progress
 from escala.record import run as measurement
 from escala.record import supervise as supervision
 from escala.runtime import launch
@@ -36,6 +37,26 @@ def test_a_signal_is_not_forgotten_where_its_exception_is_dropped(number):
     done = python("-c", PROGRAM, number)
     assert (done.returncode, done.stdout) == (128 + number, "")
     assert "interrupted" in done.stderr
+
+
+def test_a_line_is_written_together_with_its_end(monkeypatch):
+    """Also by `python -u`: one that is killed between the two would leave its line open."""
+    written = []
+
+    class Terminal(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, data):
+            written.append(bytes(data))
+            return len(data)
+
+    stream = io.TextIOWrapper(Terminal(), "utf-8", write_through=True)
+    monkeypatch.setattr("sys.stderr", stream)
+    progress.say("one")
+    monkeypatch.setattr(progress, "EVERY", 0)
+    progress.progress("%s of %d")("two", 3)
+    assert list(filter(None, written)) == [b"escala: one\n", b"two of 3\n"]
 
 
 def cleans_up(number: int, **options: object) -> subprocess.CompletedProcess:
