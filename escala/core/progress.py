@@ -1,6 +1,6 @@
 """Lines on standard error: on what happens, and now and then on what takes long.
 
-Each is written with its end at once: lines of several processes stay apart, also where one is killed.
+Each is written with its end at once: lines of several processes stay apart, also if one is killed.
 """
 
 from __future__ import annotations

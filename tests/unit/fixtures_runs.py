@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from escala.core.files import read_json, write_json
+from escala.core.files import read_json
 from escala.experiment import Rung
 from escala.probes import timeline
 from escala.probes.clocks import COLUMNS
@@ -45,6 +45,12 @@ TIMELINE = """[
 {"name": "process_name", "ph": "M", "pid": 3, "args": {"name": "DistributedGradientTape_Allreduce/dense/bias"}},
 {"name": "process_sort_index", "ph": "M", "pid": 3, "args": {"sort_index": 3}},
 """  # noqa: E501
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a file of a made-up run; nobody waits for it to reach the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
 
 
 def timeline_text(steps: int = 5, closed: bool = True) -> str:

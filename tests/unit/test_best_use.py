@@ -17,12 +17,20 @@ from pages import tabled
 from sentences import check
 from test_scaling import as_weak
 
-from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, TIED, UNAVAILABLE, BestUse
+from escala.analysis.best_use import (
+    MORE_DOES_NOT_PAY,
+    PAYS,
+    TIED,
+    UNAVAILABLE,
+    BestUse,
+    best_uses,
+)
 from escala.analysis.verdicts import FASTER, NO_VERDICT
 from escala.core.files import read_json
 from escala.experiment.references import DEFAULT_REFERENCES
 from escala.record.comparable import CONFIGURATION
 from escala.report import so_far
+from escala.report.findings import best_use
 from escala.report.findings.answers import TIMES
 from escala.report.findings.best_use import answers
 from escala.report.findings.words import Finding, quoted, with_labels
@@ -384,6 +392,21 @@ def _assert_not_refuted(answer: BestUse, found: Found) -> None:
             if other == answer.label and answer.task in ("", finding.task.split(" ", 2)[-1]):
                 assert float(ratio) >= 1, finding.text
         assert not re.search(rf"{re.escape(quoted(answer.label))} takes more time", finding.text)
+
+
+def test_best_uses_are_judged_once_for_a_page_and_anew_for_other_tables(tmp_path, monkeypatch):
+    judged = []
+    monkeypatch.setattr(
+        best_use, "best_uses", lambda *tables: judged.append(tables) or best_uses(*tables)
+    )
+    frames = tabled(simulated(tmp_path, [ONE, two(6.0)], 6))
+    [answer] = answers(frames)
+    all_findings(frames, "demo")
+    overview(dict(frames))
+    assert len(judged) == 1
+    frames["best_use"] = frames["best_use"].assign(workload="mlp")
+    [other] = answers(frames)
+    assert (answer.workload, other.workload) == ("virus-cnn", "mlp")
 
 
 @settings(

@@ -76,7 +76,8 @@ def experiment(folder: Path, seconds: dict[str, float] = SECONDS, weak: bool = F
 
 
 def table(found: FakeExperiment, **more) -> pd.DataFrame:
-    return tabled(found, scaling=settings(**more))["scaling"].set_index("layout", drop=False)
+    made = tabled(found, scaling=settings(**more), only=["scaling"])
+    return made["scaling"].set_index("layout", drop=False)
 
 
 def test_speedups_and_efficiencies_are_those_of_the_times(tmp_path):

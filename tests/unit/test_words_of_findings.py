@@ -112,8 +112,9 @@ def _undecided(frames: dict[str, pd.DataFrame], **runs: object) -> None:
     mine = (table["strategy"] == answer.names[2]) & (table["variant"] == answer.names[4])
     for name, value in runs.items():
         table.loc[mine & (table["repeat"] == 1), name] = value
-    columns = ["verdict", "ratio_low", "ratio_high"]
-    frames["best_use"][columns] = [NOT_DISTINGUISHABLE, 0.61, 1.4]
+    frames["best_use"] = frames["best_use"].assign(
+        verdict=NOT_DISTINGUISHABLE, ratio_low=0.61, ratio_high=1.4
+    )
 
 
 def test_runs_that_stay_disturbed_are_named_before_more_sessions(frames):
@@ -136,7 +137,7 @@ def test_a_slow_run_is_not_called_disturbed(frames):
 
 def test_runs_without_a_partner_are_counted_in_the_advice(frames):
     [answer] = answers(frames)
-    frames["best_use"][["matches", "verdict"]] = [5, NO_VERDICT]
+    frames["best_use"] = frames["best_use"].assign(matches=5, verdict=NO_VERDICT)
     needed = int(frames["best_use"]["needed"].iloc[0])
     # Two of its seven runs have no run of another configuration in their session and repeat.
     steps = _text(frames, "next")

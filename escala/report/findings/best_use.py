@@ -24,9 +24,10 @@ from escala.core.readable import in_words
 from escala.experiment.references import Configuration
 from escala.report.findings.compared import Compared, rows_of
 from escala.report.findings.words import Tables, with_labels
-from escala.report.tables.views import names_of_rows, trained_by_steps
+from escala.report.tables.views import names_of_rows, remembered, trained_by_steps
 
 
+@remembered
 def answers(tables: Tables) -> list[BestUse]:
     """Return the best use of each task, in the order of the experiment."""
     steps = trained_by_steps(tables)
@@ -75,6 +76,7 @@ def verdicts(tables: Tables) -> dict[tuple, tuple[str, Ratio | None]]:
     return found
 
 
+@remembered
 def against_main(tables: Tables) -> pd.DataFrame:
     """Return the rows of `speedup` against the main references, with labels."""
     tables = trained_by_steps(tables)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import TypeVar
 
 import pandas as pd
 
@@ -13,6 +16,30 @@ from escala.training.marks import WHOLE
 #: Configurations of a dataset and workload in a figure.
 MOST = 40
 
+_Result = TypeVar("_Result")
+
+
+def remembered(
+    function: Callable[[Mapping[str, pd.DataFrame]], _Result],
+) -> Callable[[Mapping[str, pd.DataFrame]], _Result]:
+    """Let a function of tables return what it did for the same frames, as parts of a page ask.
+
+    Neither the frames nor the result may be changed in place.
+    """
+    # Of all tables, and of those of workloads trained by steps.
+    known: deque[tuple[dict[str, pd.DataFrame], _Result]] = deque(maxlen=2)
+
+    @wraps(function)
+    def result(frames: Mapping[str, pd.DataFrame]) -> _Result:
+        for before, found in known:
+            if before.keys() == frames.keys() and all(before[n] is frames[n] for n in before):
+                return found
+        found = function(frames)
+        known.append((dict(frames), found))
+        return found
+
+    return result
+
 
 def any_ok(frames: Mapping[str, pd.DataFrame]) -> bool:
     """Return whether the current measurement of any run ended ok."""
@@ -20,6 +47,7 @@ def any_ok(frames: Mapping[str, pd.DataFrame]) -> bool:
     return bool((runs["current"] & (runs["status"] == "ok")).any())
 
 
+@remembered
 def trained_by_steps(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return tables without the workloads that are trained by a fit.
 
