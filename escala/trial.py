@@ -19,7 +19,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.core.progress import say
 from escala.core.readable import name_first
-from escala.core.variables import CALLERS_PATH
+from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of
 from escala.experiment import Experiment, Run, program_source
 from escala.experiment.draft_program import ONE
@@ -40,7 +40,6 @@ from escala.training import files_read, marks
 from escala.training.lines import marks_of
 from escala.training.plan import Plan
 from escala.training.program_place import values, variables
-from escala.workloads import program_environment
 from escala.workloads.program import Program
 from escala.workloads.program_copy import MOST_LINKS, Copy
 
@@ -95,8 +94,6 @@ class Trial:
     notes : what else is to be said of it.
     read : files outside of installed packages that it read, and that are not among its own
         (`escala.training.files_read`).
-    start_seconds : of a whole run, how long its interpreter takes to start and to import what its
-        scripts import; None if it is not known.
     result : its `run.json`, None if it did not end.
     """
 
@@ -115,7 +112,6 @@ class Trial:
     named: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
-    start_seconds: float | None = None
     result: dict | None = None
 
 
@@ -152,7 +148,6 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
             raise _failed(program, run, reason)
     whole, last_epoch = told["known_by"] == marks.WHOLE, result["epochs"][-1]
     scores = (result["evaluation"] or {"scores": {}})["scores"]
-    is_alone = Layout.parse(run.layout).processes == 1
     return Trial(
         run,
         told["whole_seconds"],
@@ -169,7 +164,6 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
         program.named,
         tuple(told["notes"]),
         read,
-        _start_seconds(program) if whole and is_alone else None,
         result,
     )
 
@@ -201,17 +195,6 @@ def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: 
         run, seconds, False, known_by, None, epochs, last, seconds,
         None if None in made else int(sum(made)), ran=ran, named=program.named,
     )  # fmt: skip
-
-
-def _start_seconds(program: Program) -> float | None:
-    """Return how long a program's interpreter takes to start, and to import packages."""
-    statements = program_source.imports(program.command, program.directory)
-    if not program.interpreter or not statements:
-        return None
-    code = "\n".join(f"try: {each}\nexcept Exception: pass" for each in statements)
-    began = time.monotonic()
-    done = program_environment.run_in_place(program, [program.interpreter, "-c", code])
-    return time.monotonic() - began if done.returncode == 0 else None
 
 
 def together(experiment: Experiment) -> Run | None:
@@ -376,7 +359,7 @@ def _failed(program: Program, run: Run, reason: str) -> InputError:
             f"install {match[1]} for {program.python or 'its interpreter'}, or name another "
             "interpreter: --python DIR/bin/python"
         )
-    elif (match := re.search(r"KeyError: '(\w+)'", said)) and match[1] in os.environ:
+    elif (match := re.search(r"KeyError: '(\w+)'", said)) and is_secret(match[1]):
         remedy = f"if it reads the variable {match[1]}, pass it on: --variable {match[1]}"
     elif run.strategy == ONE:
         found = ((re.search(pattern, said), option) for pattern, option in _MISSING.items())
@@ -428,13 +411,15 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
             "epoch`, `for batch in steps(loader):`, and epoch() after each epoch. "
             f"Its last lines: {found.last}"
         )
-    if found.start_seconds and found.start_seconds > found.seconds / 2:
+    is_whole = found.ended and found.known_by == marks.WHOLE
+    start_seconds = (is_whole and found.ran["start_seconds"]) or 0.0
+    if start_seconds > found.seconds / 2:
         yield (
             f"Most of the run is no training: starting its interpreter and importing packages "
-            f"takes {span(min(found.start_seconds, found.seconds))} of {span(found.seconds)}. Give "
-            "it more to do, or let its epochs be seen."
+            f"takes {span(start_seconds)} of {span(found.seconds)}. Give it more to do, or let its "
+            "epochs be seen."
         )
-    elif found.ended and found.known_by == marks.WHOLE and found.seconds < SHORT_SECONDS:
+    elif is_whole and found.seconds < SHORT_SECONDS:
         yield (
             f"Too short to time: the run takes {span(found.seconds)}, and most of it is its "
             "start. Give it more to do: more epochs or more rows."

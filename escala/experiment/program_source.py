@@ -83,27 +83,6 @@ def pattern(path: str) -> str:
     return path if path.startswith("/") else re.sub(r"([*?\[])", r"[\1]", path)
 
 
-def imports(words: Sequence[str], folder: Path) -> list[str]:
-    """Return the statements by which a program's scripts import packages as they begin.
-
-    Those of modules alongside them are left out: they may do anything.
-    """
-    files = (folder / each for each in files_read(words, folder))
-    found = {}
-    for file in files:
-        tree = _parsed(file) if file.suffix == ".py" else None
-        for node in tree.body if tree else ():
-            if isinstance(node, ast.Import | ast.ImportFrom) and not any(
-                level
-                or name == "__future__"
-                or any(_modules(name, file.parent))
-                or any(_modules(name, folder))
-                for level, name in _imports(node)
-            ):
-                found[ast.unparse(node)] = None
-    return list(found)
-
-
 def _parsed(file: Path) -> ast.AST | None:
     try:
         return ast.parse(file.read_bytes())

@@ -35,6 +35,8 @@ def _begin():
         longest=0.0, longest_after=0.0, longest_cores=0.0,
         # Whether it asked which process it is; the largest group that it joined; its words.
         asked=0, rank=-1, world=0, words=0,
+        # The time in imports, as far as others lie within them.
+        importing=0.0,
     )  # fmt: skip
     _write()
 
@@ -75,8 +77,11 @@ def _imported():
     """Begin a time without an import; what lies within one import, as of a library, is none."""
     global _inside
     before, _inside = _inside, _outermost()
-    if _inside is None or _inside != before or time.monotonic() - _told["imported"] > _LONG:
+    since = time.monotonic() - _told["imported"]
+    if _inside is None or _inside != before or since > _LONG:
         _at_work()
+    else:
+        _told["importing"] += since
     _told.update(imported=time.monotonic(), imported_cores=time.process_time())
     if _told["imported"] - _written > _EVERY:
         _write()

@@ -30,6 +30,7 @@ def summary(everyone: list[dict]) -> dict:
         "world_size": max((world for _, world in places), default=None),
         "cores": total("cores"),
         "core_seconds": total("core_seconds"),
+        "start_seconds": max(filter(None, (each["start_seconds"] for each in told)), default=None),
         "silent_seconds": min(each["silent_seconds"] for each in told),
         "idle": all(
             each["idle"] and own["known_by"] == WHOLE

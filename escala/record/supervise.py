@@ -155,6 +155,6 @@ class _Progress:
         for line in complete_lines.decode(errors="replace").splitlines():
             _, marker, message = line.partition(" escala: ")
             if marker:
-                message = message.replace(self._copy, "")
+                message = message.replace(f" in {self._copy}", " in a copy of ")
                 with suppress(OSError):  # A closed terminal must not end the run.
-                    print(f"[{self._title}] {message}", file=sys.stderr, flush=True)
+                    print(f"[{self._title}] {message}\n", end="", file=sys.stderr, flush=True)

@@ -91,7 +91,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         if known_by != marks.WHOLE:
             marks.require_order(by_process, started, ended.at if known_by == marks.HOOK else None)
             if known_by == marks.OUTPUT:
-                lines.require_ends(reported, started, ended.at)
+                line_notes += lines.require_ends(reported, started, ended.at)
             _require_epochs(program, plan, epochs, known_by)
             _require_rows(program, plan, place, epochs)
     except (Failed, Diverged) as error:

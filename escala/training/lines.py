@@ -142,22 +142,29 @@ def flowing(marks: Sequence[Mark]) -> list[Mark]:
     return [mark for mark in marks if not (held and mark.event == STEP)]
 
 
-def require_ends(marks: Sequence[Mark], started: float, ended: float) -> None:
+def require_ends(marks: Sequence[Mark], started: float, ended: float) -> list[str]:
     """Refuse lines of an output that may begin epochs, as `Failed`: they are taken for their ends.
 
-    After the last of them, the program went on for more than half of the least time between two. A
-    line that reports a score is an end, and so is one after steps. The program `started` and
-    `ended` by the clock of the marks.
+    After the last of them, the program went on for more than half of the least time between two.
+    Lines that report a score, or follow steps, may be ends: of these it is noted. The program
+    `started` and `ended` by the clock of the marks.
     """
     ends = [mark.time for mark in marks if mark.event == EPOCH]
-    tell = any(is_score(name) for mark in marks if mark.event == EPOCH for name in mark.values)
-    if not ends or tell or any(mark.event == STEP for mark in marks):
-        return
+    turns = [mark.time for mark in marks if mark.event == STEP]
+    if not ends or max(turns, default=0.0) > ends[-1]:  # Such steps are told of.
+        return []
     times = ends if len(ends) > 1 else [started, *ends]
     took, more = min(b - a for a, b in pairwise(times)), ended - ends[-1]
-    if more > max(took / 2, _ENDING_SECONDS):
-        raise Failed(
-            f"the program went on for {more:.3g} s after the last line that epoch_ends matched, "
-            f"and from one to the next it took {took:.3g} s: so the line may begin an epoch. "
-            "Remedy: match a line that ends it, with a number it reports, as loss (?P<loss>\\S+)"
-        )
+    if more <= max(took / 2, _ENDING_SECONDS):
+        return []
+    said = (
+        f"the program went on for {more:.3g} s after the last line that epoch_ends matched, and "
+        f"from one to the next it took {took:.3g} s"
+    )
+    tell = any(is_score(name) for mark in marks if mark.event == EPOCH for name in mark.values)
+    if tell or turns:
+        return [f"{said}: if the line begins an epoch, the last one is not timed"]
+    raise Failed(
+        f"{said}: so the line may begin an epoch. Remedy: match a line that ends it, with a number "
+        "it reports, as loss (?P<loss>\\S+)"
+    )

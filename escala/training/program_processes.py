@@ -51,6 +51,7 @@ class Told(NamedTuple):
     rank: int
     world: int
     words: int
+    importing: float
 
 
 def places(found: Mapping[str, str], given: Mapping[str, str]) -> Iterator[tuple[int, int]]:
@@ -74,8 +75,9 @@ def describe(folder: Path, ended: Ended) -> dict:
     `processes` that worked, and whether one had several `threads` at work; their `places`, each a
     rank and the number of ranks; `cores`, the most that were used; `core_seconds` after imports;
     `python`, whether a process of Python told of itself; `idle`, whether all of those ended right
-    after their imports; `ended`, whether all of those told of their ends; `alike`, a number of its
-    words if it is certain that the program never asked which of several processes it is.
+    after their imports; `start_seconds`, until the first of them began, with its imports; `ended`,
+    whether all of those told of their ends; `alike`, a number of its words if it is certain that
+    the program never asked which of several processes it is.
     """
     told, cores = _read(folder, ended.at), ended.by_process
     starts = {number: _started(each) for number, each in told.items()}
@@ -96,6 +98,7 @@ def describe(folder: Path, ended: Ended) -> dict:
     others = max((cores[n][0] - cores[n][1] for n in worked & cores.keys()), default=0.0)
     asked = any(each.asked or not _lasted(each, ended.at) for each in told.values())
     certain = told and known and not asked
+    first = min(acting.values(), key=lambda each: each.began, default=None)
     used = [each.user_seconds + each.system_seconds for _, each in ended.used]
     joined = {(each.rank, each.world) for each in told.values() if each.world}
     return {
@@ -106,6 +109,7 @@ def describe(folder: Path, ended: Ended) -> dict:
         "core_seconds": max(0.0, max(used) - sum(starts.values())) if used else None,
         "python": bool(told),
         "ended": all(each.ended for each in told.values()),
+        "start_seconds": first and first.began - ended.started + first.importing,
         "idle": bool(acting) and all(map(_is_idle, acting.values())),
         "alike": min(each.words for each in told.values()) if certain else None,
     }

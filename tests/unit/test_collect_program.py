@@ -30,6 +30,7 @@ def told(known_by: str, rows: int | None, seconds: float) -> dict:
         "ran": {
             "processes": 1, "places": [], "cores": 1.0, "core_seconds": 3.0, "python": True,
             "threads": False, "ended": True, "idle": False, "alike": None, "silent_seconds": 1.0,
+            "start_seconds": None,
         },
         "host": "example", "boot": "1", "cores": [0],
     }  # fmt: skip

@@ -322,24 +322,34 @@ def test_lines_before_the_steps_of_an_epoch_begin_it():
 
 
 @pytest.mark.parametrize(
-    ("told", "ended", "is_refused"),
+    ("told", "ended", "said"),
     [
-        ([(3.0, "Epoch 1/3"), (5.0, "Epoch 2/3"), (7.0, "Epoch 3/3")], 9.1, True),
-        ([(3.0, "Epoch 1/3, lr 0.1"), (9.0, "Epoch 2/3, lr 0.1"), (11.0, "Epoch 3/3")], 13.0, True),
-        ([(3.0, "Epoch 1/1")], 9.0, True),
-        ([(2.0, "epoch 1"), (4.0, "epoch 2")], 4.4, False),
-        ([(2.0, "epoch 1"), (2.1, "epoch 2")], 2.4, False),  # its libraries end
-        ([(2.0, "epoch 1 loss 0.5"), (4.0, "epoch 2 loss 0.4")], 9.0, False),  # it tests
+        ([(3.0, "Epoch 1/3"), (5.0, "Epoch 2/3"), (7.0, "Epoch 3/3")], 9.1, "refused"),
+        (
+            [(3.0, "Epoch 1/3, lr 1"), (9.0, "Epoch 2/3, lr 1"), (11.0, "Epoch 3/3")],
+            13.0,
+            "refused",
+        ),
+        ([(3.0, "Epoch 1/1")], 9.0, "refused"),
+        ([(2.0, "epoch 1"), (4.0, "epoch 2")], 4.4, ""),
+        ([(2.0, "epoch 1"), (2.1, "epoch 2")], 2.4, ""),  # its libraries end
+        ([(2.0, "epoch 1 loss 0.5"), (4.0, "epoch 2 loss 0.4")], 4.9, ""),
+        # It tests; or it tells of the first step of each.
+        ([(2.0, "epoch 1 loss 0.5"), (4.0, "epoch 2 loss 0.4")], 6.0, "noted"),
+        ([(2.0, "epoch 1, step 0: 0.5"), (4.0, "epoch 2, step 0: 0.4")], 6.0, "noted"),
+        ([(2.0, "step 1"), (3.0, "epoch 1"), (4.0, "step 1"), (5.0, "epoch 2")], 7.0, "noted"),
+        ([(2.0, "epoch 1"), (3.0, "step 1"), (4.0, "epoch 2"), (6.0, "step 1")], 6.1, ""),
     ],
 )
-def test_lines_that_begin_epochs_are_not_taken_for_their_ends(told, ended, is_refused):
+def test_lines_that_begin_epochs_are_not_taken_for_their_ends(told, ended, said):
     ends = r"(?i)epoch \d+(.* lr (?P<lr>\S+))?(.* loss (?P<loss>\S+))?"
-    found, _ = lines(*told, epoch_ends=ends)
-    if is_refused:
+    found, _ = lines(*told, epoch_ends=ends, step_ends=r"step \d+")
+    if said == "refused":
         with pytest.raises(Failed, match="may begin an epoch"):
             lines_of.require_ends(found, started=0.0, ended=ended)
     else:
-        lines_of.require_ends(found, started=0.0, ended=ended)
+        notes = lines_of.require_ends(found, started=0.0, ended=ended)
+        assert [said] * bool(said) == ["noted" for note in notes if "the last one is not" in note]
 
 
 def test_ranks_that_tell_only_of_steps_make_the_epochs_of_the_others():

@@ -59,8 +59,9 @@ def told(tmp_path):
         given = {k: v for k, v in os.environ.items() if k not in ("RANK", "TF_CONFIG")}
         given |= {"PYTHONPATH": paths, "ESCALA_STEPS": str(marks)} | variables
         call = [sys.executable, "-c", code, *words]
+        began = time.monotonic()
         done = subprocess.run(call, env=given, cwd=tmp_path, capture_output=True, text=True)
-        ended = Ended(0.0, done.returncode, time.monotonic())
+        ended = Ended(began, done.returncode, time.monotonic())
         return describe(marks, ended), done.stdout + done.stderr
 
     return run
@@ -119,7 +120,11 @@ def test_a_script_sees_nothing_of_the_hook(told, tmp_path):
 )
 def test_what_ends_right_after_its_imports_did_nothing(code, idle, told, tmp_path):
     (tmp_path / "slow.py").write_text("import json, time; time.sleep(0.7); import decimal")
-    assert told(f"import sys; sys.path.append({str(tmp_path)!r}); {code}")[0]["idle"] == idle
+    began = time.monotonic()
+    found, _ = told(f"import sys; sys.path.append({str(tmp_path)!r}); {code}")
+    assert found["idle"] == idle
+    imported, worked = 0.7 * ("slow" in code), 0.6 * (not idle)
+    assert imported < found["start_seconds"] < time.monotonic() - began - worked
 
 
 #: Starts processes that work, and waits for them, as launchers do.
@@ -149,6 +154,7 @@ def ran(**told: object) -> dict:
     usual = {
         "processes": 1, "threads": False, "places": [], "cores": 1.0, "core_seconds": 5.0,
         "python": True, "ended": True, "idle": False, "alike": None, "silent_seconds": 1.0,
+        "start_seconds": 0.5,
     }  # fmt: skip
     return {"known_by": "whole run", "ran": usual | told}
 
@@ -218,7 +224,7 @@ def test_the_result_has_what_all_processes_did():
     everyone = [ran(places=[(n, 2)], silent_seconds=n + 1.0) for n in (0, 1)]
     assert processes.summary(everyone) == {
         "processes": 2, "ranks": 2, "world_size": 2, "cores": 2.0, "core_seconds": 10.0,
-        "silent_seconds": 1.0, "idle": False,
+        "start_seconds": 0.5, "silent_seconds": 1.0, "idle": False,
     }  # fmt: skip
     assert processes.summary([ran(cores=None), ran()])["cores"] is None
 

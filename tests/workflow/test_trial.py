@@ -68,6 +68,8 @@ def first(experiment: Experiment, **how: float) -> trial.Trial:
         ("import os; os.environ['WORLD_SIZE']", ["WORLD_SIZE"], "--torch"),
         ("import os; os.environ['TF_CONFIG']", ["TF_CONFIG"], "--tf-config"),
         ("import os; os.environ['OWN_TOKEN']", ["OWN_TOKEN"], "--variable OWN_TOKEN"),
+        # A variable that it is given: no option passes it on.
+        ("import os; {}['HOME']", ["KeyError: 'HOME'"], "correct what its last lines name"),
         ("print('epoch one of two')", ["epoch one of two"], "epoch_ends"),
     ],
 )
@@ -98,12 +100,15 @@ def test_a_program_that_fails_is_refused_with_its_last_lines(
          {"epoch_ends": "epoch (?P<n>.)"}, ["lines of its output; the last one took 1."], "short"),
     ],
 )  # fmt: skip
-def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, experiment):
+def test_what_a_program_told_is_said(
+    source, arguments, further, said, unsaid, experiment, tmp_path, capsys
+):
     tried = experiment(source, *arguments, **further)
     text = "\n".join(trial.report(first(tried), None, tried))
     for each in (*said, "2 runs follow"):
         assert each in text, text
     assert unsaid not in text
+    assert f" in a copy of {tmp_path}\n" in capsys.readouterr().err
 
 
 def test_a_program_of_which_only_another_rank_fails_is_refused(experiment):
