@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from escala.core.errors import InputError
-from escala.core.files import read_json
+from escala.core.files import read_json, temporary_folder
 from escala.core.progress import say
 from escala.core.readable import name_first
 from escala.core.variables import CALLERS_PATH, is_secret
@@ -324,8 +323,8 @@ def _attempted(
     request = experiment.request(run)
     epochs = min(EPOCHS, experiment.settings["workloads"][run.workload]["epochs"])
     request["training"] = request["training"] | {"epochs": epochs}
-    with TemporaryDirectory(prefix="escala-try-") as temporary:
-        data, output = Path(temporary, "data"), Path(temporary, "run", "run.json")
+    with temporary_folder("escala-try") as temporary:
+        data, output = temporary / "data", temporary / "run" / "run.json"
         _describe(experiment, run, data)
         outcome = measure(request, data, output, limit_seconds)
         if outcome.status not in ("ok", "timeout"):
@@ -515,8 +514,8 @@ def starts(experiment: Experiment) -> Iterator[str]:
     the nodes of a cluster are examples: they are selected when a run begins.
     """
     first = [run for run in experiment.runs if run.repeat == 1]
-    with TemporaryDirectory(prefix="escala-try-") as temporary:
-        data = Path(temporary, "data")
+    with temporary_folder("escala-try") as temporary:
+        data = temporary / "data"
         _describe(experiment, first[0], data)
         description = split_description(data)
         for run in first:

@@ -62,6 +62,21 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
         os.close(lock)
 
 
+@contextmanager
+def temporary_folder(name: str) -> Iterator[Path]:
+    """Yield an empty folder, which goes at the end; so do those of this name of killed processes."""
+    path = Path(tempfile.gettempdir(), name)
+    _remove_abandoned(path)
+    holder, lock = _locked_folder(path)
+    try:
+        # It also removes folders that were made read-only.
+        with tempfile.TemporaryDirectory(dir=holder / _NEW) as temporary:
+            yield Path(temporary)
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+        os.close(lock)
+
+
 def _locked_folder(path: Path) -> tuple[Path, int]:
     """Make a temporary folder next to `path`; return it and the open descriptor of its lock."""
     while True:

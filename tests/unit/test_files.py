@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from escala.core import files
-from escala.core.files import atomic, write_json
+from escala.core.files import atomic, temporary_folder, write_json
 from escala.record.collect import _keep_model
 from escala.workloads.models import WEIGHTS
 from tests.conftest import ROOT
@@ -59,6 +59,24 @@ def test_a_folder_replaces_the_old_one_whole_or_not_at_all(tmp_path):
         raise OSError
     assert names(path) == ["new"]
     assert names(tmp_path) == ["sequences"]
+
+
+def test_a_temporary_folder_of_a_killed_process_is_removed_by_the_next(tmp_path, monkeypatch):
+    program = (
+        "import os, tempfile\nfrom escala.core.files import temporary_folder\n"
+        "with temporary_folder('try') as folder:\n"
+        "    (folder / 'train.py').touch()\n"
+        "    os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], env=os.environ | {"TMPDIR": tmp_path})
+    [left] = tmp_path.iterdir()
+    assert killed.returncode == -9 and list(left.rglob("train.py"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with temporary_folder("try") as mine:
+        assert not left.exists() and names(mine) == []
+        with temporary_folder("try") as other:
+            assert mine.is_dir() and other != mine
+    assert names(tmp_path) == []
 
 
 @pytest.fixture
