@@ -308,6 +308,25 @@ def _assert_never_chosen(frames: Frames, found: Found, words: str) -> None:
     assert cells[headings.index("verdict")] == "another model"
 
 
+@pytest.mark.parametrize("emulated", [True, False])
+def test_emulated_nodes_that_share_cores_are_not_there(emulated, tmp_path):
+    def share(run: dict) -> None:
+        run["ranks"] |= {"emulated": emulated, "oversubscribed": True}
+
+    two_nodes, four = (
+        Use("horovod-mpi", layout, seconds, change=change)
+        for layout, seconds, change in (("2x1", 2.5, lambda run: None), ("4x1", 1.5, share))
+    )
+    frames = tabled(simulated(tmp_path, [ONE, two_nodes, four]))
+    [answer] = answers(frames)
+    screen = first_screen(frames, all_findings(frames, "demo"), "demo")
+    told = " ".join(
+        [screen.question, *(each.text for each in screen.answers), *screen.brief.values()]
+    )
+    assert answer.names[3] == ("2x1" if emulated else "4x1")
+    assert ("four" in told) is not emulated, told
+
+
 def test_a_pair_is_told_of_the_time_that_it_is_of(tmp_path):
     case = CASES["steps and an accuracy"]
     found = all_findings(tabled(simulated(tmp_path, case.uses)), "demo")["answer"]

@@ -24,6 +24,7 @@ from escala.record.comparable import (
     CONFIGURATION,
     Matched,
     Measurement,
+    is_emulated,
     left_out,
     other_exchange,
     other_updates,
@@ -53,13 +54,17 @@ class Task(NamedTuple):
 
 
 def tasks(evidence: Evidence) -> Iterator[Task]:
-    """Yield the tasks that have several configurations, in the order of the experiment."""
+    """Yield the tasks that have several configurations, in the order of the experiment.
+
+    Nodes of an emulated cluster that share cores are not there.
+    """
     current = {
         names: run
         for names, runs in base.by_configuration(evidence.runs).items()
         if (run := next((run for run in runs if run["current"]), None))
         and run["training"]["kind"] != "fit"
         and other_exchange(run) is None
+        and not (is_emulated(run) and run["ranks"]["oversubscribed"])
     }
     for _, same in groupby(current, key=lambda names: names[:2]):
         runs = {names: current[names] for names in same}
