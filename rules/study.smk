@@ -4,6 +4,7 @@
 #   results/{experiment}/tables/scaling.csv and the other tables
 #   results/{experiment}/figures/scaling.svg
 #   results/{experiment}/runs/…/rep{n}/run.json
+#   results/{experiment}/job.sh                              if `escala submit` wrote it
 # OUTPUTS:
 #   results/{experiment}/study.html, study.md, study.tex
 #   results/{experiment}/study.pdf                           if Chromium is installed
@@ -14,6 +15,7 @@ rule study_document:
         tables=lambda wildcards: table_files(experiment(wildcards)),
         figure="results/{experiment}/figures/scaling.svg",
         runs=lambda wildcards: there(measured(experiment(wildcards)).run_files()),
+        job=job_if_any,
     output:
         page="results/{experiment}/study.html",
         markdown="results/{experiment}/study.md",

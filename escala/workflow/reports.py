@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,16 @@ def study_files(e: Experiment) -> list[str]:
     return [f"results/{e.name}/{name}" for name in _STUDY_FILES]
 
 
+def if_any(name: str) -> Callable[[Wildcards], list[str]]:
+    """Return what gives a file of an experiment's results as an input, if it is there."""
+
+    def found(wildcards: Wildcards) -> list[str]:
+        file = f"results/{wildcards.experiment}/{name}"
+        return [file] if Path(file).exists() else []
+
+    return found
+
+
 def _nodes(runs: Iterable[Run]) -> set[int]:
     return {Layout.parse(run.layout).nodes for run in runs}
 
@@ -103,11 +113,6 @@ class Reports:
 
     def __init__(self, study: Study):
         self._study = study
-
-    def predictions(self, wildcards: Wildcards) -> list[str]:
-        """Return the predictions of an experiment, if they were ever requested."""
-        file = f"results/{wildcards.experiment}/predictions.json"
-        return [file] if Path(file).exists() else []
 
     def pilot(self, wildcards: Wildcards) -> list[str]:
         """Return the number of repeats of an experiment with its pilot, if it has one."""

@@ -8,7 +8,8 @@ REPORTS = reports.Reports(STUDY)
 experiment_figures, table_files = reports.figures, reports.tables
 traced_files, scaling_of, study_files = reports.traced_files, reports.scaling, reports.study_files
 tested_split, rows_options = REPORTS.tested_split, REPORTS.rows_options
-predictions_if_any, pilot_if_any = REPORTS.predictions, REPORTS.pilot
+predictions_if_any, job_if_any = map(reports.if_any, ("predictions.json", "job.sh"))
+pilot_if_any = REPORTS.pilot
 
 
 def figures_of_runs(e):

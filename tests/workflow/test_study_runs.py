@@ -13,7 +13,7 @@ from tests.programs import experiment_on
 from tests.workflow.conftest import SIMULATED, experiment_of
 
 
-def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, tmp_path):
+def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, dry_run, tmp_path):
     """Each process sleeps as long on any layout, so twice the work takes the same time."""
     study = {"kind": "weak", "strategies": ["processes"], "layouts": ["1x1", "1x2"]}
     work = {"command": "sh -c 'sleep 0.$((5 * {ranks} / {ranks}))'", "files": []}
@@ -36,6 +36,10 @@ def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, tmp_path):
     assert (results / "study.pdf").exists() == bool(shutil.which("chromium"))
     assert "All 2 runs ended ok." in done.stdout + done.stderr
     assert "Scaling study to hand in: results/grows/study.html" in done.stdout + done.stderr
+    assert "study_document" not in dry_run("study", experiment=experiment)[1]
+    (results / "job.sh").write_text("#!/bin/bash\n")
+    code, said = dry_run("study", experiment=experiment)
+    assert not code and "study_document" in said
 
 
 def test_the_rows_of_an_epoch_grow_with_real_ranks(snakemake, tmp_path):
