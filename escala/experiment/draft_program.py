@@ -374,7 +374,7 @@ def _title(words: Sequence[str], folder: Path) -> str:
     if file := program_source.script(words, folder):
         return file.name
     if module := program_source.module(words):
-        return module
+        return module.removesuffix(".__main__").rpartition(".")[2]
     first = (word for word in words if word != "env" and not _ASSIGNED.fullmatch(word))
     return Path(next(first, words[0])).name
 

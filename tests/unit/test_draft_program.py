@@ -251,6 +251,18 @@ def test_a_folder_without_write_permission_is_refused_first():
         require_place(Path("/proc/none/escala-train.yaml"), "train", "", False, "--name NAME")
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python -m train", "train"),
+        ("python -m examples.train", "train"),
+        ("nice python -u -m examples.train.__main__", "train"),
+    ],
+)
+def test_an_experiment_has_the_name_of_its_script_or_module(command, name, drafted):
+    assert drafted(f"-- {command}").name == name
+
+
 def test_a_name_that_is_taken_is_told_with_the_option_for_another(drafted, tmp_path):
     found = drafted("-- python train.py")
     file = Path("own/train.yaml")
