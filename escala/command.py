@@ -176,17 +176,15 @@ def _predict(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
 
 def _file_of(name: str) -> str | None:
     """Return the file of an experiment, None if it is the default one."""
-    from escala import experiment
-    from escala.experiment.files import files_by_name
+    from escala.experiment.files import known_files
 
     folder = Path.cwd()
-    if _is_project(folder) and experiment.load("config.yaml").name == name:
-        return None
-    files = files_by_name(folder)
-    if name not in files:
-        remedy = "name it: --experiment FILE"
-        raise InputError("--run", name, "no file in experiments/ is this experiment's", remedy)
-    return os.path.relpath(files[name])
+    file = known_files(folder).get(name)
+    if file is None:
+        reason, remedy = "no file here is this experiment's", "name it: --experiment FILE"
+        raise InputError("--run", name, reason, remedy)
+    is_default = _is_project(folder) and file == folder / "config.yaml"
+    return None if is_default else os.path.relpath(file)
 
 
 def _report(arguments: argparse.Namespace, extra: list[str]) -> list[str]:

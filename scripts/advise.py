@@ -58,18 +58,18 @@ def main() -> None:
 
 
 def plans_of(folder: Path) -> dict:
-    """Return the plans of a measured experiment, whose file is in `experiments/` or config.yaml.
+    """Return the plans of a measured experiment, whose file `escala.experiment.named` finds.
 
     Raises
     ------
     InputError : there is no such file.
     """
     from escala.experiment import named
-    from escala.experiment.calibration import Calibration
+    from escala.experiment.calibration import Works
     from escala.experiment.planned import plans, with_rows
 
     e = named(folder.resolve().name, Path.cwd())
-    return with_rows(plans(Calibration(e)), filter(Path.exists, map(Path, e.dataset_files())))
+    return with_rows(plans(Works(e)), filter(Path.exists, map(Path, e.dataset_files())))
 
 
 def parser() -> argparse.ArgumentParser:

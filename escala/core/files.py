@@ -64,7 +64,7 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(name: str) -> Iterator[Path]:
-    """Yield an empty folder, which goes at the end; so do those of this name of killed processes."""
+    """Yield an empty folder that goes at the end, and so do those of killed processes."""
     path = Path(tempfile.gettempdir(), name)
     _remove_abandoned(path)
     holder, lock = _locked_folder(path)

@@ -55,42 +55,11 @@ ONE_NODE, TWO_NODES = "1x2", "2x1"
 _OFF = {"enabled": False}
 
 
-class Calibration(Experiment):
-    """The experiment whose runs calibrate the cost model for `base`.
-
-    Raises
-    ------
-    InputError : the cost model predicts no configuration of `base`.
-    """
+class Works:
+    """What one process computes in the configurations of `base` that are predicted."""
 
     def __init__(self, base: Experiment):
         self.base = base
-        super().__init__(self._derived(), base.origin)
-
-    def data_folder(self, dataset):
-        return self.base.data_folder(dataset)
-
-    def references_of(self, run):
-        """Return nothing: times of steps are used as they are."""
-        return []
-
-    def settings_of(self, run):
-        """Return the settings of a run; a small dataset has as many epochs as its steps take.
-
-        Short steps are many, because the speed of the machine changes from second to second.
-        """
-        settings = super().settings_of(run)
-        if WORKLOADS[run.workload].kind == "command":
-            return settings
-        size = size_of(self.datasets[run.dataset])
-        numbers = sum(math.prod(each["shape"]) for each in size.inputs or ())
-        least_rows = ROWS * NUMBERS / max(numbers, NUMBERS)
-        rows = global_batch(settings["training"], Layout.parse(run.layout).ranks)
-        steps = settings["max_steps"] or max(STEPS, math.ceil(least_rows / rows))
-        needed_epochs = steps * rows / (size.train_rows or math.inf)
-        epochs = min(max(math.ceil(needed_epochs), 1), MOST_EPOCHS)
-        training = settings["training"] | {"epochs": epochs}
-        return settings | {"training": training, "max_steps": math.ceil(steps / epochs)}
 
     @cached_property
     def works(self) -> dict[tuple[str, str, str, str], Work]:
@@ -130,6 +99,44 @@ class Calibration(Experiment):
     def program_works(self) -> dict[tuple, Work]:
         """The work of each dataset, program, strategy and variant that has bounds."""
         return programs.works(self.base)
+
+
+class Calibration(Works, Experiment):
+    """The experiment whose runs calibrate the cost model for `base`.
+
+    Raises
+    ------
+    InputError : the cost model predicts no configuration of `base`.
+    """
+
+    def __init__(self, base: Experiment):
+        Works.__init__(self, base)
+        Experiment.__init__(self, self._derived(), base.origin)
+
+    def data_folder(self, dataset):
+        return self.base.data_folder(dataset)
+
+    def references_of(self, run):
+        """Return nothing: times of steps are used as they are."""
+        return []
+
+    def settings_of(self, run):
+        """Return the settings of a run; a small dataset has as many epochs as its steps take.
+
+        Short steps are many, because the speed of the machine changes from second to second.
+        """
+        settings = super().settings_of(run)
+        if WORKLOADS[run.workload].kind == "command":
+            return settings
+        size = size_of(self.datasets[run.dataset])
+        numbers = sum(math.prod(each["shape"]) for each in size.inputs or ())
+        least_rows = ROWS * NUMBERS / max(numbers, NUMBERS)
+        rows = global_batch(settings["training"], Layout.parse(run.layout).ranks)
+        steps = settings["max_steps"] or max(STEPS, math.ceil(least_rows / rows))
+        needed_epochs = steps * rows / (size.train_rows or math.inf)
+        epochs = min(max(math.ceil(needed_epochs), 1), MOST_EPOCHS)
+        training = settings["training"] | {"epochs": epochs}
+        return settings | {"training": training, "max_steps": math.ceil(steps / epochs)}
 
     def _derived(self) -> dict:
         settings, works = self.base.settings, self.different_works

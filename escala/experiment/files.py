@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from escala.core.errors import InputError
@@ -27,36 +28,41 @@ def load(path: str | Path) -> Experiment:
 def named(name: str, root: Path = ROOT) -> Experiment:
     """Return the experiment that `results/<name>/` belongs to.
 
-    That is the file `<name>.yaml` in `experiments/` or in a folder of it, or `config.yaml` if it is
-    the one of that name.
+    That is the file `<name>.yaml` in `experiments/` or in a folder of it, or one of that experiment
+    in `root` itself.
 
     Parameters
     ----------
-    root : the folder that holds `experiments/` and `config.yaml`.
+    root : the folder that holds `experiments/`, and other files such as `config.yaml`.
 
     Raises
     ------
     InputError : there is no such experiment, its file names another, or two files have its name.
     """
-    files = files_by_name(root)
-    if path := files.get(name):
-        experiment = load(path)
-        if experiment.name != name:
-            reason, remedy = (
-                f"differs from the file's name {path.name}",
-                f"write experiment: {name}",
-            )
-            raise experiment.error("experiment", experiment.name, reason, remedy)
-        return experiment
-    default = root / "config.yaml"
-    known = set(files)
-    if is_experiment(default):
-        experiment = load(default)
-        if experiment.name == name:
-            return experiment
-        known.add(experiment.name)
-    remedy = f"use one of {', '.join(sorted(known))}, or write experiments/{name}.yaml"
-    raise InputError(f"results/{name}", name, "no such experiment", remedy)
+    known = known_files(root)
+    if name not in known:
+        write = f"write experiments/{name}.yaml"
+        remedy = f"use one of {', '.join(sorted(known))}, or {write}" if known else write
+        raise InputError(f"results/{name}", name, "no such experiment", remedy)
+    experiment = load(known[name])
+    if experiment.name != name:
+        reason = f"differs from the file's name {known[name].name}"
+        raise experiment.error("experiment", experiment.name, reason, f"write experiment: {name}")
+    return experiment
+
+
+def known_files(root: Path) -> dict[str, Path]:
+    """Return the files of `experiments/` and of `root` itself by the names of their experiments.
+
+    Those of `root` that cannot be read are left out.
+    """
+    found = files_by_name(root)
+    for path in sorted(filter(is_experiment, root.glob("*.yaml"))):
+        with suppress(InputError):
+            settings = read(path)
+            if isinstance(settings, dict) and isinstance(settings.get("experiment"), str):
+                found.setdefault(settings["experiment"], path)
+    return found
 
 
 def check_name(name: str, path: str | Path, root: Path = ROOT) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from escala.core.files import read_json
 from escala.core.rates import bits_per_second
 from escala.experiment import program_calibration as programs
-from escala.experiment.calibration import Calibration
+from escala.experiment.calibration import Works
 from escala.experiment.matrix import Experiment
 from escala.experiment.predictable import APPLIED, first_repeats, unsupported, variant_knobs
 from escala.experiment.runs import Run
@@ -31,13 +31,13 @@ _OTHER_MODEL = ("shard", "trained_module", "weighting")
 _NAMES = ("dataset", "workload", "strategy", "layout", "variant", "network")
 
 
-def planned(calibration: Calibration) -> list[dict]:
+def planned(works: Works) -> list[dict]:
     """Return each configuration of the experiment as the cost model needs it, in JSON's types.
 
     `unavailable` is the reason why a configuration is not predicted, and None otherwise. `knobs`
     has those by which ranks may train another model than one process.
     """
-    base = calibration.base
+    base = works.base
     step_plans = [(run, unsupported(base, run), _step_plan) for run in first_repeats(base)]
     program_plans = [
         (run, programs.unsupported(run), _program_plan) for run in programs.first_of_programs(base)
@@ -46,7 +46,7 @@ def planned(calibration: Calibration) -> list[dict]:
         {name: getattr(run, name) for name in _NAMES}
         | {"unavailable": reason}
         | _what_it_takes(base, run)
-        | ({} if reason else describe(calibration, run))
+        | ({} if reason else describe(works, run))
         for run, reason, describe in (*step_plans, *program_plans)
     ]
 
@@ -63,11 +63,11 @@ def _what_it_takes(base: Experiment, run: Run) -> dict[str, Any]:
     }
 
 
-def _step_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
-    base = calibration.base
+def _step_plan(works: Works, run: Run) -> dict[str, Any]:
+    base = works.base
     settings = base.settings_of(run)
     knobs, rate = complete(settings["knobs"], run.workload), settings["link"]["rate"]
-    work = calibration.work_of(run)
+    work = works.work_of(run)
     first = read_by_run(variant_knobs(base, work.variant), run.strategy, run.workload)
     first = complete(first, run.workload)
     weak = settings["training"].get("weak")
@@ -81,22 +81,22 @@ def _step_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
     }
 
 
-def _program_plan(calibration: Calibration, run: Run) -> dict[str, Any]:
+def _program_plan(works: Works, run: Run) -> dict[str, Any]:
     key = (run.dataset, run.workload, run.strategy, run.variant)
-    work = calibration.program_works.get(key)
+    work = works.program_works.get(key)
     if work is None:
         return {"unavailable": "no layout of several ranks alongside it has bounds"}
     return {"program": work.name}
 
 
-def plans(calibration: Calibration) -> dict:
+def plans(works: Works) -> dict:
     """Return what advice needs to know of an experiment, in JSON's types, without its rows."""
-    settings, found = calibration.base.settings, planned(calibration)
+    settings, found = works.base.settings, planned(works)
     rules = (scaling := settings.get("scaling")) and scaling["rules"]
     if rules and scaling["kind"] == WEAK and rules["same_input"]:
         rules = None
     return {
-        "experiment": calibration.base.name,
+        "experiment": works.base.name,
         "configurations": found,
         "workloads": {
             # A program validates as it likes.
@@ -108,7 +108,7 @@ def plans(calibration: Calibration) -> dict:
         },
         "memory_gib": settings["memory_gib"],
         "rules": rules,
-        "power_model": calibration.base.probe_settings["energy"].get("power_model"),
+        "power_model": works.base.probe_settings["energy"].get("power_model"),
     }
 
 

@@ -33,7 +33,7 @@ from escala.analysis.learning import DOES_NOT_LEARN, Learning
 from escala.analysis.tables import dtypes
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml, write_json
-from escala.experiment.calibration import Calibration
+from escala.experiment.calibration import Calibration, Works
 from escala.experiment.planned import plans, with_rows
 from escala.experiment.references import Configuration
 from escala.record.estimate import span
@@ -317,6 +317,9 @@ def test_a_file_of_plans_that_cannot_be_used_is_named(tmp_path, plans_file, told
 def test_a_missing_folder_is_told_from_a_missing_file(tmp_path):
     with pytest.raises(InputError, match="is not a folder"):
         advise(tmp_path / "none", Question())
+    write_json(tmp_path / "measured" / "runs" / "rep1" / "run.json", {})
+    with pytest.raises(InputError, match=r"measured/tables.*holds no tables .*escala run report"):
+        advise(tmp_path / "measured", Question())
     with pytest.raises(InputError, match=r"calibration\.json.*is missing"):
         advise(tmp_path, Question())
 
@@ -907,6 +910,12 @@ def test_the_plans_of_an_experiment_have_all_its_configurations(tmp_path):
     assert found["workloads"] == {"virus-cnn": {"epochs": 2, "validate": True}}
     assert {each["layout"] for each in found["configurations"]} == {"1x1", "1x2", "2x1", "2x2"}
     assert found["power_model"] is None
+
+
+def test_an_experiment_of_which_nothing_is_predicted_has_plans():
+    """As one on threads of one process, which `Calibration` refuses."""
+    found = plans(Works(experiment(configurations=[{"strategy": "single", "layouts": ["1x1"]}])))
+    assert {each["layout"] for each in found["configurations"]} == {"1x1"}
 
 
 def test_the_command_advises_from_the_files_of_an_experiment(tmp_path):

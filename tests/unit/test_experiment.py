@@ -928,6 +928,8 @@ def root(tmp_path):
 
 def test_results_belong_to_the_experiment_of_their_name(root):
     (root / "other.yaml").touch()
+    (root / "escala-tried.yaml").write_text(yaml.safe_dump(small(put("experiment", "tried"))))
+    assert named("tried", root).name == "tried"
     for name in ("demo", "own"):
         assert named(name, root).name == name
         with pytest.raises(InputError, match=f"to which results/{name} belongs"):

@@ -91,6 +91,9 @@ def advise(
     machine = read_json(file)["machine"] if calibration else machine_of(folder)
     measured = read_measured(folder, machine)
     if calibration is None and not measured.configurations:
+        if any(folder.glob("runs/**/run.json")):
+            make = f"make them: {call('run report')}, with --experiment FILE"
+            raise InputError(folder / "tables", None, "holds no tables of the measured runs", make)
         raise InputError(file, CALIBRATION, "is missing, and nothing was measured", _MAKE)
     if plans is None and not (folder / PLANS).is_file():
         raise InputError(folder / PLANS, PLANS, "is missing", _MAKE)
