@@ -9,6 +9,8 @@ import json
 import os
 from importlib.metadata import PackageNotFoundError, version
 
+from escala.core.children import completed
+
 #: Top-level module -> the distributions that may hold it. Messages name the first one.
 OPTIONAL = {
     "Bio": ("biopython",),
@@ -18,6 +20,8 @@ OPTIONAL = {
     "keras": ("keras",),
     "tensorflow": ("tensorflow-cpu", "tensorflow"),
 }
+#: Compiles operations for TensorFlow, and kernels for PyTorch, when they are first needed.
+COMPILER = "g++"
 #: Prints the versions of an interpreter and of each package that it finds; `read` reads them.
 #: Only the first lines of what is known of a package are looked at: to read the rest takes long.
 ASK = r"""
@@ -57,6 +61,14 @@ def installed(top: str) -> str | None:
         except PackageNotFoundError:
             continue
     return None
+
+
+def compiler(name: str = COMPILER) -> str | None:
+    """Return what a compiler says of its version, None if it is not there."""
+    try:
+        return completed([name, "--version"]).stdout.partition("\n")[0]
+    except OSError:
+        return None
 
 
 def read(printed: str) -> dict | None:

@@ -2,25 +2,26 @@
 
 That is the code that plans a run, starts its ranks, runs in them and scores them, with the
 workload, the strategy and the probe that the run chooses; the versions of the packages that this
-code imports (`escala.cache.store`), and of the framework's environment if it has one of its own;
-and the kind of machine. The code that prepares data, collects
-results and draws figures is not part of it.
+code imports (`escala.cache.store`), of the framework's environment if it has one of its own, and of
+the compiler where something is compiled; and the kind of machine. The code that prepares data,
+collects results and draws figures is not part of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 
 from escala import engines
 from escala.cache import store
 from escala.cache.sources import code_digest
-from escala.core import hardware, other_memory
+from escala.core import hardware, other_memory, packages
 from escala.data import KINDS
 from escala.probes import PROBES
 from escala.strategies import STRATEGIES
 from escala.training.rank import BY_KIND
-from escala.workloads import MODULES, WORKLOADS
+from escala.workloads import MODULES, TENSORFLOW, WORKLOADS
 
 #: The module that a process of a run begins with.
 CODE = "escala.training.rank"
@@ -95,9 +96,17 @@ def work(request: dict) -> store.Work:
     """Return what distinguishes the measurement of a request from others of its split."""
     names = request["workload"], request["strategy"], request["instrument"]
     parameters = _determining(request) | {"record": RECORD}
+    by_steps = getattr(WORKLOADS.get(names[0]), "kind", None) == "steps"
+    # Of other runs nothing is compiled.
+    engine, is_compiled = engines.engine_name(names[1]), request["knobs"].get("torch_compile")
+    if by_steps and (engine == TENSORFLOW or is_compiled):
+        parameters["compiler"] = _compiler()
     if own := framework(request["workload"], request["strategy"]):
         return store.Work(parameters | {"framework": own}, selected(*names))
     return store.Work(parameters, selected(*names), PACKAGES)
+
+
+_compiler = cache(packages.compiler)
 
 
 def _determining(request: dict) -> dict:

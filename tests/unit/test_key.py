@@ -248,6 +248,23 @@ def test_the_versions_of_an_engine_decide_its_own_runs(monkeypatch, request_for)
     assert "framework" not in key.work(fit).parameters
 
 
+def test_the_compiler_decides_the_runs_for_which_it_compiles(monkeypatch, request_for):
+    requests = {
+        "TensorFlow": request_for("single", "1x1"),
+        "PyTorch": request_for("torch-single", "1x1"),
+        "compiled PyTorch": request_for("torch-single", "1x1", knobs={"torch_compile": True}),
+        "a fit": request_for("single", "1x1", workload="majority"),
+    }
+
+    def works(compiler: str | None) -> dict:
+        monkeypatch.setattr(key, "_compiler", lambda: compiler)
+        return {name: key.work(request) for name, request in requests.items()}
+
+    one, other = works("g++ 12.2"), works("g++ 14.1")
+    changed = {name for name in requests if one[name] != other[name]}
+    assert changed == {"TensorFlow", "compiled PyTorch"}
+
+
 def test_a_request_holds_the_knobs_that_its_run_reads():
     knobs = {name: knob.default for name, knob in all_knobs().items()}
     mpi = set(read_by_run(knobs, "horovod-mpi", "virus-cnn"))

@@ -291,9 +291,11 @@ def test_shapes_that_do_not_fit_are_refused():
 
 
 def compiler(folder: Path, code: str) -> str:
-    """Return the path of a script that serves as a compiler. It notes each of its calls."""
+    """Return the path of a script that serves as a compiler. It notes what it compiles."""
     path = folder / "compiler"
-    path.write_text(f"#!/bin/sh\necho call >> {folder}/calls\n{code}\n")
+    version = f"test $1 = --version && {{ cat {folder}/version; exit; }}"
+    path.write_text(f"#!/bin/sh\n{version}\necho call >> {folder}/calls\n{code}\n")
+    (folder / "version").write_text("one 1.0\n")
     path.chmod(0o755)
     return str(path)
 
@@ -348,6 +350,17 @@ def test_a_library_has_the_name_of_its_folder_and_is_made_anew_when_another_file
     assert (tmp_path / "calls").read_text() == "call\n" * 2
 
 
+def test_a_library_is_made_anew_by_another_compiler_and_serves_where_there_is_none(tmp_path):
+    source, folder = tmp_path / "one.cc", tmp_path / "made"
+    source.write_text("one")
+    copies = compiler(tmp_path, COPIES)
+    first = library(source, folder, copies)
+    (tmp_path / "version").write_text("one 1.1\n")
+    second = library(source, folder, copies)
+    assert library(source, folder, copies) == second != first
+    assert library(source, folder, "nothing-here") == second
+
+
 def test_a_compiler_that_is_missing_or_fails_is_named_and_nothing_is_left(tmp_path):
     source, folder = tmp_path / "one.cc", tmp_path / "made"
     source.write_text("one")
@@ -383,7 +396,7 @@ def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
 def test_all_are_compiled_at_once_and_then_need_no_compiler(monkeypatch):
     made = install.compile_operations()
     packages = {source.parent.name for source in (ROOT / "escala").rglob(compiled.SOURCE)}
-    assert {each.name.rpartition("-")[0] for each in made} == packages
+    assert {each.name.partition("-")[0] for each in made} == packages
     monkeypatch.setenv("PATH", "")
     assert install.compile_operations() == made
     for library in made:

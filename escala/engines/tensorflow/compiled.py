@@ -20,13 +20,13 @@ from types import ModuleType
 
 import tensorflow as tf
 
+from escala.core import packages
 from escala.core.children import completed
 from escala.core.errors import Unavailable
 from escala.core.files import atomic
 
 log = logging.getLogger("escala")
 
-COMPILER = "g++"
 SOURCE = "operations.cc"
 #: The package whose headers every `operations.cc` may include.
 HEADERS = "escala.engines.tensorflow.dense_operations"
@@ -55,11 +55,12 @@ def libraries() -> Path:
     return Path(sys.prefix, "share", "escala")
 
 
-def library(source: Path, folder: Path, instead: str, compiler: str = COMPILER) -> Path:
+def library(source: Path, folder: Path, instead: str, compiler: str = packages.COMPILER) -> Path:
     """Return the shared library made of a C++ file, which is compiled if it is not in a folder.
 
     The name of the library holds a digest of the C++ in its folder, of the headers that it may
-    include, of the options and of TensorFlow's version. Several processes may call this at the same
+    include, of the options and of TensorFlow's version, and one of the compiler's version. Where
+    there is no compiler, the last one compiled serves. Several processes may call this at the same
     time; one of them compiles. A library that cannot be compiled or written is `Unavailable`.
     """
     options = [*OPTIONS, *tf.sysconfig.get_compile_flags()]
@@ -68,8 +69,12 @@ def library(source: Path, folder: Path, instead: str, compiler: str = COMPILER) 
         files = {*source.parent.glob("*.cc"), *source.parent.glob("*.h"), *headers.glob("*.h")}
         content = [file.read_text(encoding="utf-8") for file in sorted(files)]
         determined = [content, options, links, tf.__version__]
-    digest = hashlib.sha256(json.dumps(determined).encode()).hexdigest()
-    path = folder / f"{source.parent.name}-{digest[:16]}.so"
+    name = f"{source.parent.name}-{_digest(determined)}"
+    version = packages.compiler(compiler)
+    path = folder / f"{name}-{_digest(version)}.so"
+    if version is None:
+        made = sorted(folder.glob(f"{name}-*.so"), key=lambda each: each.stat().st_mtime)
+        path = made[-1] if made else path
     if path.is_file():
         return path
     try:
@@ -84,6 +89,10 @@ def library(source: Path, folder: Path, instead: str, compiler: str = COMPILER) 
     except OSError as error:
         raise Unavailable(f"{source.name} cannot be compiled into {folder}: {error}") from error
     return path
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def _run(command: list[str], instead: str) -> None:
