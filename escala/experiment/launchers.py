@@ -143,7 +143,13 @@ def known(words: Sequence[str], asked: str | None, folder: Path) -> Known:
         found = _without(launcher, words, (file and interpreter_of(Path(file))) or "python")
         script = program_source.script(found.command, folder)
         if itself == _HANDS_RANK and "--use-env" not in found.said[0].replace("_", "-"):
-            _hand_rank(found, script)
+            # A script gets its number on its node by the option that it spells.
+            text = script.read_text(encoding="utf-8", errors="replace") if script else ""
+            old = "--local_rank" in text and "--local-rank" not in text
+            option = "--local_rank" if old else "--local-rank"
+            place = found.command.index("-m") + 2 if "-m" in found.command else 2
+            found.command.insert(place, f"{option}={{local_rank}}")
+            found.said.append(f"Each process gets its number on its node, as {option}.")
         if found.strategy == "mpi" and "horovod-mpi" in program_source.strategies(script):
             found.strategy = "horovod-mpi"
     elif itself == "accelerate" and words[1:2] == ["launch"] and not own:
@@ -182,16 +188,6 @@ def _module(words: Sequence[str]) -> int | None:
         place += 1
     starts = PYTHON.fullmatch(Path(words[0]).name) and list(words[place : place + 1]) == ["-m"]
     return place + 1 if starts and place + 1 < len(words) else None
-
-
-def _hand_rank(found: Known, script: Path | None) -> None:
-    """Give a script its number on its node, by the option that it spells."""
-    text = script.read_text(encoding="utf-8", errors="replace") if script else ""
-    old = "--local_rank" in text and "--local-rank" not in text
-    option = "--local_rank" if old else "--local-rank"
-    place = found.command.index("-m") + 2 if "-m" in found.command else 2
-    found.command.insert(place, f"{option}={{local_rank}}")
-    found.said.append(f"Each process gets its number on its node, as {option}.")
 
 
 def _without(launcher: _Launcher, words: Sequence[str], python: str) -> Known:
