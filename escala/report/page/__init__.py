@@ -10,7 +10,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,6 +114,7 @@ def page(
     )
 
 
+@cache
 def templates(*further: Path) -> Environment:
     """Return the templates of the page and of further folders, which escape all text."""
     environment = Environment(
