@@ -26,6 +26,7 @@ def schema(name: str) -> dict:
     return read_yaml(SCHEMAS / f"{name}.schema.yaml")
 
 
+@cache
 def dtypes(name: str) -> dict[str, str]:
     """Return pandas' type of every column; all types can hold missing values."""
     return {
