@@ -234,6 +234,13 @@ ALONE = {
         USUAL["after_epoch"] + '\nsay(f"epoch {epoch + 1}: validation loss {2 * loss:.4f}")',
         options=r"--regex 'epoch \d+: .*loss (?P<loss>[0-9.]+)'", scores={"loss": 0.5},
     ),
+    "epochs at their first steps": _plain(
+        parts={
+            "work": "time.sleep(0.3)", "after_epoch": "",
+            "after_step": 'if step == 0: say(f"epoch {epoch + 1}: loss {loss:.4f}")',
+        },
+        seconds=1.2, says="begins an epoch, the last one is not timed",
+    ),
     "every second epoch": _plain(
         parts={
             "epochs": "6", "loop": "range(2)",
