@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 from escala.core.errors import InputError
@@ -43,3 +45,25 @@ def claim(folder: Path) -> None:
     if not is_own(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MARKER).write_text(_TEXT, encoding="utf-8")
+
+
+def hold(folder: Path) -> int:
+    """Keep a claimed folder for this process until it ends; return the descriptor of its marker.
+
+    Snakemake locks a working folder, and several of these may lead to one folder of results. Where
+    the file system has no locks, nothing is kept.
+
+    Raises
+    ------
+    InputError : another process holds it.
+    """
+    marker = os.open(folder / MARKER, os.O_RDWR)
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(marker)
+        reason = "another call writes results there, maybe in another working folder"
+        raise InputError("results", str(folder), reason, "wait for its end") from None
+    except OSError:
+        pass
+    return marker

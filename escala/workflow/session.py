@@ -162,11 +162,15 @@ class Session:
                 self._claim_results()
 
     def _claim_results(self) -> None:
-        """Mark the folders of results that this call writes to; refuse one of somebody else."""
+        """Mark and hold the folders of results that this call writes to, until it ends.
+
+        One of somebody else, and one that another call holds, are refused.
+        """
         jobs = internals.jobs(self._workflow.dag, needed=True)
         places = {Path(file).parts[:2] for job in jobs for file in job.output}
         for name in sorted(each[1] for each in places if each[0] == _RESULTS.name):
             own_results.claim(self._folder / _RESULTS / name)
+            own_results.hold(self._folder / _RESULTS / name)
 
     def _require_runs(self) -> None:
         """Refuse to report an experiment of which no run is there."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
 
 import pandas as pd
 import pytest
 
+from escala.core import own_results
 from tests.programs import experiment_on
 from tests.workflow.conftest import SIMULATED, experiment_of
 
@@ -19,8 +21,14 @@ def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, dry_run, tmp_
     work = {"command": "sh -c 'sleep 0.$((5 * {ranks} / {ranks}))'", "files": []}
     experiment = experiment_on("grows", {"work": work}, scaling=study)
     del experiment["configurations"]
-    done = snakemake("study", experiment=experiment)
     results = tmp_path / "results/grows"
+    own_results.claim(results)
+    held = own_results.hold(results)
+    refused = snakemake("study", experiment=experiment, fails=True)
+    assert "another call writes results there" in refused.stdout + refused.stderr
+    assert not list(results.glob("runs/**/run.json"))
+    os.close(held)
+    done = snakemake("study", experiment=experiment)
     rows = pd.read_csv(results / "tables/scaling.csv").set_index("layout")
     one, two = rows["seconds_per_epoch"]
     # A worker of the suite may have one core, which two processes then share.
