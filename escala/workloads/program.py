@@ -39,6 +39,10 @@ _PLACEHOLDER = re.compile(r"\{(\{)?([a-z][a-z_]*(?:\.[A-Za-z0-9_-]+)?)\}(?(1)\})
 PYTHON = re.compile(r"python[0-9.]*")
 #: Lets a line activate an environment, as a shell does that the user types into.
 _CONDA = 'command -v conda > /dev/null && eval "$(conda shell.bash hook)"'
+#: Signs by which a shell does more than divide a text into words.
+_OF_SHELL = re.compile(
+    r"&&|\|\||\d?>>?|[;&|<`$()*?]|\n(?=.*\S)|(?<!\S)[~#]|(?<!\S)!(?!\S)|\{[^{}\s]*(,|\.\.)[^{}\s]*\}"
+)
 #: Exit code of a program of which a line before the command failed.
 LINE_FAILED = 96
 
@@ -187,9 +191,8 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
     """
     if not isinstance(command, str):
         return list(command)
-    if sign := re.search(
-        r"&&|\|\||\d?>>?|[;&|<`$]|\n(?=.*\S)|(?<!\S)~", _unquoted(command.strip())
-    ):
+    command = re.sub(r"('[^']*')|\\\r?\n", r"\1", command)
+    if sign := _OF_SHELL.search(_unquoted(command.strip())):
         reason = f"holds {sign[0]!r}, which a shell reads and Escala does not"
         remedy = (
             "put it into single quotes if it belongs to an argument, or let a shell run all: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 
 import pytest
@@ -80,6 +81,11 @@ def test_a_script_that_cannot_start_tells_of_its_first_line(first, words, tmp_pa
     except OSError as error:
         said = endings.not_started(script, error)
     assert "Remedy: " in said and all(word in said for word in words), said
+
+
+def test_a_word_of_the_shell_is_called_so(tmp_path):
+    missing = FileNotFoundError(errno.ENOENT, "No such file or directory")
+    assert "sh -c" in endings.not_started(tmp_path / "source", missing)
 
 
 def test_what_nobody_knows_is_not_guessed():
