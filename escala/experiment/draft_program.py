@@ -52,7 +52,7 @@ STRATEGY_OPTIONS = {
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PLAIN_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{\w+(?:\.\w+)?\})+", re.ASCII)
-#: Programs that start another one on some cores, with their options; `numactl` may bind memory only.
+#: Programs that bind another one, with their options; `numactl` may bind it to memory only.
 _BOUND = re.compile(
     r"(?:\S*/)?(?:taskset(?: -\S+)* [^-\s]\S*"
     r"|numactl(?: (?:-[al]|--(?:all|balancing|localalloc)|--?\w+=\S+|-\w[\d+!]\S*|--?\w+ \S+))+) "

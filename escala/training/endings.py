@@ -48,8 +48,8 @@ def has_failed(said: str) -> bool:
 
 
 #: What a shell does itself, unless there is a program of this name.
-_OF_SHELL = (
-    "time cd source . export set unset exec eval alias ulimit module command builtin".split()
+_OF_SHELL = re.compile(
+    r"time|cd|source|\.|export|set|unset|exec|eval|alias|ulimit|module|command|builtin"
 )
 _ASKS = "It asks for input, and gets none here. Remedy: give what it asks for as an argument"
 #: What programs write at their end that names a cause, and what to say of it.
@@ -114,7 +114,7 @@ def not_started(program: Path, error: OSError) -> str:
         return f"its {_CRLF}, so it asks for {interpreter!r}. {_WITHOUT_CR} {program}"
     if error.errno == errno.ENOENT and first.startswith("#!"):
         return f"its first line asks for {interpreter}, which is not there. Remedy: correct it"
-    if error.errno == errno.ENOENT and program.name in _OF_SHELL:
+    if error.errno == errno.ENOENT and _OF_SHELL.fullmatch(program.name):
         return (
             "it is a word of the shell, and no program. Remedy: leave it out; or let a shell run "
             "all: sh -c 'COMMAND'"

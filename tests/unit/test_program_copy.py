@@ -213,6 +213,10 @@ def test_a_folder_of_results_that_somebody_else_made_is_refused(tmp_path):
     with pytest.raises(InputError):
         own_results.claim(theirs)
     assert [path.name for path in theirs.iterdir()] == ["summary.md"]
+    new.touch()
+    with pytest.raises(InputError, match="new': is a file"):
+        own_results.claim(new)
+    new.unlink()
     made(ours, {"runs/a/run.json": "{}"})
     for folder in (ours, new):
         own_results.claim(folder)
