@@ -86,6 +86,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_whatever_a_program_does_in_its_copy_the_folder_stays(folder):
+    (folder / "mine/log.txt").touch()
     before = state(folder)
     copy, start = copied(folder)
     assert (start / "data/one.csv").read_text() == "1"
@@ -98,6 +99,8 @@ def test_whatever_a_program_does_in_its_copy_the_folder_stays(folder):
     (start / "train.py").unlink()
     os.utime(start / ".git/HEAD", (1, 1))
     assert state(folder) == before
+    (folder / "mine/log.txt").write_text("of the shell that called, while the program ran")
+    before = state(folder)
     assert copy.written() == ["data/", "model.pt", "new", "results/"]
     (start / "data/made/of").chmod(0o500)
     program_copy.remove(copy._into)
