@@ -165,3 +165,16 @@ def test_a_file_of_the_future_is_refused_also_behind_a_link(tmp_path):
         assert shlex.quote(str(path)) in caught.value.remedy
     file.touch()
     require_past("datasets.d", [file, link])
+
+
+@pytest.mark.parametrize("count", [2, 7])
+def test_one_command_dates_all_files_of_the_future(count, tmp_path):
+    files = [tmp_path / f"a {number}" for number in range(count)]
+    for file in files:
+        file.touch()
+        os.utime(file, (time.time() + 172800,) * 2)
+    with pytest.raises(InputError, match=f"as {count - 1} more are, in the future") as caught:
+        require_past("datasets.d", files)
+    command = caught.value.remedy.removeprefix("date it now: ").partition(";")[0]
+    subprocess.run(command, shell=True, check=True)
+    require_past("datasets.d", files)
