@@ -51,6 +51,7 @@ def has_failed(said: str) -> bool:
 _OF_SHELL = re.compile(
     r"time|cd|source|\.|export|set|unset|exec|eval|alias|ulimit|module|command|builtin"
 )
+_BOM = "before its first line stands a mark of its encoding (BOM), as Windows writes it"
 _ASKS = "It asks for input, and gets none here. Remedy: give what it asks for as an argument"
 #: What programs write at their end that names a cause, and what to say of it.
 _HINTS = (
@@ -119,6 +120,12 @@ def not_started(program: Path, error: OSError) -> str:
             "it is a word of the shell, and no program. Remedy: leave it out; or let a shell run "
             "all: sh -c 'COMMAND'"
         )
+    if error.errno == errno.EACCES and program.is_file():
+        return f"it may not be executed. Remedy: chmod +x {program}"
+    if error.errno == errno.ENOEXEC and first.startswith("\ufeff"):
+        return f"{_BOM}. Remedy: sed -i '1s/^\\xef\\xbb\\xbf//' {program}"
+    if error.errno == errno.ENOEXEC and first.startswith("\x7fELF"):
+        return "it is built for another processor. Remedy: build it on this machine"
     if error.errno == errno.ENOEXEC:
         return "its first line names no interpreter. Remedy: begin it with one, as #!/bin/sh"
     return (
