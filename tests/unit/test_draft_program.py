@@ -325,7 +325,7 @@ def test_signs_that_belong_to_an_argument_stay(drafted, tmp_path):
     ("command", "left"),
     [
         ("OMP_NUM_THREADS=1 A=2 python train.py", ["env", "A=2", "python", "train.py"]),
-        ("env MKL_NUM_THREADS=1 python train.py", ["python", "train.py"]),
+        ("env MKL_NUM_THREADS=1 GOMP_CPU_AFFINITY=0 python train.py", ["python", "train.py"]),
         ("mpirun -x OMP_NUM_THREADS=4 -n 2 python train.py", ["python", "train.py"]),
     ],
 )
