@@ -171,6 +171,28 @@ def test_of_ranks_that_are_far_apart_an_epoch_ends_with_its_own_last_line():
     assert [mark.time for mark in found] == pytest.approx([1.9, 3.8, 5.7])
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_lines_that_follow_each_other_closely_each_time_are_those_of_one_epoch(size):
+    """One process prints each twice, or of training and validation; or it starts those that do."""
+    told = [
+        (epoch + 0.02 * part, f"loss {epoch}{part}")
+        for epoch in range(1, 4)
+        for part in range(size)
+    ]
+    found, [note] = lines(*told, epoch_ends=r"loss (?P<loss>\S+)")
+    last = size - 1
+    assert [mark.values["loss"] for mark in found] == [10 + last, 20 + last, 30 + last]
+    assert [mark.time for mark in found] == pytest.approx([n + 0.02 * last for n in (1, 2, 3)])
+    assert "several lines" in note
+    # So many were asked for; one more is of something else; or they were held back together.
+    for others, asked in (
+        (told, len(told)),
+        ([*told, (5.0, "loss 9")], None),
+        ([(float(round(at)), text) for at, text in told], None),
+    ):
+        assert len(lines(*others, epoch_ends="loss", asked=asked)[0]) == len(others)
+
+
 @pytest.mark.parametrize(
     ("text", "asked"), [("epoch {} loss 1", None), ("loss 1", 4), ("loss {}", 4)]
 )

@@ -234,6 +234,10 @@ ALONE = {
         USUAL["after_epoch"] + '\nsay(f"epoch {epoch + 1}: validation loss {2 * loss:.4f}")',
         options=r"--regex 'epoch \d+: .*loss (?P<loss>[0-9.]+)'", scores={"loss": 0.5},
     ),
+    "two lines without a number": _prints(
+        'say(f"loss {loss:.4f}"); time.sleep(0.02); say(f"validation loss {2 * loss:.4f}")',
+        options=r"--regex 'loss (?P<loss>[0-9.]+)'", scores={"loss": 0.5},
+    ),
     "every second epoch": _plain(
         parts={
             "epochs": "6", "loop": "range(2)",
