@@ -506,10 +506,10 @@ def test_marks_that_cannot_be_written_end_no_training_and_are_counted(tmp_path):
     folder = tmp_path / "later"
     source = (
         "import os\nfrom escala_steps import epoch, step\nstep(rows=1)\nstep()\n"
-        f"os.mkdir({str(folder)!r})\nepoch(loss=1)"
+        f"os.mkdir({str(folder)!r})\nepoch(won=1, lost=7)"
     )
     [[told]] = hooked(folder, source)
-    assert (told.event, told.values, told.lost) == (EPOCH, {"loss": 1.0}, 2)
+    assert (told.event, told.values, told.lost) == (EPOCH, {"won": 1.0, "lost": 7.0}, 2)
 
 
 class Array(list):
