@@ -78,8 +78,8 @@ def _ends(lines: Sequence[Mark], ranks: int, asked: int | None) -> tuple[Sequenc
             )
             lines, every = lines[:-1], every[:-1]
         usual = mode([more for more in between(lines) if more > 0] or [1])
-        if usual > 1:
-            notes.append(f"the numbers of its epochs grow by {usual:.0f}: so many are called one")
+        if usual != 1:
+            notes.append(f"the numbers of its epochs grow by {usual:.3g}: so many are called one")
     elif ranks == 1 and len(bars := {mark.bar for mark in lines}) > 1 and None not in bars:
         following = [(a, b.bar if b else None) for a, b in zip_longest(lines, lines[1:])]
         ends = [mark for mark, after in following if after is None or after < mark.bar]

@@ -279,6 +279,23 @@ def test_epochs_that_begin_again_with_another_fold_are_epochs():
     assert len(lines(*told, epoch_ends="loss")[0]) == 6
 
 
+@pytest.mark.parametrize(
+    ("text", "numbers", "note"),
+    [
+        ("{{'loss': 0.5, 'epoch': {0:.2f}}}", [0.5, 1, 1.5], "epochs grow by 0.5"),
+        ("step {1}k loss 1", [None] * 3, "each is taken for one step"),
+        ("step {1}e3 loss 1", [None] * 3, "each is taken for one step"),
+        ("epoch {1} G loss 1", [1, 2, 3], None),
+    ],
+)
+def test_what_is_a_part_or_a_multiple_of_an_epoch_or_a_step_is_told(text, numbers, note):
+    told = [(float(n), text.format(n / 2, n)) for n in range(1, 4)]
+    event = STEP if "step" in text else EPOCH
+    found, notes = lines(*told, **{f"{event}_ends": "loss"})
+    assert [mark.number for mark in found] == numbers
+    assert (note in notes[0]) if note else not notes
+
+
 def test_epochs_of_which_some_have_no_line_are_told():
     told = [(float(n), f"epoch {10 * n} loss 1") for n in range(4)]
     found, [note] = lines(*told, epoch_ends="loss")
