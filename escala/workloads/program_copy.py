@@ -268,8 +268,9 @@ class Copy:
                     yield f"{path} ({size(path.stat().st_size)})"
         yield from (f"{path} (it holds many files)" for path in self.whole)
         for path in self._links:
-            if path.is_symlink() and not any(map(path.resolve().is_relative_to, self.roots)):
-                yield f"{path} (it leads to {path.resolve()})"
+            leads = Path(os.path.realpath(path))  # Links may form a circle.
+            if path.is_symlink() and not any(map(leads.is_relative_to, self.roots)):
+                yield f"{path} (it leads to {leads})"
 
 
 def remove(folder: Path) -> None:

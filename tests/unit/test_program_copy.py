@@ -118,9 +118,10 @@ def test_a_folder_above_that_holds_too_much_is_not_linked_by_each_run(folder, mo
 
 
 def test_packages_and_objects_of_git_are_linked_and_results_left_out(folder):
+    (folder / "mine/circle").symlink_to("circle")
     copy, start = copied(folder)
     linked = {path.relative_to(start).as_posix() for path in start.rglob("*") if path.is_symlink()}
-    assert linked == {".venv", ".git/objects", "link.pt", "whole.pt", "outside"}
+    assert linked == {".venv", ".git/objects", "link.pt", "whole.pt", "outside", "circle"}
     assert not (start / ".escala").exists() and not (start / "results/ours").exists()
     assert [line.partition(" ")[0] for line in copy.shared()] == [str(folder / "mine/outside")]
 
