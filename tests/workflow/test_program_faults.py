@@ -300,6 +300,9 @@ NOTED = {
     "writes into its copy": (
         "open('model.pt', 'w').write('x')", {}, "it wrote model.pt into its folder, of which each",
     ),
+    "writes a file of any name": (
+        "open(b'\\xe9\\n', 'w').write('x')", {}, r"it wrote \udce9\n into its folder",
+    ),
 }  # fmt: skip
 
 
