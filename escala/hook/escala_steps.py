@@ -64,6 +64,8 @@ def score(*unnamed, **about):
 def _rows(loader, number, told=None, batch=None):
     """Return the rows of a batch; which of its axes are rows only the loader or you know."""
     try:
+        if told is len and isinstance(batch, (tuple, Mapping)):
+            return ()  # inputs and targets, or columns by name: that is no number of rows
         if told is not None:
             return told(batch) if callable(told) else told
         loader = getattr(loader, "iterable", loader)  # of a bar of tqdm

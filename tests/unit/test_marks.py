@@ -507,6 +507,7 @@ e.step(32)
 e.epoch({"loss": 0.5}, per_class=[0.1, 0.9], phase="train", odd=Odd(), share="0.25")
 e.epoch(None, per_class=[0.1])
 for batch in e.steps([1], rows=lambda batch: batch.shape[7]): pass
+for batch in e.steps([([1] * 8, [0] * 8), {"x": [1] * 8}], rows=len): pass
 e.score(report={"virus": 0.5})
 """
     [told] = hooked(tmp_path, source)
@@ -515,7 +516,7 @@ e.score(report={"virus": 0.5})
     left_out = [name for mark in told for name in mark.left_out]
     unnamed = "a value without a name"
     assert left_out == [
-        unnamed, unnamed, "per_class", "phase", "odd", "per_class", "rows", "report",
+        unnamed, unnamed, "per_class", "phase", "odd", "per_class", *["rows"] * 3, "report",
     ]  # fmt: skip
 
 
