@@ -17,8 +17,10 @@ ERROR = re.compile(
     rf"|(?i:{_USAGE.pattern})|\b(ERROR|FATAL|CRITICAL)\b"
 )
 TRACEBACK = "Traceback (most recent call last)"
-#: Before a traceback of an error that ends no program: Python and `logging` say that they go on.
-_GOES_ON = re.compile("Exception ignored |Exception in thread |Error in atexit|--- Logging error")
+#: Before a traceback of an error that ends no program: Python, `logging` and `asyncio` go on.
+_GOES_ON = re.compile(
+    "Exception ignored |Exception in thread |Error in atexit|--- Logging error|^(future|task): <"
+)
 _CHAINED = re.compile("^(During handling of|The above exception was)")
 
 

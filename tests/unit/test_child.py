@@ -97,6 +97,21 @@ def test_a_script_that_may_not_be_executed_is_called_so(tmp_path):
     assert "chmod +x" in endings.not_started(script, denied)
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "Exception ignored in: <function Left.__del__>",
+        "Task exception was never retrieved\nfuture: <Task finished coro=<work()>>",
+        "Task was destroyed but it is pending!\ntask: <Task pending coro=<work()>>",
+        "--- Logging error ---",
+    ],
+)
+def test_an_error_after_which_python_goes_on_is_none(before):
+    error = f"{endings.TRACEBACK}\n  File 'train.py'\nValueError: 1\n"
+    assert endings.has_failed(error)
+    assert not endings.has_failed(f"{before}\n{error}")
+
+
 def test_what_nobody_knows_is_not_guessed():
     assert endings.hint(1, r"KeyError: 'label\r'", asked=False) == "", "of its data"
     assert endings.hint(1, "ValueError: 7", asked=False) == ""
