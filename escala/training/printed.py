@@ -50,10 +50,13 @@ def _text(line: bytes) -> str:
         found = line.decode()
     except UnicodeDecodeError:
         found = line.decode("latin-1")
-    kept, *others = map(list, _CONTROL.sub("", found).split("\x08"))
-    for each in others:
-        kept[-1:] = each
-    return "".join(kept)
+    kept, *others = _CONTROL.sub("", found).split("\x08")
+    if others:
+        letters = list(kept)
+        for each in others:
+            letters[-1:] = each
+        kept = "".join(letters)
+    return kept
 
 
 class Lines:
