@@ -28,7 +28,7 @@ from escala.experiment.launchers import OWN
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
-from escala.workloads.program import Program
+from escala.workloads.program import Program, binding
 from escala.workloads.program import words as words_of
 
 #: What is compared, and for how long, unless the options tell otherwise.
@@ -52,12 +52,6 @@ STRATEGY_OPTIONS = {
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PLAIN_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{\w+(?:\.\w+)?\})+", re.ASCII)
-#: Programs that bind another one, with their options; `numactl` may bind it to memory only.
-_BOUND = re.compile(
-    r"(?:\S*/)?(?:taskset(?: -\S+)* [^-\s]\S*"
-    r"|numactl(?: (?:-[al]|--(?:all|balancing|localalloc)|--?\w+=\S+|-\w[\d+!]\S*|--?\w+ \S+))+) "
-)
-_TO_CORES = re.compile(r"taskset| -[CN]| --(?:physcpu|cpunode)bind")
 #: A larger file, and more than so many of one folder that are no code, are data.
 _LARGE_BYTES, _MANY, _CODE = 2**24, 20, {".py", ".so"}
 
@@ -322,15 +316,11 @@ def _without_threads(words: Sequence[str], said: list[str]) -> list[str]:
 
 
 def _without_cores(words: Sequence[str], said: list[str]) -> list[str]:
-    """Leave out programs before an interpreter that bind to cores: configurations set them."""
-    for place, word in enumerate(words):
-        if launchers.PYTHON.fullmatch(Path(word).name):
-            break
-        bound = _BOUND.match(" ".join(words[place:]))
-        if bound and _TO_CORES.search(bound[0]):
-            said.append(f"{bound[0]}is left out: each configuration has cores of its own.")
-            return [*words[:place], *words[place + bound[0].count(" ") :]]
-    return list(words)
+    """Leave out what binds a command to cores: configurations set them."""
+    if not (place := binding(words)):
+        return list(words)
+    said.append(f"{' '.join(words[place])} is left out: each configuration has cores of its own.")
+    return [*words[: place.start], *words[place.stop :]]
 
 
 def _executable(started: list[str]) -> str | None:

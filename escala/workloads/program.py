@@ -43,6 +43,14 @@ _CONDA = 'command -v conda > /dev/null && eval "$(conda shell.bash hook)"'
 _OF_SHELL = re.compile(
     r"&&|\|\||\d?>>?|[;&|<`$()*?]|\n(?=.*\S)|(?<!\S)[~#]|(?<!\S)!(?!\S)|\{[^{}\s]*(,|\.\.)[^{}\s]*\}"
 )
+#: Programs that bind another one, with their options; `numactl` may bind it to memory only.
+_BOUND = {
+    "taskset": re.compile(r"\S+(?: -\S+)* [^-\s]\S* "),
+    "numactl": re.compile(
+        r"\S+(?: (?:-[al]|--(?:all|balancing|localalloc)|--?\w+=\S+|-\w[\d+!]\S*|--?\w+ \S+))+ "
+    ),
+}
+_TO_CORES = re.compile(r"taskset| -[CN]| --(?:physcpu|cpunode)bind")
 #: Exit code of a program of which a line before the command failed.
 LINE_FAILED = 96
 
@@ -108,6 +116,10 @@ class Program:
         return found
 
     def _check(self) -> None:
+        if place := binding(self.command):
+            where, bound = f"{self.where}.command", " ".join(self.command[place])
+            reason = "binds every configuration to the same cores"
+            raise InputError(where, bound, reason, "leave it out: each has cores of its own")
         if not self.directory.is_dir():
             where, reason = f"{self.where}.directory", "there is no such folder"
             raise InputError(where, str(self.directory), reason, "make it")
@@ -204,6 +216,17 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
     except ValueError as error:
         reason = f"cannot be divided into words: {error}"
         raise InputError(where, command, reason, "correct its quotes") from None
+
+
+def binding(words: Sequence[str]) -> slice | None:
+    """Return where words before an interpreter bind what follows to cores, None if none do."""
+    for start, name in enumerate(Path(word).name for word in words):
+        if PYTHON.fullmatch(name):
+            break
+        bound = name in _BOUND and _BOUND[name].match(" ".join(words[start:]))
+        if bound and _TO_CORES.search(bound[0]):
+            return slice(start, start + bound[0].count(" "))
+    return None
 
 
 def _unquoted(text: str) -> str:

@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -344,13 +345,17 @@ def test_an_assignment_of_threads_decides_no_configuration(command, left, drafte
         ("nice numactl -C 0 --membind 0", "nice "),
         ("numactl --cpunodebind=0 -l", ""),
         ("numactl -i all", "numactl -i all "),
+        ("sh -c 'numactl -i all' taskset 3", "sh -c 'numactl -i all' "),
     ],
 )
-def test_a_binding_to_cores_decides_no_configuration(before, left, drafted):
+def test_a_binding_to_cores_decides_no_configuration(before, left, drafted, tmp_path):
     found = drafted(f"-- {before} python train.py --taskset -c 0")
     [workload] = found.settings["workloads"].values()
     assert workload["command"] == f"{left}python train.py --taskset -c 0"
-    assert any("cores of its own" in each for each in found.said) == ("-i" not in before)
+    binds = not before.startswith("numactl -i")
+    assert any("cores of its own" in each for each in found.said) == binds
+    with pytest.raises(InputError, match="the same cores") if binds else nullcontext():
+        Program.of({"command": f"env {before} python train.py"}, tmp_path, "")
 
 
 @pytest.fixture
