@@ -10,6 +10,7 @@ import sysconfig
 from datetime import UTC, datetime
 from pathlib import Path
 
+from escala.core import own_results
 from escala.core.errors import InputError
 from escala.core.progress import print_any_text, say
 from escala.core.variables import CALLERS_MODULES, CALLERS_PATH, SHELL
@@ -109,27 +110,19 @@ def require_plain(path: Path | str, where: str, remedy: str, refused: str = "{}\
 
 
 def require_work_folder(folder: Path) -> None:
-    """Refuse a folder in which Snakemake cannot keep its own files.
+    """Refuse a folder in which Snakemake and the project cannot keep their own files.
 
     Raises
     ------
-    InputError : the folder, or what Snakemake left in it, belongs to somebody else; or something
-        that is no folder has the name of one.
+    InputError : the folder, or what they left in it, belongs to somebody else; or as
+        `own_results.require_folder`.
     """
-    for path in (folder / name for name in _WRITTEN):
-        if os.path.lexists(path) and not path.is_dir():
-            is_link = path.is_symlink() and not path.exists()
-            reason = (
-                f"is a link to {path.readlink()}, which is not there" if is_link else "is a file"
-            )
-            remedy = (
-                f"make that folder, or remove {path.name}" if is_link else f"rename {path.name}"
-            )
-            reason += ", where a folder of this name is written"
-            raise InputError("working directory", str(path), reason, remedy)
-    own = folder / ".snakemake"
-    inside = [own, *(path for path in own.glob("*") if path.is_dir())]
-    for path in inside if own.exists() else [folder]:
+    written = [folder / name for name in _WRITTEN]
+    for path in written:
+        own_results.require_folder(path)
+    there = [path for path in written if path.exists()]
+    inside = [path for path in written[0].glob("*") if path.is_dir()]
+    for path in [*there, *inside, *([folder] if len(there) < len(written) else [])]:
         if not _is_writable(path):
             number = path.stat().st_uid
             raise InputError(

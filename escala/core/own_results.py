@@ -19,13 +19,32 @@ def is_own(folder: Path) -> bool:
     return (folder / MARKER).is_file()
 
 
+def require_folder(path: Path) -> None:
+    """Refuse what stands in the place of a folder that is written, and is none.
+
+    Raises
+    ------
+    InputError : it is a file, or a link to what is not there.
+    """
+    if not os.path.lexists(path) or path.is_dir():
+        return
+    reason, remedy = "is a file", f"rename {path.name}"
+    if path.is_symlink() and not path.exists():
+        reason = f"is a link to {path.readlink()}, which is not there"
+        remedy = f"make that folder, or remove {path.name}"
+    reason += ", where a folder of this name is written"
+    raise InputError("working directory", str(path), reason, remedy)
+
+
 def require(folder: Path, remedy: str = "give the experiment another name") -> None:
     """Refuse a folder that somebody else made.
 
     Raises
     ------
-    InputError : it is there and not empty, and holds neither the marker nor a result of a run.
+    InputError : it is there and not empty, and holds neither the marker nor a result of a run; or
+        it is no folder.
     """
+    require_folder(folder)
     if not folder.is_dir() or is_own(folder) or not any(folder.iterdir()):
         return
     if not any(next(folder.glob(pattern), None) for pattern in _EARLIER):

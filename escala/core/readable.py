@@ -26,9 +26,12 @@ def _cell(value: object) -> str:
 
 
 def name_first(names: Sequence[str], most: int = 3) -> str:
-    """Return the first of several names, and how many more there are."""
+    """Return the first of several names, and how many more there are.
+
+    A file may have any name: what is not printable is written as in Python.
+    """
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(n if n.isprintable() else repr(n)[1:-1] for n in names[:most]) + more
 
 
 def size(number: float) -> str:

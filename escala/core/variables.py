@@ -88,8 +88,10 @@ PLACES = {
     r"HOROVOD_(RANK|SIZE|(LOCAL|CROSS|GLOO)_\w+|HOSTNAME|CONTROLLER|CPU_OPERATIONS)": "Horovod",
     r"TF_CONFIG|JAX_(COORDINATOR_ADDRESS|NUM_PROCESSES|PROCESS_ID)": "TensorFlow and JAX",
 }
-#: Numbers of threads, which each configuration sets.
-THREADS = re.compile(r"\w+_(NUM|MAX)_(\w+_)?THREADS|OMP_THREAD_LIMIT")
+#: Numbers and cores of threads, which each configuration sets.
+THREADS = re.compile(
+    r"\w+_(NUM|MAX)_(\w+_)?THREADS|OMP_THREAD_LIMIT|GOMP_CPU_AFFINITY|GOMAXPROCS|LOKY_MAX_CPU_COUNT"
+)
 #: Patterns of names that tell where a call is made. Programs of users get them, and no key has
 #: them: they are others in the next window.
 AROUND = {

@@ -19,6 +19,9 @@ from escala.core.errors import InputError
 #: Files and folders that systems leave alongside a user's, in small letters.
 _LEFT_BY_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx")
 
+#: So many files are named in a command.
+_MOST_NAMED = 3
+
 
 def is_hidden(path: Path) -> bool:
     """Return whether a file or folder was made by the system: `._A.fasta`, `Thumbs.db`, …."""
@@ -41,15 +44,23 @@ def expanded_path(text: str, where: str) -> str:
 
 
 def require_past(where: str, paths: Iterable[str | Path]) -> None:
-    """Refuse a file that is dated in the future: what is made from it would always look older."""
+    """Refuse files that are dated in the future: what is made from one would always look older."""
+    late = {}
     for path in map(Path, paths):
         if os.path.lexists(path):
             times = [path.lstat().st_mtime, *([path.stat().st_mtime] if path.exists() else [])]
             if max(times) > time.time():
-                shown = datetime.fromtimestamp(max(times)).isoformat(" ", "seconds")
-                reason = f"is dated {shown}, in the future, so all that is made from it looks older"
-                remedy = f"date it now: touch {shlex.quote(str(path))}; or use a copy"
-                raise InputError(where, str(path), reason, remedy)
+                late[path] = max(times)
+    if late:
+        first, *others = late
+        more = f", as {len(others)} more are," if others else ""
+        shown = datetime.fromtimestamp(late[first]).isoformat(" ", "seconds")
+        reason = f"is dated {shown}{more} in the future, so all that is made from it looks older"
+        touch = shlex.join(["touch", *map(str, late)])
+        if len(late) > _MOST_NAMED:
+            folder = os.path.commonpath([path.parent.absolute() for path in late])
+            touch = f"find {shlex.quote(folder)} -newermt now -exec touch {{}} +"
+        raise InputError(where, str(first), reason, f"date it now: {touch}; or use a copy")
 
 
 def expanded(text: str, where: str) -> str:

@@ -28,7 +28,7 @@ from escala.experiment.launchers import OWN
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
-from escala.workloads.program import Program
+from escala.workloads.program import Program, binding
 from escala.workloads.program import words as words_of
 
 #: What is compared, and for how long, unless the options tell otherwise.
@@ -51,7 +51,7 @@ STRATEGY_OPTIONS = {
 #: Placeholders that let a program train the same rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-_PLAIN_WORD = re.compile(r"[\w@%+=:,./{}-]+", re.ASCII)
+_PLAIN_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{\w+(?:\.\w+)?\})+", re.ASCII)
 #: A larger file, and more than so many of one folder that are no code, are data.
 _LARGE_BYTES, _MANY, _CODE = 2**24, 20, {".py", ".so"}
 
@@ -137,7 +137,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     folder, words = Path.cwd(), _words(command)
     found = launchers.known(words, options.strategy, folder)
     strategy, said = found.strategy or ONE, list(found.said)
-    command = _without_threads(found.command, said)
+    command = _without_cores(_without_threads(found.command, said), said)
     words, python = _interpreter(command, options.python)
     own = shutil.which("python", path=_path_of_shell()) if python is None else python
     if own and Path(own).parent == Path(sys.executable).parent and not options.python:
@@ -313,6 +313,14 @@ def _without_threads(words: Sequence[str], said: list[str]) -> list[str]:
         said.append(f"{' '.join(left)} is left out: each configuration sets its threads.")
     kept = [word for word in words[1:place] if word not in left]
     return [words[0], *kept, *words[place:]] if kept or not left else list(words[place:])
+
+
+def _without_cores(words: Sequence[str], said: list[str]) -> list[str]:
+    """Leave out what binds a command to cores: configurations set them."""
+    if not (place := binding(words)):
+        return list(words)
+    said.append(f"{' '.join(words[place])} is left out: each configuration has cores of its own.")
+    return [*words[: place.start], *words[place.stop :]]
 
 
 def _executable(started: list[str]) -> str | None:

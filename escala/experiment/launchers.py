@@ -23,9 +23,13 @@ PYTHON = re.compile(r"python[0-9.]*")
 NUMBERS = ("ranks", "ranks_of_node")
 OWN = "own-launcher"
 #: Programs that start another one, which may be a launcher.
-WRAPPERS = re.compile("env|nice|nohup|time|numactl|taskset|stdbuf|setsid|ionice|chrt")
+WRAPPERS = re.compile(
+    "env|nice|nohup|time|timeout|numactl|taskset|stdbuf|unbuffer|setsid|ionice|chrt|prlimit"
+)
 #: The same, in an environment of Python that they choose.
-_ENVIRONMENTS = re.compile("uv|poetry|pipenv|pdm|hatch|pixi|conda|mamba|micromamba")
+_ENVIRONMENTS = re.compile(
+    "uv|uvx|rye|poetry|pipenv|pdm|hatch|pixi|conda|mamba|micromamba|apptainer|singularity"
+)
 #: Launchers that always start the ranks themselves.
 _STARTERS = frozenset(("deepspeed", "fabric", "composer", "colossalai"))
 #: Hands each process its number on its node as an option of the script.
@@ -84,7 +88,7 @@ _HOROVODRUN = _Launcher(
 )
 _LAUNCHERS = {
     **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), _TORCHRUN),
-    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "srun"), _MPIRUN),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), _MPIRUN),
     "horovodrun": _HOROVODRUN,
 }
 #: Options of `accelerate launch` that say how many processes there are, and their placeholders.
@@ -178,7 +182,8 @@ def _wrapped(words: Sequence[str]) -> int:
 def _itself(words: Sequence[str]) -> str:
     """Return the name of the program, or of the module of Python, that words start."""
     module = _module(words)
-    return words[module] if module else Path(words[0]).name
+    # Where several are installed, they are called mpirun.openmpi or mpiexec.hydra.
+    return words[module] if module else re.sub(r"^(mpi\w+)\.\w+$", r"\1", Path(words[0]).name)
 
 
 def _module(words: Sequence[str]) -> int | None:
@@ -204,7 +209,8 @@ def _without(launcher: _Launcher, words: Sequence[str], python: str) -> Known:
     while place < len(words) and words[place].startswith("-") and words[place] != "--":
         word = words[place]
         name = word.replace("_", "-") if launcher.python else word
-        following = 0 if "=" in word else launcher.words_after(name)
+        is_joined = "=" in word or re.fullmatch(r"-\w\d+", word)
+        following = 0 if is_joined else launcher.words_after(name)
         if following is None:
             raise _unclear(words, f"what follows its option {word} is not certain")
         module = module or name in ("-m", "--module")

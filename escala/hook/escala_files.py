@@ -45,7 +45,8 @@ def _opened(path, writes):
             file = sys.modules["_frozen_importlib_external"].source_from_cache(file)
         except ValueError:
             pass
-    is_installed = "-packages/" in file or os.path.basename(file) == "sitecustomize.py"
+    is_installed = "/site-packages/" in file or "/dist-packages/" in file
+    is_installed = is_installed or os.path.basename(file) == "sitecustomize.py"
     if not (file.startswith(_left_out) or is_installed or "\n" in file):
         # Of modules of large packages there may be more.
         _seen.add((path, writes))

@@ -23,7 +23,7 @@ def _number(value):
 
 
 def _write(event, now, told):
-    values, pid = {"lost": len(_lost)} if _lost else {}, os.getpid()
+    values, pid = {"_lost": len(_lost)} if _lost else {}, os.getpid()
     for each in told:
         values.update(each if isinstance(each, Mapping) else {"a value without a name": ()})
     numbers = {str(name): _number(value) for name, value in values.items() if value is not None}
@@ -53,7 +53,7 @@ def step(*unnamed, **about):
 
 def epoch(*unnamed, **about):
     for turn in _open[:]:
-        step(turn, left=1)
+        step(turn, _left=1)
     _mark("epoch", *unnamed, about)
 
 
@@ -64,6 +64,8 @@ def score(*unnamed, **about):
 def _rows(loader, number, told=None, batch=None):
     """Return the rows of a batch; which of its axes are rows only the loader or you know."""
     try:
+        if told is len and isinstance(batch, (tuple, Mapping)):
+            return ()  # inputs and targets, or columns by name: that is no number of rows
         if told is not None:
             return told(batch) if callable(told) else told
         loader = getattr(loader, "iterable", loader)  # of a bar of tqdm
@@ -88,7 +90,7 @@ class steps:
                 yield batch
             except GeneratorExit:  # `break` left the loop
                 if _open and _open[0] is turn:
-                    step(turn, left=1)
+                    step(turn, _left=1)
                 raise
             if _open and _open[0] is turn:
                 step(turn)

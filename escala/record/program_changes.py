@@ -12,6 +12,7 @@ from typing import Any
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.core.readable import name_first
 from escala.data import KINDS
 from escala.data.base import DESCRIPTION
 from escala.record.key import WHERE
@@ -44,13 +45,12 @@ def notes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
     """
     if others := changed(request, data):
         yield (
-            f"{', '.join(others)} changed since this call began. The run may have used the old or "
+            f"{name_first(others)} changed since this call began. The run may have used the old or "
             "the new content, and is not stored. Remedy: make the same call again"
         )
     if WHERE in request and (new := sorted(_now(request).keys() - request["program"]["files"])):
-        more = f" and {len(new) - 3} more" if len(new) > 3 else ""
         yield (
-            f"its folder holds new files: {', '.join(new[:3])}{more}. They count as files of the "
+            f"its folder holds new files: {name_first(new)}. They count as files of the "
             "program, so the next call measures it again. Remedy: let it write into {output}, or "
             "name the files that it consists of: files: ['*.py']"
         )

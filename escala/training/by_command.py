@@ -100,6 +100,11 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         raise
     seen = files_read.told(told, began)
     notes = [*written.notes, *_notes(ended, written, place, unread, reported)]
+    did = ran(ended)
+    lone = known_by == marks.OUTPUT and len(place.ranks) == 1
+    if lone and (did["processes"] or 1) > 1:
+        unnumbered = any(m.event == marks.EPOCH and m.number is None for m in reported)
+        line_notes += [lines.WHOSE] if unnumbered else []
     notes += line_notes + list(_notes_on_steps(joined, epochs))
     if others := seen and seen.threads - {given["OMP_NUM_THREADS"], ""}:
         notes.append(
@@ -114,7 +119,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         "threads": plan["knobs"]["threads"],
         "load": reader.found,
         "notes": notes,
-        "ran": ran(ended),
+        "ran": did,
         "read": seen and seen.read,
         "usage": None if known_by == marks.WHOLE else _used(ended.used, epochs[0]),
     }

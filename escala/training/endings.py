@@ -17,8 +17,10 @@ ERROR = re.compile(
     rf"|(?i:{_USAGE.pattern})|\b(ERROR|FATAL|CRITICAL)\b"
 )
 TRACEBACK = "Traceback (most recent call last)"
-#: Before a traceback of an error that ends no program: Python and `logging` say that they go on.
-_GOES_ON = re.compile("Exception ignored |Exception in thread |Error in atexit|--- Logging error")
+#: Before a traceback of an error that ends no program: Python, `logging` and `asyncio` go on.
+_GOES_ON = re.compile(
+    "Exception ignored |Exception in thread |Error in atexit|--- Logging error|^(future|task): <"
+)
 _CHAINED = re.compile("^(During handling of|The above exception was)")
 
 
@@ -47,6 +49,11 @@ def has_failed(said: str) -> bool:
     return False
 
 
+#: What a shell does itself, unless there is a program of this name.
+_OF_SHELL = re.compile(
+    r"time|cd|source|\.|export|set|unset|exec|eval|alias|ulimit|module|command|builtin"
+)
+_BOM = "before its first line stands a mark of its encoding (BOM), as Windows writes it"
 _ASKS = "It asks for input, and gets none here. Remedy: give what it asks for as an argument"
 #: What programs write at their end that names a cause, and what to say of it.
 _HINTS = (
@@ -110,6 +117,17 @@ def not_started(program: Path, error: OSError) -> str:
         return f"its {_CRLF}, so it asks for {interpreter!r}. {_WITHOUT_CR} {program}"
     if error.errno == errno.ENOENT and first.startswith("#!"):
         return f"its first line asks for {interpreter}, which is not there. Remedy: correct it"
+    if error.errno == errno.ENOENT and _OF_SHELL.fullmatch(program.name):
+        return (
+            "it is a word of the shell, and no program. Remedy: leave it out; or let a shell run "
+            "all: sh -c 'COMMAND'"
+        )
+    if error.errno == errno.EACCES and program.is_file():
+        return f"it may not be executed. Remedy: chmod +x {program}"
+    if error.errno == errno.ENOEXEC and first.startswith("\ufeff"):
+        return f"{_BOM}. Remedy: sed -i '1s/^\\xef\\xbb\\xbf//' {program}"
+    if error.errno == errno.ENOEXEC and first.startswith("\x7fELF"):
+        return "it is built for another processor. Remedy: build it on this machine"
     if error.errno == errno.ENOEXEC:
         return "its first line names no interpreter. Remedy: begin it with one, as #!/bin/sh"
     return (

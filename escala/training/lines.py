@@ -10,6 +10,13 @@ from escala.core.errors import Failed
 from escala.training.marks import BEGIN, EPOCH, ROWS, STEP, Mark, between
 from escala.training.wording import is_score
 
+#: Of lines without a number, if there are several processes.
+WHOSE = (
+    "the lines of its epochs have no number, so whether one process or each of them writes one is "
+    "not known"
+)
+#: Lines of one epoch follow each other within this part of the time to the next epoch.
+_NEAR = 0.1
 #: A program may need so long to end after its last epoch.
 _ENDING_SECONDS = 0.5
 
@@ -71,8 +78,8 @@ def _ends(lines: Sequence[Mark], ranks: int, asked: int | None) -> tuple[Sequenc
             )
             lines, every = lines[:-1], every[:-1]
         usual = mode([more for more in between(lines) if more > 0] or [1])
-        if usual > 1:
-            notes.append(f"the numbers of its epochs grow by {usual:.0f}: so many are called one")
+        if usual != 1:
+            notes.append(f"the numbers of its epochs grow by {usual:.3g}: so many are called one")
     elif ranks == 1 and len(bars := {mark.bar for mark in lines}) > 1 and None not in bars:
         following = [(a, b.bar if b else None) for a, b in zip_longest(lines, lines[1:])]
         ends = [mark for mark, after in following if after is None or after < mark.bar]
@@ -80,16 +87,28 @@ def _ends(lines: Sequence[Mark], ranks: int, asked: int | None) -> tuple[Sequenc
             notes.append("the lines of its epochs are parts of one bar: each is taken for an epoch")
             ends = [mark for mark, after in following if mark.bar and after != mark.bar]
         lines = ends
+    elif ranks == 1 and len(lines) != asked:
+        lines = lines[(size := _group(lines)) - 1 :: size]
     elif lines and ranks > 1 and len(lines) == ranks * (asked or 0):
         lines = lines[ranks - 1 :: ranks]
     elif lines and ranks > 1 and len(lines) != asked:
-        notes.append(
-            "the lines of its epochs have no number, so whether one process or each of them writes "
-            "one is not known"
-        )
+        notes.append(WHOSE)
     if len(lines) < len(every):
         notes.append("several lines are those of one epoch, and its last one ends it")
     return lines, notes
+
+
+def _group(marks: Sequence[Mark]) -> int:
+    """Return how many marks follow each other closely each time; 1 if it is not the same number.
+
+    A process may print its line twice, or one of its training and one of its validation; and
+    processes that it starts may each print one.
+    """
+    gaps = [later.time - before.time for before, later in pairwise(marks)]
+    size = next((n for n, gap in enumerate(gaps, 1) if gap > _NEAR * max(gaps)), 1)
+    apart, near = gaps[size - 1 :: size], [g for n, g in enumerate(gaps, 1) if n % size]
+    is_regular = size > 1 and len(marks) % size == 0 and min(near) > 0
+    return size if is_regular and max(near) < _NEAR * min(apart) else 1
 
 
 def _are_numbered(marks: Sequence[Mark], ranks: int) -> bool:

@@ -23,7 +23,7 @@ EVENTS = (BEGIN, STEP, EPOCH, SCORE)
 #: How the steps of a program are known.
 HOOK, OUTPUT, WHOLE = "hook", "output", "whole run"
 #: Of a step that a loop left by `break`, and of marks before which others could not be written.
-LEFT, LOST = "left", "lost"
+LEFT, LOST = "_left", "_lost"
 #: Before the name of a score whose best value is told alongside the last.
 BEST = "best_"
 #: Numbers of a mark that are whole, and no scores.

@@ -10,10 +10,11 @@ from typing import NamedTuple
 LONGEST = 4096
 _ENDS = re.compile(rb"[\r\n]+")
 _PART_OF_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")
-#: Colours, titles and moves of a terminal (ECMA-48), and what else is no text.
+#: Colours, titles, sets of letters and moves of a terminal (ECMA-48 and ECMA-35), and what else is
+#: no text.
 _CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|\x1b[@-_]"
-    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(\x07|\x1b\\)?|\x1b[ -/]*[0-~]"
+    r"|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f\ufeff]"
 )
 #: A number, or a word for one that is not finite. A sign stands after no name and no other number.
 _NUMBER = re.compile(
@@ -25,7 +26,7 @@ _PLAIN = re.compile(r"\d+\.?\d*|\.\d+")
 _DECIMAL_COMMA = re.compile(r"(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+),\d+")
 _GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 #: After digits: a unit that multiplies them, or what makes another number of them.
-_SCALE = re.compile(r"[kKMGTB]|[_'’\u00a0\u202f]\d|(?<=(?<![\d.])0)[xX]")
+_SCALE = re.compile(r"[kKMGTB]|[_'’\u00a0\u202f]\d|(?<=(?<![\d.])0)[xX]|#(?:QNAN|SNAN|IND|INF)")
 _AFTER_HOURS = re.compile(r"\d:")
 _IN_A_NAME = re.compile(r"[^\W\d]")
 _ZERO_FIRST = re.compile(r",0\d")
@@ -37,18 +38,25 @@ _NO_COMMA, _DECIMAL, _GROUPS, _SEPARATOR = "", "decimal", "groups", "separator"
 
 
 def text(data: bytes) -> str:
-    """Return what was printed as text, without colours.
+    """Return what was printed as text, without colours and letters that moves back take away.
 
     A line that is not in UTF-8 is read as Latin-1.
     """
-    return _CONTROL.sub("", "\n".join(map(_decoded, data.split(b"\n"))))
+    return "\n".join(map(_text, data.split(b"\n")))
 
 
-def _decoded(line: bytes) -> str:
+def _text(line: bytes) -> str:
     try:
-        return line.decode()
+        found = line.decode()
     except UnicodeDecodeError:
-        return line.decode("latin-1")
+        found = line.decode("latin-1")
+    kept, *others = _CONTROL.sub("", found).split("\x08")
+    if others:
+        letters = list(kept)
+        for each in others:
+            letters[-1:] = each
+        kept = "".join(letters)
+    return kept
 
 
 class Lines:

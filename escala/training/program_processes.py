@@ -31,9 +31,9 @@ _ASKING_SECONDS = 20.0
 _PART, _LEAST_SECONDS = 0.2, 0.2
 #: Cores are counted over so many seconds, because the kernel counts whole ticks.
 _WINDOW_SECONDS = 1.0
-#: A process that waits for others uses less of a core, and begins and ends so many seconds around
-#: them: torchrun takes one and more on a busy machine.
-_WAITING, _WAITS_SECONDS = 0.1, 2.0
+#: A process that waits for others uses less of a core, and waits for the time that they last and
+#: up to this part of it and so many seconds: a busy machine is slow to start and to end them.
+_WAITING, _WAITS_PART, _WAITS_SECONDS = 0.1, 0.5, 2.0
 
 
 class Told(NamedTuple):
@@ -157,7 +157,7 @@ def _waits(number: int, told: Mapping[int, Told]) -> bool:
     return (
         bool(lasted)
         and each.longest_cores < _WAITING * each.longest
-        and each.longest < max(lasted) + _WAITS_SECONDS
+        and each.longest < (1 + _WAITS_PART) * max(lasted) + _WAITS_SECONDS
     )
 
 

@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 #: After the word for an epoch or a step, its number: whole, and without a unit.
 _AND_NUMBER = (
-    r"[\W_]{0,4}(\d{1,3}(?:,\d{3})+|\d+)(?![.,]?\d)(?!\s*((m?s|secs?|seconds?|mins?|h)\b|%))"
+    r"[\W_]{0,4}(\d{1,3}(?:,\d{3})+|\d+)(?![.,]?\d|[kmg]\b|e\d)"
+    r"(?!\s*((m?s|secs?|seconds?|mins?|h)\b|%))"
 )
 #: Not that of the best epoch, and not the number of all.
 _OF_OTHERS = "".join(rf"(?<!{word}[ _-])" for word in ("best", "max", "num", "total", "last"))
-_EPOCH = re.compile(rf"(?i){_OF_OTHERS}(?<![a-z0-9])epoch{_AND_NUMBER}")
+#: In a dictionary, as of Transformers, it is a part of an epoch as well.
+_EPOCH = re.compile(
+    rf"(?i)['\"]epoch['\"]: ?(?P<part>\d+\.\d+)|{_OF_OTHERS}(?<![a-z0-9])epoch{_AND_NUMBER}"
+)
 _STEP = re.compile(
     rf"(?i){_OF_OTHERS}(?<![a-z0-9])(?:step|iter|iteration|it|batch|update){_AND_NUMBER}"
 )
@@ -59,7 +63,7 @@ def numbered(line: str) -> Numbered:
 
 
 def _value(match: re.Match | None) -> float | None:
-    return float((match[1] or match[2]).replace(",", "")) if match else None
+    return float(next(filter(None, match.groups())).replace(",", "")) if match else None
 
 
 def is_score(name: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import update_config
 
+from escala.core import own_results
 from escala.core.errors import InputError
 from escala.data import kind_of
 from escala.experiment import Experiment, Run, check_name, named, read
@@ -54,7 +55,7 @@ class Study:
 
     Raises
     ------
-    WorkflowError : the default experiment is not valid.
+    WorkflowError : the default experiment is not valid, or a file has the name of its results.
     """
 
     def __init__(self, project: Path, folder: Path, files: list[Path], changes: Mapping):
@@ -66,6 +67,7 @@ class Study:
                 update_config(settings, changes)
             self.default = Experiment(settings, path)
             check_name(self.default.name, path, folder)
+            own_results.require_folder(folder / "results" / self.default.name)
         except InputError as error:
             refuse(error)
         self._named = {self.default.name: self.default}

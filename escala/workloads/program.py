@@ -39,6 +39,18 @@ _PLACEHOLDER = re.compile(r"\{(\{)?([a-z][a-z_]*(?:\.[A-Za-z0-9_-]+)?)\}(?(1)\})
 PYTHON = re.compile(r"python[0-9.]*")
 #: Lets a line activate an environment, as a shell does that the user types into.
 _CONDA = 'command -v conda > /dev/null && eval "$(conda shell.bash hook)"'
+#: Signs by which a shell does more than divide a text into words.
+_OF_SHELL = re.compile(
+    r"&&|\|\||\d?>>?|[;&|<`$()*?]|\n(?=.*\S)|(?<!\S)[~#]|(?<!\S)!(?!\S)|\{[^{}\s]*(,|\.\.)[^{}\s]*\}"
+)
+#: Programs that bind another one, with their options; `numactl` may bind it to memory only.
+_BOUND = {
+    "taskset": re.compile(r"\S+(?: -\S+)* [^-\s]\S* "),
+    "numactl": re.compile(
+        r"\S+(?: (?:-[al]|--(?:all|balancing|localalloc)|--?\w+=\S+|-\w[\d+!]\S*|--?\w+ \S+))+ "
+    ),
+}
+_TO_CORES = re.compile(r"taskset| -[CN]| --(?:physcpu|cpunode)bind")
 #: Exit code of a program of which a line before the command failed.
 LINE_FAILED = 96
 
@@ -104,6 +116,10 @@ class Program:
         return found
 
     def _check(self) -> None:
+        if place := binding(self.command):
+            where, bound = f"{self.where}.command", " ".join(self.command[place])
+            reason = "binds every configuration to the same cores"
+            raise InputError(where, bound, reason, "leave it out: each has cores of its own")
         if not self.directory.is_dir():
             where, reason = f"{self.where}.directory", "there is no such folder"
             raise InputError(where, str(self.directory), reason, "make it")
@@ -187,9 +203,8 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
     """
     if not isinstance(command, str):
         return list(command)
-    if sign := re.search(
-        r"&&|\|\||\d?>>?|[;&|<`$]|\n(?=.*\S)|(?<!\S)~", _unquoted(command.strip())
-    ):
+    command = re.sub(r"('[^']*')|\\\r?\n", r"\1", command)
+    if sign := _OF_SHELL.search(_unquoted(command.strip())):
         reason = f"holds {sign[0]!r}, which a shell reads and Escala does not"
         remedy = (
             "put it into single quotes if it belongs to an argument, or let a shell run all: "
@@ -201,6 +216,17 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
     except ValueError as error:
         reason = f"cannot be divided into words: {error}"
         raise InputError(where, command, reason, "correct its quotes") from None
+
+
+def binding(words: Sequence[str]) -> slice | None:
+    """Return where words before an interpreter bind what follows to cores, None if none do."""
+    for start, name in enumerate(Path(word).name for word in words):
+        if PYTHON.fullmatch(name):
+            break
+        bound = name in _BOUND and _BOUND[name].match(" ".join(words[start:]))
+        if bound and _TO_CORES.search(bound[0]):
+            return slice(start, start + bound[0].count(" "))
+    return None
 
 
 def _unquoted(text: str) -> str:

@@ -118,6 +118,7 @@ class Copy:
         self.copied, self.large, self.whole = [], [], []
         self._folders, self._links, self._without = [], [], [without]
         self._files: list[tuple[int, Path]] = []
+        self._made: dict[Path, tuple[int, int]] = {}
         self._left = MOST_ENTRIES
         self.roots = _roots(program)
         for root in self.roots:
@@ -186,6 +187,7 @@ class Copy:
         for path in self.copied:
             try:
                 shutil.copy2(path, self._at(path))
+                self._made[self._at(path)] = _state(self._at(path))
             except FileNotFoundError:
                 continue
             except PermissionError:  # The program may not read it either.
@@ -216,7 +218,7 @@ class Copy:
                     if path.is_symlink() or _BY_THE_WAY.intersection(before.parts):
                         continue
                     with suppress(OSError):
-                        if not before.is_file() or _differ(path, before):
+                        if self._made.get(path) != _state(path):
                             top, *below = before.relative_to(root).parts
                             found.add(f"{top}/" if below else top)
         return sorted(found)
@@ -266,8 +268,9 @@ class Copy:
                     yield f"{path} ({size(path.stat().st_size)})"
         yield from (f"{path} (it holds many files)" for path in self.whole)
         for path in self._links:
-            if path.is_symlink() and not any(map(path.resolve().is_relative_to, self.roots)):
-                yield f"{path} (it leads to {path.resolve()})"
+            leads = Path(os.path.realpath(path))  # Links may form a circle.
+            if path.is_symlink() and not any(map(leads.is_relative_to, self.roots)):
+                yield f"{path} (it leads to {leads})"
 
 
 def remove(folder: Path) -> None:
@@ -287,10 +290,8 @@ def _is_crowded(folder: Path) -> bool:
         return False
 
 
-def _differ(one: Path, other: Path) -> bool:
-    first, second = one.stat(), other.stat()
-    # File systems keep times to within two seconds.
-    return first.st_size != second.st_size or abs(first.st_mtime - second.st_mtime) > 2
+def _state(file: Path) -> tuple[int, int]:
+    return file.stat().st_size, file.stat().st_mtime_ns
 
 
 def _roots(program: Program) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 
 import pytest
@@ -66,6 +67,8 @@ def test_a_cause_is_named_with_its_remedy(code, said, words):
         ("#!/bin/bash\nfor n in 1; do\r\n", ["CR LF", "sed -i"]),
         ("#!/no/such/python -u\n", ["/no/such/python,", "not there"]),
         ("echo 1\n", ["names no interpreter", "#!/bin/sh"]),
+        ("\ufeff#!/bin/sh\n", ["BOM", "sed -i"]),
+        ("\x7fELF\n", ["another processor"]),
         (None, ["No such file", "PATH"]),
     ],
 )
@@ -80,6 +83,33 @@ def test_a_script_that_cannot_start_tells_of_its_first_line(first, words, tmp_pa
     except OSError as error:
         said = endings.not_started(script, error)
     assert "Remedy: " in said and all(word in said for word in words), said
+
+
+def test_a_word_of_the_shell_is_called_so(tmp_path):
+    missing = FileNotFoundError(errno.ENOENT, "No such file or directory")
+    assert "sh -c" in endings.not_started(tmp_path / "source", missing)
+
+
+def test_a_script_that_may_not_be_executed_is_called_so(tmp_path):
+    script = tmp_path / "run.sh"
+    script.touch()
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    assert "chmod +x" in endings.not_started(script, denied)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "Exception ignored in: <function Left.__del__>",
+        "Task exception was never retrieved\nfuture: <Task finished coro=<work()>>",
+        "Task was destroyed but it is pending!\ntask: <Task pending coro=<work()>>",
+        "--- Logging error ---",
+    ],
+)
+def test_an_error_after_which_python_goes_on_is_none(before):
+    error = f"{endings.TRACEBACK}\n  File 'train.py'\nValueError: 1\n"
+    assert endings.has_failed(error)
+    assert not endings.has_failed(f"{before}\n{error}")
 
 
 def test_what_nobody_knows_is_not_guessed():

@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,9 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
          "python -m mine.train"),
         ("-- mpirun -x A=1 -np 4 --bind-to core -x B python train.py", "mpi", f"env A=1 {PYTHON}"),
         ("-- srun -n 4 --mpi=pmix ./simulate", "mpi", "./simulate"),
+        ("-- srun -n4 -N1 ./simulate", "mpi", "./simulate"),
+        ("-- mpirun.openmpi -np 2 ./simulate", "mpi", "./simulate"),
+        ("-- timeout 9 torchrun --nproc_per_node=2 train.py", "torch-ddp", f"timeout 9 {PYTHON}"),
         ("-- horovodrun -np 4 --gloo python train.py", "horovod-gloo", PYTHON),
         (f"-- {OWN}", "own-launcher", OWN),
         ("-- accelerate launch --mixed_precision no train.py --num_processes 4", "own-launcher",
@@ -84,8 +88,8 @@ OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
         # A launcher that is not the first word, and one that is no launcher but a script's word.
         ("-- A=1 torchrun --nproc_per_node=2 train.py", "torch-ddp", f"env A=1 {PYTHON}"),
         ("-- poetry run torchrun --nproc_per_node=2 train.py", "torch-ddp", f"poetry run {PYTHON}"),
-        ("-- nice -n 5 numactl -N 0 mpirun -np 2 ./simulate", "mpi",
-         "nice -n 5 numactl -N 0 ./simulate"),
+        ("-- nice -n 5 numactl --interleave=all mpirun -np 2 ./simulate", "mpi",
+         "nice -n 5 numactl --interleave=all ./simulate"),
         ("-- nohup python -u -m torch.distributed.run --nproc-per-node 2 train.py", "torch-ddp",
          "nohup python -u train.py"),
         ("-- nice python train.py torchrun", "single", "nice python train.py torchrun"),
@@ -284,6 +288,10 @@ def test_a_name_that_is_taken_is_told_with_the_option_for_another(drafted, tmp_p
         ('python train.py --out "$HOME/x"', "$"),
         ("python train.py `date`", "`"),
         ("~/venv/bin/python train.py", "~"),
+        ("python train.py data/*.csv", "*"),
+        ("python train.py --seed {1..3}", "{1..3}"),
+        ("(python train.py)", "("),
+        ("python train.py # the best one", "#"),
     ],
 )
 def test_a_text_for_a_shell_is_refused_with_a_call_of_it(text, sign, drafted, tmp_path):
@@ -299,20 +307,38 @@ def test_a_text_for_a_shell_is_refused_with_a_call_of_it(text, sign, drafted, tm
 
 
 def test_signs_that_belong_to_an_argument_stay(drafted, tmp_path):
-    words = ["python", "train.py", "--sep", "|", "--rule", "a;b", "$x", "it's ~", "a&b", "c\\d"]
+    words = [
+        "python",
+        "train.py",
+        "--sep",
+        "|",
+        "--rule",
+        "a;b",
+        "$x",
+        "it's ~",
+        "a&b",
+        "c\\d",
+        "*",
+        "{1,2}",
+        "#",
+    ]
     [workload] = drafted(f"-- {shlex.join(words)}").settings["workloads"].values()
     assert Program.of(workload, tmp_path, "").command == tuple(words)
     [workload] = drafted(f"-- {shlex.quote(shlex.join(words))}").settings["workloads"].values()
     assert Program.of(workload, tmp_path, "").command == tuple(words)
     with pytest.raises(InputError, match="&&"):
         drafted("-- python prep.py '&&' python train.py")
+    # As in a README, of which a text has several lines.
+    lines = {"command": "python train.py \\\n  --x 1 \\\r\n  --y 2\n"}
+    asked = ("python", "train.py", "--x", "1", "--y", "2")
+    assert Program.of(lines, tmp_path, "").command == asked
 
 
 @pytest.mark.parametrize(
     ("command", "left"),
     [
         ("OMP_NUM_THREADS=1 A=2 python train.py", ["env", "A=2", "python", "train.py"]),
-        ("env MKL_NUM_THREADS=1 python train.py", ["python", "train.py"]),
+        ("env MKL_NUM_THREADS=1 GOMP_CPU_AFFINITY=0 python train.py", ["python", "train.py"]),
         ("mpirun -x OMP_NUM_THREADS=4 -n 2 python train.py", ["python", "train.py"]),
     ],
 )
@@ -321,6 +347,27 @@ def test_an_assignment_of_threads_decides_no_configuration(command, left, drafte
     [workload] = found.settings["workloads"].values()
     assert shlex.split(workload["command"]) == left
     assert any("_NUM_THREADS=" in each and "left out" in each for each in found.said)
+
+
+@pytest.mark.parametrize(
+    ("before", "left"),
+    [
+        ("taskset -c 0", ""),
+        ("A=1 /usr/bin/taskset -a 0x3", "env A=1 "),
+        ("nice numactl -C 0 --membind 0", "nice "),
+        ("numactl --cpunodebind=0 -l", ""),
+        ("numactl -i all", "numactl -i all "),
+        ("sh -c 'numactl -i all' taskset 3", "sh -c 'numactl -i all' "),
+    ],
+)
+def test_a_binding_to_cores_decides_no_configuration(before, left, drafted, tmp_path):
+    found = drafted(f"-- {before} python train.py --taskset -c 0")
+    [workload] = found.settings["workloads"].values()
+    assert workload["command"] == f"{left}python train.py --taskset -c 0"
+    binds = not before.startswith("numactl -i")
+    assert any("cores of its own" in each for each in found.said) == binds
+    with pytest.raises(InputError, match="the same cores") if binds else nullcontext():
+        Program.of({"command": f"env {before} python train.py"}, tmp_path, "")
 
 
 @pytest.fixture

@@ -94,6 +94,20 @@ def test_a_file_or_a_dead_link_in_the_place_of_a_folder_is_named(tmp_path, name)
     environment.require_work_folder(tmp_path)
 
 
+@pytest.mark.parametrize("theirs", [".snakemake/locks", "results", ".escala"])
+def test_what_somebody_else_left_is_named(theirs, tmp_path, monkeypatch):
+    environment.require_work_folder(tmp_path)
+    (tmp_path / theirs).mkdir(parents=True)
+    environment.require_work_folder(tmp_path)
+    root = os.geteuid() == 0
+    owner = "the user 4242" if root else pwd.getpwuid(os.getuid()).pw_name
+    os.chown(tmp_path / theirs, *([4242] * 2 if root else [-1, -1]))
+    # Root may write everywhere, so that a mode would not do.
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path / theirs)
+    with pytest.raises(InputError, match=rf"{theirs}': belongs to {owner}, and cannot be written"):
+        environment.require_work_folder(tmp_path)
+
+
 def test_a_user_without_an_entry_has_a_name(prepared, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
     assert prepared()[0]["USER"] == "user4000000"
@@ -112,19 +126,6 @@ def test_a_folder_of_data_with_braces_is_refused_and_so_is_one_of_an_unknown_hom
     with pytest.raises(InputError, match="home of the user is not known"):
         expanded_path("~nobody-of-that-name/data", "source.folder")
     assert expanded_path("/a b/c%d'e", "source.folder") == "/a b/c%d'e"
-
-
-def test_what_somebody_else_left_is_named(tmp_path, monkeypatch):
-    environment.require_work_folder(tmp_path)
-    (tmp_path / ".snakemake" / "locks").mkdir(parents=True)
-    environment.require_work_folder(tmp_path)
-    root = os.geteuid() == 0
-    owner = "the user 4242" if root else pwd.getpwuid(os.getuid()).pw_name
-    os.chown(tmp_path / ".snakemake" / "locks", *([4242] * 2 if root else [-1, -1]))
-    # Root may write everywhere, so that a mode would not do.
-    monkeypatch.setattr(os, "access", lambda path, _: path.name != "locks")
-    with pytest.raises(InputError, match=rf"locks': belongs to {owner}, and cannot be written to"):
-        environment.require_work_folder(tmp_path)
 
 
 def test_the_command_works_where_the_module_system_and_the_account_do_not(tmp_path):
@@ -164,3 +165,16 @@ def test_a_file_of_the_future_is_refused_also_behind_a_link(tmp_path):
         assert shlex.quote(str(path)) in caught.value.remedy
     file.touch()
     require_past("datasets.d", [file, link])
+
+
+@pytest.mark.parametrize("count", [2, 7])
+def test_one_command_dates_all_files_of_the_future(count, tmp_path):
+    files = [tmp_path / f"a {number}" for number in range(count)]
+    for file in files:
+        file.touch()
+        os.utime(file, (time.time() + 172800,) * 2)
+    with pytest.raises(InputError, match=f"as {count - 1} more are, in the future") as caught:
+        require_past("datasets.d", files)
+    command = caught.value.remedy.removeprefix("date it now: ").partition(";")[0]
+    subprocess.run(command, shell=True, check=True)
+    require_past("datasets.d", files)

@@ -44,7 +44,7 @@ READ = {
 @pytest.fixture
 def started(tmp_path):
     """Start a script in a folder with files to read, and return what it told and printed."""
-    folder, marks, elsewhere = (tmp_path / name for name in ("mine", "marks", "elsewhere"))
+    folder, marks, elsewhere = (tmp_path / name for name in ("mine", "marks", "else-packages"))
     for place in (folder / "late", marks, elsewhere):
         place.mkdir(parents=True)
     for name in (*READ, "state.txt"):
@@ -68,7 +68,7 @@ def started(tmp_path):
 
 
 def test_what_processes_open_and_import_is_told_whatever_way_they_do(started, tmp_path):
-    folder, outside = tmp_path / "mine", str(tmp_path / "elsewhere" / "elsewhere.py")
+    folder, outside = tmp_path / "mine", str(tmp_path / "else-packages" / "elsewhere.py")
     for _ in range(2):  # The second one finds its modules compiled.
         found, _ = started(TRAIN, OMP_NUM_THREADS="2")
         assert found.threads == {"1", "2"}
@@ -84,7 +84,7 @@ def test_what_processes_open_and_import_is_told_whatever_way_they_do(started, tm
 
 
 def test_the_programs_own_start_and_errors_are_as_without_it(started, tmp_path):
-    own = tmp_path / "elsewhere" / "sitecustomize.py"
+    own = tmp_path / "else-packages" / "sitecustomize.py"
     own.write_text("import sys\nprint('its own')\nsys.path.append('/own')\n")
     source = (
         "import sys\nassert '/own' in sys.path\ntry: open('a\\0b')\nexcept ValueError: print('e')"

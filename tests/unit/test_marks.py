@@ -171,6 +171,28 @@ def test_of_ranks_that_are_far_apart_an_epoch_ends_with_its_own_last_line():
     assert [mark.time for mark in found] == pytest.approx([1.9, 3.8, 5.7])
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_lines_that_follow_each_other_closely_each_time_are_those_of_one_epoch(size):
+    """One process prints each twice, or of training and validation; or it starts those that do."""
+    told = [
+        (epoch + 0.02 * part, f"loss {epoch}{part}")
+        for epoch in range(1, 4)
+        for part in range(size)
+    ]
+    found, [note] = lines(*told, epoch_ends=r"loss (?P<loss>\S+)")
+    last = size - 1
+    assert [mark.values["loss"] for mark in found] == [10 + last, 20 + last, 30 + last]
+    assert [mark.time for mark in found] == pytest.approx([n + 0.02 * last for n in (1, 2, 3)])
+    assert "several lines" in note
+    # So many were asked for; one more is of something else; or they were held back together.
+    for others, asked in (
+        (told, len(told)),
+        ([*told, (5.0, "loss 9")], None),
+        ([(float(round(at)), text) for at, text in told], None),
+    ):
+        assert len(lines(*others, epoch_ends="loss", asked=asked)[0]) == len(others)
+
+
 @pytest.mark.parametrize(
     ("text", "asked"), [("epoch {} loss 1", None), ("loss 1", 4), ("loss {}", 4)]
 )
@@ -255,6 +277,23 @@ def test_a_named_number_whose_comma_later_lines_explain_tells_the_epoch():
 def test_epochs_that_begin_again_with_another_fold_are_epochs():
     told = [(float(n), f"fold {n // 3} epoch {n % 3} loss 1") for n in range(6)]
     assert len(lines(*told, epoch_ends="loss")[0]) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "note"),
+    [
+        ("{{'loss': 0.5, 'epoch': {0:.2f}}}", [0.5, 1, 1.5], "epochs grow by 0.5"),
+        ("step {1}k loss 1", [None] * 3, "each is taken for one step"),
+        ("step {1}e3 loss 1", [None] * 3, "each is taken for one step"),
+        ("epoch {1} G loss 1", [1, 2, 3], None),
+    ],
+)
+def test_what_is_a_part_or_a_multiple_of_an_epoch_or_a_step_is_told(text, numbers, note):
+    told = [(float(n), text.format(n / 2, n)) for n in range(1, 4)]
+    event = STEP if "step" in text else EPOCH
+    found, notes = lines(*told, **{f"{event}_ends": "loss"})
+    assert [mark.number for mark in found] == numbers
+    assert (note in notes[0]) if note else not notes
 
 
 def test_epochs_of_which_some_have_no_line_are_told():
@@ -478,6 +517,7 @@ e.step(32)
 e.epoch({"loss": 0.5}, per_class=[0.1, 0.9], phase="train", odd=Odd(), share="0.25")
 e.epoch(None, per_class=[0.1])
 for batch in e.steps([1], rows=lambda batch: batch.shape[7]): pass
+for batch in e.steps([([1] * 8, [0] * 8), {"x": [1] * 8}], rows=len): pass
 e.score(report={"virus": 0.5})
 """
     [told] = hooked(tmp_path, source)
@@ -486,7 +526,7 @@ e.score(report={"virus": 0.5})
     left_out = [name for mark in told for name in mark.left_out]
     unnamed = "a value without a name"
     assert left_out == [
-        unnamed, unnamed, "per_class", "phase", "odd", "per_class", "rows", "report",
+        unnamed, unnamed, "per_class", "phase", "odd", "per_class", *["rows"] * 3, "report",
     ]  # fmt: skip
 
 
@@ -494,10 +534,10 @@ def test_marks_that_cannot_be_written_end_no_training_and_are_counted(tmp_path):
     folder = tmp_path / "later"
     source = (
         "import os\nfrom escala_steps import epoch, step\nstep(rows=1)\nstep()\n"
-        f"os.mkdir({str(folder)!r})\nepoch(loss=1)"
+        f"os.mkdir({str(folder)!r})\nepoch(won=1, lost=7)"
     )
     [[told]] = hooked(folder, source)
-    assert (told.event, told.values, told.lost) == (EPOCH, {"loss": 1.0}, 2)
+    assert (told.event, told.values, told.lost) == (EPOCH, {"won": 1.0, "lost": 7.0}, 2)
 
 
 class Array(list):

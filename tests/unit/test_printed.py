@@ -85,6 +85,7 @@ def test_a_number_is_that_of_its_group(pattern, line, values):
         (r"rows (?P<rows>[0-9.]+)", "rows 1'000"),
         (r"rows (?P<rows>\S+)", "rows 1\u202f000,5"),
         (r"at (?P<seconds>\S+)", "at 1:30"),
+        (r"loss (?P<loss>[0-9.]+)", "loss 1.#QNAN"),
     ],
 )
 def test_what_is_no_single_number_is_left_out_and_named(pattern, line):
@@ -116,6 +117,9 @@ def lines(*pieces: tuple[bytes, float]) -> list[tuple[str, float]]:
 def test_lines_are_read_as_a_person_reads_them():
     colours = "\x1b[32mepoch\x1b[0m 1 \x1b]0;title\x07\x1b[1mloss\x1b[0m 0.5\n"
     assert lines((colours.encode(), 1.0)) == [("epoch 1 loss 0.5", 1.0)]
+    # As `tput` ends a colour, and as bars write over what they wrote.
+    others = "\ufeff\x1b(B\x1b[mepoch\x1b(B 1 loss 0.9\x1b[K\x08\x08\x1b[1m.5\x1b7\x1b8\n"
+    assert lines((others.encode(), 1.0)) == [("epoch 1 loss 0.5", 1.0)]
     both = "época 1\n".encode() + "época 2\n".encode("latin-1")
     pieces = [(both[n : n + 1], float(n)) for n in range(len(both))]
     assert [line for line, _ in lines(*pieces)] == ["época 1", "época 2"]

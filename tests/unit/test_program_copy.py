@@ -86,6 +86,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_whatever_a_program_does_in_its_copy_the_folder_stays(folder):
+    (folder / "mine/log.txt").touch()
     before = state(folder)
     copy, start = copied(folder)
     assert (start / "data/one.csv").read_text() == "1"
@@ -98,6 +99,8 @@ def test_whatever_a_program_does_in_its_copy_the_folder_stays(folder):
     (start / "train.py").unlink()
     os.utime(start / ".git/HEAD", (1, 1))
     assert state(folder) == before
+    (folder / "mine/log.txt").write_text("of the shell that called, while the program ran")
+    before = state(folder)
     assert copy.written() == ["data/", "model.pt", "new", "results/"]
     (start / "data/made/of").chmod(0o500)
     program_copy.remove(copy._into)
@@ -115,9 +118,10 @@ def test_a_folder_above_that_holds_too_much_is_not_linked_by_each_run(folder, mo
 
 
 def test_packages_and_objects_of_git_are_linked_and_results_left_out(folder):
+    (folder / "mine/circle").symlink_to("circle")
     copy, start = copied(folder)
     linked = {path.relative_to(start).as_posix() for path in start.rglob("*") if path.is_symlink()}
-    assert linked == {".venv", ".git/objects", "link.pt", "whole.pt", "outside"}
+    assert linked == {".venv", ".git/objects", "link.pt", "whole.pt", "outside", "circle"}
     assert not (start / ".escala").exists() and not (start / "results/ours").exists()
     assert [line.partition(" ")[0] for line in copy.shared()] == [str(folder / "mine/outside")]
 
@@ -213,6 +217,10 @@ def test_a_folder_of_results_that_somebody_else_made_is_refused(tmp_path):
     with pytest.raises(InputError):
         own_results.claim(theirs)
     assert [path.name for path in theirs.iterdir()] == ["summary.md"]
+    new.touch()
+    with pytest.raises(InputError, match="new': is a file"):
+        own_results.claim(new)
+    new.unlink()
     made(ours, {"runs/a/run.json": "{}"})
     for folder in (ours, new):
         own_results.claim(folder)

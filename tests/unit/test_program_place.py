@@ -39,6 +39,7 @@ OF_ANOTHER = {
     **{"PBS_JOBID": "7", "LSB_JOBID": "7", "NSLOTS": "7", "PET_NNODES": "7", "PMI_SIZE": "7"},
     **{"OMP_NUM_THREADS": "77", "GLOO_SOCKET_IFNAME": "other0", "NCCL_SOCKET_IFNAME": "other0"},
     **{"MKL_NUM_THREADS": "77", "NUMEXPR_MAX_THREADS": "77", "OMP_THREAD_LIMIT": "77"},
+    **{"GOMP_CPU_AFFINITY": "0", "GOMAXPROCS": "77", "LOKY_MAX_CPU_COUNT": "77"},
 }
 
 

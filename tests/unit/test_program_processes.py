@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from escala.core.usage import Usage
 from escala.record import processes
 from escala.training.child import Ended
 from escala.training.program_place import HOOK
-from escala.training.program_processes import describe
+from escala.training.program_processes import Told, describe
 
 #: Libraries by which processes join a group, as they stand in the modules that the hook waits for.
 LIBRARIES = {
@@ -138,6 +139,18 @@ for each in [subprocess.Popen([sys.executable, "-c", work]) for _ in range(int(s
 
 def test_a_launcher_is_no_process_at_work(told):
     assert told(LAUNCHES, "2")[0]["processes"] == 2
+
+
+@pytest.mark.parametrize(("waits", "processes"), [(25.0, 1), (60.0, 2)])
+def test_on_a_busy_machine_a_launcher_waits_longer_than_what_it_starts_lasts(
+    waits, processes, tmp_path
+):
+    launcher = Told(0, 0.0, 70.0, 5.0, 2.3, waits, 2.3, 0.1, 0, -1, 0, 1)
+    started = Told(1, 9.0, 29.0, 27.0, 2.5, 2.0, 2.5, 1.0, 0, -1, 0, 2)
+    for number, each in enumerate((launcher, started), 1):
+        (tmp_path / f"{number}.process").write_text(json.dumps(each))
+    seen = {1: (2.7, 2.7), 2: (3.6, 3.6)}
+    assert describe(tmp_path, Ended(0.0, 0, 70.0, by_process=seen))["processes"] == processes
 
 
 def test_of_a_program_in_another_language_the_kernel_tells(tmp_path):

@@ -277,6 +277,13 @@ NOTED = {
         f"import os, time\nos.sched_setaffinity(0, range({os.cpu_count()}))\ntime.sleep(1)",
         {}, "it set its cores itself",
     ),
+    "starts several that print": (
+        "import os, time\nrank = os.fork() and 1\n"
+        "for n in (1, 2, 3):\n    end = time.time() + 0.3 + 0.2 * rank\n"
+        "    while time.time() < end: pass\n    print('loss', n / 3)",
+        {"epoch_ends": "loss", "command": "{python} train.py"},
+        "whether one process or each of them writes one is not known",
+    ),
     "scores nothing": (OBEDIENT + "score(auc=float('inf'))", {}, "auc"),
     "scores what is no number": (
         OBEDIENT + "score(report={'virus': 0.5})", {}, "report that is no number: left out",
@@ -292,6 +299,9 @@ NOTED = {
     ),
     "writes into its copy": (
         "open('model.pt', 'w').write('x')", {}, "it wrote model.pt into its folder, of which each",
+    ),
+    "writes a file of any name": (
+        "open(b'\\xe9\\n', 'w').write('x')", {}, r"it wrote \udce9\n into its folder",
     ),
 }  # fmt: skip
 

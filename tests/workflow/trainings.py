@@ -241,6 +241,10 @@ ALONE = {
         },
         seconds=1.2, says="begins an epoch, the last one is not timed",
     ),
+    "two lines without a number": _prints(
+        'say(f"loss {loss:.4f}"); time.sleep(0.02); say(f"validation loss {2 * loss:.4f}")',
+        options=r"--regex 'loss (?P<loss>[0-9.]+)'", scores={"loss": 0.5},
+    ),
     "every second epoch": _plain(
         parts={
             "epochs": "6", "loop": "range(2)",
