@@ -8,7 +8,7 @@ from statistics import mode
 
 from escala.core.errors import Failed
 from escala.training.marks import BEGIN, EPOCH, ROWS, STEP, Mark, between
-from escala.training.wording import is_score
+from escala.training.wording import is_result
 
 #: A program may need so long to end after its last epoch.
 _ENDING_SECONDS = 0.5
@@ -146,11 +146,11 @@ def require_ends(marks: Sequence[Mark], started: float, ended: float) -> None:
     """Refuse lines of an output that may begin epochs, as `Failed`: they are taken for their ends.
 
     After the last of them, the program went on for more than half of the least time between two. A
-    line that reports a score is an end, and so is one after steps. The program `started` and
-    `ended` by the clock of the marks.
+    line that reports a score or how long it took is an end, and so is one after steps. The program
+    `started` and `ended` by the clock of the marks.
     """
     ends = [mark.time for mark in marks if mark.event == EPOCH]
-    tell = any(is_score(name) for mark in marks if mark.event == EPOCH for name in mark.values)
+    tell = any(is_result(name) for mark in marks if mark.event == EPOCH for name in mark.values)
     if not ends or tell or any(mark.event == STEP for mark in marks):
         return
     times = ends if len(ends) > 1 else [started, *ends]

@@ -37,6 +37,8 @@ _MEASURE = re.compile(
     r"|speed|lr|learning rate|steps?|iters?|iterations?|it|batch|batches|epochs?|rows?|ranks?|n|num"
     r"|counts?|samples|examples|images|tokens|memory|mem|[mg]i?b|left|parameters)\b"
 )
+#: Words in the name of a number that is known when what took so long has ended.
+_DURATION = re.compile(r"\b(seconds?|secs?|m?s|minutes?|duration|took)\b")
 
 
 class Numbered(NamedTuple):
@@ -66,6 +68,11 @@ def is_score(name: str) -> bool:
     """Return whether the name of a number is that of a score: of no time, speed or count."""
     words = _words(name)
     return bool(_LOWER.search(words) or _HIGHER.search(words) or not _MEASURE.search(words))
+
+
+def is_result(name: str) -> bool:
+    """Return whether a number of this name is known at the end of what it tells of."""
+    return is_score(name) or bool(_DURATION.search(_words(name)))
 
 
 def better(name: str) -> bool | None:
