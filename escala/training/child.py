@@ -46,6 +46,8 @@ _READ_BYTES, _LAST_BYTES = 2**16, 2**14
 _POLL_SECONDS = 0.5
 _TELL_SECONDS = 1.5
 _TERMINAL = (24, 120)  # lines, columns
+#: What a reader of a terminal takes for the end of its input (Ctrl-D), as often as some ask for it.
+_NO_INPUT = b"\4" * 64
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -110,13 +112,15 @@ def run(
     read, write = pty.openpty() if program.terminal else os.pipe()
     if program.terminal:
         fcntl.ioctl(write, termios.TIOCSWINSZ, struct.pack("4H", *_TERMINAL, 0, 0))
+        os.write(read, _NO_INPUT)
     log.info("starts %s in %s", command, program.directory)
     with children.ended_after_this(f"{mark}={given[mark]}"), _Input() as empty:
         # What a program leaves behind becomes a child of this process, also under `setsid`.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         ended = Ended(time.monotonic())
         try:
-            child = children.start(command, given, write, program.directory, empty.descriptor)
+            source = write if program.terminal else empty.descriptor
+            child = children.start(command, given, write, program.directory, source)
         except OSError as error:
             os.close(read)
             found = shutil.which(command[0], path=given.get("PATH"), mode=os.F_OK)

@@ -64,9 +64,10 @@ _HINTS = (
         "Its interpreter does not read this code; is it for another version? Remedy: environment: "
         "{python: DIR/bin/python}",
     ),
+    (r"EOF when reading a line", _ASKS),
     (
-        r"EOF when reading a line|not a TTY|inappropriate ioctl",
-        _ASKS,
+        r"not a tty|inappropriate ioctl|\bstty\b",
+        "It asks for a terminal, as for its size. Remedy: terminal: true",
     ),
     (
         r"Address already in use|EADDRINUSE",

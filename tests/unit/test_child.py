@@ -9,8 +9,9 @@ import pytest
 from escala.training import endings
 from tests.calls import python
 
-#: Starts a program with a terminal, and reads its output slowly. A read gives 4 KiB at most.
-SLOW = """
+#: Starts programs with a terminal. One writes more than a read gives, which is 4 KiB, and its
+#: output is read slowly; one asks for the size of its terminal and for input.
+ON_TERMINAL = """
 import os, sys, time
 from types import SimpleNamespace
 from escala.training import child
@@ -19,10 +20,13 @@ class Written:
     def add(self, data, when):
         self.data += data
         time.sleep(0.02)
-program, written = SimpleNamespace(terminal=True, directory=None), Written()
+def said(*command):
+    program, written = SimpleNamespace(terminal=True, directory=None), Written()
+    child.run(program, command, {**os.environ, "MARK": "1"}, "MARK", written)
+    return written.data.decode().split()
 says = "import os; os.write(1, b'x' * 50_000 + b'last'); os._exit(0)"
-child.run(program, [sys.executable, "-c", says], {**os.environ, "MARK": "1"}, "MARK", written)
-print(written.data[-4:].decode())
+print(said(sys.executable, "-c", says)[-1][-4:])
+print(*said("sh", "-c", "stty size; cat; cat; echo end"))
 """
 
 
@@ -46,7 +50,9 @@ def test_the_end_is_told_in_words(code, words):
         (1, "ModuleNotFoundError: No module named 'torch'", "lacks a module"),
         (1, "  File 'a.py', line 1\n    print 1\nSyntaxError: Missing parentheses", "version"),
         (1, "EOFError: EOF when reading a line", "asks for input"),
-        (1, "the input device is not a TTY", "asks for input"),
+        (1, "the input device is not a TTY", "terminal: true"),
+        (1, "OSError: [Errno 25] Inappropriate ioctl for device", "terminal: true"),
+        (1, "  _, width = os.popen('stty size').read().split()\nValueError: 0", "terminal: true"),
         (127, "sh: 1: tarin: not found", "not found"),
         (2, "train.py: error: unrecognized arguments: --rows 64", "only options"),
         (1, "RuntimeError: Address already in use", "{port}"),
@@ -91,5 +97,6 @@ def test_what_nobody_knows_is_not_guessed():
     assert "asks for input" in endings.hint(1, "ValueError: 7", asked=True)
 
 
-def test_what_a_program_wrote_before_its_end_is_read():
-    assert python("-c", SLOW).stdout == "last\n"
+def test_a_program_on_a_terminal_knows_its_size_and_gets_an_empty_input():
+    """What it wrote before its end is read."""
+    assert python("-c", ON_TERMINAL).stdout.splitlines() == ["last", "24 120 end"]
