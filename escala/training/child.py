@@ -57,7 +57,7 @@ class Ended:
 
     Attributes
     ----------
-    code : its exit code, or the negative number of a signal.
+    code : its exit code, or the negative number of a signal; None while it goes on.
     started, at : when it began, and ended or was seen last, of the monotonic clock.
     left, load : how many processes it left running, which were ended, and the part of a core that
         they used before.
@@ -69,7 +69,7 @@ class Ended:
     """
 
     started: float
-    code: int = 0
+    code: int | None = None
     at: float = 0.0
     left: int = 0
     load: float = 0.0
