@@ -100,7 +100,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         raise
     seen = files_read.told(told, began)
     notes = [*written.notes, *_notes(ended, written, place, unread, reported)]
-    notes += line_notes + list(_notes_on_steps(joined, epochs))
+    notes += line_notes + list(_notes_on_steps(joined, epochs)) + lines.notes_on_lengths(epochs)
     if others := seen and seen.threads - {given["OMP_NUM_THREADS"], ""}:
         notes.append(
             f"it set OMP_NUM_THREADS to {' and '.join(sorted(others))}, and was given "

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise, zip_longest
-from statistics import mode
+from statistics import median, mode
 
 from escala.core.errors import Failed
-from escala.training.marks import BEGIN, EPOCH, ROWS, STEP, Mark, between
-from escala.training.wording import is_result
+from escala.training.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, between
+from escala.training.wording import is_result, is_seconds
 
 #: A program may need so long to end after its last epoch.
 _ENDING_SECONDS = 0.5
+#: What takes longer by so much, and by so many seconds as rounding may hide, holds something else.
+_MORE, _ROUNDED_SECONDS = 0.25, 0.5
 
 
 def marks_of(
@@ -161,3 +163,24 @@ def require_ends(marks: Sequence[Mark], started: float, ended: float) -> None:
             f"and from one to the next it took {took:.3g} s: so the line may begin an epoch. "
             "Remedy: match a line that ends it, with a number it reports, as loss (?P<loss>\\S+)"
         )
+
+
+def notes_on_lengths(by_process: Sequence[Sequence[Epoch]]) -> list[str]:
+    """Return a note if epochs take longer than the seconds that their own lines tell of them.
+
+    The first epochs are left out, as in results.
+    """
+    later = [epoch for epochs in by_process for epoch in epochs[1:] if not epoch.steps]
+    told = [
+        (epoch.train_seconds, value)
+        for epoch in later
+        for name, value in epoch.values.items()
+        if is_seconds(name)
+    ]
+    took, said = (median(each) for each in zip(*told, strict=True)) if told else (0.0, 0.0)
+    if took - said <= max(_MORE * said, _ROUNDED_SECONDS):
+        return []
+    return [
+        f"its lines tell of {said:.3g} s for an epoch, and from one to the next it takes "
+        f"{took:.3g} s: what it does between them, such as an evaluation, is part of an epoch here"
+    ]

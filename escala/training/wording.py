@@ -75,6 +75,11 @@ def is_result(name: str) -> bool:
     return is_score(name) or bool(_DURATION.search(_words(name)))
 
 
+def is_seconds(name: str) -> bool:
+    """Return whether a number of this name is a duration in seconds."""
+    return bool(re.search(r"(?<!per )\b(seconds?|secs?)\b", _words(name)))
+
+
 def better(name: str) -> bool | None:
     """Return whether the higher value of a score is the better one; None if it is not known."""
     words = _words(name)

@@ -343,6 +343,16 @@ def test_lines_that_begin_epochs_are_not_taken_for_their_ends(told, ended, is_re
         lines_of.require_ends(found, started=0.0, ended=ended)
 
 
+@pytest.mark.parametrize(("between", "is_noted"), [(2.0, True), (0.4, False)])
+def test_epochs_that_take_longer_than_their_lines_tell_are_noted(between, is_noted):
+    """A script that evaluates after the line: its own seconds are those of the training alone."""
+    told = [(n * (0.5 + between), f"epoch {n} in 0.5 sec, 9000 a sec") for n in (1, 2, 3, 4)]
+    names = r"in (?P<seconds>\S+) sec, (?P<images_per_second>\S+) a"
+    found, _ = lines(*told, epoch_ends=names)
+    notes = lines_of.notes_on_lengths([marks.epochs(found, started=0.0)])
+    assert [("0.5 s" in each, "2.5 s" in each) for each in notes] == [(True, True)] * is_noted
+
+
 def test_ranks_that_tell_only_of_steps_make_the_epochs_of_the_others():
     told = ((BEGIN, 1.0), (STEP, 2.0, ("rows", 8)), (EPOCH, 3.0), (STEP, 4.0, ("rows", 8)))
     silent, ends = marked(*(each for each in told if each[0] != EPOCH)), marked(*told, (EPOCH, 5.0))
