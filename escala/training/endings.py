@@ -10,11 +10,11 @@ from pathlib import Path
 
 _LAST_LINES = 5
 #: A line that names an error: what programs write of their options, the last line of a traceback of
-#: Python, perhaps after the number of a rank, or one of a log.
+#: Python, perhaps after the number of a rank, one of a log, or the fatal one of glog's, as of XLA.
 _USAGE = re.compile(r"^(\S+: )?(fatal )?error: ", re.IGNORECASE)
 ERROR = re.compile(
     rf"^(\[\w+\]: ?)?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)?$"
-    rf"|(?i:{_USAGE.pattern})|\b(ERROR|FATAL|CRITICAL)\b"
+    rf"|(?i:{_USAGE.pattern})|\b(ERROR|FATAL|CRITICAL)\b|^F\d{{4}} [\d:.]+ "
 )
 TRACEBACK = "Traceback (most recent call last)"
 #: Before a traceback of an error that ends no program: Python and `logging` say that they go on.

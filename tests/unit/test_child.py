@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from escala.record import diagnose
 from escala.training import endings
 from tests.calls import python
 
@@ -86,6 +87,14 @@ def test_a_script_that_cannot_start_tells_of_its_first_line(first, words, tmp_pa
     except OSError as error:
         said = endings.not_started(script, error)
     assert "Remedy: " in said and all(word in said for word in words), said
+
+
+def test_the_first_error_is_told_where_a_trace_of_the_stack_hides_it(tmp_path):
+    fatal = "F1128 21:10:11.605540   20595 rendezvous.cc:161] Only 1 of 2 threads arrived"
+    warned = "W1128 21:09:31.601473   20595 rendezvous.cc:116] Waits"
+    frames = [f"    @     0x7f7a4f04063{n}  xla::internal::Await()" for n in range(9)]
+    (tmp_path / "rank0.log").write_text("\n".join([warned, fatal, "*** stack trace: ***", *frames]))
+    assert f"; its first error: {fatal}; its last lines: " in diagnose.tail(tmp_path, 0)
 
 
 def test_what_nobody_knows_is_not_guessed():
