@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import signal
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path
 
 _LAST_LINES = 5
@@ -19,6 +19,8 @@ ERROR = re.compile(
 TRACEBACK = "Traceback (most recent call last)"
 #: Before a traceback of an error that ends no program: Python and `logging` say that they go on.
 _GOES_ON = re.compile("Exception ignored |Exception in thread |Error in atexit|--- Logging error")
+#: A program that ends of an error says no more after it: a message, and what other ranks say.
+_MOST_AFTER = 20
 _CHAINED = re.compile("^(During handling of|The above exception was)")
 
 
@@ -37,14 +39,20 @@ def worded(text: str) -> list[str]:
 
 
 def has_failed(said: str) -> bool:
-    """Return whether a program's last words have a traceback of an error that is not ignored."""
-    goes_on = False
-    for before, line in pairwise(["", *worded(said)]):
+    """Return whether a program's last words have a traceback of an error that is not ignored.
+
+    A program that said much after it has gone on.
+    """
+    lines, goes_on, failed = worded(said), False, None
+    for number, (before, line) in enumerate(pairwise(["", *lines])):
         if TRACEBACK in line:
             goes_on = bool(_GOES_ON.search(before) or (goes_on and _CHAINED.search(before)))
-            if not goes_on:
-                return True
-    return False
+            failed = failed if goes_on else number
+    if failed is None:
+        return False
+    frame = lines[failed].partition(TRACEBACK)[0] + " "  # after what tells its rank
+    after = dropwhile(lambda line: line.startswith(frame), lines[failed + 1 :])
+    return len(list(after)) <= _MOST_AFTER
 
 
 _ASKS = "It asks for input, and gets none here. Remedy: give what it asks for as an argument"

@@ -97,6 +97,17 @@ def test_the_first_error_is_told_where_a_trace_of_the_stack_hides_it(tmp_path):
     assert f"; its first error: {fatal}; its last lines: " in diagnose.tail(tmp_path, 0)
 
 
+@pytest.mark.parametrize("rank", ["", "[rank1]: "])
+def test_a_program_that_went_on_after_an_error_has_not_failed(rank):
+    """Such as one that logs each time at which a service does not answer yet, and asks again."""
+    error = f"{rank}Traceback (most recent call last)\n" + f"{rank}  File 'a.py'\n" * 30
+    error += f"{rank}TimeoutError: no answer"
+    epochs = "\n".join(f"epoch {n}" for n in range(30))
+    assert endings.has_failed(error) and endings.has_failed(f"{epochs}\n{error}\nwaits\nends")
+    assert endings.has_failed(f"{error}\n{epochs}\n{error}")
+    assert not endings.has_failed(f"{error}\n{epochs}") and not endings.has_failed(epochs)
+
+
 def test_what_nobody_knows_is_not_guessed():
     assert endings.hint(1, r"KeyError: 'label\r'", asked=False) == "", "of its data"
     assert endings.hint(1, "ValueError: 7", asked=False) == ""
