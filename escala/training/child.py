@@ -45,6 +45,8 @@ _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
 _READ_BYTES, _LAST_BYTES = 2**16, 2**14
 _POLL_SECONDS = 0.5
 _TELL_SECONDS = 1.5
+#: A program may need so long after Ctrl-C. All is killed 3 s after a run is ended.
+_INTERRUPT_SECONDS = 1.5
 _TERMINAL = (24, 120)  # lines, columns
 #: What a reader of a terminal takes for the end of its input (Ctrl-D), as often as some ask for it.
 _NO_INPUT = b"\4" * 64
@@ -164,10 +166,17 @@ class _Input:
 
 @contextmanager
 def _ended_with(child: subprocess.Popen, known: set[int]) -> Iterator[None]:
-    """End the program, and all that it started, if this process is told to end."""
+    """End the program, and all that it started, if this process is told to end.
+
+    First it gets what Ctrl-C sends: so it removes a lock in a cache of the user, for example, which
+    the next call of it would wait for without an end.
+    """
 
     def end(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_IGN)
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(child.pid, signal.SIGINT)
+            child.wait(_INTERRUPT_SECONDS)
         children.stop([child])
         _end_left(known, 0.0)
         signal.signal(number, signal.SIG_DFL)

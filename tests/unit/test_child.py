@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 
 import pytest
@@ -28,6 +29,21 @@ def said(*command):
 says = "import os; os.write(1, b'x' * 50_000 + b'last'); os._exit(0)"
 print(said(sys.executable, "-c", says)[-1][-4:])
 print(*said("sh", "-c", "stty size; cat; cat; echo end"))
+"""
+
+
+#: Ends itself, while a program that it started holds a lock.
+ENDED = """
+import os, signal, sys
+from types import SimpleNamespace
+from escala.training import child
+class Written:
+    def add(self, data, when):
+        os.kill(os.getpid(), signal.SIGTERM)
+says = "import time\\nopen('lock', 'w').close()\\ntry: print(flush=True); time.sleep(99)\\n"
+says += "finally: import os; os.remove('lock')"
+program = SimpleNamespace(terminal=False, directory=sys.argv[1])
+child.run(program, [sys.executable, "-c", says], {**os.environ, "MARK": "1"}, "MARK", Written())
 """
 
 
@@ -120,3 +136,9 @@ def test_what_nobody_knows_is_not_guessed():
 def test_a_program_on_a_terminal_knows_its_size_and_gets_an_empty_input():
     """What it wrote before its end is read."""
     assert python("-c", ON_TERMINAL).stdout.splitlines() == ["last", "24 120 end"]
+
+
+def test_a_program_that_is_ended_removes_its_locks(tmp_path):
+    ended = python("-c", ENDED, tmp_path)
+    assert ended.returncode == -signal.SIGTERM, ended.stderr
+    assert not list(tmp_path.iterdir())
