@@ -193,7 +193,7 @@ def _notes(
     """Return the notes on a program that ended well."""
     found = []
     if endings.TRACEBACK in written.last:
-        found.append("its output reports an error, and it ended with exit code 0")
+        found.append("its last lines report an error, and it ended with exit code 0")
     if ended.left:
         found.append(f"{counted(ended.left, 'process', 'processes')} outlived it, and were ended")
     if ended.asked:

@@ -148,8 +148,8 @@ def require_ends(marks: Sequence[Mark], started: float, ended: float) -> None:
     """Refuse lines of an output that may begin epochs, as `Failed`: they are taken for their ends.
 
     After the last of them, the program went on for more than half of the least time between two. A
-    line that reports a score or how long it took is an end, and so is one after steps. The program
-    `started` and `ended` by the clock of the marks.
+    line that reports a score, how long it took or how fast it was is an end, and so is one after
+    steps. The program `started` and `ended` by the clock of the marks.
     """
     ends = [mark.time for mark in marks if mark.event == EPOCH]
     tell = any(is_result(name) for mark in marks if mark.event == EPOCH for name in mark.values)

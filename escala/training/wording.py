@@ -37,8 +37,8 @@ _MEASURE = re.compile(
     r"|speed|lr|learning rate|steps?|iters?|iterations?|it|batch|batches|epochs?|rows?|ranks?|n|num"
     r"|counts?|samples|examples|images|tokens|memory|mem|[mg]i?b|left|parameters)\b"
 )
-#: Words in the name of a number that is known when what took so long has ended.
-_DURATION = re.compile(r"\b(seconds?|secs?|m?s|minutes?|duration|took)\b")
+#: Words in the name of a duration or a speed, which is known when what it tells of has ended.
+_LENGTH = re.compile(r"\b(seconds?|secs?|m?s|minutes?|duration|took|per|speed|throughput)\b")
 
 
 class Numbered(NamedTuple):
@@ -72,7 +72,7 @@ def is_score(name: str) -> bool:
 
 def is_result(name: str) -> bool:
     """Return whether a number of this name is known at the end of what it tells of."""
-    return is_score(name) or bool(_DURATION.search(_words(name)))
+    return is_score(name) or bool(_LENGTH.search(_words(name)))
 
 
 def is_seconds(name: str) -> bool:

@@ -331,10 +331,12 @@ def test_lines_before_the_steps_of_an_epoch_begin_it():
         ([(2.0, "epoch 1"), (2.1, "epoch 2")], 2.4, False),  # its libraries end
         ([(2.0, "epoch 1 loss 0.5"), (4.0, "epoch 2 loss 0.4")], 9.0, False),  # it tests
         ([(2.0, "epoch 1 took 1.5"), (4.0, "epoch 2 took 1.4")], 9.0, False),
+        ([(2.0, "epoch 1 at 9.5"), (4.0, "epoch 2 at 9.4")], 9.0, False),
     ],
 )
 def test_lines_that_begin_epochs_are_not_taken_for_their_ends(told, ended, is_refused):
-    ends = r"(?i)epoch \d+(.* lr (?P<lr>\S+))?(.* loss (?P<loss>\S+))?( took (?P<seconds>\S+))?"
+    ends = r"(?i)epoch \d+(.* lr (?P<lr>\S+))?(.* loss (?P<loss>\S+))?"
+    ends += r"( took (?P<seconds>\S+))?( at (?P<images_per_second>\S+))?"
     found, _ = lines(*told, epoch_ends=ends)
     if is_refused:
         with pytest.raises(Failed, match="may begin an epoch"):
