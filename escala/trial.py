@@ -398,10 +398,16 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
         yield f"{words[0].upper()}{words[1:]} {how} {took}.{_seen(several)}"
         if found.ended and several.ended:
             yield from _compared(found, several)
+    program = _program(experiment.request(found.run))
     if found.known_by != marks.WHOLE:
         how = "its hook" if found.known_by == marks.HOOK else "lines of its output"
         took = f"; the last one took {span(found.epoch_seconds)}" if found.epoch_seconds else ""
         yield f"Its epochs are known by {how}{took}."
+    elif program.epoch_ends or program.step_ends:
+        yield (
+            "No line of its output matches its pattern so far. If none does until its end, a run "
+            f"fails. Its last lines: {found.last}"
+        )
     else:
         yield (
             f"It reported no steps{'' if found.ended else ' so far'}, so whole runs are compared, "

@@ -43,7 +43,8 @@ class Draft:
     settings : of the experiment.
     notes : comments of its file by key, below those of the schema.
     said : sentences on what was assumed, and on what cannot be varied.
-    guessed : whether the strategy is read from a script, and nothing in the command tells of it.
+    guessed : whether the strategy is read from a script, and nothing in the command tells of it. It
+        is another one than that of one process.
     """
 
     settings: dict[str, Any]

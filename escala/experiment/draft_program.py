@@ -185,7 +185,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         configurations=configurations,
     )
     notes = {"files": "Add what else it reads and you may change, such as settings."}
-    return Draft(settings, notes, said, found.guessed)
+    return Draft(settings, notes, said, found.guessed and strategy != ONE)
 
 
 def keep_files(draft: Draft, file: Path) -> None:

@@ -76,8 +76,9 @@ def problem(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | N
     ran = summary(everyone)
     if ranks == 1 or worlds or ran["idle"]:
         return None
-    worked = ran["processes"]
-    if by_itself and worked and worked < ranks and not any(each["threads"] for each in told):
+    worked, begun = ran["processes"], all(each["begun"] for each in told)
+    threads = any(each["threads"] for each in told)
+    if by_itself and worked and worked < ranks and begun and not threads:
         return (
             f"the command was asked for {ranks} ranks, and {worked} of its processes worked, in "
             "one thread. Remedy: let it start as many as {ranks_of_node} says; accelerate launch "

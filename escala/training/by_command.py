@@ -105,7 +105,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     if lone and (did["processes"] or 1) > 1:
         unnumbered = any(m.event == marks.EPOCH and m.number is None for m in reported)
         line_notes += [lines.WHOSE] if unnumbered else []
-    notes += line_notes + list(_notes_on_steps(joined, epochs))
+    notes += line_notes + list(_notes_on_steps(joined, epochs)) + lines.notes_on_lengths(epochs)
     if others := seen and seen.threads - {given["OMP_NUM_THREADS"], ""}:
         notes.append(
             f"it set OMP_NUM_THREADS to {' and '.join(sorted(others))}, and was given "

@@ -45,7 +45,11 @@ _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
 _READ_BYTES, _LAST_BYTES = 2**16, 2**14
 _POLL_SECONDS = 0.5
 _TELL_SECONDS = 1.5
+#: A program may need so long after Ctrl-C. All is killed 3 s after a run is ended.
+_INTERRUPT_SECONDS = 1.5
 _TERMINAL = (24, 120)  # lines, columns
+#: What a reader of a terminal takes for the end of its input (Ctrl-D), as often as some ask for it.
+_NO_INPUT = b"\4" * 64
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -55,7 +59,7 @@ class Ended:
 
     Attributes
     ----------
-    code : its exit code, or the negative number of a signal.
+    code : its exit code, or the negative number of a signal; None while it goes on.
     started, at : when it began, and ended or was seen last, of the monotonic clock.
     left, load : how many processes it left running, which were ended, and the part of a core that
         they used before.
@@ -67,7 +71,7 @@ class Ended:
     """
 
     started: float
-    code: int = 0
+    code: int | None = None
     at: float = 0.0
     left: int = 0
     load: float = 0.0
@@ -110,13 +114,15 @@ def run(
     read, write = pty.openpty() if program.terminal else os.pipe()
     if program.terminal:
         fcntl.ioctl(write, termios.TIOCSWINSZ, struct.pack("4H", *_TERMINAL, 0, 0))
+        os.write(read, _NO_INPUT)
     log.info("starts %s in %s", command, program.directory)
     with children.ended_after_this(f"{mark}={given[mark]}"), _Input() as empty:
         # What a program leaves behind becomes a child of this process, also under `setsid`.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         ended = Ended(time.monotonic())
         try:
-            child = children.start(command, given, write, program.directory, empty.descriptor)
+            source = write if program.terminal else empty.descriptor
+            child = children.start(command, given, write, program.directory, source)
         except OSError as error:
             os.close(read)
             found = shutil.which(command[0], path=given.get("PATH"), mode=os.F_OK)
@@ -160,10 +166,17 @@ class _Input:
 
 @contextmanager
 def _ended_with(child: subprocess.Popen, known: set[int]) -> Iterator[None]:
-    """End the program, and all that it started, if this process is told to end."""
+    """End the program, and all that it started, if this process is told to end.
+
+    First it gets what Ctrl-C sends: so it removes a lock in a cache of the user, for example, which
+    the next call of it would wait for without an end.
+    """
 
     def end(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_IGN)
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(child.pid, signal.SIGINT)
+            child.wait(_INTERRUPT_SECONDS)
         children.stop([child])
         _end_left(known, 0.0)
         signal.signal(number, signal.SIG_DFL)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import errno
 import re
 import signal
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path
 
 _LAST_LINES = 5
 #: A line that names an error: what programs write of their options, the last line of a traceback of
-#: Python, perhaps after the number of a rank, or one of a log.
+#: Python, perhaps after the number of a rank, one of a log, or the fatal one of glog's, as of XLA.
 _USAGE = re.compile(r"^(\S+: )?(fatal )?error: ", re.IGNORECASE)
 ERROR = re.compile(
     rf"^(\[\w+\]: ?)?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)?$"
-    rf"|(?i:{_USAGE.pattern})|\b(ERROR|FATAL|CRITICAL)\b"
+    rf"|(?i:{_USAGE.pattern})|\b(ERROR|FATAL|CRITICAL)\b|^F\d{{4}} [\d:.]+ "
 )
 TRACEBACK = "Traceback (most recent call last)"
 #: Before a traceback of an error that ends no program: Python, `logging` and `asyncio` go on.
 _GOES_ON = re.compile(
     "Exception ignored |Exception in thread |Error in atexit|--- Logging error|^(future|task): <"
 )
+#: A program that ends of an error says no more after it: a message, and what other ranks say.
+_MOST_AFTER = 20
 _CHAINED = re.compile("^(During handling of|The above exception was)")
 
 
@@ -39,14 +41,20 @@ def worded(text: str) -> list[str]:
 
 
 def has_failed(said: str) -> bool:
-    """Return whether a program's last words have a traceback of an error that is not ignored."""
-    goes_on = False
-    for before, line in pairwise(["", *worded(said)]):
+    """Return whether a program's last words have a traceback of an error that is not ignored.
+
+    A program that said much after it has gone on.
+    """
+    lines, goes_on, failed = worded(said), False, None
+    for number, (before, line) in enumerate(pairwise(["", *lines])):
         if TRACEBACK in line:
             goes_on = bool(_GOES_ON.search(before) or (goes_on and _CHAINED.search(before)))
-            if not goes_on:
-                return True
-    return False
+            failed = failed if goes_on else number
+    if failed is None:
+        return False
+    frame = lines[failed].partition(TRACEBACK)[0] + " "  # after what tells its rank
+    after = dropwhile(lambda line: line.startswith(frame), lines[failed + 1 :])
+    return len(list(after)) <= _MOST_AFTER
 
 
 #: What a shell does itself, unless there is a program of this name.
@@ -71,9 +79,10 @@ _HINTS = (
         "Its interpreter does not read this code; is it for another version? Remedy: environment: "
         "{python: DIR/bin/python}",
     ),
+    (r"EOF when reading a line", _ASKS),
     (
-        r"EOF when reading a line|not a TTY|inappropriate ioctl",
-        _ASKS,
+        r"not a tty|inappropriate ioctl|\bstty\b",
+        "It asks for a terminal, as for its size. Remedy: terminal: true",
     ),
     (
         r"Address already in use|EADDRINUSE",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise, zip_longest
-from statistics import mode
+from statistics import median, mode
 
 from escala.core.errors import Failed
-from escala.training.marks import BEGIN, EPOCH, ROWS, STEP, Mark, between
-from escala.training.wording import is_score
+from escala.training.marks import BEGIN, EPOCH, ROWS, STEP, Epoch, Mark, between
+from escala.training.wording import is_length, is_score, is_seconds
 
 #: Of lines without a number, if there are several processes.
 WHOSE = (
@@ -19,6 +19,8 @@ WHOSE = (
 _NEAR = 0.1
 #: A program may need so long to end after its last epoch.
 _ENDING_SECONDS = 0.5
+#: What takes longer by so much, and by so many seconds as rounding may hide, holds something else.
+_MORE, _ROUNDED_SECONDS = 0.25, 0.5
 
 
 def marks_of(
@@ -164,26 +166,48 @@ def flowing(marks: Sequence[Mark]) -> list[Mark]:
 def require_ends(marks: Sequence[Mark], started: float, ended: float) -> list[str]:
     """Refuse lines of an output that may begin epochs, as `Failed`: they are taken for their ends.
 
-    After the last of them, the program went on for more than half of the least time between two.
-    Lines that report a score, or follow steps, may be ends: of these it is noted. The program
-    `started` and `ended` by the clock of the marks.
+    After the last of them, the program went on for more than half of the least time between two. A
+    line that reports how long something took, or how fast it was, is an end. One that reports a
+    score, or follows steps, may be one: of these it is noted. The program `started` and `ended` by
+    the clock of the marks.
     """
     ends = [mark.time for mark in marks if mark.event == EPOCH]
     turns = [mark.time for mark in marks if mark.event == STEP]
+    names = {name for mark in marks if mark.event == EPOCH for name in mark.values}
     if not ends or max(turns, default=0.0) > ends[-1]:  # Such steps are told of.
         return []
     times = ends if len(ends) > 1 else [started, *ends]
     took, more = min(b - a for a, b in pairwise(times)), ended - ends[-1]
-    if more <= max(took / 2, _ENDING_SECONDS):
+    if any(map(is_length, names)) or more <= max(took / 2, _ENDING_SECONDS):
         return []
     said = (
         f"the program went on for {more:.3g} s after the last line that epoch_ends matched, and "
         f"from one to the next it took {took:.3g} s"
     )
-    tell = any(is_score(name) for mark in marks if mark.event == EPOCH for name in mark.values)
-    if tell or turns:
+    if turns or any(map(is_score, names)):
         return [f"{said}: if the line begins an epoch, the last one is not timed"]
     raise Failed(
         f"{said}: so the line may begin an epoch. Remedy: match a line that ends it, with a number "
         "it reports, as loss (?P<loss>\\S+)"
     )
+
+
+def notes_on_lengths(by_process: Sequence[Sequence[Epoch]]) -> list[str]:
+    """Return a note if epochs take longer than the seconds that their own lines tell of them.
+
+    The first epochs are left out, as in results.
+    """
+    later = [epoch for epochs in by_process for epoch in epochs[1:] if not epoch.steps]
+    told = [
+        (epoch.train_seconds, value)
+        for epoch in later
+        for name, value in epoch.values.items()
+        if is_seconds(name)
+    ]
+    took, said = (median(each) for each in zip(*told, strict=True)) if told else (0.0, 0.0)
+    if took - said <= max(_MORE * said, _ROUNDED_SECONDS):
+        return []
+    return [
+        f"its lines tell of {said:.3g} s for an epoch, and from one to the next it takes "
+        f"{took:.3g} s: what it does between them, such as an evaluation, is part of an epoch here"
+    ]

@@ -25,7 +25,7 @@ _PLACES = (
 )
 #: What Python does for so long without an import is work.
 WORK_SECONDS = 0.5
-#: A script that goes on for so long has begun to train.
+#: A script that goes on for so long without an import has begun to train.
 _ASKING_SECONDS = 20.0
 #: A process works if it used this part of the core time of the one that used most; a thread alike.
 _PART, _LEAST_SECONDS = 0.2, 0.2
@@ -76,8 +76,9 @@ def describe(folder: Path, ended: Ended) -> dict:
     rank and the number of ranks; `cores`, the most that were used; `core_seconds` after imports;
     `python`, whether a process of Python told of itself; `idle`, whether all of those ended right
     after their imports; `start_seconds`, until the first of them began, with its imports; `ended`,
-    whether all of those told of their ends; `alike`, a number of its words if it is certain that
-    the program never asked which of several processes it is.
+    whether all of those told of their ends; `begun`, whether the program ended or all of those
+    began to train; `alike`, a number of its words if it is certain that the program never asked
+    which of several processes it is.
     """
     told, cores = _read(folder, ended.at), ended.by_process
     starts = {number: _started(each) for number, each in told.items()}
@@ -96,9 +97,9 @@ def describe(folder: Path, ended: Ended) -> dict:
         worked = {number for number, each in acting.items() if each.longest >= WORK_SECONDS}
         known = cores.keys() <= told.keys()
     others = max((cores[n][0] - cores[n][1] for n in worked & cores.keys()), default=0.0)
-    asked = any(each.asked or not _lasted(each, ended.at) for each in told.values())
-    certain = told and known and not asked
     first = min(acting.values(), key=lambda each: each.began, default=None)
+    trained = all(each.ended or each.longest > _ASKING_SECONDS for each in told.values())
+    certain = told and known and trained and not any(each.asked for each in told.values())
     used = [each.user_seconds + each.system_seconds for _, each in ended.used]
     joined = {(each.rank, each.world) for each in told.values() if each.world}
     return {
@@ -110,6 +111,7 @@ def describe(folder: Path, ended: Ended) -> dict:
         "python": bool(told),
         "ended": all(each.ended for each in told.values()),
         "start_seconds": first and first.began - ended.started + first.importing,
+        "begun": trained or ended.code is not None,
         "idle": bool(acting) and all(map(_is_idle, acting.values())),
         "alike": min(each.words for each in told.values()) if certain else None,
     }
@@ -132,11 +134,6 @@ def _read(folder: Path, at: float) -> dict[int, Told]:
         except (OSError, ValueError, TypeError):
             continue
     return found
-
-
-def _lasted(told: Told, at: float) -> bool:
-    """Return whether a process would have asked for its rank, if it needs it."""
-    return bool(told.ended) or at - told.began > _ASKING_SECONDS
 
 
 def _started(told: Told) -> float:

@@ -41,6 +41,8 @@ _MEASURE = re.compile(
     r"|speed|lr|learning rate|steps?|iters?|iterations?|it|batch|batches|epochs?|rows?|ranks?|n|num"
     r"|counts?|samples|examples|images|tokens|memory|mem|[mg]i?b|left|parameters)\b"
 )
+#: Words in the name of a duration or a speed, which is known when what it tells of has ended.
+_LENGTH = re.compile(r"\b(seconds?|secs?|m?s|minutes?|duration|took|per|speed|throughput)\b")
 
 
 class Numbered(NamedTuple):
@@ -70,6 +72,16 @@ def is_score(name: str) -> bool:
     """Return whether the name of a number is that of a score: of no time, speed or count."""
     words = _words(name)
     return bool(_LOWER.search(words) or _HIGHER.search(words) or not _MEASURE.search(words))
+
+
+def is_length(name: str) -> bool:
+    """Return whether a number of this name is a duration or a speed."""
+    return bool(_LENGTH.search(_words(name)))
+
+
+def is_seconds(name: str) -> bool:
+    """Return whether a number of this name is a duration in seconds."""
+    return bool(re.search(r"(?<!per )\b(seconds?|secs?)\b", _words(name)))
 
 
 def better(name: str) -> bool | None:

@@ -15,6 +15,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from escala.core import exits, interrupts
+
+if __name__ == "__main__":  # Importing Snakemake takes seconds.
+    interrupts.handle()
+
 import psutil
 from snakemake.exceptions import (
     InputFunctionException,
@@ -24,7 +29,6 @@ from snakemake.exceptions import (
     WorkflowError,
 )
 
-from escala.core import exits
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.progress import say
@@ -49,6 +53,7 @@ def main() -> int:
     def refuse(message: str, options: Collection[str]) -> NoReturn:
         raise refused(message, options, words)
 
+    interrupts.end_if_received()
     code = internals.call(words, tell, refuse)
     if isinstance(code, str):  # By `escala.workflow.study.refuse`.
         say(code)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import signal
 import subprocess
 
 import pytest
 
+from escala.record import diagnose
 from escala.training import endings
 from tests.calls import python
 
-#: Starts a program with a terminal, and reads its output slowly. A read gives 4 KiB at most.
-SLOW = """
+#: Starts programs with a terminal. One writes more than a read gives, which is 4 KiB, and its
+#: output is read slowly; one asks for the size of its terminal and for input.
+ON_TERMINAL = """
 import os, sys, time
 from types import SimpleNamespace
 from escala.training import child
@@ -20,10 +23,28 @@ class Written:
     def add(self, data, when):
         self.data += data
         time.sleep(0.02)
-program, written = SimpleNamespace(terminal=True, directory=None), Written()
+def said(*command):
+    program, written = SimpleNamespace(terminal=True, directory=None), Written()
+    child.run(program, command, {**os.environ, "MARK": "1"}, "MARK", written)
+    return written.data.decode().split()
 says = "import os; os.write(1, b'x' * 50_000 + b'last'); os._exit(0)"
-child.run(program, [sys.executable, "-c", says], {**os.environ, "MARK": "1"}, "MARK", written)
-print(written.data[-4:].decode())
+print(said(sys.executable, "-c", says)[-1][-4:])
+print(*said("sh", "-c", "stty size; cat; cat; echo end"))
+"""
+
+
+#: Ends itself, while a program that it started holds a lock.
+ENDED = """
+import os, signal, sys
+from types import SimpleNamespace
+from escala.training import child
+class Written:
+    def add(self, data, when):
+        os.kill(os.getpid(), signal.SIGTERM)
+says = "import time\\nopen('lock', 'w').close()\\ntry: print(flush=True); time.sleep(99)\\n"
+says += "finally: import os; os.remove('lock')"
+program = SimpleNamespace(terminal=False, directory=sys.argv[1])
+child.run(program, [sys.executable, "-c", says], {**os.environ, "MARK": "1"}, "MARK", Written())
 """
 
 
@@ -47,7 +68,9 @@ def test_the_end_is_told_in_words(code, words):
         (1, "ModuleNotFoundError: No module named 'torch'", "lacks a module"),
         (1, "  File 'a.py', line 1\n    print 1\nSyntaxError: Missing parentheses", "version"),
         (1, "EOFError: EOF when reading a line", "asks for input"),
-        (1, "the input device is not a TTY", "asks for input"),
+        (1, "the input device is not a TTY", "terminal: true"),
+        (1, "OSError: [Errno 25] Inappropriate ioctl for device", "terminal: true"),
+        (1, "  _, width = os.popen('stty size').read().split()\nValueError: 0", "terminal: true"),
         (127, "sh: 1: tarin: not found", "not found"),
         (2, "train.py: error: unrecognized arguments: --rows 64", "only options"),
         (1, "RuntimeError: Address already in use", "{port}"),
@@ -112,6 +135,25 @@ def test_an_error_after_which_python_goes_on_is_none(before):
     assert not endings.has_failed(f"{before}\n{error}")
 
 
+def test_the_first_error_is_told_where_a_trace_of_the_stack_hides_it(tmp_path):
+    fatal = "F1128 21:10:11.605540   20595 rendezvous.cc:161] Only 1 of 2 threads arrived"
+    warned = "W1128 21:09:31.601473   20595 rendezvous.cc:116] Waits"
+    frames = [f"    @     0x7f7a4f04063{n}  xla::internal::Await()" for n in range(9)]
+    (tmp_path / "rank0.log").write_text("\n".join([warned, fatal, "*** stack trace: ***", *frames]))
+    assert f"; its first error: {fatal}; its last lines: " in diagnose.tail(tmp_path, 0)
+
+
+@pytest.mark.parametrize("rank", ["", "[rank1]: "])
+def test_a_program_that_went_on_after_an_error_has_not_failed(rank):
+    """Such as one that logs each time at which a service does not answer yet, and asks again."""
+    error = f"{rank}Traceback (most recent call last)\n" + f"{rank}  File 'a.py'\n" * 30
+    error += f"{rank}TimeoutError: no answer"
+    epochs = "\n".join(f"epoch {n}" for n in range(30))
+    assert endings.has_failed(error) and endings.has_failed(f"{epochs}\n{error}\nwaits\nends")
+    assert endings.has_failed(f"{error}\n{epochs}\n{error}")
+    assert not endings.has_failed(f"{error}\n{epochs}") and not endings.has_failed(epochs)
+
+
 def test_what_nobody_knows_is_not_guessed():
     assert endings.hint(1, r"KeyError: 'label\r'", asked=False) == "", "of its data"
     assert endings.hint(1, "ValueError: 7", asked=False) == ""
@@ -121,5 +163,12 @@ def test_what_nobody_knows_is_not_guessed():
     assert "asks for input" in endings.hint(1, "ValueError: 7", asked=True)
 
 
-def test_what_a_program_wrote_before_its_end_is_read():
-    assert python("-c", SLOW).stdout == "last\n"
+def test_a_program_on_a_terminal_knows_its_size_and_gets_an_empty_input():
+    """What it wrote before its end is read."""
+    assert python("-c", ON_TERMINAL).stdout.splitlines() == ["last", "24 120 end"]
+
+
+def test_a_program_that_is_ended_removes_its_locks(tmp_path):
+    ended = python("-c", ENDED, tmp_path)
+    assert ended.returncode == -signal.SIGTERM, ended.stderr
+    assert not list(tmp_path.iterdir())

@@ -83,6 +83,14 @@ def test_the_printed_call_is_made_in_place_of_the_command(tmp_path):
     assert made == ["--cores", "2", "--forcerun", "a b"]
 
 
+def test_ctrl_c_while_snakemake_is_imported_ends_the_call_without_a_traceback(tmp_path):
+    """It may come then: what a trial said of the time that all runs take was just printed."""
+    (tmp_path / "snakemake.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)")
+    search = os.pathsep.join([str(tmp_path), str(ROOT)])
+    ended = python("-m", "escala.workflow.called", variables={"PYTHONPATH": search})
+    assert (ended.returncode, ended.stderr) == (130, "escala: interrupted\n")
+
+
 @pytest.fixture
 def project(tmp_path):
     """Return a folder with the files of the project, and results of its own."""

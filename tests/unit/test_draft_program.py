@@ -148,6 +148,8 @@ def test_each_gpu_has_a_process_and_its_part_of_the_cores(
         ("import torch.distributed as dist\ndist.init_process_group('gloo')", "torch-ddp"),
         ("import tensorflow as tf\ns = tf.distribute.MultiWorkerMirroredStrategy()", "tf-config"),
         ("import torch", "single"),
+        # How many it starts, the script decides.
+        ("import torch\ntorch.distributed.init_process_group()\nmp.spawn(main)", "single"),
         ("from mpi4py import MPI\nimport horovod.torch", "single"),
         ("import horovod.torch as hvd\nfor (", "single"),
     ],
@@ -159,6 +161,7 @@ def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, dr
     assert any("train.py" in each and strategy in each for each in found.said) == (
         strategy != "single"
     )
+    assert found.guessed == (strategy != "single"), "what is compared is not as it is typed"
     if "import horovod" in source and strategy != "single":
         assert compared(drafted("-- mpirun -np 2 python train.py"))[0][0] == "horovod-mpi"
     # What the user says is taken in any case.

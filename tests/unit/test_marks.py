@@ -378,10 +378,13 @@ def test_lines_before_the_steps_of_an_epoch_begin_it():
         ([(2.0, "epoch 1, step 0: 0.5"), (4.0, "epoch 2, step 0: 0.4")], 6.0, "noted"),
         ([(2.0, "step 1"), (3.0, "epoch 1"), (4.0, "step 1"), (5.0, "epoch 2")], 7.0, "noted"),
         ([(2.0, "epoch 1"), (3.0, "step 1"), (4.0, "epoch 2"), (6.0, "step 1")], 6.1, ""),
+        ([(2.0, "epoch 1 took 1.5"), (4.0, "epoch 2 took 1.4")], 9.0, ""),
+        ([(2.0, "epoch 1 at 9.5"), (4.0, "epoch 2 at 9.4")], 9.0, ""),
     ],
 )
 def test_lines_that_begin_epochs_are_not_taken_for_their_ends(told, ended, said):
     ends = r"(?i)epoch \d+(.* lr (?P<lr>\S+))?(.* loss (?P<loss>\S+))?"
+    ends += r"( took (?P<seconds>\S+))?( at (?P<images_per_second>\S+))?"
     found, _ = lines(*told, epoch_ends=ends, step_ends=r"step \d+")
     if said == "refused":
         with pytest.raises(Failed, match="may begin an epoch"):
@@ -389,6 +392,16 @@ def test_lines_that_begin_epochs_are_not_taken_for_their_ends(told, ended, said)
     else:
         notes = lines_of.require_ends(found, started=0.0, ended=ended)
         assert [said] * bool(said) == ["noted" for note in notes if "the last one is not" in note]
+
+
+@pytest.mark.parametrize(("between", "is_noted"), [(2.0, True), (0.4, False)])
+def test_epochs_that_take_longer_than_their_lines_tell_are_noted(between, is_noted):
+    """A script that evaluates after the line: its own seconds are those of the training alone."""
+    told = [(n * (0.5 + between), f"epoch {n} in 0.5 sec, 9000 a sec") for n in (1, 2, 3, 4)]
+    names = r"in (?P<seconds>\S+) sec, (?P<images_per_second>\S+) a"
+    found, _ = lines(*told, epoch_ends=names)
+    notes = lines_of.notes_on_lengths([marks.epochs(found, started=0.0)])
+    assert [("0.5 s" in each, "2.5 s" in each) for each in notes] == [(True, True)] * is_noted
 
 
 def test_ranks_that_tell_only_of_steps_make_the_epochs_of_the_others():

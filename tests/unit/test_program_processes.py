@@ -90,6 +90,19 @@ def test_a_process_that_may_know_its_rank_is_not_said_to_be_like_the_others(code
     assert told(code, RANK="1")[0]["alike"] is None
 
 
+@pytest.mark.parametrize("imported", [58.0, 5.0])
+def test_what_a_program_that_was_ended_early_had_no_time_for_is_not_held_against_it(
+    imported, tmp_path
+):
+    """A busy machine takes a minute for the imports of a launcher and of the first rank."""
+    line = [1, 0.5, 0.0, imported, imported, 3.0, 2.0, 3.0, 0, -1, 0, 7]
+    (tmp_path / "42.process").write_text(str(line))
+    found = describe(tmp_path, Ended(0.0, at=60.0))
+    has_begun = imported < 40
+    assert (found["begun"], found["alike"]) == (has_begun, 7 if has_begun else None)
+    assert describe(tmp_path, Ended(0.0, 0, 60.0))["begun"]
+
+
 def test_processes_that_never_asked_are_alike_unless_their_words_differ(told):
     first, again, other = (told("import json", word)[0]["alike"] for word in ("a", "a", "b"))
     assert first == again != other and None not in (first, other)
@@ -166,8 +179,8 @@ def ran(**told: object) -> dict:
     """Return what one started process measured, of which the program did what is told."""
     usual = {
         "processes": 1, "threads": False, "places": [], "cores": 1.0, "core_seconds": 5.0,
-        "python": True, "ended": True, "idle": False, "alike": None, "silent_seconds": 1.0,
-        "start_seconds": 0.5,
+        "python": True, "ended": True, "begun": True, "idle": False, "alike": None,
+        "silent_seconds": 1.0, "start_seconds": 0.5,
     }  # fmt: skip
     return {"known_by": "whole run", "ran": usual | told}
 
@@ -206,6 +219,7 @@ ALIKE, NESTED = ran(alike=7), ran(places=[(0, 2), (1, 2)], processes=2)
         (plan("own-launcher", 2), [ran(processes=3)], None),
         # Two devices in one process; and a program that was too quick to be seen.
         (plan("own-launcher", 2), [ran(threads=True)], None),
+        (plan("own-launcher", 2), [ran(begun=False)], None),
         (plan("own-launcher", 2), [ran(processes=None)], None),
     ],
 )

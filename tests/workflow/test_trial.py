@@ -178,6 +178,14 @@ def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):
     assert "known by its hook" in text
 
 
+def test_a_pattern_that_has_matched_nothing_yet_is_said(experiment):
+    """The runs search for it: whole runs are not compared, and another pattern helps nothing."""
+    tried = experiment("", epoch_ends="epoch")
+    found = made(tried.runs[0], ended=False, known_by="whole run", epoch_seconds=None)
+    text = "\n".join(trial.report(found, None, tried))
+    assert "matches its pattern so far" in text and "whole runs" not in text
+
+
 def test_what_would_start_is_shown_and_nothing_is_started(experiment, tmp_path, monkeypatch):
     monkeypatch.setenv(CALLERS_PATH, "/of/the/caller")
     source = "open('started', 'w')"
