@@ -95,7 +95,7 @@ def test_what_a_program_that_was_ended_early_had_no_time_for_is_not_held_against
     imported, tmp_path
 ):
     """A busy machine takes a minute for the imports of a launcher and of the first rank."""
-    line = [1, 0.5, 0.0, imported, imported, 3.0, 2.0, 3.0, 0, -1, 0, 7]
+    line = [1, 0.5, 0.0, imported, imported, 3.0, 2.0, 3.0, 0, -1, 0, 7, 4.0]
     (tmp_path / "42.process").write_text(str(line))
     found = describe(tmp_path, Ended(0.0, at=60.0))
     has_begun = imported < 40
@@ -158,8 +158,8 @@ def test_a_launcher_is_no_process_at_work(told):
 def test_on_a_busy_machine_a_launcher_waits_longer_than_what_it_starts_lasts(
     waits, processes, tmp_path
 ):
-    launcher = Told(0, 0.0, 70.0, 5.0, 2.3, waits, 2.3, 0.1, 0, -1, 0, 1)
-    started = Told(1, 9.0, 29.0, 27.0, 2.5, 2.0, 2.5, 1.0, 0, -1, 0, 2)
+    launcher = Told(0, 0.0, 70.0, 5.0, 2.3, waits, 2.3, 0.1, 0, -1, 0, 1, 2.0)
+    started = Told(1, 9.0, 29.0, 27.0, 2.5, 2.0, 2.5, 1.0, 0, -1, 0, 2, 2.0)
     for number, each in enumerate((launcher, started), 1):
         (tmp_path / f"{number}.process").write_text(json.dumps(each))
     seen = {1: (2.7, 2.7), 2: (3.6, 3.6)}
