@@ -27,6 +27,7 @@ from hypothesis import settings
 from escala.core import speed
 from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
+from escala.core.variables import CALLERS_MODULES, CALLERS_PATH
 from escala.engines import interpreters
 from escala.strategies.knobs import complete
 from escala.workloads import program_copy
@@ -308,6 +309,9 @@ def forked(request: pytest.FixtureRequest) -> Iterator[None]:
 
     Those of PyTorch are, where the process of a test starts them.
     """
+    # A call in the process of a test leaves them.
+    for name in (CALLERS_PATH, CALLERS_MODULES):
+        os.environ.pop(name, None)
     cold = request.node.get_closest_marker("cold") or request.path.parent.name == "unit"
     with pytest.MonkeyPatch.context() as patch:
         if not cold:
