@@ -26,7 +26,7 @@ rule genomes:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=code("scripts.acquire"),
+        code=lambda wildcards: code("scripts.acquire"),
         source=lambda wildcards: json.dumps(genomes(wildcards)["source"]),
         classes=lambda wildcards: genomes(wildcards)["classes"],
         partial=f"{DATA}/.partial",

@@ -94,7 +94,7 @@ rule calibrate:
     conda:
         "../envs/report.yaml"
     params:
-        code=code("scripts.calibrate"),
+        code=lambda wildcards: code("scripts.calibrate"),
         sources=lambda wildcards: json.dumps(CALIBRATIONS.sources(wildcards)),
     message:
         "Make the calibration for {wildcards.experiment}"
@@ -119,7 +119,7 @@ rule predict_times:
     conda:
         "../envs/report.yaml"
     params:
-        code=code("scripts.predictions"),
+        code=lambda wildcards: code("scripts.predictions"),
         configurations=lambda wildcards: json.dumps(planned(calibrating(wildcards))),
     message:
         "Predict the configurations of {wildcards.experiment}"
@@ -147,7 +147,7 @@ rule advise:
     conda:
         "../envs/report.yaml"
     params:
-        code=code("scripts.advise"),
+        code=lambda wildcards: code("scripts.advise"),
         measured=measured_so_far,
         plans=lambda wildcards: json.dumps(plans(calibrating(wildcards))),
         folder=subpath(output.json, parent=True),

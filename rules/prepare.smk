@@ -38,7 +38,7 @@ rule codes:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=code("scripts.encode"),
+        code=lambda wildcards: code("scripts.encode"),
         classes=lambda wildcards: genomes(wildcards)["classes"],
         length=lambda wildcards: genomes(wildcards)["length"],
         letters_kept=lambda wildcards: letters_kept(genomes(wildcards)) or "all",
@@ -71,7 +71,7 @@ rule clusters:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=code("scripts.clusters"),
+        code=lambda wildcards: code("scripts.clusters"),
         similarity=lambda wildcards: genomes(wildcards)["similarity"],
     message:
         "Find near-duplicates among the genomes of {wildcards.dataset}"
@@ -97,7 +97,7 @@ rule features:
     conda:
         "../envs/train.yaml"
     params:
-        code=code("scripts.features"),
+        code=lambda wildcards: code("scripts.features"),
         weights_sha256=lambda wildcards: dataset(wildcards)["source"]["weights_sha256"],
     message:
         "Compute the features of the pictures of {wildcards.dataset}"
@@ -155,7 +155,7 @@ rule leakage:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=code("scripts.leakage"),
+        code=lambda wildcards: code("scripts.leakage"),
         similarity=lambda wildcards: genomes(wildcards)["similarity"],
         split=subpath(input.dataset, parent=True),
     message:

@@ -52,7 +52,7 @@ rule tables:
     conda:
         "../envs/report.yaml"
     params:
-        code=code("scripts.tables"),
+        code=lambda wildcards: code("scripts.tables"),
         rungs=lambda wildcards: json.dumps([vars(rung) for rung in experiment(wildcards).rungs]),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
         scaling=lambda wildcards: json.dumps(experiment(wildcards).settings.get("scaling")),
@@ -163,7 +163,7 @@ rule summary:
     conda:
         "../envs/report.yaml"
     params:
-        code=code("scripts.summary"),
+        code=lambda wildcards: code("scripts.summary"),
         title=lambda wildcards: experiment(wildcards).title,
         question=lambda wildcards: experiment(wildcards).settings["question"],
         tables=subpath(input[0], parent=True),
@@ -195,7 +195,7 @@ rule page:
     conda:
         "../envs/report.yaml"
     params:
-        code=code("scripts.page", "escala.report.page"),
+        code=lambda wildcards: code("scripts.page", "escala.report.page"),
         title=lambda wildcards: experiment(wildcards).title,
         question=lambda wildcards: experiment(wildcards).settings["question"],
         tables=subpath(input[0], parent=True),

@@ -25,7 +25,7 @@ rule study_document:
     conda:
         "../envs/report.yaml"
     params:
-        code=code("scripts.study", "escala.report.study", "escala.report.page"),
+        code=lambda wildcards: code("scripts.study", "escala.report.study", "escala.report.page"),
         title=lambda wildcards: experiment(wildcards).title,
         scaling=lambda wildcards: json.dumps(scaling_of(experiment(wildcards))),
         tables=subpath(input[0], parent=True),

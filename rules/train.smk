@@ -84,7 +84,7 @@ checkpoint pilot:
     conda:
         "../envs/report.yaml"
     params:
-        code=code("scripts.pilot"),
+        code=lambda wildcards: code("scripts.pilot"),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
         asked=lambda wildcards: json.dumps(experiment(wildcards).settings["pilot"]),
     message:
