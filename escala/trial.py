@@ -426,8 +426,8 @@ def report(found: Trial, several: Trial | None, experiment: Experiment) -> Itera
         )
     elif is_whole and found.seconds < SHORT_SECONDS:
         yield (
-            f"Too short to time: the run takes {span(found.seconds)}, and most of it is its "
-            "start. Give it more to do: more epochs or more rows."
+            f"Too short to time: the run takes {span(found.seconds)}. Give it more to do: more "
+            "epochs or more rows."
         )
     elif found.ended and found.epoch_seconds is not None and found.epoch_seconds < SHORT_SECONDS:
         yield (

@@ -76,7 +76,10 @@ def hold(folder: Path) -> int:
     ------
     InputError : another process holds it.
     """
-    marker = os.open(folder / MARKER, os.O_RDWR)
+    try:
+        marker = os.open(folder / MARKER, os.O_RDWR)
+    except PermissionError:  # It is another user's, or read-only.
+        marker = os.open(folder / MARKER, os.O_RDONLY)
     try:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -54,15 +54,18 @@ def named(name: str, root: Path = ROOT) -> Experiment:
 def known_files(root: Path) -> dict[str, Path]:
     """Return the files of `experiments/` and of `root` itself by the names of their experiments.
 
-    Those of `root` that cannot be read are left out.
+    Those of `root` that cannot be read are left out. Of several with one name, the one counts that
+    is `config.yaml`, or else whose own name is that of the experiment, as `escala try` writes it.
     """
-    found = files_by_name(root)
+    found = {}
     for path in sorted(filter(is_experiment, root.glob("*.yaml"))):
         with suppress(InputError):
             settings = read(path)
-            if isinstance(settings, dict) and isinstance(settings.get("experiment"), str):
-                found.setdefault(settings["experiment"], path)
-    return found
+            if isinstance(settings, dict) and isinstance(name := settings.get("experiment"), str):
+                is_first = path.name in ("config.yaml", f"{name}.yaml", f"escala-{name}.yaml")
+                if name not in found or (is_first and found[name].name != "config.yaml"):
+                    found[name] = path
+    return found | files_by_name(root)
 
 
 def check_name(name: str, path: str | Path, root: Path = ROOT) -> None:

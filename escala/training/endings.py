@@ -58,7 +58,7 @@ def has_failed(said: str) -> bool:
 
 
 #: What a shell does itself, unless there is a program of this name.
-_OF_SHELL = re.compile(
+_BUILTINS = re.compile(
     r"time|cd|source|\.|export|set|unset|exec|eval|alias|ulimit|module|command|builtin"
 )
 _BOM = "before its first line stands a mark of its encoding (BOM), as Windows writes it"
@@ -126,7 +126,7 @@ def not_started(program: Path, error: OSError) -> str:
         return f"its {_CRLF}, so it asks for {interpreter!r}. {_WITHOUT_CR} {program}"
     if error.errno == errno.ENOENT and first.startswith("#!"):
         return f"its first line asks for {interpreter}, which is not there. Remedy: correct it"
-    if error.errno == errno.ENOENT and _OF_SHELL.fullmatch(program.name):
+    if error.errno == errno.ENOENT and _BUILTINS.fullmatch(program.name):
         return (
             "it is a word of the shell, and no program. Remedy: leave it out; or let a shell run "
             "all: sh -c 'COMMAND'"

@@ -38,7 +38,7 @@ _NO_COMMA, _DECIMAL, _GROUPS, _SEPARATOR = "", "decimal", "groups", "separator"
 
 
 def text(data: bytes) -> str:
-    """Return what was printed as text, without colours and letters that moves back take away.
+    """Return what was printed as text, without colours and letters that others were written over.
 
     A line that is not in UTF-8 is read as Latin-1.
     """
@@ -50,13 +50,13 @@ def _text(line: bytes) -> str:
         found = line.decode()
     except UnicodeDecodeError:
         found = line.decode("latin-1")
-    kept, *others = _CONTROL.sub("", found).split("\x08")
-    if others:
-        letters = list(kept)
-        for each in others:
-            letters[-1:] = each
-        kept = "".join(letters)
-    return kept
+    kept, *others = _CONTROL.sub("", found).rstrip("\x08").split("\x08")
+    letters, place = list(kept), len(kept)
+    for each in others:
+        place = max(place - 1, 0)
+        letters[place : place + len(each)] = each
+        place += len(each)
+    return "".join(letters)
 
 
 class Lines:

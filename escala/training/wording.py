@@ -43,6 +43,8 @@ _MEASURE = re.compile(
 )
 #: Words in the name of a duration or a speed, which is known when what it tells of has ended.
 _LENGTH = re.compile(r"\b(seconds?|secs?|m?s|minutes?|duration|took|per|speed|throughput)\b")
+#: Words in the name of a duration that is not that of an epoch.
+_OF_A_PART = re.compile(r"\b(per|steps?|iters?|iterations?|it|batch|eval\w*|val\w*|test\w*|left)\b")
 
 
 class Numbered(NamedTuple):
@@ -80,8 +82,9 @@ def is_length(name: str) -> bool:
 
 
 def is_seconds(name: str) -> bool:
-    """Return whether a number of this name is a duration in seconds."""
-    return bool(re.search(r"(?<!per )\b(seconds?|secs?)\b", _words(name)))
+    """Return whether a number of this name is a duration in seconds, and not of a part alone."""
+    words = _words(name)
+    return bool(re.search(r"\b(seconds?|secs?)\b", words) and not _OF_A_PART.search(words))
 
 
 def better(name: str) -> bool | None:

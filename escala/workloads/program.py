@@ -51,6 +51,12 @@ _BOUND = {
     ),
 }
 _TO_CORES = re.compile(r"taskset| -[CN]| --(?:physcpu|cpunode)bind")
+#: Words before the program that others start: their names, options, numbers, and assignments.
+_BEFORE = re.compile(
+    r"(?:.*/)?(?:env|nice|nohup|time|timeout|stdbuf|unbuffer|setsid|ionice|chrt|prlimit|numactl"
+    r"|taskset)|-.*|0x[\da-f]+|[\d.,:-]+[smhd]?|\w+=.*",
+    re.DOTALL,
+)
 #: Exit code of a program of which a line before the command failed.
 LINE_FAILED = 96
 
@@ -167,8 +173,8 @@ class Program:
             return match[0][1:-1] if match[1] else str(values[match[2]])
 
         words = [_PLACEHOLDER.sub(filled, word) for word in self.command]
-        if self.python and PYTHON.fullmatch(words[0]):
-            words[0] = self.python
+        if self.python and (place := _python(words)) is not None:
+            words[place] = self.python
         if not self.lines:
             return words
         # What a line reads must not take the words of the command for its own.
@@ -203,7 +209,7 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
     """
     if not isinstance(command, str):
         return list(command)
-    command = re.sub(r"('[^']*')|\\\r?\n", r"\1", command)
+    command = re.sub(r"""('[^']*'|"(?:\\.|[^"\\])*")|\\\r?\n""", r"\1", command)
     if sign := _OF_SHELL.search(_unquoted(command.strip())):
         reason = f"holds {sign[0]!r}, which a shell reads and Escala does not"
         remedy = (
@@ -220,12 +226,24 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
 
 def binding(words: Sequence[str]) -> slice | None:
     """Return where words before an interpreter bind what follows to cores, None if none do."""
-    for start, name in enumerate(Path(word).name for word in words):
-        if PYTHON.fullmatch(name):
+    for start, word in enumerate(words):
+        if not _BEFORE.fullmatch(word):
             break
+        name = Path(word).name
         bound = name in _BOUND and _BOUND[name].match(" ".join(words[start:]))
         if bound and _TO_CORES.search(bound[0]):
-            return slice(start, start + bound[0].count(" "))
+            end = start + bound[0].count(" ")
+            return slice(start, end + (words[end : end + 1] == ["--"]))
+    return None
+
+
+def _python(words: Sequence[str]) -> int | None:
+    """Return the place of the interpreter that words start, perhaps by others; None if none is."""
+    for place, word in enumerate(words):
+        if PYTHON.fullmatch(Path(word).name):
+            return place
+        if not _BEFORE.fullmatch(word):
+            break
     return None
 
 

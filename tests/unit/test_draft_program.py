@@ -356,6 +356,7 @@ def test_an_assignment_of_threads_decides_no_configuration(command, left, drafte
     ("before", "left"),
     [
         ("taskset -c 0", ""),
+        ("taskset -c 0 --", ""),
         ("A=1 /usr/bin/taskset -a 0x3", "env A=1 "),
         ("nice numactl -C 0 --membind 0", "nice "),
         ("numactl --cpunodebind=0 -l", ""),

@@ -394,6 +394,15 @@ def test_lines_that_begin_epochs_are_not_taken_for_their_ends(told, ended, said)
         assert [said] * bool(said) == ["noted" for note in notes if "the last one is not" in note]
 
 
+@pytest.mark.parametrize(
+    "name", ["seconds_per_step", "sec_per_iter", "eval_seconds", "seconds_left"]
+)
+def test_seconds_of_a_part_of_an_epoch_are_not_those_of_it(name):
+    told = [(2.0 * n, f"epoch {n} 0.5") for n in (1, 2, 3)]
+    found, _ = lines(*told, epoch_ends=rf"epoch \d (?P<{name}>\S+)")
+    assert lines_of.notes_on_lengths([marks.epochs(found, started=0.0)]) == []
+
+
 @pytest.mark.parametrize(("between", "is_noted"), [(2.0, True), (0.4, False)])
 def test_epochs_that_take_longer_than_their_lines_tell_are_noted(between, is_noted):
     """A script that evaluates after the line: its own seconds are those of the training alone."""

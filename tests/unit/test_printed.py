@@ -120,6 +120,12 @@ def test_lines_are_read_as_a_person_reads_them():
     # As `tput` ends a colour, and as bars write over what they wrote.
     others = "\ufeff\x1b(B\x1b[mepoch\x1b(B 1 loss 0.9\x1b[K\x08\x08\x1b[1m.5\x1b7\x1b8\n"
     assert lines((others.encode(), 1.0)) == [("epoch 1 loss 0.5", 1.0)]
+    # As Keras draws a bar: back to its beginning, and then a return.
+    bar = b"".join(b"%d/3 - loss: 0.5" % n + b"\b" * 18 + b"\r" for n in (1, 2, 3)) + b"\n"
+    assert [line for line, _ in lines((bar, 1.0)) if line] == [
+        f"{n}/3 - loss: 0.5" for n in (1, 2, 3)
+    ]
+    assert lines((b"abc\b\b\b\b\bx\n", 1.0)) == [("xbc", 1.0)]
     both = "época 1\n".encode() + "época 2\n".encode("latin-1")
     pieces = [(both[n : n + 1], float(n)) for n in range(len(both))]
     assert [line for line, _ in lines(*pieces)] == ["época 1", "época 2"]
