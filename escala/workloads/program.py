@@ -165,15 +165,17 @@ class Program:
     def arguments(self, values: Mapping[str, Any]) -> list[str]:
         """Return the words to start: the command with values in the place of its placeholders.
 
-        The first word that is `python` becomes the program's interpreter. With `lines`, bash reads
-        them first, and ends where one fails.
+        Where it starts `python`, perhaps by `env`, `nice` or the like, that becomes the program's
+        interpreter. With `lines`, bash reads them first, and ends where one fails.
         """
 
         def filled(match: re.Match) -> str:
             return match[0][1:-1] if match[1] else str(values[match[2]])
 
         words = [_PLACEHOLDER.sub(filled, word) for word in self.command]
-        if self.python and (place := _python(words)) is not None:
+        place = _wrapping(words)
+        started = Path(words[place]).name if place < len(words) else ""
+        if self.python and PYTHON.fullmatch(started):
             words[place] = self.python
         if not self.lines:
             return words
@@ -226,9 +228,7 @@ def words(command: str | Sequence[str], where: str) -> list[str]:
 
 def binding(words: Sequence[str]) -> slice | None:
     """Return where words before an interpreter bind what follows to cores, None if none do."""
-    for start, word in enumerate(words):
-        if not _BEFORE.fullmatch(word):
-            break
+    for start, word in enumerate(words[: _wrapping(words)]):
         name = Path(word).name
         bound = name in _BOUND and _BOUND[name].match(" ".join(words[start:]))
         if bound and _TO_CORES.search(bound[0]):
@@ -237,14 +237,15 @@ def binding(words: Sequence[str]) -> slice | None:
     return None
 
 
-def _python(words: Sequence[str]) -> int | None:
-    """Return the place of the interpreter that words start, perhaps by others; None if none is."""
+def _wrapping(words: Sequence[str]) -> int:
+    """Return how many words there are before the program that others start; options have values."""
+    before = ""
     for place, word in enumerate(words):
-        if PYTHON.fullmatch(Path(word).name):
+        is_value = before.startswith("-") and not PYTHON.fullmatch(Path(word).name)
+        if not is_value and not _BEFORE.fullmatch(word):
             return place
-        if not _BEFORE.fullmatch(word):
-            break
-    return None
+        before = word
+    return len(words)
 
 
 def _unquoted(text: str) -> str:

@@ -361,7 +361,7 @@ def test_an_assignment_of_threads_decides_no_configuration(command, left, drafte
         ("nice numactl -C 0 --membind 0", "nice "),
         ("numactl --cpunodebind=0 -l", ""),
         ("numactl -i all", "numactl -i all "),
-        ("sh -c 'numactl -i all' taskset 3", "sh -c 'numactl -i all' "),
+        ("env -u B timeout -s KILL 9 taskset 3", "env -u B timeout -s KILL 9 "),
     ],
 )
 def test_a_binding_to_cores_decides_no_configuration(before, left, drafted, tmp_path):

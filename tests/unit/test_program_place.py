@@ -74,6 +74,25 @@ def started(
         return program_place.variables(request, Place(**every[process]), found.directory / "marks")
 
 
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("python train.py python", 0),
+        ("env -u B A=/x nice -n 5 python3 train.py", 7),
+        ("numactl -l python train.py", 2),
+        ("./train python", None),
+        ("nice ./train --use python", None),
+    ],
+)
+def test_what_starts_python_starts_the_interpreter_of_the_program(command, place, tmp_path):
+    declared = {"command": command, "environment": {"python": sys.executable}}
+    words = Program.of(declared, tmp_path, "workloads.train").arguments({})
+    before = command.split()
+    changed = [n for n, (old, new) in enumerate(zip(before, words, strict=True)) if old != new]
+    assert changed == ([] if place is None else [place])
+    assert place is None or words[place] == sys.executable
+
+
 OF_TORCHRUN = {
     **{"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
     **{"GROUP_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4002"},
