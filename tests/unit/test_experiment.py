@@ -929,7 +929,10 @@ def root(tmp_path):
 def test_results_belong_to_the_experiment_of_their_name(root):
     (root / "other.yaml").touch()
     (root / "escala-tried.yaml").write_text(yaml.safe_dump(small(put("experiment", "tried"))))
-    assert named("tried", root).name == "tried"
+    # An older copy of it does not count.
+    old = small(put("experiment", "tried"), put("repeats", 2))
+    (root / "escala-a-copy.yaml").write_text(yaml.safe_dump(old))
+    assert named("tried", root).origin == str(root / "escala-tried.yaml")
     for name in ("demo", "own"):
         assert named(name, root).name == name
         with pytest.raises(InputError, match=f"to which results/{name} belongs"):

@@ -19,7 +19,7 @@ from escala.runtime.placement import Node, places
 from escala.strategies import STRATEGIES
 from escala.strategies.place import Place
 from escala.training import program_place
-from escala.workloads.program import Program
+from escala.workloads.program import Program, words
 from escala.workloads.program_environment import identity, which
 from tests import conftest
 from tests.conftest import ROOT
@@ -86,11 +86,16 @@ def started(
 )
 def test_what_starts_python_starts_the_interpreter_of_the_program(command, place, tmp_path):
     declared = {"command": command, "environment": {"python": sys.executable}}
-    words = Program.of(declared, tmp_path, "workloads.train").arguments({})
+    found = Program.of(declared, tmp_path, "workloads.train").arguments({})
     before = command.split()
-    changed = [n for n, (old, new) in enumerate(zip(before, words, strict=True)) if old != new]
+    changed = [n for n, (old, new) in enumerate(zip(before, found, strict=True)) if old != new]
     assert changed == ([] if place is None else [place])
-    assert place is None or words[place] == sys.executable
+    assert place is None or found[place] == sys.executable
+
+
+def test_a_quote_within_quotes_ends_none_and_lines_go_on():
+    text = """train.py "it's" \\\n --x 'a b'"""
+    assert words(text, "here") == ["train.py", "it's", "--x", "a b"]
 
 
 OF_TORCHRUN = {
