@@ -86,6 +86,6 @@ def hold(folder: Path) -> int:
         os.close(marker)
         reason = "another call writes results there, maybe in another working folder"
         raise InputError("results", str(folder), reason, "wait for its end") from None
-    except OSError:
+    except OSError:  # The file system has no locks.
         pass
     return marker

@@ -56,7 +56,7 @@ _OFF = {"enabled": False}
 
 
 class Works:
-    """What one process computes in the configurations of `base` that are predicted."""
+    """The work of one process in the configurations of `base` that are predicted."""
 
     def __init__(self, base: Experiment):
         self.base = base

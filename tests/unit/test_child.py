@@ -145,7 +145,7 @@ def test_the_first_error_is_told_where_a_trace_of_the_stack_hides_it(tmp_path):
 
 @pytest.mark.parametrize("rank", ["", "[rank1]: "])
 def test_a_program_that_went_on_after_an_error_has_not_failed(rank):
-    """Such as one that logs each time at which a service does not answer yet, and asks again."""
+    """A program may log that a service does not answer yet, and ask again."""
     error = f"{rank}Traceback (most recent call last)\n" + f"{rank}  File 'a.py'\n" * 30
     error += f"{rank}TimeoutError: no answer"
     epochs = "\n".join(f"epoch {n}" for n in range(30))
@@ -164,7 +164,7 @@ def test_what_nobody_knows_is_not_guessed():
 
 
 def test_a_program_on_a_terminal_knows_its_size_and_gets_an_empty_input():
-    """What it wrote before its end is read."""
+    """The output before the end of the program is read."""
     assert python("-c", ON_TERMINAL).stdout.splitlines() == ["last", "24 120 end"]
 
 
