@@ -26,7 +26,7 @@ rule genomes:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=lambda wildcards: code("scripts.acquire"),
+        code=lambda wildcards: kind_code("genomes", "acquire"),
         source=lambda wildcards: json.dumps(genomes(wildcards)["source"]),
         classes=lambda wildcards: genomes(wildcards)["classes"],
         partial=f"{DATA}/.partial",
@@ -57,7 +57,7 @@ rule source:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=lambda wildcards: code("scripts.source", module_of(wildcards, "source")),
+        code=lambda wildcards: kind_code(kind_with(wildcards, "source")),
         kind=lambda wildcards: dataset(wildcards)["kind"],
         acquisition=lambda wildcards: json.dumps(settings_result(wildcards, "acquisition")),
     message:

@@ -64,7 +64,7 @@ rule gradients:
     resources:
         slurm_extra="--exclusive",
     params:
-        code=lambda wildcards: code("escala.engines.gradients", *model_code(wildcards)),
+        code=model_code,
         training=lambda wildcards: json.dumps(model_settings(wildcards)["training"]),
         knobs=lambda wildcards: json.dumps(model_settings(wildcards)["knobs"]),
         split=subpath(input[0], parent=True),
@@ -94,7 +94,7 @@ rule calibrate:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.calibrate"),
+        code=lambda wildcards: project_code(),
         sources=lambda wildcards: json.dumps(CALIBRATIONS.sources(wildcards)),
     message:
         "Make the calibration for {wildcards.experiment}"
@@ -119,7 +119,7 @@ rule predict_times:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.predictions"),
+        code=lambda wildcards: project_code(),
         configurations=lambda wildcards: json.dumps(planned(calibrating(wildcards))),
     message:
         "Predict the configurations of {wildcards.experiment}"
@@ -147,7 +147,7 @@ rule advise:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.advise"),
+        code=lambda wildcards: project_code(),
         measured=measured_so_far,
         plans=lambda wildcards: json.dumps(plans(calibrating(wildcards))),
         folder=subpath(output.json, parent=True),

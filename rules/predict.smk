@@ -30,7 +30,7 @@ rule familiarity:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=lambda wildcards: code("scripts.familiarity", module_of(wildcards, "familiarity")),
+        code=lambda wildcards: kind_code(kind_with(wildcards, "familiarity")),
         kind=lambda wildcards: dataset(wildcards)["kind"],
         split=subpath(input[0], parent=True),
     message:
@@ -56,7 +56,7 @@ rule length_errors:
     conda:
         "../envs/train.yaml"
     params:
-        code=lambda wildcards: predicting_code(wildcards, "scripts.length_errors", "fragments"),
+        code=lambda wildcards: predicting_code(wildcards, "fragments"),
         kind=lambda wildcards: dataset(wildcards)["kind"],
         run=subpath(input.run, parent=True),
         split=subpath(input.split, parent=True),
@@ -89,7 +89,7 @@ rule predict:
     conda:
         "../envs/train.yaml"
     params:
-        code=lambda wildcards: predicting_code(wildcards, "scripts.predict"),
+        code=predicting_code,
         kind=lambda wildcards: dataset(wildcards)["kind"],
         run=subpath(input.run, parent=True),
         false_alarms=predict_setting("false_alarms"),

@@ -38,7 +38,7 @@ rule codes:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=lambda wildcards: code("scripts.encode"),
+        code=lambda wildcards: kind_code("genomes"),
         classes=lambda wildcards: genomes(wildcards)["classes"],
         length=lambda wildcards: genomes(wildcards)["length"],
         letters_kept=lambda wildcards: letters_kept(genomes(wildcards)) or "all",
@@ -71,7 +71,7 @@ rule clusters:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=lambda wildcards: code("scripts.clusters"),
+        code=lambda wildcards: kind_code("genomes"),
         similarity=lambda wildcards: genomes(wildcards)["similarity"],
     message:
         "Find near-duplicates among the genomes of {wildcards.dataset}"
@@ -97,7 +97,7 @@ rule features:
     conda:
         "../envs/train.yaml"
     params:
-        code=lambda wildcards: code("scripts.features"),
+        code=lambda wildcards: kind_code("captions", "vgg16.py"),
         weights_sha256=lambda wildcards: dataset(wildcards)["source"]["weights_sha256"],
     message:
         "Compute the features of the pictures of {wildcards.dataset}"
@@ -123,7 +123,7 @@ rule arrays:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=lambda wildcards: code("scripts.arrays", module_of(wildcards, "arrays")),
+        code=lambda wildcards: kind_code(kind_with(wildcards, "arrays")),
         kind=lambda wildcards: dataset(wildcards)["kind"],
         preparation=lambda wildcards: json.dumps(settings_result(wildcards, "preparation")),
         inputs=lambda wildcards: json.dumps(prepared_from(wildcards)),
@@ -155,7 +155,7 @@ rule leakage:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=lambda wildcards: code("scripts.leakage"),
+        code=lambda wildcards: kind_code("genomes"),
         similarity=lambda wildcards: genomes(wildcards)["similarity"],
         split=subpath(input.dataset, parent=True),
     message:

@@ -52,7 +52,7 @@ rule tables:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.tables"),
+        code=lambda wildcards: project_code(),
         rungs=lambda wildcards: json.dumps([vars(rung) for rung in experiment(wildcards).rungs]),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
         scaling=lambda wildcards: json.dumps(experiment(wildcards).settings.get("scaling")),
@@ -96,7 +96,7 @@ rule figure:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.figure", f"escala.report.figures.{wildcards.figure}"),
+        code=lambda wildcards: project_code(),
         caption=lambda wildcards: DECLARED[wildcards.figure].caption,
         tables=subpath(input[0], parent=True),
     message:
@@ -130,9 +130,7 @@ rule figure_of_run:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code(
-            "scripts.figure", f"escala.report.figures.{wildcards.run_figure}"
-        ),
+        code=lambda wildcards: project_code(),
         caption=lambda wildcards: DECLARED[wildcards.run_figure].caption,
         rows=rows_options,
     message:
@@ -163,7 +161,7 @@ rule summary:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.summary"),
+        code=lambda wildcards: project_code(),
         title=lambda wildcards: experiment(wildcards).title,
         question=lambda wildcards: experiment(wildcards).settings["question"],
         tables=subpath(input[0], parent=True),
@@ -195,7 +193,7 @@ rule page:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.page", "escala.report.page"),
+        code=lambda wildcards: project_code(),
         title=lambda wildcards: experiment(wildcards).title,
         question=lambda wildcards: experiment(wildcards).settings["question"],
         tables=subpath(input[0], parent=True),

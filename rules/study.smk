@@ -25,7 +25,7 @@ rule study_document:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.study", "escala.report.study", "escala.report.page"),
+        code=lambda wildcards: project_code(),
         title=lambda wildcards: experiment(wildcards).title,
         scaling=lambda wildcards: json.dumps(scaling_of(experiment(wildcards))),
         tables=subpath(input[0], parent=True),

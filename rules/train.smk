@@ -46,9 +46,8 @@ rule train:
         time_limit=TRAINING.time_limit,
         runtime=TRAINING.job_minutes,
     params:
-        code=lambda wildcards: code(
-            key.CODE,
-            *key.selected(wildcards.workload, wildcards.strategy, run_of(wildcards).instrument),
+        code=lambda wildcards: run_code(
+            wildcards.workload, wildcards.strategy, run_of(wildcards).instrument
         ),
         request=TRAINING.request,
         turn=TRAINING.turn,
@@ -84,7 +83,7 @@ checkpoint pilot:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.pilot"),
+        code=lambda wildcards: project_code(),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
         asked=lambda wildcards: json.dumps(experiment(wildcards).settings["pilot"]),
     message:

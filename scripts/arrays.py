@@ -55,8 +55,7 @@ def main() -> None:
         return
     cli.serve_or_make(
         "arrays",
-        code="scripts.arrays",
-        selected=[kind.module("arrays")],
+        code=kind.code(),
         inputs=inputs,
         parameters={"kind": kind.name} | settings,
         outputs=outputs,

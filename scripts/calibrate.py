@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from escala import cli
+from escala.cache import code
 from escala.core.files import write_json
 
 
@@ -25,7 +26,7 @@ def main() -> None:
 
     cli.serve_or_make(
         "calibrate",
-        code="scripts.calibrate",
+        code=code.project(),
         inputs={str(path): path for path in _read(given.sources)},
         parameters={"sources": given.sources},
         outputs={given.output.name: given.output},

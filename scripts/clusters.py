@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from escala import cli
+from escala.data import KINDS
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
 
     cli.serve_or_make(
         "clusters",
-        code="scripts.clusters",
+        code=KINDS["genomes"].code(),
         inputs={"sequences": given.sequences, "records": given.records},
         parameters={"similarity": given.similarity},
         outputs={"sketches": given.sketches, "clusters": given.clusters},

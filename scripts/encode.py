@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from escala import cli
+from escala.data import KINDS
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
 
     cli.serve_or_make(
         "encode",
-        code="scripts.encode",
+        code=KINDS["genomes"].code(),
         inputs={name: given.sequences / f"{name}.fasta" for name in given.classes},
         parameters=settings,
         outputs=outputs,

@@ -20,8 +20,7 @@ def main() -> None:
     arrays = {name: given.split / name for name in (DESCRIPTION, *kind.files)}
     cli.serve_or_make(
         "familiarity",
-        code="scripts.familiarity",
-        selected=[kind.module("familiarity")],
+        code=kind.code(),
         inputs={name: path for name, path in arrays.items() if path.exists()},
         parameters={},
         outputs={"familiarity": given.output},

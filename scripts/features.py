@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from escala import cli
+from escala.core import packages
 from escala.core.files import read_json
+from escala.data import KINDS
 from escala.data.captions import flickr8k
 from escala.data.captions.settings import CAPTIONS_FILE
-
-#: Only the code of this module decides the features; the code that lists the pictures does not.
-CODE = "escala.data.captions.vgg16"
 
 
 def main() -> None:
@@ -29,10 +28,12 @@ def main() -> None:
 
     cli.serve_or_make(
         "features",
-        code=CODE,
+        # The code that lists the pictures does not decide their features.
+        code=KINDS["captions"].code("vgg16.py"),
         inputs={"weights": given.weights}
         | {f"pictures/{name}": path for name, path in pictures.items()},
-        parameters={"weights_sha256": given.weights_sha256},
+        parameters={"weights_sha256": given.weights_sha256}
+        | packages.versions(packages.OPTIONAL["tensorflow"]),
         outputs={"features": given.output},
         make=make,
     )

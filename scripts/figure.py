@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from escala import cli
+from escala.cache import code
 from escala.report.figures import DECLARED, OfRun
 
 
@@ -35,8 +36,7 @@ def main() -> None:
     inputs = {"run": run, "tables": arguments.tables, declared.file: shown.file, "split": split}
     cli.serve_or_make(
         "figure",
-        code="scripts.figure",
-        selected=[f"escala.report.figures.{name}"],
+        code=code.project(),
         inputs={key: path for key, path in inputs.items() if path},
         parameters={"name": name} | _photographs(shown.pictures),
         outputs={".svg": arguments.output},

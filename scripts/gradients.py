@@ -12,7 +12,7 @@ from pathlib import Path
 
 from escala import cli, engines
 from escala.core.files import write_json
-from escala.data import KINDS, base
+from escala.data import base
 from escala.record import key
 from escala.workloads import WORKLOADS
 
@@ -44,15 +44,9 @@ def main() -> None:
 
     cli.serve_or_make(
         "gradients",
-        code="escala.engines.gradients",
-        selected=[
-            *key.parts(given.workload, engine),
-            KINDS[declared.data_kind].reader,
-            f"escala.engines.{engine}.engine",
-            f"escala.engines.{engine}.gradients",
-        ],
+        code=key.model_code(given.workload, engine),
         inputs={"dataset.json": given.split / base.DESCRIPTION},
-        parameters=settings | {"framework": engines.versions(engine)},
+        parameters=settings,
         measurement=key.machine(),
         outputs={given.output.name: given.output},
         make=make,

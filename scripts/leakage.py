@@ -6,6 +6,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.core.files import write_json
+from escala.data import KINDS
 
 
 def main() -> None:
@@ -28,7 +29,7 @@ def main() -> None:
     rows = {name: given.split / name for name in ("train_genomes.npy", "test_genomes.npy")}
     cli.serve_or_make(
         "leakage",
-        code="scripts.leakage",
+        code=KINDS["genomes"].code(),
         inputs=rows | {"sketches": given.sketches},
         parameters={"similarity": given.similarity},
         outputs={"similarity": given.output, "report": given.report},

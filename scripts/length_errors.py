@@ -6,7 +6,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.data import KINDS
-from escala.predict import predicting
+from escala.predict import code
 from escala.workloads.models import FILES
 
 
@@ -36,8 +36,7 @@ def main() -> None:
     model = {name: given.run / name for name in FILES if (given.run / name).exists()}
     cli.serve_or_make(
         "length_errors",
-        code="scripts.length_errors",
-        selected=predicting(kind, given.workload, "fragments"),
+        code=code(kind, given.workload),
         inputs=model
         | {"familiarity": given.familiarity}
         | kind.load("fragments").inputs(given.split),

@@ -34,8 +34,6 @@ def main() -> None:
         "page",
         arguments,
         text,
-        code="scripts.page",
-        selected=["escala.report.page"],
         inputs={f"{name}.svg": path for name, path in figures.items()},
     )
 

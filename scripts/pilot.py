@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from escala import cli
+from escala.cache import code
 from escala.core.files import write_json
 
 
@@ -27,7 +28,7 @@ def main() -> None:
     sessions = [each for run in given.runs for each in sorted(run.parent.glob("sessions/*.json"))]
     cli.serve_or_make(
         "pilot",
-        code="scripts.pilot",
+        code=code.project(),
         inputs={str(path): path for path in [*given.runs, *sessions]},
         parameters={
             "runs": list(map(str, given.runs)),

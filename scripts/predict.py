@@ -6,7 +6,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.data import KINDS
-from escala.predict import predicting
+from escala.predict import code
 from escala.workloads.models import FILES
 
 
@@ -41,8 +41,7 @@ def main() -> None:
     model = {name: given.run / name for name in FILES if (given.run / name).exists()}
     cli.serve_or_make(
         "predict",
-        code="scripts.predict",
-        selected=predicting(kind, given.workload),
+        code=code(kind, given.workload),
         inputs=model | files,
         parameters=limits,
         outputs={"table": given.output},

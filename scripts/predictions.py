@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from escala import cli
+from escala.cache import code
 from escala.core.files import read_json, write_json
 
 
@@ -46,7 +47,7 @@ def _make(arguments: argparse.Namespace) -> None:
 
     cli.serve_or_make(
         "predictions",
-        code="scripts.predictions",
+        code=code.project(),
         inputs={
             "calibration": arguments.calibration,
             **{str(path): path for path in arguments.datasets},

@@ -23,8 +23,7 @@ def main() -> None:
 
     cli.serve_or_make(
         "source",
-        code="scripts.source",
-        selected=[kind.module("source")],
+        code=kind.code(),
         inputs={f"{place} {path.name}": path for place, path in enumerate(given.inputs)},
         parameters={"kind": kind.name, "acquisition": given.acquisition},
         outputs={"source": given.output},

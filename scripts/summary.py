@@ -15,7 +15,7 @@ def main() -> None:
         links = documents.links(arguments)
         return summary(tables, arguments.experiment, arguments.title, links, arguments.question)
 
-    documents.serve_or_write("summary", arguments, text, code="scripts.summary")
+    documents.serve_or_write("summary", arguments, text)
 
 
 if __name__ == "__main__":

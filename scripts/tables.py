@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from escala import cli
+from escala.cache import code
 from escala.probes import PROBES
 
 #: Files alongside the dataset.json of a split; they depend on the kind of data.
@@ -52,7 +53,7 @@ def main() -> None:
 
     cli.serve_or_make(
         "tables",
-        code="scripts.tables",
+        code=code.project(),
         inputs={str(path): path for path in _read(given)},
         parameters={
             "runs": list(map(str, given.runs)),

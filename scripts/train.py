@@ -121,7 +121,6 @@ def serve_or_measure(
     arrays = {name: data / name for name in names}
     works = [key.work(each) for each in (request, *turn["matched_with"])]
     common = {
-        "code": key.CODE,
         "inputs": {name: path for name, path in arrays.items() if path.exists()},
         "measurement": key.machine(),
     }

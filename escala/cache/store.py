@@ -1,7 +1,7 @@
 """Keep results in a store, under a digest of all that determined them.
 
-A key is the SHA-256 of a step's name, the content of its inputs, its parameters, its code, the
-versions of the packages the code imports, what variables and files of the user decide
+A key is the SHA-256 of a step's name, the content of its inputs, its parameters, the code and the
+packages that it declares (`escala.cache.code`), what variables and files of the user decide
 (`escala.core.variables`), for a measurement the machine, and `FORMAT`. To *serve* a result is to
 copy it from the store. Every copy is digested, and one whose digest differs from the stored one is
 not served. `escala.cache.entries` describes the files.
@@ -21,14 +21,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from escala.cache.code import Code
 from escala.cache.entries import Damaged, blob, content, digest, folder, keep, locked, read, restore
-from escala.cache.sources import package_versions, sources
 from escala.core import variables
 from escala.core.errors import InputError
 from escala.core.progress import say
 
 #: Increase it when the meaning of an entry, or the computation of a key, changes.
-FORMAT = 1
+FORMAT = 2
 LOCATION, DEFAULT, OFF = "ESCALA_STORE", ".escala/store", "off"
 AGAIN = "ESCALA_MEASURE_AGAIN"
 
@@ -42,14 +42,12 @@ def location() -> Path | None:
 def get_or_compute(
     step: str,
     *,
-    code: str,
+    code: Code,
     inputs: Mapping[str, Path],
     parameters: Mapping,
     outputs: Mapping[str, Path],
     make: Callable[[], bool | None],
     measurement: Mapping | None = None,
-    packages: Collection[str] = (),
-    selected: Collection[str] = (),
     optional: Collection[str] = (),
     serve: bool = True,
 ) -> str:
@@ -58,14 +56,12 @@ def get_or_compute(
     Parameters
     ----------
     step : its name, for people and for the key.
-    code : the module that does the step, such as `scripts.encode`; see `escala.cache.sources`.
+    code : the files and packages that decide its outputs.
     inputs : files and folders it reads. Their content is in the key, their path is not.
     parameters : everything else that determines the outputs; serialisable as JSON.
     outputs : files and folders it makes. Existing ones are replaced, by copies if they are served.
     make : makes the outputs. It returns False if they must not be stored.
     measurement : the machine, for a step that measures; `ESCALA_MEASURE_AGAIN=1` repeats it.
-    packages : distributions that determine the outputs, although the code does not import them.
-    selected : modules picked from a registry by name; see `escala.cache.sources.sources`.
     optional : names of outputs that the step may leave out.
     serve : False makes the outputs anew.
 
@@ -76,12 +72,11 @@ def get_or_compute(
     """
     store = location()
     # Read once, because libraries that the step loads set variables of this process.
-    environment = {"environment": variables.describe()}
+    environment = variables.describe()
 
     def determined() -> dict:
         contents = {name: content(path, store) for name, path in inputs.items()}
-        found = _determined(step, code, contents, parameters, measurement, packages, selected)
-        return found | environment
+        return _determined(step, code, contents, parameters, measurement, environment)
 
     if store is None:
         _make(step, make, outputs, optional)
@@ -120,8 +115,7 @@ class Work(NamedTuple):
     """
 
     parameters: Mapping
-    selected: Collection[str]
-    packages: Collection[str] = ()
+    code: Code
 
 
 def kept(
@@ -129,7 +123,6 @@ def kept(
     works: Iterable[Work],
     output: str,
     *,
-    code: str,
     inputs: Mapping[str, Path],
     measurement: Mapping,
 ) -> list[list[bytes]]:
@@ -141,16 +134,17 @@ def kept(
     Parameters
     ----------
     output : name of an output that is a file.
-    step, code, inputs, measurement : see `get_or_compute`.
+    step, inputs, measurement : see `get_or_compute`.
     """
     store, found = location(), [[] for _ in works]
     if store is None or not store.exists() or os.environ.get(AGAIN) == "1":
         return found
     contents = {name: content(path, store) for name, path in inputs.items()}
+    environment = variables.describe()
     with _without(store), locked(store):
         for work, blobs in zip(works, found, strict=True):
             known = _determined(
-                step, code, contents, work.parameters, measurement, work.packages, work.selected
+                step, work.code, contents, work.parameters, measurement, environment
             )
             for path in sorted(folder(store, digest(known)).glob("*.json")):
                 with suppress(Damaged, LookupError, TypeError, OSError):
@@ -163,24 +157,22 @@ def kept(
 
 def _determined(
     step: str,
-    code: str,
+    code: Code,
     contents: Mapping[str, dict],
     parameters: Mapping,
     measurement: Mapping | None,
-    packages: Collection[str],
-    selected: Collection[str],
+    environment: Mapping,
 ) -> dict:
     """Return everything that goes into the digest of a key."""
-    reached = sources(code, selected=selected)
     return {
         "format": FORMAT,
         "step": step,
         "inputs": dict(contents),
         "parameters": dict(parameters),
-        "code": reached.files,
-        "packages": package_versions(reached.packages, packages),
+        "code": code.files(),
+        "packages": dict(code.versions),
         "measurement": None if measurement is None else dict(measurement),
-        "environment": variables.describe(),
+        "environment": dict(environment),
     }
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+from collections.abc import Collection
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from escala.core.children import completed
@@ -61,6 +64,19 @@ def installed(top: str) -> str | None:
         except PackageNotFoundError:
             continue
     return None
+
+
+def versions(names: Collection[str]) -> dict[str, str]:
+    """Return the version of Python and of distributions, `not installed` of those that are not."""
+    return {"python": platform.python_version()} | {name: _version(name) for name in names}
+
+
+@cache
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def compiler(name: str = COMPILER) -> str | None:

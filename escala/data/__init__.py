@@ -7,6 +7,8 @@ A kind is found by its `kind.yaml`, which declares it without importing anything
     common to all kinds and are added to it. It may refer to `#/$defs/name` and
     `#/$defs/count_by_class`.
 `files` : names of all files that preparation writes alongside `dataset.json`.
+`packages` : optional: distributions whose versions decide the arrays, besides
+    `escala.cache.code.LIBRARIES`.
 `audits` : optional: what the kind's own rules compute in addition, `CLASSES` or `LEAKAGE`.
 
 A kind has the name of its folder, with `-` for `_`. Its modules have fixed names. What of a user's
@@ -71,7 +73,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from escala.core import plugins
+from escala.cache.code import LIBRARIES, Code, modules
+from escala.core import packages, plugins
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.data.size import Size
@@ -111,21 +114,23 @@ class Kind:
     def files(self) -> tuple[str, ...]:
         return tuple(self.declared["files"])
 
+    def code(self, part: str = "") -> Code:
+        """Return what determines its datasets besides their settings and files.
+
+        Parameters
+        ----------
+        part : a file or folder in its own, of a step that only this determines.
+        """
+        names = LIBRARIES + tuple(self.declared.get("packages", ()))
+        shared = {} if part else modules(Path(__file__).parent)
+        return Code({"kind": self.folder / part, **shared}, packages.versions(names))
+
     def has(self, part: str) -> bool:
         """Return whether it has a module of that name."""
         return (self.folder / f"{part}.py").is_file()
 
-    def module(self, part: str) -> str:
-        """Return the dotted name of one of its modules."""
-        return f"{self.package}.{part}"
-
-    @property
-    def reader(self) -> str:
-        """The dotted name of the module that reads its arrays."""
-        return self.module("reader") if self.has("reader") else f"{__name__}.base"
-
     def load(self, part: str) -> ModuleType:
-        return import_module(self.module(part))
+        return import_module(f"{self.package}.{part}")
 
 
 def _discover() -> dict[str, Kind]:
@@ -169,7 +174,7 @@ def size_of(settings: Mapping[str, Any]) -> Size:
 def reader(folder: str | Path) -> Arrays:
     """Return the reader of the arrays of one split, or raise as `escala.data.base.Arrays`."""
     # Imported here, because the workflow reads no arrays and should not wait for NumPy.
-    from escala.data.base import description
+    from escala.data import base
 
-    kind = kind_of(description(Path(folder)))
-    return import_module(kind.reader).Arrays(folder)
+    kind = kind_of(base.description(Path(folder)))
+    return (kind.load("reader") if kind.has("reader") else base).Arrays(folder)

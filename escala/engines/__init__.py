@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from escala.cache.code import modules
 from escala.core.errors import Unavailable
 from escala.engines import interpreters
 from escala.engines.base import Engine
@@ -58,22 +60,26 @@ def variables(python: str, given: Mapping[str, str]) -> dict[str, str]:
     return interpreters.variables(python, given)
 
 
-def versions(engine: str) -> dict[str, str]:
-    """Return the versions of what decides a result in the environment of an engine of its own.
+def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
+    """Return the versions of what decides a result in the environment where an engine trains.
 
-    They are empty of an engine in Escala's environment, and each is `not installed` if the
-    environment is missing.
+    Each is `not installed` if the environment is missing. `further` are distributions besides those
+    of the engine.
     """
-    if engine not in interpreters.SEPARATE:
-        return {}
     try:
-        return interpreters.versions(engine)
+        return interpreters.versions(engine, further)
     except Unavailable:
-        names = ("python", *interpreters.SEPARATE[engine].distributions)
+        names = ("python", *interpreters.DECLARED[engine]["distributions"], *further)
         return dict.fromkeys(names, "not installed")
 
 
-def modules(strategy: str, probe: type[Probe] | None = None) -> list[str]:
+def code(engine: str) -> dict[str, Path]:
+    """Return the files and folders of what trains by an engine, for `escala.cache.code.Code`."""
+    here = Path(__file__).parent
+    return {"trainer": here / engine, **modules(here)}
+
+
+def entries(strategy: str, probe: type[Probe] | None = None) -> list[str]:
     """Return the names of the modules in which ranks begin to train: engine, group, recorder."""
     if STRATEGIES[strategy].engine is None:
         return []
@@ -100,7 +106,7 @@ def joined(plan: Mapping[str, Any], place: Place) -> Engine:
     strategy = STRATEGIES[plan["strategy"]]
     show_device(plan["knobs"]["device"], place, strategy.has_nccl)
     os.environ.update(strategy.process_variables(place, place.interface))
-    engine, joins = map(import_module, modules(plan["strategy"]))
+    engine, joins = map(import_module, entries(plan["strategy"]))
     return engine.ENGINE(plan, joins.RANKS(readable(plan["knobs"], plan["strategy"]), place))
 
 

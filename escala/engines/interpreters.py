@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +22,7 @@ from escala.core import packages
 from escala.core.children import completed
 from escala.core.environment import call
 from escala.core.errors import Unavailable
+from escala.core.files import read_yaml
 from escala.core.variables import passed
 
 #: The folder of the project: a clone, or that of an installation.
@@ -47,7 +48,6 @@ class Separate(NamedTuple):
     variable : names an interpreter that is used in place of the environment's.
     folder : the name of its folder.
     requirements : the file of its pinned packages.
-    distributions : those whose versions decide a result.
     oldest : the first release with all that its engine calls, as numbers.
     """
 
@@ -55,21 +55,26 @@ class Separate(NamedTuple):
     variable: str
     folder: str
     requirements: Path
-    distributions: tuple[str, ...]
     oldest: tuple[int, ...]
 
 
-#: By the name of an engine, which is also the module of its framework.
+#: The content of each `engine.yaml`, by the name of the engine, which is also the module of its
+#: framework.
+DECLARED = {
+    file.parent.name: read_yaml(file)
+    for file in sorted(Path(__file__).parent.glob("*/engine.yaml"))
+}
+#: The engines that have an environment of their own.
 SEPARATE = {
-    "torch": Separate(
-        "PyTorch",
-        "ESCALA_TORCH",
-        ".venv-torch",
-        ROOT / "envs" / "torch-requirements.txt",
-        ("torch", "numpy"),
-        # `fp32_precision` of its backends: https://docs.pytorch.org/docs/stable/notes/mkldnn.html
-        (2, 9),
+    name: Separate(
+        declared["title"],
+        own["variable"],
+        own["folder"],
+        ROOT / "envs" / own["requirements"],
+        tuple(own["oldest"]),
     )
+    for name, declared in DECLARED.items()
+    if (own := declared.get("environment"))
 }
 
 
@@ -114,31 +119,40 @@ def python(engine: str) -> str:
     return sys.executable
 
 
-def versions(engine: str) -> dict[str, str]:
+def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
     """Return the versions of Python and of the distributions that decide a result, by name.
+
+    Parameters
+    ----------
+    further : distributions besides those of the engine; `not installed` where one is not.
 
     Raises
     ------
-    Unavailable : as `python`, or the interpreter does not answer, or lacks one of them, or has a
-        release of the framework that is too old.
+    Unavailable : of an engine with an environment of its own, as `python`; or the interpreter does
+        not answer, or lacks a distribution of the engine, or has a release that is too old.
     """
+    names = DECLARED[engine]["distributions"]
+    if engine not in SEPARATE:
+        return packages.versions((*names, *further))
     interpreter = python(engine)
     try:
-        found = dict(_versions(interpreter, SEPARATE[engine].distributions))
-        _require_recent(engine, found[engine], interpreter)
-        return found
+        found = _installed(interpreter)
+        if lacking := [name for name in names if name not in found["packages"]]:
+            raise Unavailable(f"{interpreter} has no {', '.join(lacking)}")
+        _require_recent(engine, found["packages"][engine], interpreter)
+        known = {name: found["packages"].get(name, "not installed") for name in (*names, *further)}
+        return {"python": found["python"]} | known
     except Unavailable as error:
         raise Unavailable(f"{error}. Remedy: {remedy(engine)}") from None
 
 
 @cache
-def _versions(interpreter: str, distributions: tuple[str, ...]) -> dict[str, str]:
+def _installed(interpreter: str) -> dict:
+    """Return the version of Python and of all packages of an interpreter."""
     found = packages.read(_printed(interpreter, packages.ASK))
     if found is None:
         raise Unavailable(f"{interpreter} does not list its packages")
-    if lacking := [name for name in distributions if name not in found["packages"]]:
-        raise Unavailable(f"{interpreter} has no {', '.join(lacking)}")
-    return {"python": found["python"]} | {name: found["packages"][name] for name in distributions}
+    return found
 
 
 def described(interpreter: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from escala.cache.code import Code, project
+from escala.core import packages
 from escala.data import Kind
 from escala.workloads import WORKLOADS
 
@@ -9,11 +11,11 @@ from escala.workloads import WORKLOADS
 LENGTH_ERRORS = "length_errors.json"
 
 
-def predicting(kind: Kind, workload: str, *further: str) -> list[str]:
-    """Return the modules that a prediction with a workload picks by name: of the kind and its own.
-
-    `further` are modules of the kind that are picked too.
-    """
-    parts = ("queries", "familiarity", *further)
-    modules = [kind.module(part) for part in parts if kind.has(part)]
-    return [*modules, WORKLOADS[workload].package]
+def code(kind: Kind, workload: str) -> Code:
+    """Return what determines a prediction with a workload besides its model and its query."""
+    whole, declared = project(), WORKLOADS[workload]
+    names = (*packages.OPTIONAL["tensorflow"], *declared.packages)
+    return Code(
+        {**whole.paths, "kind": kind.folder, "workload": declared.folder},
+        {**whole.versions, **kind.code().versions, **packages.versions(names)},
+    )

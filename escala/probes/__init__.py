@@ -3,7 +3,7 @@
 To add a probe, add a module with one subclass of `escala.probes.base.Probe` to this folder. Its
 name is that of the module's file, with `-` for `_`: the key of its settings in an experiment, and
 the folder of its runs. A module is imported only when a run uses its probe. So a probe determines
-only its own runs (`escala.cache.sources`).
+only its own runs (`escala.record.key`).
 """
 
 from __future__ import annotations

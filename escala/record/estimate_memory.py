@@ -112,11 +112,10 @@ def _footprint(model: str, project: Path) -> Footprint | str:
 
         store.get_or_compute(
             "footprint",
-            code="escala.engines.footprints",
+            code=key.model_code(workload, engine),
             inputs={},
-            parameters=settings | {"framework": engines.versions(engine)},
+            parameters=settings,
             measurement={},
-            selected=[*key.parts(workload, engine), f"escala.engines.{engine}.footprint"],
             outputs={"footprint": file},
             make=make,
         )

@@ -33,7 +33,6 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         "usage", *(name for name, probe in PROBES.items() if probe.result), "weights_sha256",
     )  # fmt: skip
     paths = {name: path["sha256"] for name, path in description.get("paths", {}).items()}
-    framework = key.framework(request["workload"], request["strategy"])
     found = {
         "format": FORMAT,
         **{field.name: request[field.name] for field in fields(Run)},
@@ -48,7 +47,7 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
             "sha256": description["sha256"] | paths,
         },
         "machine": machine.describe(),
-        "versions": machine.versions(request.get("program"), framework),
+        "versions": _versions(request),
         "source_sha256": key.code_sha256(
             request["workload"], request["strategy"], request["instrument"]
         ),
@@ -64,6 +63,15 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         _describe_program(request, found)
     validate_run(found | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
     return found
+
+
+def _versions(request: dict) -> dict[str, str]:
+    """Return the versions of Python and of the packages that decide a result."""
+    if "program" in request:
+        own = request["program"]["versions"]
+        return ({"python": own["python"]} | own["packages"]) if own else {}
+    code = key.code(request["workload"], request["strategy"])
+    return machine.versions() | code.versions
 
 
 def _ranks(plan: Plan) -> dict:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import platform
 import socket
 from datetime import UTC
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 
-from escala.core import hardware
+from escala.core import hardware, packages
 from escala.runtime import allocation
 
-#: Distributions of TensorFlow's ranks.
-RANKS = ("tensorflow-cpu", "tensorflow", "horovod", "openmpi", "numpy")
-#: Those that prepare data, start ranks and score them.
+#: Distributions that prepare data, start ranks and score them.
 AROUND = ("scikit-learn", "imbalanced-learn", "biopython", "snakemake")
 
 
@@ -45,27 +41,6 @@ def job() -> dict | None:
     }
 
 
-def versions(
-    program: dict | None = None, framework: dict[str, str] | None = None
-) -> dict[str, str]:
-    """Return the versions of Python and of the packages that decide a result.
-
-    Parameters
-    ----------
-    program : the identity of a program (`escala.workloads.program`), whose own versions are taken.
-    framework : the versions of the environment of the ranks, if they have one of their own.
-    """
-    if program is not None:
-        own = program["versions"]
-        return ({"python": own["python"]} | own["packages"]) if own else {}
-    names = AROUND if framework else RANKS + AROUND
-    found = {"python": platform.python_version()} | {name: _version(name) for name in names}
-    return found | (framework or {})
-
-
-@cache
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that prepare data, start ranks and score them."""
+    return packages.versions(AROUND)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from escala import cli
+from escala.cache import code
 from escala.core.files import atomic
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ def serve_or_write(
     arguments: argparse.Namespace,
     text: Callable[[dict[str, pd.DataFrame]], str],
     *,
-    code: str,
-    selected: Collection[str] = (),
     inputs: Mapping[str, Path] | None = None,
 ) -> None:
     """Take a document from the store, or write it.
@@ -49,8 +48,6 @@ def serve_or_write(
     ----------
     step : the name of the document.
     text : gives its text from the tables of `escala.report.tables`, and imports what it needs.
-    code, selected : the script, and modules that it reads as files, as in
-        `escala.cache.store.get_or_compute`.
     inputs : files that it reads besides the tables, by name.
     """
 
@@ -62,8 +59,7 @@ def serve_or_write(
 
     cli.serve_or_make(
         step,
-        code=code,
-        selected=selected,
+        code=code.project(),
         inputs={"tables": arguments.tables, **(inputs or {})},
         parameters={
             "experiment": arguments.experiment,

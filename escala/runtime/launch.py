@@ -19,7 +19,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from escala.core import children, variables
@@ -178,8 +177,9 @@ def command_line(
         return
     first = launch.nodes[0]
     address = launch.here or first.address
-    # By its name, so that only runs that need Horovod's server have it in their key.
-    rendezvous = import_module(".rendezvous", __package__)
+    # It imports Horovod.
+    from escala.runtime import rendezvous
+
     with rendezvous.served(launch.nodes, places, address) as port:
         yield (
             arguments,

@@ -1,7 +1,7 @@
 """Strategies: how replicas synchronise. Adding one is adding a module to this folder.
 
-The modules are found by their folder and not named here. So a strategy's code is part of a run's
-key (`escala.cache.sources`) only if the run uses the strategy.
+The modules are found by their folder and not named here. A strategy's declaration is part of a
+run's key (`escala.record.key`) only if the run uses the strategy.
 """
 
 from __future__ import annotations

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from escala import engines
-from escala.data import KINDS
 from escala.experiment import Run
 from escala.experiment.calibration import SUFFIX, Calibration
 from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.record import key
-from escala.strategies import STRATEGIES
 from escala.workflow.study import Study, Wildcards, shown
-from escala.workloads import WORKLOADS
 
 
 class Calibrations:
@@ -41,16 +38,10 @@ class Calibrations:
         """Return what each of these files tells."""
         return self.experiment(wildcards).sources(self._has_links())
 
-    def model_code(self, wildcards: Wildcards) -> tuple[str, ...]:
-        """Return the modules that determine the gradients of a model."""
-        declared, engine = WORKLOADS[wildcards.workload], engines.engine_name(wildcards.strategy)
-        return (
-            *key.parts(wildcards.workload, engine),
-            KINDS[declared.data_kind].reader,
-            STRATEGIES[wildcards.strategy].__module__,
-            f"escala.engines.{engine}.engine",
-            f"escala.engines.{engine}.gradients",
-        )
+    def model_code(self, wildcards: Wildcards) -> str:
+        """Return a digest of the code that determines the gradients of a model."""
+        engine = engines.engine_name(wildcards.strategy)
+        return key.model_code(wildcards.workload, engine).digest()
 
     def _run(self, wildcards: Wildcards) -> Run:
         """Return the first run of one process of a model."""

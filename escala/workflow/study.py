@@ -116,14 +116,14 @@ class Study:
         run, e = self.run(wildcards), self.experiment(wildcards)
         return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
 
-    def module(self, wildcards: Wildcards, part: str) -> str:
-        """Return the dotted name of a module of a dataset's kind; refuse a missing one."""
+    def kind_with(self, wildcards: Wildcards, part: str) -> str:
+        """Return the name of a dataset's kind; refuse one without a module."""
         kind = kind_of(self.dataset(wildcards))
         if not kind.has(part):
             raise WorkflowError(
                 f"datasets.{wildcards.dataset}: the kind {kind.name} has no module {part}"
             )
-        return kind.module(part)
+        return kind.name
 
     def settings_result(
         self, wildcards: Wildcards, function: str, *arguments: object, module: str = "settings"

@@ -16,6 +16,8 @@ Every folder has a `workload.yaml`, which declares the workload without importin
     the JSON Schema of its settings in an experiment: an object whose properties have a
     `description` and, unless they are required, a `default`. A workload trained by steps also has
     the common training settings (`epochs`, `batch`, …);
+`packages`
+    optional: distributions whose versions decide a result, besides those of the framework;
 `knobs`
     optional: the knobs that a variant may set, each declared as in `escala.strategies.knobs`;
 `example`
@@ -135,6 +137,7 @@ class Workload:
     knobs : its own knobs by name, each a JSON Schema.
     folder : holds all its files.
     package : its dotted name, None for a program.
+    packages : distributions that its modules import besides those of its framework.
     declared : of a program, the keys that only it has.
     """
 
@@ -145,6 +148,7 @@ class Workload:
     knobs: dict[str, dict[str, Any]]
     folder: Path
     package: str | None
+    packages: tuple[str, ...] = ()
     declared: Mapping[str, Any] = field(default_factory=dict)
 
     def program(self) -> Program:
@@ -211,7 +215,7 @@ def _program(content: Mapping[str, Any], folder: Path) -> Workload:
     settings = {"type": "object", "additionalProperties": False, "properties": {}}
     description = content.get("description", "A program that is run as it is.")
     kind = content.get("data_kind", "files")
-    return Workload(description, "command", kind, settings, {}, folder, None, content)
+    return Workload(description, "command", kind, settings, {}, folder, None, declared=content)
 
 
 def declared(file: Path) -> Workload:
@@ -227,6 +231,7 @@ def declared(file: Path) -> Workload:
         content.get("knobs", {}),
         file.parent,
         f"escala.workloads.{file.parent.name}",
+        tuple(content.get("packages", ())),
     )
 
 

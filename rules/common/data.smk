@@ -3,7 +3,8 @@
 from escala.data import kind_of
 from escala.data.genomes.settings import letters_kept
 from escala.data.paths import expanded_path, require_past
-from escala.predict import LENGTH_ERRORS, predicting
+from escala import predict
+from escala.predict import LENGTH_ERRORS
 from escala.workloads import WORKLOADS
 
 
@@ -62,14 +63,13 @@ def length_errors_of(wildcards):
     return f"{CONFIGURATION}/{{repeat}}/{LENGTH_ERRORS}".format(**wildcards)
 
 
-def predicting_code(wildcards, script, *further):
-    """Return a digest of a script that predicts; refuse a kind without `queries` and `further`."""
+def predicting_code(wildcards, *further):
+    """Return a digest of the code that predicts; refuse a kind without `queries` and `further`."""
     if WORKLOADS[wildcards.workload].kind == "command":
         refuse(f"{wildcards.workload} is a program: it keeps no model to classify with")
     for part in ("queries", *further):
-        module_of(wildcards, part)
-    kind = kind_of(dataset(wildcards))
-    return code(script, *predicting(kind, wildcards.workload, *further))
+        kind_with(wildcards, part)
+    return predict.code(kind_of(dataset(wildcards)), wildcards.workload).digest()
 
 
 def predict_setting(name):

@@ -23,11 +23,12 @@ try:
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
-from escala.cache.sources import code_digest
+from escala.cache import code
 from escala.core import interrupts
 from escala.core.files import read_json
 from escala.core.progress import say
 from escala.core.variables import PROFILE
+from escala.data import KINDS
 from escala.engines import engine_name
 from escala.probes import PROBES
 from escala.record import key
@@ -53,7 +54,7 @@ TRAINING = Training(
 )
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset
 there = SESSION.there
-run_of, split_of, module_of = STUDY.run, STUDY.split, STUDY.module
+run_of, split_of, kind_with = STUDY.run, STUDY.split, STUDY.kind_with
 settings_result, whole_machine_for_one = STUDY.settings_result, TRAINING.threads_of_one
 
 # A ladder's rung has its name before the repeat: forward-2.rep1. So has a probe with repeats, and
@@ -84,10 +85,19 @@ CONFIGURATION = f"results/{{experiment}}/runs/{NAMES}"
 CONFIGURATION_LOGS = f"results/{{experiment}}/logs/runs/{NAMES}"
 
 
+run_code = cache(key.code_sha256)
+
+
 @cache
-def code(module, *selected):
-    """Return a digest of the code that a script reaches: if it changes, the job runs again."""
-    return code_digest(module, selected=selected)
+def project_code():
+    """Return a digest of all code, for jobs that take seconds: if it changes, they run again."""
+    return code.project().digest()
+
+
+@cache
+def kind_code(kind, part=""):
+    """Return a digest of the code of a kind of datasets, or of a file or folder in its own."""
+    return KINDS[kind].code(part).digest()
 
 
 def measured(e):

@@ -14,14 +14,17 @@ import numpy as np
 import pandas as pd
 
 from escala.core.files import read_json
+from escala.engines.interpreters import DECLARED
 from escala.experiment import Rung
 from escala.probes import timeline
 from escala.probes.clocks import COLUMNS
 from escala.probes.resources import Resources
 from escala.record.evaluation import evaluate
-from escala.record.machine import AROUND, RANKS
+from escala.record.machine import AROUND
 from escala.record.schema import validate_run
 from tests.conftest import KNOBS
+
+VERSIONS = ("python", *DECLARED["tensorflow"]["distributions"], *AROUND)
 
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 SUPPORT = [270, 210, 75, 75, 75]
@@ -276,7 +279,7 @@ class FakeExperiment:
                 "sha256": dict.fromkeys(ARRAYS, f"{split:064x}"),
             },
             "machine": MACHINE | {"kernel": "6.1.0", "hostname": "example"},
-            "versions": dict.fromkeys(("python", *RANKS, *AROUND), "1.0"),
+            "versions": dict.fromkeys(VERSIONS, "1.0"),
             "source_sha256": "0" * 64, "link": None, "energy": None, "collectives": None,
             "resources": None,
             "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}},

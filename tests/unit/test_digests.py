@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from escala.cache import digests, entries, store, upkeep
+from escala.cache.code import Code
 from escala.core.errors import InputError
 from escala.record.plan import split_description
 
@@ -106,7 +107,7 @@ def test_a_run_reads_the_arrays_of_a_split_once(large, tmp_path, reads, monkeypa
     for repeat in range(3):
         how = store.get_or_compute(
             "train",
-            code="escala.core.files",
+            code=Code({}),
             inputs={"large": large},
             parameters={"repeat": repeat},
             outputs={"result": tmp_path / "result"},

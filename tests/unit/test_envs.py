@@ -6,12 +6,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
+import grimp
 import pytest
 import yaml
 
-from escala.cache.sources import package_versions, sources
 from escala.report.figures import DECLARED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,6 +34,7 @@ LOADED_BY_RANKS = {
     "torch": {"tensorflow-cpu"},
 }
 
+GRAPH = grimp.build_graph("escala", "scripts", include_external_packages=True)
 # Modules that a script chooses by name.
 CHOSEN = {"scripts.figure": [f"escala.report.figures.{name}" for name in DECLARED]}
 
@@ -94,10 +96,13 @@ def test_an_environment_holds_every_package_its_rules_import(environment):
     assert scripts
     elsewhere = COMPILED | LOADED_BY_RANKS.get(environment.stem, set())
     pinned = {pin.partition("==")[0] for pin in pip_packages(environment)}
+    distributions = metadata.packages_distributions()
     for script in scripts:
-        reached = [sources(module).packages for module in (script, *CHOSEN.get(script, ()))]
-        versions = package_versions(frozenset().union(*reached))
-        needed = {name.lower() for name in versions} - {"python"}
+        modules = (script, *CHOSEN.get(script, ()))
+        reached = set().union(*map(GRAPH.find_upstream_modules, modules))
+        packages = {name.partition(".")[0] for name in reached} & distributions.keys()
+        needed = {name.lower() for package in packages for name in distributions[package]}
+        needed -= {"escala"}
         lacking = {name for name in needed if name.replace("_", "-") not in pinned} - elsewhere
         assert not lacking, f"{script} imports {lacking}"
 

@@ -7,13 +7,13 @@ import json
 import os
 import shutil
 import sys
+from importlib import metadata
 
 import numpy as np
 import pytest
 import yaml
 
 from escala import workload_check
-from escala.cache.sources import package_versions, sources
 from escala.core import plugins
 from escala.core.errors import InputError
 from escala.data import KINDS, kind_of
@@ -38,7 +38,7 @@ def experiment(path: object, name: str = "mine", **settings: object) -> Experime
 
 
 def code_of(workload: str) -> dict[str, str]:
-    return sources(key.CODE, selected=key.selected(workload, "single", None)).files
+    return key.code(workload, "single").files()
 
 
 def forget(name: str = "mine") -> None:
@@ -176,8 +176,9 @@ def test_a_run_is_known_by_the_content_of_its_folder_wherever_that_stands(own_wo
         (own_workload / file).write_text("A = 1\n")
     found = experiment(str(own_workload))
     before, others = code_of("mine"), code_of("virus-cnn")
-    own = {name for name in before if name.startswith("escala_workloads_mine")}
-    assert len(own) == 6 and not own & set(others)
+    own = {name for name in before if name.startswith("workload/")}
+    assert len(own) == 6
+    assert not {before[name] for name in own} & set(others.values())
     assert not any(str(own_workload) in name for name in before)
     requests = [found.request(run) for run in found.runs]
 
@@ -208,13 +209,16 @@ def test_a_run_is_known_by_the_content_of_its_folder_wherever_that_stands(own_wo
     assert [again.request(run) for run in again.runs] == requests
 
 
-def test_versions_of_the_packages_that_a_folder_imports_count(own_workload):
+def test_versions_of_the_packages_that_a_folder_declares_count(own_workload):
     experiment(str(own_workload))
-    reached = sources(key.CODE, selected=key.selected("mine", "single", None)).packages
-    assert "tensorflow" in reached and "Bio" not in reached
-    (own_workload / "letters.py").write_text("def one_hot(codes):\n    import Bio.Seq\n")
-    reached = sources(key.CODE, selected=key.selected("mine", "single", None)).packages
-    assert "biopython" in package_versions(reached)
+    before = key.code("mine", "single").versions
+    assert "tensorflow-cpu" in before and "biopython" not in before
+    with (own_workload / "workload.yaml").open("a") as declaration:
+        declaration.write("packages: [biopython]\n")
+    forget()
+    experiment(str(own_workload))
+    after = key.code("mine", "single").versions
+    assert after == before | {"biopython": metadata.version("biopython")}
 
 
 def test_a_kept_model_takes_its_code_from_the_experiment_and_never_from_its_file(
@@ -272,18 +276,16 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
         Experiment({"kinds": {"genomes": {"path": str(folder)}}}, "e.yaml")
 
     def known() -> tuple[dict, dict]:
-        arrays = sources("scripts.arrays", selected=[KINDS["blobs"].module("arrays")]).files
-        return arrays, code_of("words")
+        return KINDS["blobs"].code().files(), code_of("words"), code_of("virus-cnn")
 
     before = known()
     (folder / "draw.cc").write_text("int more;\n")
     after = known()
     assert after[0] != before[0], "its arrays are made again"
-    assert after[1] == before[1], "runs are known by the arrays"
-    (folder / "reader.py").write_text("from escala.data.base import Arrays as Arrays\n")
-    assert known()[1] != before[1], "runs are known by a reader of the kind's own"
+    assert after[1] != before[1], "a reader of the kind is among its files"
+    assert after[2] == before[2], "other kinds stay"
     changed(folder / "settings.py", "def size", "def sizes")
-    del sys.modules[KINDS["blobs"].module("settings")]
+    del sys.modules[f"{KINDS['blobs'].package}.settings"]
     with pytest.raises(InputError, match=r"settings\.py: 'size': is not a function in it"):
         read()
 

@@ -58,7 +58,7 @@ def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(clone, monkey
     ):
         python.write_text(f"#!/bin/sh\necho '{prints}'\n")
         python.chmod(0o755)
-        interpreters._versions.cache_clear()
+        interpreters._installed.cache_clear()
         monkeypatch.setenv("ESCALA_TORCH", str(python))
         with pytest.raises(Unavailable, match=f"{reason}.*Remedy: let ESCALA_TORCH name.*unset"):
             engines.interpreter("torch-single", "steps")

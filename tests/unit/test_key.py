@@ -12,16 +12,14 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from escala.cache.sources import code_digest
+from escala.core import hardware
 from escala.engines import interpreters
 from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Strategy
-from escala.strategies.distribute import Distribute
-from escala.strategies.horovod_mpi import HorovodMPI
+from escala.strategies.horovod import Horovod
 from escala.strategies.knobs import all_knobs, complete, model_knobs, read_by_run, readable
-from escala.strategies.mirrored import Mirrored
 from tests.calls import python
 from tests.conftest import copy_project
 from tests.kinds import add_kind, add_reader, add_workload
@@ -64,16 +62,17 @@ class Late(Probe):
     scope = "run"
     settings = section("Late.", enabled=False)
 """
-#: Print the code and the packages of a run under each of two engines.
-REACHED = """
+#: Print the code of a timing run of each strategy, of a run of each probe, and of other workloads.
+DIGESTS = """
 import json
-from escala.cache.sources import sources
+from escala.probes import PROBES
 from escala.record import key
+from escala.strategies import STRATEGIES
 
-reached = {name: sources(key.CODE, selected=key.selected("mlp", name, None)) for name in (
-    "single", "torch-single"
-)}
-print(json.dumps({name: [each.digest, sorted(each.packages)] for name, each in reached.items()}))
+runs = {name: ("virus-cnn", name, None) for name, each in STRATEGIES.items() if each.engine}
+runs |= {name: ("virus-cnn", "horovod-mpi", name) for name in PROBES}
+runs |= {"a fit": ("majority", "single", None), "a program": ("heat", "mpi", None)}
+print(json.dumps({name: key.code_sha256(*run) for name, run in runs.items()}))
 """
 TABLE = "def rows(evidence):\n    return []\n"
 FIGURE = "CATEGORY = 'Time'\nCAPTION = 'More.'\n\ndef draw(tables):\n    return None\n"
@@ -125,11 +124,6 @@ def changed(path: Path) -> Iterator[None]:
     path.unlink() if before is None else path.write_bytes(before)
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_project(tmp_path_factory.mktemp("copy") / "project")
-
-
 def test_additions_measure_nothing_again(tmp_path):
     """A strategy, probe, kind of dataset, workload, table and figure."""
     project = copy_project(tmp_path / "project")
@@ -153,7 +147,7 @@ def test_additions_measure_nothing_again(tmp_path):
     }
     found = known_by(project, experiment("late"))
     assert any("/late/1x1/" in file for file in found), "the new strategy is found by its file"
-    # The reader of a kind counts for workloads of that kind only.
+    # A kind counts for workloads of that kind only.
     add_workload(project)
     before = printed(project, CODE_OF)
     add_reader(project)
@@ -161,23 +155,10 @@ def test_additions_measure_nothing_again(tmp_path):
     assert after["virus-cnn"] == before["virus-cnn"] and after["dense"] != before["dense"]
 
 
-def digests(project: Path) -> dict[str, str]:
-    """Return the code of a timing run of each strategy, and of a run of each probe."""
-    runs = {name: (name, None) for name in STRATEGIES}
-    runs |= {name: ("horovod-mpi", name) for name in PROBES}
-    return {
-        name: code_digest(key.CODE, selected=key.selected("virus-cnn", *run), root=project)
-        for name, run in runs.items()
-    }
-
-
-@pytest.fixture(scope="module")
-def before(project: Path) -> dict[str, str]:
-    return digests(project)
-
-
-RUNS = {*STRATEGIES, *PROBES}
-OF_TORCH = {name for name, each in STRATEGIES.items() if (each.engine or "").startswith("torch.")}
+TRAINED = {name for name, each in STRATEGIES.items() if each.engine}
+OF_TENSORFLOW = {name for name in TRAINED if STRATEGIES[name].engine.startswith("tensorflow.")}
+OF_TORCH = TRAINED - OF_TENSORFLOW
+FIT, PROGRAM = "a fit", "a program"
 
 
 def derived(base: type[Strategy]) -> set[str]:
@@ -187,65 +168,86 @@ def derived(base: type[Strategy]) -> set[str]:
 
 #: The runs that a change of a file voids.
 VOIDED = {
-    "training/train.py": RUNS,
-    "data/genomes/arrays.py": set(),
-    "workloads/virus_cnn/workload.yaml": RUNS,
-    "engines/tensorflow/lookup/__init__.py": RUNS - OF_TORCH,
-    "strategies/distribute.py": derived(Distribute) | {"parameter-server"},
-    "strategies/horovod_mpi.py": derived(HorovodMPI) | set(PROBES),
+    "training/train.py": TRAINED | {*PROBES, FIT},
+    "engines/shared_file.py": TRAINED | {*PROBES},
+    "data/genomes/arrays.py": TRAINED | {*PROBES, FIT},
+    "data/tabular/arrays.py": set(),
+    "workloads/pictures.py": TRAINED | {*PROBES, FIT},
+    "workloads/virus_cnn/workload.yaml": TRAINED | {*PROBES},
+    "workloads/majority/model.py": {FIT},
+    "engines/tensorflow/lookup/operations.cc": OF_TENSORFLOW | {*PROBES},
+    "engines/torch/single.py": OF_TORCH,
+    "strategies/horovod_mpi.py": set(),
     "strategies/knobs.py": set(),
-    "engines/tensorflow/mirrored.py": derived(Mirrored),
-    "engines/tensorflow/recorders/clocks.py": {"clocks"},
-    "record/plan.py": RUNS,
-    "report/tables/runs.py": set(),
     "probes/clocks.py": {"clocks"},
-    "probes/_on_core.py": {"clocks"},
-    "probes/_counters.py": {"energy"},
-    "probes/base.py": set(PROBES),
-    "probes/__init__.py": set(),
+    "probes/base.py": set(),
+    "record/plan.py": set(),
+    "record/run.py": set(),
+    "runtime/launch.py": set(),
+    "hook/escala_steps.py": set(),
+    "report/tables/runs.py": set(),
 }
 
 
-@pytest.mark.parametrize("file", VOIDED)
-def test_code_voids_the_runs_that_reach_it_and_no_others(project, before, file):
-    with changed(project / "escala" / file):
-        after = digests(project)
-    assert {name for name in before if after[name] != before[name]} == VOIDED[file]
-
-
-def test_the_code_and_packages_of_an_engine_are_of_its_own_runs(tmp_path):
+def test_code_voids_the_runs_that_declare_it_and_no_others(tmp_path):
     project = copy_project(tmp_path / "project")
-    (project / "escala/workloads/mlp/model_torch.py").write_text("import torch")
-    before = printed(project, REACHED)
-    frameworks = {"tensorflow", "horovod", "keras", "torch"}
-    used = {name: set(packages) & frameworks for name, (_, packages) in before.items()}
-    assert used == {"single": {"tensorflow"}, "torch-single": {"torch"}}
-    for file, voided in {
-        "workloads/mlp/model.py": {"single"},
-        "workloads/mlp/model_torch.py": {"torch-single"},
-        "workloads/mlp/workload.yaml": {"single", "torch-single"},
-        "engines/torch/single.py": {"torch-single"},
-        "engines/interpreters.py": set(),
-        "runtime/rendezvous.py": set(),
-    }.items():
+    before = printed(project, DIGESTS)
+    assert {*before} == TRAINED | {*PROBES, FIT, PROGRAM}
+    for file, voided in VOIDED.items():
         with changed(project / "escala" / file):
-            after = printed(project, REACHED)
+            after = printed(project, DIGESTS)
         assert {name for name in before if after[name] != before[name]} == voided, file
 
 
+def test_the_entry_of_a_strategy_voids_its_runs_wherever_it_stands(tmp_path):
+    """A base class is a part of the entries of all that derive from it."""
+    project = copy_project(tmp_path / "project")
+    before = printed(project, DIGESTS)
+    horovod = project / "escala/strategies/horovod.py"
+    text = horovod.read_text()
+    horovod.write_text(text.replace('"HOROVOD_AUTOTUNE": "1"', '"HOROVOD_AUTOTUNE": "2"'))
+    after = printed(project, DIGESTS)
+    voided = {name for name in before if after[name] != before[name]}
+    assert voided == {*derived(Horovod), *PROBES}
+    horovod.write_text(f"# Elsewhere in its file.\n\n{text}")
+    assert printed(project, DIGESTS) == before
+
+
+def test_a_new_meaning_of_what_is_measured_voids_everything(monkeypatch):
+    runs = [("virus-cnn", "single", None), ("majority", "single", None), ("heat", "mpi", "energy")]
+    before = [key.code_sha256(*run) for run in runs]
+    monkeypatch.setattr(key, "RECORD", key.RECORD + 1)
+    assert not {*before} & {key.code_sha256(*run) for run in runs}
+
+
+def test_machines_are_known_by_their_processor_and_not_by_its_name(monkeypatch):
+    described = hardware.describe()
+    before = key.machine()
+    sold_as = described | {"cpu": "Another Name"}
+    monkeypatch.setattr(hardware, "describe", lambda: dict(sold_as))
+    assert key.machine() == before
+    other = described | {"processor": described["processor"] | {"stepping": "99"}}
+    monkeypatch.setattr(hardware, "describe", lambda: dict(other))
+    assert key.machine() != before
+
+
 def test_the_versions_of_an_engine_decide_its_own_runs(monkeypatch, request_for):
-    def digests(versions: dict[str, str]) -> tuple:
-        monkeypatch.setattr(interpreters, "versions", lambda engine: versions)
+    found = interpreters.versions
+
+    def digests(versions: dict[str, dict[str, str]]) -> tuple:
+        monkeypatch.setattr(
+            interpreters, "versions", lambda engine, _: versions.get(engine) or found(engine)
+        )
         requests = (request_for(name, "1x1") for name in ("single", "torch-single"))
         return tuple(key.work(each) for each in requests)
 
-    tensorflow, before = digests({"python": "3.11", "torch": "2.13", "numpy": "2.4"})
-    unchanged, after = digests({"python": "3.11", "torch": "2.14", "numpy": "2.4"})
-    assert tensorflow == unchanged and "framework" not in tensorflow.parameters
-    assert before.parameters["framework"]["torch"] == "2.13" and before != after
-    assert set(tensorflow.packages) == {"keras", "openmpi"} and not before.packages
-    fit = request_for("single", "1x1", workload="majority")
-    assert "framework" not in key.work(fit).parameters
+    tensorflow, before = digests({"torch": {"python": "3.11", "torch": "2.13", "numpy": "2.4"}})
+    unchanged, after = digests({"torch": {"python": "3.11", "torch": "2.14", "numpy": "2.4"}})
+    assert tensorflow == unchanged and before != after
+    assert before.code.versions == {"python": "3.11", "torch": "2.13", "numpy": "2.4"}
+    assert {"keras", "openmpi", "horovod", "numpy"} < tensorflow.code.versions.keys()
+    fit = key.work(request_for("single", "1x1", workload="majority"))
+    assert "scikit-learn" in fit.code.versions and "keras" not in fit.code.versions
 
 
 def test_the_compiler_decides_the_runs_for_which_it_compiles(monkeypatch, request_for):

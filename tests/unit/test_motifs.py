@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 from Bio.Seq import Seq
 
-from escala.cache.sources import sources
 from escala.core.errors import InputError
 from escala.data.base import Arrays, Spec
 from escala.data.motifs import arrays
@@ -143,14 +142,6 @@ def test_a_file_that_holds_no_motif_is_refused(tmp_path, form, text, message):
     with pytest.raises(InputError) as refused:
         read_motif(path, form)
     assert message in str(refused.value) and str(path) in str(refused.value)
-
-
-def test_a_change_of_the_code_of_genomes_does_not_make_the_arrays_of_motifs_again():
-    for reader in ("arrays", "queries"):
-        module = f"escala.data.motifs.{reader}"
-        reached = sources("scripts.arrays", selected=[module]).files
-        assert {module, "escala.data.fasta"} <= reached.keys()
-        assert not [name for name in reached if name.startswith("escala.data.genomes")]
 
 
 def fasta(path: Path, sequences: list[str]) -> Path:

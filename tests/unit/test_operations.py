@@ -15,7 +15,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from escala import install
-from escala.cache.sources import sources
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
 from escala.engines.tensorflow import compiled, exchanges
@@ -376,21 +375,21 @@ def test_a_compiler_that_is_missing_or_fails_is_named_and_nothing_is_left(tmp_pa
 
 
 def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
-    """Every workload reads knobs that need it, and nothing that scores a run does."""
     folders = [
         ROOT / "escala/engines/tensorflow" / each
         for each in ("dense_operations", "lookup", "shared_memory")
     ]
     code = {
-        str(path.relative_to(ROOT))
+        f"trainer/{path.relative_to(folder.parent)}"
         for folder in folders
         for path in folder.iterdir()
         if path.suffix in (".cc", ".h")
     }
-    assert {f"{folder.relative_to(ROOT)}/operations.cc" for folder in folders} < code
+    assert {f"trainer/{folder.name}/operations.cc" for folder in folders} < code
     for workload in ("virus-cnn", "mlp"):
-        assert code <= set(sources(key.CODE, selected=key.selected(workload, "single", None)).files)
-    assert not code & set(sources("escala.record.evaluation").files)
+        assert code <= set(key.code(workload, "single").files())
+        assert not code & set(key.code(workload, "torch-single").files())
+    assert not code & set(key.code("kmer-logreg", "single").files())
 
 
 def test_all_are_compiled_at_once_and_then_need_no_compiler(monkeypatch):

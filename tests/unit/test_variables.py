@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from escala.cache import store
+from escala.cache.code import Code
 from escala.core import variables
 
 
@@ -110,7 +111,7 @@ def test_the_store_serves_nothing_that_was_made_with_another_environment(tmp_pat
     def step() -> str:
         return store.get_or_compute(
             "step",
-            code="scripts.encode",
+            code=Code({}),
             inputs={},
             parameters={},
             outputs={"output": output},

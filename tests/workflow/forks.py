@@ -183,12 +183,9 @@ def main() -> None:
 
 
 def read_code() -> None:
-    """Read the project's code and its experiment, which every call reads."""
+    """Read the project's experiment, which every call reads."""
     from escala import experiment
-    from escala.cache.sources import code_digest
 
-    for script in Path("scripts").glob("*.py"):
-        code_digest(f"scripts.{script.stem}", selected=())
     experiment.load(Path("config.yaml")).run_files()
 
 

@@ -39,8 +39,7 @@ OPTIONS = ("-O3", "-fno-math-errno", "-Wno-psabi", "-shared", "-fPIC")
 def operations(package: str, instead: str) -> ModuleType:
     """Return the operations of a package as functions of a module, or raise `Unavailable`.
 
-    The dotted name of the package, written as a string, makes its C++ a part of a measurement's key
-    (`escala.cache.sources`). `instead` is the knob that needs no such operations, for the message.
+    `instead` is the knob that needs no such operations, for the message.
     """
     with resources.as_file(resources.files(package)) as folder:
         path = library(folder / SOURCE, libraries(), instead)

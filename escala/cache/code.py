@@ -1,0 +1,83 @@
+"""The code that determines what a step makes, as the step declares it.
+
+Nothing is found by parsing or by imports: a step names the files and folders that count, and the
+versions of the packages that it uses. What starts, measures and records runs is in no digest; if
+its meaning changes, `escala.record.key.RECORD` is raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from escala.core import packages
+
+#: The folder of the package `escala`.
+PACKAGE = Path(__file__).resolve().parents[1]
+#: Distributions with which data are prepared and scored, and those that draw figures.
+LIBRARIES = (
+    "biopython", "dendropy", "imbalanced-learn", "numpy", "pandas", "pillow", "scikit-learn",
+    "scipy",
+)  # fmt: skip
+DRAWING = ("matplotlib", "seaborn")
+
+
+@dataclass(frozen=True)
+class Code:
+    """Files and packages that determine what a step makes.
+
+    Attributes
+    ----------
+    paths : files and folders by what they are to the step. Their own paths are in no digest, so a
+        folder that is moved changes nothing.
+    versions : of packages, by distribution.
+    """
+
+    paths: Mapping[str, Path]
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def files(self) -> dict[str, str]:
+        """Return the SHA-256 of every file, in hexadecimal, by its name from those of `paths`.
+
+        Hidden files and compiled modules are left out.
+
+        Raises
+        ------
+        OSError : a file is missing or cannot be read.
+        """
+        return {
+            name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for start, whole in self.paths.items()
+            for name, path in _inside(start, whole)
+        }
+
+    def digest(self) -> str:
+        """Return one digest of all files, in hexadecimal, or raise as `files`."""
+        return hashlib.sha256(json.dumps(self.files(), sort_keys=True).encode()).hexdigest()
+
+
+def _inside(name: str, path: Path) -> Iterator[tuple[str, Path]]:
+    """Yield a file, or those in a folder, with their names."""
+    if not path.is_dir():
+        yield name, path
+        return
+    for file in sorted(path.rglob("*")):
+        parts = file.relative_to(path).parts
+        if file.is_file() and not any(
+            part.startswith(".") or part == "__pycache__" for part in parts
+        ):
+            yield "/".join((name, *parts)), file
+
+
+def modules(folder: Path) -> dict[str, Path]:
+    """Return the modules of a package by their names, without those in packages inside it."""
+    return {f"{folder.name}/{path.name}": path for path in sorted(folder.glob("*.py"))}
+
+
+def project() -> Code:
+    """Return the code of a step that takes seconds: the whole project, with its libraries."""
+    schemas = PACKAGE.parent / "schemas"
+    return Code({"escala": PACKAGE, "schemas": schemas}, packages.versions(LIBRARIES + DRAWING))
