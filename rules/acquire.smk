@@ -26,7 +26,7 @@ rule genomes:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=lambda wildcards: kind_code("genomes", "acquire"),
+        code=lambda wildcards: kind_code("genomes", ACQUIRE),
         source=lambda wildcards: json.dumps(genomes(wildcards)["source"]),
         classes=lambda wildcards: genomes(wildcards)["classes"],
         partial=f"{DATA}/.partial",

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from escala import cli
-from escala.data import KINDS
+from escala.data import ACQUIRE, KINDS
 
 #: Keys of a source that name a place or a person and do not affect the data.
 PLACES = ("folder", "lock", "email")
@@ -36,7 +36,7 @@ def main() -> None:
 
     cli.serve_or_make(
         "acquire",
-        code=KINDS["genomes"].code("acquire"),
+        code=KINDS["genomes"].code(ACQUIRE),
         # By their paths: lists of two classes may have one name.
         inputs={f"{place} {path.name}": path for place, path in enumerate(given.inputs)},
         # The content of folders and lists is an input; their path and the user's address are not.

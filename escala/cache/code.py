@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from escala.core import packages
 
@@ -61,15 +61,11 @@ class Code:
 
 def _inside(name: str, path: Path) -> Iterator[tuple[str, Path]]:
     """Yield a file, or those in a folder, with their names."""
-    if not path.is_dir():
-        yield name, path
-        return
-    for file in sorted(path.rglob("*")):
-        parts = file.relative_to(path).parts
-        if file.is_file() and not any(
-            part.startswith(".") or part == "__pycache__" for part in parts
-        ):
-            yield "/".join((name, *parts)), file
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        whole = PurePath(name, file.relative_to(path))
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in whole.parts)
+        if not hidden and not file.is_dir():
+            yield str(whole), file
 
 
 def modules(folder: Path) -> dict[str, Path]:

@@ -93,6 +93,10 @@ CLASSES = "classes"
 LEAKAGE = "leakage"
 
 
+#: The package of a kind, if it has one, that acquires its data.
+ACQUIRE = "acquire"
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of datasets: its name in experiments, its folder, and the name of its package."""
@@ -117,13 +121,17 @@ class Kind:
     def code(self, part: str = "") -> Code:
         """Return what determines its datasets besides their settings and files.
 
+        What `ACQUIRE` makes is an input of the other steps, so its code is not a part of theirs.
+
         Parameters
         ----------
         part : a file or folder in its own, of a step that only this determines.
         """
         names = LIBRARIES + tuple(self.declared.get("packages", ()))
+        inside = [part] if part else [each.name for each in self.folder.iterdir()]
+        paths = {f"kind/{name}": self.folder / name for name in inside if part or name != ACQUIRE}
         shared = {} if part else modules(Path(__file__).parent)
-        return Code({"kind": self.folder / part, **shared}, packages.versions(names))
+        return Code(paths | shared, packages.versions(names))
 
     def has(self, part: str) -> bool:
         """Return whether it has a module of that name."""

@@ -52,7 +52,7 @@ def model_code(workload: str, engine: str | None) -> Code:
     declared = WORKLOADS[workload]
     paths = {"workload": declared.folder}
     if kind := KINDS.get(declared.data_kind):
-        paths["kind"] = kind.folder
+        paths |= kind.code().paths
     if declared.kind == "steps":
         return Code(paths | engines.code(engine), engines.versions(engine, declared.packages))
     return Code(paths, packages.versions((*LIBRARIES, *declared.packages)))

@@ -28,7 +28,7 @@ from escala.core import interrupts
 from escala.core.files import read_json
 from escala.core.progress import say
 from escala.core.variables import PROFILE
-from escala.data import KINDS
+from escala.data import ACQUIRE, KINDS
 from escala.engines import engine_name
 from escala.probes import PROBES
 from escala.record import key

@@ -171,6 +171,7 @@ VOIDED = {
     "training/train.py": TRAINED | {*PROBES, FIT},
     "engines/shared_file.py": TRAINED | {*PROBES},
     "data/genomes/arrays.py": TRAINED | {*PROBES, FIT},
+    "data/genomes/acquire/simulate.py": set(),
     "data/tabular/arrays.py": set(),
     "workloads/pictures.py": TRAINED | {*PROBES, FIT},
     "workloads/virus_cnn/workload.yaml": TRAINED | {*PROBES},
