@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from escala import cli
+from escala.cache.code import Code
 from escala.core import packages
 from escala.core.errors import InputError
 from tests.conftest import ROOT
@@ -33,7 +34,7 @@ def test_a_step_that_is_served_says_so_and_one_that_is_made_does_not(tmp_path, c
         made.append(1)
         (tmp_path / "out").write_text("made")
 
-    step = {"code": "scripts.encode", "inputs": {}, "parameters": {}, "make": make}
+    step = {"code": Code({}), "inputs": {}, "parameters": {}, "make": make}
     assert cli.serve_or_make("own", outputs={"out": tmp_path / "out"}, **step) == "made"
     assert "own: served" not in capsys.readouterr().out
     assert cli.serve_or_make("own", outputs={"out": tmp_path / "out"}, **step) == "served"

@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from escala.core.variables import passed
-from escala.data import KINDS
-from escala.engines import interpreters, modules
+from escala.engines import entries, interpreters
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
@@ -61,8 +60,8 @@ def modules_of_ranks() -> list[str]:
     return [
         *(f"escala.training.{name}" for name in ("rank", "by_steps", "train")),
         *(f"escala.engines.torch.recorders.{path.stem}" for path in recorders),
-        *(module for name in ours for module in modules(name)),
-        *(kind.reader for kind in KINDS.values()),
+        *(module for name in ours for module in entries(name)),
+        "escala.data.base",
         *(
             f"{each.package}.model_torch"
             for each in WORKLOADS.values()
