@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from escala.core import children
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.engines import interpreters
 
@@ -55,9 +56,10 @@ def install(engine: str, python: str | None = None) -> str:
     InputError : the user names an interpreter that is used in place of the environment.
     Unavailable : uv is missing, or it could not install the packages.
     """
-    separate, target = interpreters.SEPARATE[engine], interpreters.folder(engine)
+    separate, target = ENGINES[engine].environment, interpreters.folder(engine)
     if named := os.environ.get(separate.variable):
-        reason = f"is the interpreter that runs {separate.title}, so an environment is not used"
+        title = ENGINES[engine].title
+        reason = f"is the interpreter that runs {title}, so an environment is not used"
         raise InputError(separate.variable, named, reason, "unset it, and call this again")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.partial")
@@ -69,7 +71,7 @@ def install(engine: str, python: str | None = None) -> str:
             if target.exists():
                 _say(f"{error}. It is made again")
         try:
-            _make(separate, partial, python or sys.executable)
+            _make(engine, partial, python or sys.executable)
             found = interpreters.described(str(partial / "bin" / "python"))
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)
@@ -93,7 +95,7 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _make(separate: interpreters.Separate, folder: Path, python: str) -> None:
+def _make(engine: str, folder: Path, python: str) -> None:
     """Make an environment and install the framework's packages, in a build that fits the machine.
 
     PyTorch's own index has builds for processors and for each release of CUDA. Where uv cannot
@@ -103,19 +105,21 @@ def _make(separate: interpreters.Separate, folder: Path, python: str) -> None:
     # It will be renamed, and no program in it may name its path.
     if _uv("venv", "--quiet", "--relocatable", "--python", python, str(folder)):
         raise Unavailable("uv could not make the environment (see above)")
+    title, own = ENGINES[engine].title, ENGINES[engine].environment
+    requirements = interpreters.ROOT / "envs" / own.requirements
     packages = ["pip", "install", "--compile-bytecode", "--python", str(folder / "bin" / "python")]
-    packages += ["--requirements", str(separate.requirements)]
+    packages += ["--requirements", str(requirements)]
     backend = os.environ.get(_BACKEND, "auto")
-    _say(f"{separate.title} is installed from its own index, in the build {backend}")
+    _say(f"{title} is installed from its own index, in the build {backend}")
     if _uv(*packages, "--torch-backend", backend) == 0:
         return
     places, options = named_places(os.environ)
-    _say(f"that failed (see above); {separate.title} is installed from {places}")
+    _say(f"that failed (see above); {title} is installed from {places}")
     if _uv(*packages, *options):
         raise Unavailable(
-            f"uv could not install {separate.title} (see above). Remedy: let UV_FIND_LINKS name a "
+            f"uv could not install {title} (see above). Remedy: let UV_FIND_LINKS name a "
             "folder of its wheels, or UV_INDEX an index that has them; or let "
-            f"{separate.variable} name an interpreter with the packages of {separate.requirements}"
+            f"{own.variable} name an interpreter with the packages of {requirements}"
         )
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from escala.core.engines import ENGINES
 from escala.core.files import sha256_file
 
 Environment = Mapping[str, str]
@@ -39,13 +40,21 @@ MARKS = "ESCALA_STEPS"
 #: The variable that asks the first process of a program for a trace: `STEPS:FILE`.
 TRACED = "ESCALA_TRACE"
 
+
+def _of_engines(use: str) -> dict[str, str]:
+    """Return the patterns of names that the engines declare for a use, with what they are for."""
+    return {
+        pattern: words
+        for engine in ENGINES.values()
+        for pattern, words in engine.variables.get(use, {}).items()
+    }
+
+
 #: Patterns of names that processes need and that change no result, with what they are for.
 NEUTRAL = {
     r"HOME|USER|LOGNAME|SHELL|TERM|PATH": "programs and folders of the user",
     r"LANG|LANGUAGE|LC_\w+|TZ": "language and time zone",
-    r"TMPDIR|TMP|TEMP|XDG_CACHE_HOME|XDG_RUNTIME_DIR|TORCH_HOME|KRB5CCNAME": (
-        "folders, and access to them"
-    ),
+    r"TMPDIR|TMP|TEMP|XDG_CACHE_HOME|XDG_RUNTIME_DIR|KRB5CCNAME": "folders, and access to them",
     r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER": "GPUs, whose models and identifiers are recorded",
     r"SLURM_CONF|SLURM_CLUSTERS": "how `srun` finds its controller",
     r"ESCALA_(?!PROCESS$)\w+": "settings of this project",
@@ -53,23 +62,17 @@ NEUTRAL = {
         "how Python reads and writes"
     ),
     r"PYTHON(NOUSERSITE|SAFEPATH)": "where Python does not look for modules",
-    r"TF_CPP_(MIN_LOG_LEVEL|LOG_THREAD_ID)": "messages of TensorFlow",
+    **_of_engines("neutral"),
 }
 
 #: Patterns of names that can change kernels, the exchange or the time of a step, and what they set.
 DECIDING = {
-    # Not those of Terraform, which may be secret, and not the place of a process in a cluster.
-    r"TF_(?!CONFIG$|VAR_|TOKEN_|CLI_|LOG(_|$)|DATA_DIR$|INPUT$|WORKSPACE$|IN_AUTOMATION$)\w+": (
-        "TensorFlow"
-    ),
-    r"(TF2|TFRT|TFXLA|XLA|KERAS)_\w+": "TensorFlow, XLA and Keras",
-    r"(TORCH|PYTORCH|TORCHINDUCTOR|TORCHDYNAMO|TRITON|ATEN)_(?!HOME$)\w+": "PyTorch",
+    **_of_engines("deciding"),
     r"(ONEDNN|DNNL)_\w+": "oneDNN's kernels",
     r"(KMP|MKL|OPENBLAS|GOTO|BLIS)_\w+": "threads and kernels of linear algebra",
     r"(NPY|NUMPY|SCIPY|SKLEARN|JOBLIB|LOKY)_\w+": "NumPy, SciPy and scikit-learn",
     r"(CUDA|CUDNN|CUBLAS|CUBLASLT|NCCL)_\w+|NVIDIA_TF32_OVERRIDE": "kernels and exchange of GPUs",
     r"(UCX|FI|GLOO|PSM2?|HFI|IBV|MLX[45]|HCOLL|SHARP|RDMAV|HWLOC)_\w+": "networks",
-    r"GRPC_(?!DEFAULT_SSL|SSL)\w+": "TensorFlow's servers",
     r"LD_(LIBRARY_PATH|PRELOAD|AUDIT|BIND_NOW)|GLIBC_TUNABLES": "libraries, and how they load",
     r"(MALLOC|JEMALLOC|TCMALLOC|MIMALLOC)_\w*": "allocation of memory",
     r"PYTHON(PATH|HASHSEED|OPTIMIZE|MALLOC|DEVMODE|TRACEMALLOC|FAULTHANDLER)": "Python",
@@ -83,10 +86,8 @@ PLACES = {
         "jobs of a scheduler"
     ),
     r"(OMPI|PMIX|PRTE)_(?!MCA_|ALLOW_)\w+|PMI2?_\w+|MPI_LOCAL\w+|MV2_COMM_WORLD_\w+": "MPI",
-    r"((LOCAL|NODE|GROUP|ROLE)_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|"
-    r"MASTER_(ADDR|PORT)|(TORCHELASTIC|PET)_\w+": "PyTorch",
-    r"HOROVOD_(RANK|SIZE|(LOCAL|CROSS|GLOO)_\w+|HOSTNAME|CONTROLLER|CPU_OPERATIONS)": "Horovod",
-    r"TF_CONFIG|JAX_(COORDINATOR_ADDRESS|NUM_PROCESSES|PROCESS_ID)": "TensorFlow and JAX",
+    **_of_engines("places"),
+    r"JAX_(COORDINATOR_ADDRESS|NUM_PROCESSES|PROCESS_ID)": "JAX",
 }
 #: Numbers and cores of threads, which each configuration sets.
 THREADS = re.compile(
@@ -109,8 +110,8 @@ AROUND = {
     r"\w+_PORT_\d+_\w+|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|container": "what runs the shell",
 }
 
-#: Files that Open MPI, PMIx, UCX and Keras read by themselves. `~` is HOME, `$PREFIX` the folder of
-#: the Python environment, which holds Open MPI.
+#: Files that Open MPI, PMIx and UCX read by themselves. `~` is HOME, `$PREFIX` the folder of the
+#: Python environment, which holds Open MPI.
 FILES = (
     "~/.openmpi/mca-params.conf",
     "$PREFIX/etc/openmpi-mca-params.conf",
@@ -122,14 +123,8 @@ FILES = (
     "/etc/ucx/ucx.conf",
     "~/ucx.conf",
 )
-#: Keras writes its defaults into this file, if there is none.
-KERAS_FILE = "~/.keras/keras.json"
-_KERAS_DEFAULTS = {
-    "floatx": "float32",
-    "epsilon": 1e-07,
-    "backend": "tensorflow",
-    "image_data_format": "channels_last",
-}
+#: Files of JSON that engines read by themselves, with what they hold by default.
+SETTINGS = {name: values for each in ENGINES.values() for name, values in each.settings.items()}
 #: A longer content is recorded as a digest.
 _LONGEST = 2000
 
@@ -244,7 +239,7 @@ def describe(environment: Environment = os.environ) -> dict[str, dict[str, str]]
     digest of each library of `LD_PRELOAD`. Names with empty contents are left out.
     """
     files = {name: _lines(_place(name, environment)) for name in FILES}
-    files[KERAS_FILE] = _keras(_place(KERAS_FILE, environment))
+    files |= {name: _changed(_place(name, environment), SETTINGS[name]) for name in SETTINGS}
     for library in re.split("[: ]+", environment.get("LD_PRELOAD", "")):
         if Path(library).is_file():
             files[library] = f"sha256 {sha256_file(Path(library))}"
@@ -297,11 +292,11 @@ def _lines(path: Path) -> str:
     return content
 
 
-def _keras(path: Path) -> str:
-    """Return the settings of Keras's file that are not its defaults."""
+def _changed(path: Path, defaults: Mapping[str, object]) -> str:
+    """Return the settings of a file of JSON that are not its defaults."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-        changed = {k: v for k, v in settings.items() if _KERAS_DEFAULTS.get(k) != v}
+        changed = {k: v for k, v in settings.items() if defaults.get(k) != v}
     except (OSError, ValueError, AttributeError):
         return ""
     return json.dumps(changed, sort_keys=True) if changed else ""

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from escala.cache.code import modules
+from escala.core.engines import ENGINES
 from escala.core.errors import Unavailable
 from escala.engines import interpreters
 from escala.engines.base import Engine
@@ -69,7 +70,7 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
     try:
         return interpreters.versions(engine, further)
     except Unavailable:
-        names = ("python", *interpreters.DECLARED[engine]["distributions"], *further)
+        names = ("python", *ENGINES[engine].distributions, *further)
         return dict.fromkeys(names, "not installed")
 
 

@@ -15,14 +15,13 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
 from escala.cache import store
 from escala.core import packages
 from escala.core.children import completed
+from escala.core.engines import ENGINES
 from escala.core.environment import call
 from escala.core.errors import Unavailable
-from escala.core.files import read_yaml
 from escala.core.variables import passed
 
 #: The folder of the project: a clone, or that of an installation.
@@ -39,43 +38,9 @@ print(
 """
 
 
-class Separate(NamedTuple):
-    """The environment of a framework.
-
-    Attributes
-    ----------
-    title : the name of the framework in messages.
-    variable : names an interpreter that is used in place of the environment's.
-    folder : the name of its folder.
-    requirements : the file of its pinned packages.
-    oldest : the first release with all that its engine calls, as numbers.
-    """
-
-    title: str
-    variable: str
-    folder: str
-    requirements: Path
-    oldest: tuple[int, ...]
-
-
-#: The content of each `engine.yaml`, by the name of the engine, which is also the module of its
-#: framework.
-DECLARED = {
-    file.parent.name: read_yaml(file)
-    for file in sorted(Path(__file__).parent.glob("*/engine.yaml"))
-}
-#: The engines that have an environment of their own.
-SEPARATE = {
-    name: Separate(
-        declared["title"],
-        own["variable"],
-        own["folder"],
-        ROOT / "envs" / own["requirements"],
-        tuple(own["oldest"]),
-    )
-    for name, declared in DECLARED.items()
-    if (own := declared.get("environment"))
-}
+#: The environments of the engines that have one of their own, by the name of the engine, which is
+#: also the module of its framework.
+SEPARATE = {name: own for name, each in ENGINES.items() if (own := each.environment)}
 
 
 def folder(engine: str) -> Path:
@@ -114,7 +79,7 @@ def python(engine: str) -> str:
         metadata.version(engine)
     except metadata.PackageNotFoundError:
         raise Unavailable(
-            f"{separate.title} is not installed: there is no {own}. Remedy: {remedy(engine)}"
+            f"{ENGINES[engine].title} is not installed: there is no {own}. Remedy: {remedy(engine)}"
         ) from None
     return sys.executable
 
@@ -131,7 +96,7 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
     Unavailable : of an engine with an environment of its own, as `python`; or the interpreter does
         not answer, or lacks a distribution of the engine, or has a release that is too old.
     """
-    names = DECLARED[engine]["distributions"]
+    names = ENGINES[engine].distributions
     if engine not in SEPARATE:
         return packages.versions((*names, *further))
     interpreter = python(engine)
@@ -174,12 +139,12 @@ def _require_recent(engine: str, version: str, interpreter: str) -> None:
     ----------
     version : such as `2.13.0+cpu`, or `2.14.0a0+git0142d5f` of a build of the user's own.
     """
-    separate = SEPARATE[engine]
-    found = tuple(map(int, re.findall(r"\d+", version)))[: len(separate.oldest)]
-    if found < separate.oldest:
-        oldest = ".".join(map(str, separate.oldest))
+    needed, title = SEPARATE[engine].oldest, ENGINES[engine].title
+    found = tuple(map(int, re.findall(r"\d+", version)))[: len(needed)]
+    if found < needed:
+        oldest = ".".join(map(str, needed))
         raise Unavailable(
-            f"{interpreter} has {separate.title} {version}, and {oldest} or a later one is needed"
+            f"{interpreter} has {title} {version}, and {oldest} or a later one is needed"
         )
 
 
@@ -202,9 +167,9 @@ def remedy(engine: str) -> str:
     """Return what to do where an engine's environment is missing or broken."""
     separate = SEPARATE[engine]
     if os.environ.get(separate.variable):
+        title = ENGINES[engine].title
         return (
-            f"let {separate.variable} name an interpreter with {separate.title}, DIR/bin/python, "
-            "or unset it"
+            f"let {separate.variable} name an interpreter with {title}, DIR/bin/python, or unset it"
         )
     return f"{call(f'install {engine}')}, or let {separate.variable} name an interpreter"
 

@@ -14,6 +14,7 @@ from jsonschema.exceptions import SchemaError
 
 from escala import data, workloads
 from escala.core import plugins, user_code
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_yaml
 from escala.data.paths import expanded_path
@@ -63,7 +64,7 @@ class Part:
 
 
 _ARRAYS = (("settings.py",), ("arrays.py",))
-_MODELS = (tuple(f"{module}.py" for module in workloads.MODULES.values()),)
+_MODELS = (tuple(f"{each.module}.py" for each in ENGINES.values()),)
 KINDS = Part(plugins.KINDS, "kind", _ARRAYS, data.KINDS, data.add)
 WORKLOADS = Part(plugins.WORKLOADS, "workload", _MODELS, workloads.WORKLOADS, workloads.add)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from escala.core.engines import ENGINES
 from escala.experiment.expand import configurations
 from escala.experiment.references import ONE_PROCESS
 from escala.strategies import STRATEGIES
-from escala.workloads import MODULES, WORKLOADS
+from escala.workloads import WORKLOADS
 
 Settings = Mapping[str, Any]
 Fault = tuple[str, object, str, str]
@@ -36,7 +37,7 @@ def untrained(key: str, name: str, workloads: Iterable[str]) -> Iterator[Fault]:
         declared = WORKLOADS[workload]
         if declared.kind != "steps" or engine in declared.engines:
             continue
-        reason = f"trains by {engine}, and {workload} has no {MODULES[engine]}.py"
+        reason = f"trains by {engine}, and {workload} has no {ENGINES[engine].module}.py"
         usable = [
             name
             for name, each in STRATEGIES.items()

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from escala.core import children, packages, user_code
+from escala.core.engines import DEFAULT, ENGINES
 from escala.core.errors import Unavailable
 from escala.data.base import Spec, output_shape, specs
 from escala.engines import interpreters
-from escala.workloads import TENSORFLOW, WORKLOADS, workload
+from escala.workloads import WORKLOADS, workload
 from escala.workloads.models import row_blocks, rows_at_once
 
 Inputs = tuple[np.ndarray, ...]
@@ -57,13 +58,13 @@ def engine_of(described: Mapping[str, Any]) -> str:
 
     Where none is, it is the first one, which then states what is missing.
     """
-    trained = described.get("engine") or TENSORFLOW
+    trained = described.get("engine") or DEFAULT
     offered = sorted(WORKLOADS[described["workload"]].engines, key=lambda each: each != trained)
     return next(filter(_is_installed, offered), offered[0])
 
 
 def _is_installed(engine: str) -> bool:
-    if engine == TENSORFLOW:
+    if ENGINES[engine].environment is None:
         return packages.installed(engine) is not None
     with suppress(Unavailable):
         return bool(interpreters.python(engine))

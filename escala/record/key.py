@@ -19,10 +19,11 @@ from escala import engines, training, workloads
 from escala.cache import store
 from escala.cache.code import LIBRARIES, Code, modules
 from escala.core import hardware, other_memory, packages
+from escala.core.engines import ENGINES
 from escala.data import KINDS
 from escala.probes import PROBES
 from escala.strategies import STRATEGIES, Strategy
-from escala.workloads import TENSORFLOW, WORKLOADS
+from escala.workloads import WORKLOADS
 
 #: Raise it when what is measured of a run, or its meaning, changes: all is measured again.
 RECORD = 2
@@ -82,11 +83,10 @@ def work(request: dict) -> store.Work:
     """Return what distinguishes the measurement of a request from others of its split."""
     names = request["workload"], request["strategy"], request["instrument"]
     parameters = _determining(request) | {"record": RECORD, "entry": _entry(names[1])}
-    by_steps = getattr(WORKLOADS.get(names[0]), "kind", None) == "steps"
-    # Of other runs nothing is compiled.
-    engine, is_compiled = engines.engine_name(names[1]), request["knobs"].get("torch_compile")
-    if by_steps and (engine == TENSORFLOW or is_compiled):
-        parameters["compiler"] = _compiler()
+    if getattr(WORKLOADS.get(names[0]), "kind", None) == "steps":
+        engine = ENGINES[engines.engine_name(names[1])]
+        if engine.compiles or request["knobs"].get("torch_compile"):
+            parameters["compiler"] = _compiler()
     return store.Work(parameters, code(*names))
 
 

@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from escala.core import readable
+from escala.core.engines import ENGINES
 from escala.engines import engine_name
 from escala.engines.base import Engine, Footprint
 
-#: By engine, bytes of a process that has imported its framework and holds no model yet: its own
-#: memory, without the pages of libraries, which processes share. docs/decisions/030-fits.md has the
-#: measurements.
-PROCESS_BYTES = {"tensorflow": 200 * 2**20, "torch": 140 * 2**20}
 #: What to do about a run that takes too much memory.
 REMEDIES = (
     "a smaller batch, a larger `accumulation`, fewer processes on a node, or in SLURM a larger "
@@ -35,7 +32,7 @@ def node_bytes(
     """
     copies, others = (1, 2) if one_copy else (len(rows), 0)
     return (
-        (processes + others) * PROCESS_BYTES[engine]
+        (processes + others) * ENGINES[engine].process_bytes
         + footprint.shared
         + copies * (footprint.variables + footprint.optimizer)
         + len(rows) * footprint.gradient

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from escala.core.engines import DEFAULT, ENGINES
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data import base, reader
@@ -22,7 +23,7 @@ from escala.record.run import measure
 from escala.strategies.knobs import model_knobs
 from escala.training.plan import Plan
 from escala.workload_check.rows import DATASET, SEED, copy_rows, draw_rows
-from escala.workloads import MODULES, TENSORFLOW, WORKLOADS, workload
+from escala.workloads import WORKLOADS, workload
 from escala.workloads.models import given
 
 #: What the workload is called here.
@@ -178,11 +179,11 @@ def subject(
     """
     folders.add(folders.WORKLOADS, NAME, str(folder), "workload")
     declared = WORKLOADS[NAME]
-    if declared.kind == "steps" and TENSORFLOW not in declared.engines:
+    if declared.kind == "steps" and DEFAULT not in declared.engines:
         raise InputError(
             folder,
             None,
-            f"has no {MODULES[TENSORFLOW]}.py, and a network of PyTorch alone is not checked here",
+            f"has no {ENGINES[DEFAULT].module}.py, and another network is not checked here",
             "try it by an experiment of one epoch under torch-single and ddp-gloo",
         )
     if kind:

@@ -105,6 +105,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from escala.core import plugins
+from escala.core.engines import DEFAULT, ENGINES
 from escala.core.files import read_yaml
 from escala.workloads.program import Program
 
@@ -119,9 +120,6 @@ __all__ = [
 ]
 
 DECLARATION = plugins.DECLARATIONS[plugins.WORKLOADS]
-TENSORFLOW, TORCH = "tensorflow", "torch"
-#: By the name of an engine, the module of a workload that it trains.
-MODULES = {TENSORFLOW: "model", TORCH: "model_torch"}
 
 
 @dataclass(frozen=True)
@@ -165,7 +163,9 @@ class Workload:
     def engines(self) -> list[str]:
         """The engines that can train it by steps: those for which it has a module."""
         return [
-            engine for engine, name in MODULES.items() if (self.folder / f"{name}.py").is_file()
+            name
+            for name, engine in ENGINES.items()
+            if (self.folder / f"{engine.module}.py").is_file()
         ]
 
     @property
@@ -250,9 +250,9 @@ def add_program(name: str, declaration: Mapping[str, Any]) -> None:
     WORKLOADS[name] = _program(declaration, Path.cwd())
 
 
-def workload(name: str, engine: str = TENSORFLOW) -> ModuleType:
+def workload(name: str, engine: str = DEFAULT) -> ModuleType:
     """Return the module of a workload for an engine, which imports the engine's framework."""
-    return import_module(f"{WORKLOADS[name].package}.{MODULES[engine]}")
+    return import_module(f"{WORKLOADS[name].package}.{ENGINES[engine].module}")
 
 
 def scores_module(name: str) -> ModuleType | None:

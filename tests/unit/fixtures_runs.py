@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from escala.core.engines import ENGINES
 from escala.core.files import read_json
-from escala.engines.interpreters import DECLARED
 from escala.experiment import Rung
 from escala.probes import timeline
 from escala.probes.clocks import COLUMNS
@@ -24,7 +24,7 @@ from escala.record.machine import AROUND
 from escala.record.schema import validate_run
 from tests.conftest import KNOBS
 
-VERSIONS = ("python", *DECLARED["tensorflow"]["distributions"], *AROUND)
+VERSIONS = ("python", *ENGINES["tensorflow"].distributions, *AROUND)
 
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 SUPPORT = [270, 210, 75, 75, 75]

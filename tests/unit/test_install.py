@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from escala import install
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.engines import interpreters
 
@@ -59,7 +60,7 @@ def test_it_is_made_once_in_the_build_that_fits(clone):
     [venv, packages] = calls(clone)
     assert "--relocatable" in venv
     assert packages.endswith("--torch-backend auto")
-    assert str(interpreters.SEPARATE["torch"].requirements) in packages
+    assert str(interpreters.ROOT / "envs" / ENGINES["torch"].environment.requirements) in packages
     assert interpreters.python("torch") == str(clone / ".venv-torch" / "bin" / "python")
     assert "is there: torch 9" in install.install("torch")
     assert len(calls(clone)) == 2

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from escala.core import readable
+from escala.core.engines import ENGINES
 from escala.core.files import read_json
 from escala.core.hardware import available_memory
 from escala.engines.tensorflow.footprint import footprint, peak
@@ -44,7 +45,7 @@ def test_a_footprint_holds_the_variables_of_model_and_optimizer_and_what_a_row_k
     # and of its input.
     assert found.row == KEPT[0] + 2 * KEPT[1] + 2 * KEPT[2]
     one = 2 * sum(weights) + 8 + max(weights) + 7 * found.row
-    process = memory.PROCESS_BYTES["tensorflow"]
+    process = ENGINES["tensorflow"].process_bytes
     assert memory.node_bytes(found, [7], 1, "tensorflow") == process + one
     two = 2 * one - found.row
     assert memory.node_bytes(found, [7, 6], 1, "tensorflow") == process + two
@@ -141,7 +142,7 @@ def test_a_real_rank_takes_more_than_the_bound_and_less_than_twice_as_much():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     largest, bound = map(int, re.search(r"largest +(\d+) +bound +(\d+) MiB", done.stdout).groups())
-    assert memory.PROCESS_BYTES["tensorflow"] / 2**20 < bound < largest < 2 * bound
+    assert ENGINES["tensorflow"].process_bytes / 2**20 < bound < largest < 2 * bound
 
 
 def test_a_run_that_cannot_fit_does_not_begin_and_says_what_it_needs(

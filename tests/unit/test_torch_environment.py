@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from escala.core.engines import ENGINES
 from escala.core.variables import passed
 from escala.engines import entries, interpreters
 from escala.strategies import STRATEGIES
@@ -71,7 +72,7 @@ def modules_of_ranks() -> list[str]:
 
 
 def test_ranks_import_what_the_environment_holds_and_nothing_else():
-    pinned = interpreters.SEPARATE["torch"].requirements.read_text()
+    pinned = (interpreters.ROOT / "envs" / ENGINES["torch"].environment.requirements).read_text()
     held = {canonical(name) for name in re.findall(r"^([\w.-]+)==", pinned, re.MULTILINE)}
     python = interpreters.python("torch")
     loaded = set(

@@ -120,7 +120,7 @@ def ranks_by(strategy: str, knobs: Mapping[str, object], at: Place | None) -> An
     """Return a process among those of a run (`escala.engines.tensorflow.ranks`), not started."""
     if at:
         os.environ.update(STRATEGIES[strategy].process_variables(at, ""))
-    return import_module(engines.modules(strategy)[1]).RANKS(knobs, at)
+    return import_module(engines.entries(strategy)[1]).RANKS(knobs, at)
 
 
 def trained(asked: dict, ranks: Any, at: Place, total: int, folder: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from escala.analysis.best_use import UNAVAILABLE, Alternative
 from escala.analysis.verdicts import FASTER
+from escala.core.engines import ENGINES
 from escala.report.findings.best_use import answers
 from escala.report.findings.compared import interval
 from escala.report.findings.words import Finding, Tables, of, quoted, sentence
@@ -16,9 +17,6 @@ POSITION = 13
 SECTION = "answer"
 QUESTION = "engines"
 ASKS = "Which engine takes the least time?"
-
-#: Names of engines, as a strategy has them.
-TITLES = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
@@ -51,4 +49,4 @@ def engine_title(names: tuple) -> str | None:
     """
     strategy = STRATEGIES.get(names[2])
     engine = strategy and strategy.engine
-    return engine and TITLES[engine.partition(".")[0]]
+    return engine and ENGINES[engine.partition(".")[0]].title
