@@ -1,0 +1,86 @@
+"""What each engine declares in its `engine.yaml`, all that others need to know of it.
+
+The files are read, and nothing is imported: an engine's framework may have an environment of its
+own. An engine has the name of its folder in `escala/engines/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from escala.core.files import read_yaml
+
+FOLDER = Path(__file__).resolve().parents[1] / "engines"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The environment of Python of an engine that has one of its own.
+
+    Attributes
+    ----------
+    variable : names an interpreter that is used in its place.
+    folder : the name of its folder.
+    requirements : the file of its pinned packages, in `envs/`.
+    oldest : the first release of the framework with all that the engine calls, as numbers.
+    """
+
+    variable: str
+    folder: str
+    requirements: str
+    oldest: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The declaration of an engine.
+
+    Attributes
+    ----------
+    position : where lists name it; the first one is meant where none is named.
+    title : the name of its framework, for people.
+    module : the name of its models' module in the folder of a workload.
+    one_process : the strategy by which one process trains.
+    distributions : those whose versions decide a result. The first that is installed holds it.
+    process_bytes : of a process that has imported the framework and holds no model yet: its own
+        memory, without pages that processes share (docs/decisions/030-fits.md).
+    keep_memory : variables with which processes keep freed memory, whatever its size.
+    compiles : whether each training compiles operations, so that the compiler decides a result.
+    environment : None for an engine in Escala's own.
+    variables : patterns of names of variables, with words for what they are for, by their use as in
+        `escala.core.variables`: `neutral`, `deciding` and `places`.
+    settings : files of JSON that the framework reads by itself, with what they hold by default.
+    """
+
+    position: int
+    title: str
+    module: str
+    one_process: str
+    distributions: tuple[str, ...]
+    process_bytes: int
+    keep_memory: Mapping[str, str]
+    compiles: bool = False
+    environment: Environment | None = None
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+
+def _read(file: Path) -> Engine:
+    content: dict[str, Any] = read_yaml(file)
+    content["distributions"] = tuple(content["distributions"])
+    if own := content.get("environment"):
+        content["environment"] = Environment(**own | {"oldest": tuple(own["oldest"])})
+    return Engine(**content)
+
+
+#: By name, in the order of their positions.
+ENGINES = dict(
+    sorted(
+        ((file.parent.name, _read(file)) for file in FOLDER.glob("*/engine.yaml")),
+        key=lambda named: named[1].position,
+    )
+)
+DEFAULT = next(iter(ENGINES))
