@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from escala.core import children
-from escala.core.engines import ENGINES
+from escala.core.engines import DEFAULT, ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.engines import interpreters
 
@@ -27,7 +27,6 @@ _PIP = {
 }
 #: By these a user names where packages are.
 _UV = ("UV_FIND_LINKS", "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
-_BACKEND = "UV_TORCH_BACKEND"
 
 
 def compile_operations() -> list[Path]:
@@ -37,8 +36,9 @@ def compile_operations() -> list[Path]:
     ------
     Unavailable : there is no compiler, it ends with an error, or the environment is read-only.
     """
-    from escala.engines.tensorflow import compiled
+    from escala.engines import load
 
+    compiled = load(DEFAULT, "compiled")
     sources = sorted(Path(compiled.__file__).parent.glob(f"*/{compiled.SOURCE}"))
     instead = "settings that take no operations"
     return [compiled.library(source, compiled.libraries(), instead) for source in sources]
@@ -65,14 +65,14 @@ def install(engine: str, python: str | None = None) -> str:
     partial = target.with_name(f"{target.name}.partial")
     with _alone(target.parent):
         try:
-            found = interpreters.described(str(target / "bin" / "python"))
+            found = interpreters.described(engine, str(target / "bin" / "python"))
             return f"{target} is there: {found}. To make it again: rm -r {shlex.quote(str(target))}"
         except Unavailable as error:
             if target.exists():
                 _say(f"{error}. It is made again")
         try:
             _make(engine, partial, python or sys.executable)
-            found = interpreters.described(str(partial / "bin" / "python"))
+            found = interpreters.described(engine, str(partial / "bin" / "python"))
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)
         finally:
@@ -98,8 +98,8 @@ def _alone(folder: Path) -> Iterator[None]:
 def _make(engine: str, folder: Path, python: str) -> None:
     """Make an environment and install the framework's packages, in a build that fits the machine.
 
-    PyTorch's own index has builds for processors and for each release of CUDA. Where uv cannot
-    reach it, packages come from where the user says.
+    The framework's own index may have builds for processors and for each release of CUDA. Where uv
+    cannot reach it, packages come from where the user says.
     """
     shutil.rmtree(folder, ignore_errors=True)  # Of a call that was killed.
     # It will be renamed, and no program in it may name its path.
@@ -109,12 +109,14 @@ def _make(engine: str, folder: Path, python: str) -> None:
     requirements = interpreters.ROOT / "envs" / own.requirements
     packages = ["pip", "install", "--compile-bytecode", "--python", str(folder / "bin" / "python")]
     packages += ["--requirements", str(requirements)]
-    backend = os.environ.get(_BACKEND, "auto")
-    _say(f"{title} is installed from its own index, in the build {backend}")
-    if _uv(*packages, "--torch-backend", backend) == 0:
-        return
+    if own.backend:
+        backend = os.environ.get(own.backend_variable, "auto")
+        _say(f"{title} is installed from its own index, in the build {backend}")
+        if _uv(*packages, own.backend, backend) == 0:
+            return
+        _say("that failed (see above)")
     places, options = named_places(os.environ)
-    _say(f"that failed (see above); {title} is installed from {places}")
+    _say(f"{title} is installed from {places}")
     if _uv(*packages, *options):
         raise Unavailable(
             f"uv could not install {title} (see above). Remedy: let UV_FIND_LINKS name a "
@@ -124,7 +126,7 @@ def _make(engine: str, folder: Path, python: str) -> None:
 
 
 def named_places(environment: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Return where packages come from besides PyTorch's own index, and uv's options for it.
+    """Return where packages come from besides a framework's own index, and uv's options for it.
 
     Parameters
     ----------
@@ -144,7 +146,8 @@ def _uv(*arguments: str) -> int:
     """Call uv, whose progress and messages go to the terminal; return its exit code."""
     # What a project in the working directory asks of uv is for its own environment.
     command = [_program(), arguments[0], "--project", os.sep, *arguments[1:]]
-    without = {"VIRTUAL_ENV", "PYTHONPATH", _BACKEND}
+    without = {"VIRTUAL_ENV", "PYTHONPATH"}
+    without |= {each.backend_variable for each in interpreters.SEPARATE.values()}
     environment = {name: value for name, value in os.environ.items() if name not in without}
     started = children.start(command, environment, None)
     try:

@@ -13,7 +13,7 @@ SCRIPTS = {
     "history": "keep measurements of many sessions and machines, and query them",
     "retry": "remove the failed runs of results/NAME, so that the next call repeats them",
     "store": "show, check or clean what is stored",
-    "install": "make the environment of PyTorch, the second engine, or compile operations in C++",
+    "install": "make the environment of an engine before its use, or compile operations in C++",
     "new": "write the file of an experiment, from a few questions or from options",
 }
 TEACHING = f"""\

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.core import packages
+from escala.core.engines import DEFAULT, ENGINES
 from escala.core.files import read_json
 from escala.data import KINDS
 from escala.data.captions import flickr8k
@@ -33,7 +34,7 @@ def main() -> None:
         inputs={"weights": given.weights}
         | {f"pictures/{name}": path for name, path in pictures.items()},
         parameters={"weights_sha256": given.weights_sha256}
-        | packages.versions(packages.OPTIONAL["tensorflow"]),
+        | packages.versions(ENGINES[DEFAULT].distributions),
         outputs={"features": given.output},
         make=make,
     )

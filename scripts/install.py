@@ -1,4 +1,4 @@
-"""Install the environment of PyTorch, the second engine; or compile the operations in C++.
+"""Install the environment of an engine; or compile the operations in C++.
 
 Some strategies compile operations in C++ when they first need them. If the nodes have no compiler,
 install the operations before, on a machine that has one.
@@ -14,10 +14,11 @@ from escala.engines.interpreters import SEPARATE
 from escala.install import compile_operations, install
 
 OPERATIONS = "operations"
-EXAMPLES = """\
+_NAME, _ENVIRONMENT = next(iter(SEPARATE.items()))
+EXAMPLES = f"""\
 examples:
-  escala install torch                   the environment .venv-torch, made by uv
-  escala install torch --python 3.13     with another Python than Escala's own
+  escala install {_NAME}                   the environment {_ENVIRONMENT.folder}, made by uv
+  escala install {_NAME} --python 3.13     with another Python than Escala's own
   escala install operations              all operations in C++
 """
 
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     parser = raw_parser(__doc__, prog="escala install", epilog=EXAMPLES)
     parser.add_argument("what", choices=[*sorted(SEPARATE), OPERATIONS])
     parser.add_argument(
-        "--python", metavar="VERSION", help="Python of PyTorch, from 3.11; default: Escala's own"
+        "--python", metavar="VERSION", help="its Python, from 3.11; default: Escala's own"
     )
     return parser
 

@@ -15,11 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from escala.core import other_memory, packages
 from escala.core.answer import Answer
 from escala.core.children import completed
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.core.gpus import Driver
 from escala.core.hardware import available_cores
@@ -119,24 +121,29 @@ def _compiler() -> str:
     return _programs("g++", "make")
 
 
-@check("TensorFlow, Horovod", f"your own programs do not need it; otherwise {packages.remedy()}")
-def _training() -> str:
-    """Look for what the project's own workloads train with, without importing it."""
-    found = {name: packages.installed(name) for name in ("tensorflow", "horovod")}
-    if lacking := [name for name, version in found.items() if version is None]:
-        raise Unavailable(f"not installed: {', '.join(lacking)}")
-    return ", ".join(filter(None, found.values()))
+def _framework(engine: str) -> str:
+    """Look for an engine's framework; in an environment of its own, import it as ranks do."""
+    if ENGINES[engine].environment:
+        return interpreters.described(engine, interpreters.python(engine))
+    found = packages.versions(ENGINES[engine].distributions)
+    there = [f"{name} {version}" for name, version in found.items() if version != packages.ABSENT]
+    if packages.installed(engine) is None:
+        raise Unavailable(f"not installed: {engine}")
+    return ", ".join(there[1:])
 
 
-@check("PyTorch", interpreters.remedy("torch"))
-def _torch() -> str:
-    """Import PyTorch in its environment, as ranks do."""
-    return interpreters.described(interpreters.python("torch"))
+for _name, _engine in ENGINES.items():
+    check(
+        _engine.title,
+        interpreters.remedy(_name)
+        if _engine.environment
+        else f"your own programs do not need it; otherwise {packages.remedy()}",
+    )(partial(_framework, _name))
 
 
 @check("MPI", f"programs without MPI do not need it; otherwise {packages.remedy()}")
 def _mpi() -> str:
-    processes, strategy = 2, STRATEGIES["horovod-mpi"]
+    processes, strategy = 2, STRATEGIES["mpi"]
     one_node = launch.Launch(launch.MPIRUN, [describe(LOOPBACK, 1)], None)
     say_rank = [sys.executable, "-c", "import os; print(os.environ['OMPI_COMM_WORLD_RANK'])"]
     with launch.command_line(one_node, strategy, [{}] * processes, say_rank) as (command, _):

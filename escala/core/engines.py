@@ -26,12 +26,19 @@ class Environment:
     folder : the name of its folder.
     requirements : the file of its pinned packages, in `envs/`.
     oldest : the first release of the framework with all that the engine calls, as numbers.
+    backend : uv's option for the build of the framework that fits the machine, if it has one.
     """
 
     variable: str
     folder: str
     requirements: str
     oldest: tuple[int, ...]
+    backend: str | None = None
+
+    @property
+    def backend_variable(self) -> str:
+        """The variable by which uv takes the value of `backend`."""
+        return "UV_" + str(self.backend).strip("-").upper().replace("-", "_")
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,8 @@ class Engine:
     position : where lists name it; the first one is meant where none is named.
     title : the name of its framework, for people.
     module : the name of its models' module in the folder of a workload.
-    one_process : the strategy by which one process trains.
+    one_process, several_processes : the strategy by which one process trains, and the usual one by
+        which several do.
     distributions : those whose versions decide a result. The first that is installed holds it.
     process_bytes : of a process that has imported the framework and holds no model yet: its own
         memory, without pages that processes share (docs/decisions/030-fits.md).
@@ -59,6 +67,7 @@ class Engine:
     title: str
     module: str
     one_process: str
+    several_processes: str
     distributions: tuple[str, ...]
     process_bytes: int
     keep_memory: Mapping[str, str]

@@ -35,6 +35,8 @@ fields = (dict(re.findall(r"^(Name|Version): *(.*\S)", head, re.M)) for head in 
 found = {each["Name"]: each.get("Version") for each in fields if "Name" in each}
 print("\nescala " + json.dumps({"python": platform.python_version(), "packages": found}))
 """
+#: The version of a distribution that is not installed.
+ABSENT = "not installed"
 #: With it `uv sync` and `uv run` leave out what `OPTIONAL` names.
 _WITHOUT = "UV_NO_DEFAULT_GROUPS"
 
@@ -67,7 +69,7 @@ def installed(top: str) -> str | None:
 
 
 def versions(names: Collection[str]) -> dict[str, str]:
-    """Return the version of Python and of distributions, `not installed` of those that are not."""
+    """Return the version of Python and of distributions, `ABSENT` of those that are not there."""
     return {"python": platform.python_version()} | {name: _version(name) for name in names}
 
 
@@ -76,7 +78,7 @@ def _version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
-        return "not installed"
+        return ABSENT
 
 
 def compiler(name: str = COMPILER) -> str | None:

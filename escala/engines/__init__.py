@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from escala.cache.code import modules
+from escala.core import packages
 from escala.core.engines import ENGINES
 from escala.core.errors import Unavailable
 from escala.engines import interpreters
@@ -71,7 +72,7 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
         return interpreters.versions(engine, further)
     except Unavailable:
         names = ("python", *ENGINES[engine].distributions, *further)
-        return dict.fromkeys(names, "not installed")
+        return dict.fromkeys(names, packages.ABSENT)
 
 
 def code(engine: str) -> dict[str, Path]:

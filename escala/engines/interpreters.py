@@ -19,7 +19,7 @@ from pathlib import Path
 from escala.cache import store
 from escala.core import packages
 from escala.core.children import completed
-from escala.core.engines import ENGINES
+from escala.core.engines import ENGINES, FOLDER
 from escala.core.environment import call
 from escala.core.errors import Unavailable
 from escala.core.variables import passed
@@ -28,14 +28,6 @@ from escala.core.variables import passed
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds that an interpreter may take to answer. The first import of PyTorch reads 500 MB.
 _SECONDS = 120
-_DESCRIBED = """
-import platform, numpy, psutil, torch, yaml
-cuda = f"CUDA {torch.version.cuda}, GPUs: {torch.cuda.device_count()}"
-print(
-    f"torch {torch.__version__} for {cuda if torch.version.cuda else 'processors'}, "
-    f"numpy {numpy.__version__}, Python {platform.python_version()}"
-)
-"""
 
 
 #: The environments of the engines that have one of their own, by the name of the engine, which is
@@ -105,7 +97,7 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
         if lacking := [name for name in names if name not in found["packages"]]:
             raise Unavailable(f"{interpreter} has no {', '.join(lacking)}")
         _require_recent(engine, found["packages"][engine], interpreter)
-        known = {name: found["packages"].get(name, "not installed") for name in (*names, *further)}
+        known = {name: found["packages"].get(name, packages.ABSENT) for name in (*names, *further)}
         return {"python": found["python"]} | known
     except Unavailable as error:
         raise Unavailable(f"{error}. Remedy: {remedy(engine)}") from None
@@ -120,15 +112,18 @@ def _installed(interpreter: str) -> dict:
     return found
 
 
-def described(interpreter: str) -> str:
-    """Return the versions of what ranks of PyTorch import, and the devices that it computes on.
+def described(engine: str, interpreter: str) -> str:
+    """Return the versions of what ranks of an engine import, and the devices that it computes on.
+
+    Its `describe.py` prints them, the framework with its version first.
 
     Raises
     ------
-    Unavailable : a package is missing or broken, or PyTorch too old.
+    Unavailable : a package is missing or broken, or the framework too old.
     """
-    said = _printed(interpreter, _DESCRIBED).splitlines()[-1]
-    _require_recent("torch", said.split()[1], interpreter)
+    code = (FOLDER / engine / "describe.py").read_text(encoding="utf-8")
+    said = _printed(interpreter, code).splitlines()[-1]
+    _require_recent(engine, said.split()[1], interpreter)
     return said
 
 

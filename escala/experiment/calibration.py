@@ -180,12 +180,13 @@ class Calibration(Works, Experiment):
         }
 
     def _refuse(self, reason: str) -> None:
+        usable = [name for name, strategy in STRATEGIES.items() if library(strategy)]
         raise self.base.error(
             "configurations",
             sorted({run.strategy for run in self.base.runs}),
             reason,
-            "add one of horovod-mpi, horovod-gloo, multiworker-mirrored or ddp-gloo with several "
-            "ranks and a workload that is trained by steps, or a program that names {rows}",
+            f"add one of {', '.join(usable)} with several ranks and a workload that is trained by "
+            "steps, or a program that names {rows}",
         )
 
     def _variants(self, works: Iterable[Work]) -> dict[str, dict]:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from escala.core import plugins
+from escala.core.engines import DEFAULT, ENGINES
 from escala.core.errors import InputError
 from escala.data.paths import expanded_path
 from escala.experiment.draft import PROCESSES, Draft, compared
@@ -19,7 +20,12 @@ from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS, declared
 
 #: What a draft compares, and for how long, unless it is told otherwise.
-DEFAULTS = {"strategies": ("horovod-mpi",), "layouts": ("1x2",), "epochs": 5, "repeats": 7}
+DEFAULTS = {
+    "strategies": (ENGINES[DEFAULT].several_processes,),
+    "layouts": ("1x2",),
+    "epochs": 5,
+    "repeats": 7,
+}
 #: Rows of a step, all ranks together.
 _ROWS = 64
 #: The rate of optimisers for which that of Adam, the schema's default, is too low.

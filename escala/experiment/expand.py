@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from escala.experiment.references import (
+    ALONE,
     DEFAULT_REFERENCES,
     NATIVE,
     ONE_PROCESS,
-    TORCH_PROCESS,
     Configuration,
     Reference,
 )
@@ -61,8 +61,9 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
 def references(settings: Settings) -> list[Reference]:
     """Return the references of an experiment, the main one first.
 
-    Programs that are never run as `single` are compared with their own strategies on one process,
-    if the experiment lists no references. So are those of PyTorch with `torch-single`.
+    If an experiment lists no references, and has no run of one process of the first engine, it is
+    compared with that of the first engine that has one, and programs with their own strategies on
+    one process.
     """
     if listed := settings.get("references"):
         return listed
@@ -72,9 +73,10 @@ def references(settings: Settings) -> list[Reference]:
         for entry in settings["configurations"]
         if ONE_PROCESS[1] in entry["layouts"]
     }
-    if ONE_PROCESS[0] not in alone and TORCH_PROCESS[0] in alone:
-        return [dict(zip(("strategy", "layout"), TORCH_PROCESS, strict=True))]
-    if not programs or not alone or ONE_PROCESS[0] in alone:
+    for strategy, layout in ALONE.values():
+        if strategy in alone:
+            return [{"strategy": strategy, "layout": layout}]
+    if not programs or not alone:
         return list(DEFAULT_REFERENCES)
     return [{"strategy": name, "layout": ONE_PROCESS[1]} for name in sorted(alone)]
 

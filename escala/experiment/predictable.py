@@ -26,7 +26,7 @@ ON_PURPOSE = ("slowdown", "busy_neighbours", "fractions", "shard", "timeline")
 #: What the cost model does not know of a communication hook.
 _UNKNOWN = {
     "powersgd": "what powersgd computes",
-    SHARED_MEMORY: "how fast PyTorch's ranks copy and sum gradients in shared memory",
+    SHARED_MEMORY: "how fast ranks copy and sum gradients in shared memory",
 }
 #: Keys of a variant that are no knobs.
 _TRAINING = ("batch", "learning_rate", "checkpoint_epochs")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from escala.core.engines import DEFAULT, ENGINES
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 
@@ -32,10 +33,9 @@ class Configuration(NamedTuple):
         return " ".join(self[:-1] if self.network == NATIVE else self)
 
 
-#: Strategy and layout of a run in one process.
-ONE_PROCESS = ("single", "1x1")
-#: The same with PyTorch.
-TORCH_PROCESS = ("torch-single", "1x1")
+#: Strategy and layout of a run in one process, of each engine and of the first one.
+ALONE = {name: (engine.one_process, "1x1") for name, engine in ENGINES.items()}
+ONE_PROCESS = ALONE[DEFAULT]
 #: The references of an experiment that lists none: one process under the same variant.
 DEFAULT_REFERENCES = ({"strategy": ONE_PROCESS[0], "layout": ONE_PROCESS[1]},)
 
@@ -44,8 +44,8 @@ Reference = Mapping[str, str]
 
 def one_process(strategy: str) -> tuple[str, str]:
     """Return strategy and layout of a run in one process of the engine of a strategy."""
-    engine = STRATEGIES[strategy].engine or ""
-    return TORCH_PROCESS if engine.startswith("torch.") else ONE_PROCESS
+    engine = STRATEGIES[strategy].engine or DEFAULT
+    return ALONE[engine.partition(".")[0]]
 
 
 def resolve(reference: Reference, configuration: Configuration) -> Configuration:

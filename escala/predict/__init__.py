@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from escala.cache.code import Code, project
 from escala.core import packages
+from escala.core.engines import DEFAULT, ENGINES
 from escala.data import Kind
 from escala.workloads import WORKLOADS
 
@@ -14,7 +15,7 @@ LENGTH_ERRORS = "length_errors.json"
 def code(kind: Kind, workload: str) -> Code:
     """Return what determines a prediction with a workload besides its model and its query."""
     whole, declared = project(), WORKLOADS[workload]
-    names = (*packages.OPTIONAL["tensorflow"], *declared.packages)
+    names = (*ENGINES[DEFAULT].distributions, *declared.packages)
     return Code(
         {**whole.paths, "kind": kind.folder, "workload": declared.folder},
         {**whole.versions, **kind.code().versions, **packages.versions(names)},

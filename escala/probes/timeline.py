@@ -59,8 +59,8 @@ class Timeline(Probe):
 
     scope = "run"
     settings = section(
-        "A separate run of every Horovod configuration that captures the Horovod timeline, and of "
-        "every configuration of PyTorch's engine that records all ranks by its profiler.",
+        "A separate run of every configuration whose library writes a timeline, or whose engine "
+        "has a profiler that records all ranks.",
         enabled=True,
         steps=value("integer", "Training steps to capture.", minimum=1, default=30),
     )

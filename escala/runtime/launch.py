@@ -175,20 +175,11 @@ def command_line(
     if strategy.meets_by != "rendezvous":
         yield arguments, {}
         return
-    first = launch.nodes[0]
-    address = launch.here or first.address
-    # It imports Horovod.
+    # Its library may not be installed.
     from escala.runtime import rendezvous
 
-    with rendezvous.served(launch.nodes, places, address) as port:
-        yield (
-            arguments,
-            {
-                "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
-                "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
-                "HOROVOD_GLOO_IFACE": first.interface,
-            },
-        )
+    with rendezvous.served(launch.nodes, places, launch.here) as variables:
+        yield arguments, variables
 
 
 def _local(launch: Launch, strategy: type[Strategy], processes: int) -> Command:

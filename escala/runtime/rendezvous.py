@@ -10,8 +10,18 @@ from escala.runtime.placement import Node
 
 
 @contextmanager
-def served(nodes: Sequence[Node], places: Sequence[dict], address: str) -> Iterator[int]:
+def served(
+    nodes: Sequence[Node], places: Sequence[dict], here: str | None
+) -> Iterator[dict[str, str]]:
     """Serve Horovod's rendezvous on one address; Horovod's own class listens on every address.
+
+    Parameters
+    ----------
+    here : the address of this machine, None for that of the first node.
+
+    Yields
+    ------
+    The variables by which processes find it.
 
     Raises
     ------
@@ -28,13 +38,17 @@ def served(nodes: Sequence[Node], places: Sequence[dict], address: str) -> Itera
             "or install Escala in a clone of the project: uv sync"
         ) from None
 
-    per_node = places[0]["processes_per_node"]
+    address, per_node = here or nodes[0].address, places[0]["processes_per_node"]
     hosts = parse_hosts(",".join(f"{node.host}:{per_node}" for node in nodes))
     server = RendezvousHTTPServer((address, 0), RendezvousHandler, False)
     server.init(get_host_assignments(hosts, len(places)))
     thread = in_thread(target=server.serve_forever)
     try:
-        yield server.server_address[1]
+        yield {
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(server.server_address[1]),
+            "HOROVOD_GLOO_IFACE": nodes[0].interface,
+        }
     finally:
         server.shutdown()
         server.server_close()

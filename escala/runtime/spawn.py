@@ -72,7 +72,7 @@ def main() -> int:
             enter_private_network()
         except PermissionError as error:
             print(
-                f"warning: no private network ({error}): for the length of this run TensorFlow's "
+                f"warning: no private network ({error}): for the length of this run its "
                 "servers accept calls from whoever reaches this machine",
                 file=sys.stderr,
                 flush=True,

@@ -24,15 +24,12 @@ for name in sys.argv[1:]:
     except ModuleNotFoundError as error:
         print(name, error)
 """
-#: What models share, and is imported by them.
-SHARED = {"escala/workloads/pictures.py"}
 
 
 def imports_framework(file: Path) -> bool:
     engines = [folder for folder in (ROOT / "escala" / "engines").iterdir() if folder.is_dir()]
     model = file.parent.parent == ROOT / "escala" / "workloads" and file.stem.startswith("model")
-    shared = file.relative_to(ROOT).as_posix() in SHARED
-    return model or shared or any(file.is_relative_to(folder) for folder in engines)
+    return model or any(file.is_relative_to(folder) for folder in engines)
 
 
 def test_all_but_engines_and_models_is_imported_without_a_framework():

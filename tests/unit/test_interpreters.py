@@ -73,7 +73,7 @@ def test_an_old_pytorch_is_refused_before_it_trains_and_a_new_one_is_not(clone):
         python.write_text(f"#!/bin/sh\necho torch {version} for processors, numpy 2, Python 3\n")
         python.chmod(0o755)
         with nullcontext() if ok else pytest.raises(Unavailable, match=r"2\.8\.1, and 2\.9 or"):
-            assert interpreters.described(str(python)).startswith(f"torch {version}")
+            assert interpreters.described("torch", str(python)).startswith(f"torch {version}")
 
 
 def test_an_installation_has_it_alongside_the_store(clone, monkeypatch):

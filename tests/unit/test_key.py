@@ -173,7 +173,7 @@ VOIDED = {
     "data/genomes/arrays.py": TRAINED | {*PROBES, FIT},
     "data/genomes/acquire/simulate.py": set(),
     "data/tabular/arrays.py": set(),
-    "workloads/pictures.py": TRAINED | {*PROBES, FIT},
+    "engines/tensorflow/pictures.py": OF_TENSORFLOW | {*PROBES},
     "workloads/virus_cnn/workload.yaml": TRAINED | {*PROBES},
     "workloads/majority/model.py": {FIT},
     "engines/tensorflow/lookup/operations.cc": OF_TENSORFLOW | {*PROBES},

@@ -31,6 +31,7 @@ from escala.analysis.cost_model.predict import interval
 from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER, pays
 from escala.core import readable
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.experiment.references import Configuration
 from escala.record.estimate import span
@@ -148,12 +149,12 @@ def choose(
     limits, ratios = limits or Limits(), ratios or {}
     _require(goal, limits, power)
     if all(each.ranks > 1 for each in candidates):
+        names = ", ".join(each.one_process for each in ENGINES.values())
         raise InputError(
             "configurations",
             [str(each.configuration) for each in candidates],
             "no configuration of one rank is predicted, and the others are compared with it",
-            "add `{strategy: single, layouts: [1x1]}`, of PyTorch `torch-single`, and calibrate "
-            "again",
+            f"add `{{strategy: NAME, layouts: [1x1]}}` with one of {names}, and calibrate again",
         )
     found = [
         (each, _amount(goal, each, power), "; ".join(_exceeded(each, limits)) or None)

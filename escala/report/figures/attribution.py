@@ -18,8 +18,8 @@ CAPTION = (
     "which every rank notes the moments of its steps. Means over steps and runs, which add up to "
     "the whole step; its line is the 95 % interval of the runs. Off the core is what the rank lost "
     "of its cores while it had work, at most. "
-    "Horovod's transfer, copies and negotiation are seen by rank 0, "
-    "and estimated by it for the others. Overlapped is the part of transfer and copies that went "
+    "Transfer, copies and negotiation in a library's timeline are seen by rank 0, and estimated by "
+    "it for the others. Overlapped is the part of transfer and copies that went "
     "on while ranks computed. The numbers are in the table ``attribution``."
 )
 NEEDS = "clocks"

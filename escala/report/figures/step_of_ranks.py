@@ -14,9 +14,8 @@ CAPTION = (
     "One training step of all ranks on one time axis: what each rank did from moment to moment. It "
     "is the step of median duration in a run of its own, in which every rank notes the moments of "
     "its steps. Of what goes on at once, the part that is highest in the legend is shown. "
-    "Horovod's transfer, copies and negotiation are seen by rank 0, and estimated by it for the "
-    "others. The "
-    "segments are in the table ``step``."
+    "Transfer, copies and negotiation in a library's timeline are seen by rank 0, and estimated by "
+    "it for the others. The segments are in the table ``step``."
 )
 NEEDS = "clocks"
 WHAT = "One training step of all ranks"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, compared_with
 from escala.record import comparable, history
@@ -20,8 +21,9 @@ Row = dict[str, Any]
 _TASK = ("experiment", "dataset", "workload", "series")
 #: Packages that a history names in the versions of a program; the others have one digest.
 _FRAMEWORKS = {
-    "torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "horovod", "mpi4py", "numpy",
-    "lightning", "transformers", "accelerate", "scikit-learn", "xgboost", "lightgbm",
+    *(name for engine in ENGINES.values() for name in engine.distributions),
+    "jax", "mpi4py", "lightning", "transformers", "accelerate", "scikit-learn", "xgboost",
+    "lightgbm",
 }  # fmt: skip
 
 

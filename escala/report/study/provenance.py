@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from escala.core import packages
+from escala.core.engines import ENGINES
 from escala.core.readable import counted, size
 from escala.experiment.spoken import strategy_in_words
 from escala.report.findings.words import Tables
@@ -14,11 +16,12 @@ from escala.report.study.cells import UNKNOWN
 from escala.report.study.statement import rule_in_words
 from escala.runtime.layout import Layout
 
-#: Packages by which training or exchange differ, and the version of one that is not there.
+#: Packages by which training or exchange differ.
 _VERSIONS = (
-    "python", "tensorflow", "tensorflow-cpu", "torch", "horovod", "openmpi", "numpy", "snakemake",
-)  # fmt: skip
-_ABSENT = "not installed"
+    "python",
+    *dict.fromkeys(name for engine in ENGINES.values() for name in engine.distributions),
+    "snakemake",
+)
 
 
 def provenance(
@@ -56,7 +59,7 @@ def _versions(ok: Sequence[Mapping]) -> str:
     found: dict[str, set[str]] = {}
     for run in ok:
         for name in _VERSIONS:
-            if run["versions"].get(name, _ABSENT) != _ABSENT:
+            if run["versions"].get(name, packages.ABSENT) != packages.ABSENT:
                 found.setdefault(name, set()).add(run["versions"][name])
     return (
         ", ".join(f"{name} {' and '.join(sorted(each))}" for name, each in found.items()) or UNKNOWN

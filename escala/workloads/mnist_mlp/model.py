@@ -16,8 +16,8 @@ from tensorflow.keras import layers
 
 from escala.data.base import Spec
 from escala.engines.tensorflow import optimizers
-from escala.workloads import pictures as picture_losses
-from escala.workloads.pictures import picture_input
+from escala.engines.tensorflow import pictures as picture_losses
+from escala.engines.tensorflow.pictures import picture_input
 
 
 def build(
