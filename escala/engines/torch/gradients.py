@@ -9,7 +9,7 @@ from escala.data import reader
 from escala.data.base import output_shape
 from escala.engines.torch import arrays, building
 from escala.strategies.knobs import complete, model_knobs
-from escala.workloads import TORCH, workload
+from escala.workloads import workload
 
 
 def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list[dict]:
@@ -24,7 +24,7 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
     """
     data = reader(split)
     model = building.build(
-        workload(name, TORCH),
+        workload(name, "torch"),
         data.inputs,
         output_shape(data.description),
         training,
