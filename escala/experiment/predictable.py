@@ -10,8 +10,8 @@ from escala.experiment.runs import Run, takes_steps
 from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
-from escala.strategies.ddp import SHARED_MEMORY
 from escala.strategies.knobs import all_knobs, read_by_run, reads
+from escala.strategies.torch import SHARED_MEMORY
 
 #: Knobs that the cost model applies itself, and that slow ranks on purpose.
 APPLIED = (

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from escala.core.errors import Unavailable
 from escala.engines.torch import shared_memory
 from escala.engines.torch.ranks import Ranks
-from escala.strategies.ddp import BARE, SHARED_MEMORY
+from escala.strategies.torch import BARE, SHARED_MEMORY
 
 #: How long a rank waits for the others to start, and for each exchange: PyTorch's own time.
 TIMEOUT = timedelta(minutes=30)
