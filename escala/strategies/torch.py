@@ -1,4 +1,4 @@
-"""Strategies of PyTorch: one process, DistributedDataParallel, `DataParallel` and FSDP."""
+"""Strategies of PyTorch: one process, DistributedDataParallel and FSDP."""
 
 from __future__ import annotations
 
@@ -93,28 +93,12 @@ class DDPHybrid(DDP):
     position = 24
 
 
-class DataParallel(PyTorch):
-    """`DataParallel`: one process a node, which divides each batch among the node's GPUs."""
-
-    name = "data-parallel"
-    said = "PyTorch's DataParallel"
-    position = 25
-    engine = "torch.data_parallel"
-    layouts = Layouts(one_node=True, process_per_node=True)
-
-    @classmethod
-    def refused(cls, knobs, checkpoint_epochs):
-        if knobs["weighting"] != "rows":
-            reason = "cannot be followed: DataParallel divides the rows itself"
-            yield "weighting", reason, "use rows"
-
-
 class FSDP(PyTorch, AsTorchrun):
     """Fully sharded data parallelism: between steps each rank holds a part of the model."""
 
     name = "fsdp"
     said = "PyTorch's FSDP"
-    position = 26
+    position = 25
     engine = "torch.fsdp"
     divides_model = True
     has_nccl = True

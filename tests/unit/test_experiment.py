@@ -433,7 +433,6 @@ def ddp(strategy: str = "ddp-gloo", **variant: object) -> list[Callable[[dict], 
          f"{TUNED}.trained_module", "a checkpoint holds one"),
         (ddp("fsdp", torch_compile=True), f"{TUNED}.torch_compile", "fsdp"),
         (ddp("fsdp", slowdown=[1, 2]), f"{TUNED}.slowdown", "fsdp"),
-        (ddp("data-parallel", weighting="ranks"), f"{TUNED}.weighting", "divides the rows itself"),
         *((ddp(strategy, optimizer="one-pass"), f"{TUNED}.optimizer", "does not sum the gradients")
           for strategy in ("mirrored", "multiworker-mirrored", "parameter-server")),
     ],

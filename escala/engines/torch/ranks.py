@@ -36,11 +36,6 @@ class Ranks(Group):
         """
         return model
 
-    def one(self, arguments: Sequence[tuple]) -> tuple:
-        """Return the arguments of a step of this process from those of its ranks."""
-        [only] = arguments
-        return only
-
     def alone(self) -> AbstractContextManager:
         """Return the context of forward and backward passes whose gradients are not exchanged."""
         return nullcontext()
