@@ -39,9 +39,6 @@ class DDP(PyTorch, AsTorchrun):
         if hook == SHARED_MEMORY and cls.has_nccl:
             reason = "is of ranks on processors, and those of NCCL are on GPUs"
             yield "communication_hook", reason, "use none"
-        if hook == "powersgd" and checkpoint_epochs:
-            reason = "is held by no checkpoint: what it adds to the next gradient would be lost"
-            yield "communication_hook", reason, "set checkpoint_epochs: null"
         if knobs["static_graph"] and knobs["accumulation"] > 1:
             reason = f"needs accumulation: 1, and this variant sets {knobs['accumulation']}"
             yield "static_graph", reason, "use false"

@@ -164,7 +164,6 @@ def test_collectives_are_timed_for_each_library_and_network():
         ({"slowdown": [2]}, "horovod-mpi", "on purpose"),
         ({"dense_exchange": "factors"}, "horovod-mpi", None),
         ({}, "ddp-gloo", None),
-        ({"communication_hook": "powersgd"}, "ddp-gloo", "powersgd"),
         ({"communication_hook": "shared-memory"}, "ddp-gloo", "in shared memory"),
         ({"communication_hook": "shared-memory"}, "horovod-mpi", None),
         ({}, "ddp-single", "does not know how ddp-single"),

@@ -135,7 +135,6 @@ class Torch(Engine):
         yield
         self.group.divide()
         self._state.put_back(taken)
-        self.group.forget()
 
     def seed(self, *numbers):
         replicas.seed_random_layers(*numbers)

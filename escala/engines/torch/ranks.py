@@ -65,6 +65,3 @@ class Ranks(Group):
 
     def divide(self) -> None:
         """Let this rank hold its part of each parameter only, if it does between steps."""
-
-    def forget(self) -> None:
-        """Forget what the exchange itself remembers of earlier steps."""
