@@ -72,8 +72,8 @@ def measure(case: str, name: str) -> None:
     from escala.engines.tensorflow.functions import losses_of_rows
     from escala.engines.tensorflow.state import State
     from escala.runtime.spawn import process_of_environment
+    from escala.strategies.base import Place
     from escala.strategies.knobs import complete
-    from escala.strategies.place import Place
     from escala.training import memory
     from escala.workloads import workload
 

@@ -34,7 +34,7 @@ from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
 from escala.strategies import STRATEGIES
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from escala.training import files_read, marks
 from escala.training.lines import marks_of
 from escala.training.plan import Plan

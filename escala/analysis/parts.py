@@ -64,7 +64,7 @@ from escala.probes.clocks import (
     SUMMED,
     UPDATE_BEGINS,
 )
-from escala.strategies.horovod import GRADIENT
+from escala.strategies.base import GRADIENT
 
 #: Parts of a step; an instant counts for the first that covers it.
 PARTS = (

@@ -31,9 +31,9 @@ from escala.analysis.cost_model.predict import TERMS, Prediction, Setup, interva
 from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import pays
 from escala.core.errors import InputError
+from escala.engines.costs import ALLREDUCE, EXCHANGES, FACTORS
 from escala.probes.collectives import MPI
 from escala.runtime.layout import Layout
-from escala.strategies.costs import ALLREDUCE, EXCHANGES, FACTORS
 
 STRONG, WEAK, UNSHARDED = ("strong", "weak", "unsharded")
 ONE = Layout(1, 1)

@@ -23,8 +23,8 @@ from escala.engines.base import Engine
 from escala.engines.devices import show_device
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
+from escala.strategies.base import Place
 from escala.strategies.knobs import readable
-from escala.strategies.place import Place
 
 __all__ = [
     "Engine",

@@ -19,7 +19,7 @@ from escala.strategies import STRATEGIES
 if TYPE_CHECKING:
     from escala.data.base import Arrays
     from escala.probes import Probe, Recorder
-    from escala.strategies.place import Place
+    from escala.strategies.base import Place
 
 #: What a rank computes in a call: its inputs and targets, the weight of each row, and the divisor
 #: of the sum of the losses.

@@ -6,7 +6,7 @@ import os
 
 from escala.core.errors import Unavailable
 from escala.core.gpus import VISIBLE, available_gpus
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 
 #: What `CUDA_VISIBLE_DEVICES` holds to show no GPU.
 _NONE = "-1"

@@ -10,8 +10,8 @@ from escala.experiment.runs import Run, takes_steps
 from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
-from escala.strategies.ddp import SHARED_MEMORY
 from escala.strategies.knobs import all_knobs, read_by_run, reads
+from escala.strategies.torch import SHARED_MEMORY
 
 #: Knobs that the cost model applies itself, and that slow ranks on purpose.
 APPLIED = (
@@ -23,11 +23,6 @@ APPLIED = (
     "sparse_as_dense",
 )
 ON_PURPOSE = ("slowdown", "busy_neighbours", "fractions", "shard", "timeline")
-#: What the cost model does not know of a communication hook.
-_UNKNOWN = {
-    "powersgd": "what powersgd computes",
-    SHARED_MEMORY: "how fast ranks copy and sum gradients in shared memory",
-}
 #: Keys of a variant that are no knobs.
 _TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
 
@@ -48,10 +43,10 @@ def unsupported(experiment: Experiment, run: Run) -> str | None:
     variant = experiment.settings["variants"][run.variant]
     if run.strategy != one_process(run.strategy)[0] and library(strategy) is None:
         return f"the model does not know how {run.strategy} exchanges gradients"
-    if (hook := variant["communication_hook"]) in _UNKNOWN and reads(
-        run.strategy, "communication_hook"
-    ):
-        return f"the model does not know {_UNKNOWN[hook]}"
+    name = "communication_hook"
+    if variant[name] == SHARED_MEMORY and reads(run.strategy, name):
+        unknown = "how fast ranks copy and sum gradients in shared memory"
+        return f"the model does not know {unknown}"
     if reads(run.strategy, "fractions"):
         return f"{run.strategy} divides the rows by the speed of the ranks"
     if variant["shard"] is not True:

@@ -6,34 +6,10 @@ from escala.core.readable import in_words
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 
-#: What the processes of a strategy use to train together. One that is not here keeps its name.
-WORDS = {
-    "single": "by itself",
-    "wrapped-single": "with Horovod's calls",
-    "horovod-mpi": "Horovod over MPI",
-    "horovod-gloo": "Horovod over Gloo",
-    "hybrid": "Horovod with unequal shares",
-    "mirrored": "TensorFlow's MirroredStrategy",
-    "multiworker-mirrored": "TensorFlow's MultiWorkerMirroredStrategy",
-    "parameter-server": "TensorFlow's ParameterServerStrategy",
-    "torch-ddp": "PyTorch's DDP",
-    "mpi": "MPI",
-    "processes": "plain processes",
-    "tf-config": "TF_CONFIG",
-    "own-launcher": "its own launcher",
-    "torch-single": "PyTorch by itself",
-    "ddp-single": "with the calls of PyTorch's DDP",
-    "ddp-gloo": "PyTorch's DDP over Gloo",
-    "ddp-nccl": "PyTorch's DDP over NCCL",
-    "ddp-hybrid": "PyTorch's DDP with unequal shares",
-    "data-parallel": "PyTorch's DataParallel",
-    "fsdp": "PyTorch's FSDP",
-}
-
 
 def strategy_in_words(name: str) -> str:
     """Return what the processes of a strategy use to train together, or its name if unknown."""
-    return WORDS.get(name, name)
+    return STRATEGIES[name].said if name in STRATEGIES else name
 
 
 def layout_in_words(layout: str, strategy: str = "", threads: int = 1) -> str:

@@ -17,8 +17,8 @@ from escala.record.invariants import broken_promise, misplaced, planned_epochs
 from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
-from escala.strategies.ddp import BARE
 from escala.strategies.knobs import model_knobs
+from escala.strategies.torch import BARE
 from escala.training.data import not_finite
 from escala.training.plan import Plan
 from escala.workloads import WORKLOADS, models, scores_module

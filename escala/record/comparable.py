@@ -351,8 +351,6 @@ def other_exchange(run: Measurement) -> str | None:
         return "its ranks exchange no gradients"
     if knobs.get("shard", True) is not True:
         return "its ranks do not divide the rows of a step"
-    if knobs.get("communication_hook") == "powersgd":
-        return "its ranks exchange approximations of low rank of the gradients"
     if knobs.get("weighting", "rows") != "rows":
         return "a row of a small share counts more than others"
     if not STRATEGIES[run["strategy"]].waits():

@@ -9,6 +9,7 @@ request. What starts runs, times them and records them counts by one number, `RE
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import json
@@ -29,6 +30,8 @@ from escala.workloads import WORKLOADS
 RECORD = 2
 #: The key of a request that only says where things are, and determines no result.
 WHERE = "start"
+#: What the declaration of a strategy says to people only.
+FOR_PEOPLE = ("position", "said")
 
 
 def code(workload: str, strategy: str, probe: str | None = None) -> Code:
@@ -67,9 +70,23 @@ def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
 
 @cache
 def _entry(strategy: str) -> list[str]:
-    """Return the source of a strategy's declaration, wherever it stands."""
+    """Return the code of a strategy's declaration, wherever it stands, without words for people."""
     classes = STRATEGIES[strategy].__mro__
-    return [inspect.getsource(each) for each in classes[: classes.index(Strategy)]]
+    return [_declaration(each) for each in classes[: classes.index(Strategy)]]
+
+
+def _declaration(declared: type[Strategy]) -> str:
+    [tree] = ast.parse(inspect.getsource(declared)).body
+    tree.body = [each for each in tree.body if not _is_for_people(each)]
+    # Comments are no part of it, and neither is how lines are broken.
+    return ast.unparse(tree)
+
+
+def _is_for_people(part: ast.stmt) -> bool:
+    """Return whether a part of a class is its docstring, or decides only how it is shown."""
+    if isinstance(part, ast.Assign):
+        return ast.unparse(part.targets[0]) in FOR_PEOPLE
+    return isinstance(part, ast.Expr)
 
 
 def request_sha256(request: dict) -> str:

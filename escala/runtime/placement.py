@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from escala.runtime.layout import Layout, assign_cores
 from escala.strategies import Strategy
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 
 #: Ports of a node besides those of its processes.
 EXTRA_PORTS = 2

@@ -7,19 +7,18 @@ ranks of a node in one process. What ranks do inside a framework is the work of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from escala.strategies.place import Place
+from typing import Any, ClassVar, Literal, NamedTuple
 
 #: The timeline as a library writes it, in the run's `ranks/` folder, and the files made of it.
 RAW_TIMELINE = "timeline.raw"
 #: A timeline as a trace for Perfetto.
 TRACE = "trace.json"
 TIMELINE_FILES = ("timeline.json", TRACE)
+#: The prefix of a gradient's name in a timeline; the variable's name follows.
+GRADIENT = "gradient/"
 
 #: How the processes of a run find each other: by addresses that they are told; through MPI; at
 #: Horovod's rendezvous, which is served while they run; or as servers, which accept connections on
@@ -56,14 +55,47 @@ class Layouts(NamedTuple):
     process_per_node: bool = False
 
 
-class Strategy:
-    """A way to train with several ranks. A strategy is a subclass that has a `position`.
+@dataclass(frozen=True)
+class Place:
+    """The place of one process of a run among the others.
 
-    Its name is that of its module's file, with `-` for `_`.
+    `process` of `processes` is its number; `ranks` are those it holds; `local` is its number on its
+    `node`. `addresses` are of all processes in their order, `ADDRESS:PORT`; `extra_addresses` are
+    two more on the first node. `memory` is what its node had available before the run started, in
+    bytes, None if unknown. `interface` is that of the network over which the processes exchange.
+    """
+
+    process: int
+    processes: int
+    ranks: list[int]
+    node: int
+    nodes: int
+    local: int
+    processes_per_node: int
+    host: str
+    cores: list[int]
+    addresses: list[str]
+    extra_addresses: list[str]
+    memory: int | None = None
+    interface: str = ""
+
+    @classmethod
+    def of(cls, plan: dict, process: int) -> Place:
+        """Return the place of a process from what `places` put into a run's plan."""
+        return cls(**plan["places"][process])
+
+
+class Strategy:
+    """A way to train with several ranks. A strategy is a subclass with a `name` of its own.
+
+    Others are bases, from which several derive. Whatever ranks get is declared by a class, not by
+    a function beside it: then a run is measured again if it changes (`escala.record.key`).
     """
 
     #: The name in experiments.
     name: ClassVar[str]
+    #: What its processes use to train together, in words for people; absent, its name.
+    said: ClassVar[str]
     #: How the workloads are trained that it runs (`escala.workloads`); follows from the others.
     trains_by: ClassVar[frozenset[str]]
 
@@ -84,7 +116,9 @@ class Strategy:
     has_nccl: ClassVar[bool] = False
 
     def __init_subclass__(cls):
-        cls.name = cls.__module__.rpartition(".")[2].replace("_", "-")
+        if "name" in vars(cls):
+            # Words of a base would not tell the two apart.
+            cls.said = vars(cls).get("said", cls.name)
         kinds = {"steps": cls.engine, "command": cls.programs}
         # A fit is made by one process, of whatever framework.
         kinds["fit"] = cls.engine and cls.programs and cls.layouts.one_rank

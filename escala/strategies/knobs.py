@@ -1,16 +1,7 @@
 """The knobs of a variant: their declarations, and who reads them.
 
-Knobs are declared in YAML files next to the strategies, and in the `workload.yaml` of the workload
-that reads them. A file here holds
-
-`read_by`
-    the modules of `escala/strategies` whose classes, and classes derived from them, read its knobs;
-    absent, the module of the file's name. `base` stands for every strategy;
-`trained_by`
-    how workloads are trained whose runs read them; absent, `[steps]`;
-`knobs`
-    by name, each a JSON Schema with a `description` and a `default`. `synchronous` lists the values
-    with which ranks exchange while they compute.
+Those of strategies are declared in `knobs.yaml`, whose head says how, and those of a workload in
+its `workload.yaml`.
 
 A request holds the knobs that its run reads.
 """
@@ -24,11 +15,12 @@ from typing import Any, NamedTuple
 
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.strategies import STRATEGIES
+from escala.strategies import STRATEGIES, Strategy
 from escala.workloads import WORKLOADS
 
 #: Keys of a declaration that do not restrict the value.
 _ABOUT = ("default", "synchronous")
+_FILE = Path(__file__).with_name("knobs.yaml")
 
 
 class Knob(NamedTuple):
@@ -39,7 +31,7 @@ class Knob(NamedTuple):
     schema : JSON Schema of its value, with the default.
     strategies : those whose runs read it.
     kinds : how the workloads are trained whose runs read it.
-    workload : the workload that declares it, None for those of this folder.
+    workload : the workload that declares it, None for those of strategies.
     synchronous : values with which ranks exchange while they compute.
     """
 
@@ -115,11 +107,7 @@ def read_by_run(knobs: Mapping[str, Any], strategy: str, workload: str) -> dict[
     KeyError : a knob is not declared.
     """
     known, kind = all_knobs(), WORKLOADS[workload].kind
-    read = {
-        name: knob
-        for name, knob in strategy_knobs().items()
-        if strategy in knob.strategies and kind in knob.kinds
-    } | workload_knobs(workload)
+    read = readable(known, strategy, kind) | workload_knobs(workload)
     return {name: value for name, value in sorted(knobs.items()) if known[name] and name in read}
 
 
@@ -171,24 +159,17 @@ def _allowed(knob: Knob) -> dict[str, Any]:
 
 @cache
 def _declared(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
+    classes = {each.name: {base.__name__ for base in each.__mro__} for each in strategies}
     knobs: dict[str, Knob] = {}
-    for file in sorted(Path(__file__).parent.glob("*.yaml")):
-        content = read_yaml(file)
-        names = content.get("read_by", [file.stem])
-        modules = {f"escala.strategies.{name}" for name in names}
-        readers = frozenset(
-            each.name for each in strategies if modules & {base.__module__ for base in each.__mro__}
-        )
-        if not readers:
-            raise InputError(file, names, "defines no strategy", "name its module in read_by")
-        kinds = frozenset(content.get("trained_by", ["steps"]))
-        declared = _knobs(content["knobs"], readers, kinds)
-        taken = sorted(declared.keys() & knobs.keys())
-        if taken:
-            raise InputError(file, taken[0], "is declared in another file too", "rename one")
-        knobs |= declared
-    # Those that every strategy reads come first.
-    return tuple(sorted(knobs.items(), key=lambda knob: bool(knob[1].read_by)))
+    for name, schema in read_yaml(_FILE).items():
+        read_by = set(schema.pop("read_by", [Strategy.__name__]))
+        if unknown := read_by.difference(*classes.values()):
+            reason, remedy = "is the class of no strategy", "name one, or a class they derive from"
+            raise InputError(f"{_FILE}: {name}.read_by", min(unknown), reason, remedy)
+        readers = frozenset(each for each, bases in classes.items() if read_by & bases)
+        kinds = frozenset(schema.pop("trained_by", ["steps"]))
+        knobs |= _knobs({name: schema}, readers, kinds)
+    return tuple(knobs.items())
 
 
 def _knobs(

@@ -1,30 +1,148 @@
-"""Variables by which the processes of a program find each other."""
+"""Strategies that start programs, and how the processes of any run find each other."""
 
 from __future__ import annotations
 
+import json
 
-def interface_variables(interface):
-    """Return the interface of PyTorch's libraries, or they choose one by the host's name."""
-    return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-
-
-def meeting_variables(place, interface):
-    """Return the variables by which a process finds the first one, on a port that was free."""
-    address, port = place.extra_addresses[0].rsplit(":", 1)
-    return {"MASTER_ADDR": address, "MASTER_PORT": port} | interface_variables(interface)
+from escala.strategies.base import MPI, SERVERS, UNKNOWN, Layouts, Strategy
 
 
-def torchrun_variables(place, interface):
-    """Return the place of a process and the variables by which it finds the others.
+class OnInterface(Strategy):
+    """Processes whose libraries would choose a network interface by the name of the host."""
 
-    They are those of torch.distributed, "Environment variable initialization".
+    @classmethod
+    def process_variables(cls, place, interface):
+        return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+
+
+class AtFirstProcess(OnInterface):
+    """Processes that find the first one, on a port that was free."""
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        address, port = place.extra_addresses[0].rsplit(":", 1)
+        meeting = {"MASTER_ADDR": address, "MASTER_PORT": port}
+        return super().process_variables(place, interface) | meeting
+
+
+class AsTorchrun(AtFirstProcess):
+    """Processes told their place as by torch.distributed, "Environment variable initialization"."""
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        return super().process_variables(place, interface) | {
+            "RANK": str(place.process),
+            "WORLD_SIZE": str(place.processes),
+            "LOCAL_RANK": str(place.local),
+            "LOCAL_WORLD_SIZE": str(place.processes_per_node),
+            "GROUP_RANK": str(place.node),
+            "GROUP_WORLD_SIZE": str(place.nodes),
+            "NODE_RANK": str(place.node),
+        }
+
+
+class OpenMPI(Strategy):
+    """Ranks that exchange through Open MPI."""
+
+    meets_by = MPI
+
+    @classmethod
+    def environment(cls, knobs):
+        found = super().environment(knobs)
+        found["OMPI_MCA_mpi_yield_when_idle"] = str(int(knobs["yield_when_idle"]))
+        if knobs["eager_limit_mib"] is not None:
+            size = str(round(knobs["eager_limit_mib"] * 2**20))
+            # Messages over TCP: bytes sent at once, and bytes of each later piece.
+            limits = ("eager_limit", "rndv_eager_limit", "max_send_size")
+            found |= {f"OMPI_MCA_btl_tcp_{name}": size for name in limits}
+        return found
+
+
+class TorchDDP(AsTorchrun):
+    """PyTorch's DistributedDataParallel in a program that reads its place from the environment."""
+
+    name = "torch-ddp"
+    said = "PyTorch's DDP"
+    position = 8
+    programs = "torch"
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        # What `torchrun` sets besides. By the run's name Lightning and others know that somebody
+        # else starts the processes. There is no agent whose store they could use.
+        return super().process_variables(place, interface) | {
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(place.process),
+            "ROLE_WORLD_SIZE": str(place.processes),
+            "TORCHELASTIC_RUN_ID": "escala",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+        }
+
+
+class MPIProgram(OpenMPI, AtFirstProcess):
+    """Any program whose processes find each other through MPI."""
+
+    name = "mpi"
+    said = "MPI"
+    position = 9
+    programs = "mpi"
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        # `mpirun` sets the place of a process, `srun` does not, and programs read it.
+        return super().process_variables(place, interface) | {
+            "OMPI_COMM_WORLD_RANK": str(place.process),
+            "OMPI_COMM_WORLD_SIZE": str(place.processes),
+            "OMPI_COMM_WORLD_LOCAL_RANK": str(place.local),
+            "OMPI_COMM_WORLD_LOCAL_SIZE": str(place.processes_per_node),
+            "OMPI_COMM_WORLD_NODE_RANK": str(place.local),
+        }
+
+
+class Processes(AsTorchrun):
+    """Plain processes of a program, which find each other by `RANK`, `MASTER_ADDR`, …."""
+
+    name = "processes"
+    said = "plain processes"
+    position = 10
+    programs = "none"
+
+
+class TFConfig(Strategy):
+    """A program with `tf.distribute.MultiWorkerMirroredStrategy`, which reads `TF_CONFIG`."""
+
+    name = "tf-config"
+    said = "TF_CONFIG"
+    position = 11
+    programs = UNKNOWN
+    meets_by = SERVERS
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        task = {"type": "worker", "index": place.process}
+        return {"TF_CONFIG": json.dumps({"cluster": {"worker": place.addresses}, "task": task})}
+
+
+class OwnLauncher(OnInterface):
+    """A program that starts its ranks itself: `torchrun`, `accelerate launch`, `mp.spawn`, ….
+
+    One process a node is started, on the cores of all ranks of the node. The command says to it
+    where it is and how many ranks it starts: `{ranks_of_node}`, `{nodes}`, `{node}`, `{address}`,
+    `{port}`.
     """
-    return meeting_variables(place, interface) | {
-        "RANK": str(place.process),
-        "WORLD_SIZE": str(place.processes),
-        "LOCAL_RANK": str(place.local),
-        "LOCAL_WORLD_SIZE": str(place.processes_per_node),
-        "GROUP_RANK": str(place.node),
-        "GROUP_WORLD_SIZE": str(place.nodes),
-        "NODE_RANK": str(place.node),
-    }
+
+    name = "own-launcher"
+    said = "its own launcher"
+    position = 12
+    programs = UNKNOWN
+    layouts = Layouts(process_per_node=True)
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        return super().process_variables(place, interface) | {
+            # Open MPI 4 and 5 would bind ranks to the first cores of the machine, not to theirs.
+            "OMPI_MCA_hwloc_base_binding_policy": "none",
+            "PRTE_MCA_hwloc_default_binding_policy": "none",
+        }

@@ -22,7 +22,7 @@ from escala.core.usage import Usage
 from escala.core.variables import MARKS
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from escala.training import child, endings, files_read, lines, marks, program_processes
 from escala.training.data import STEP_COLUMNS
 from escala.training.marks import Epoch, Mark

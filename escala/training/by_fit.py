@@ -20,7 +20,7 @@ from escala.core.load import Load
 from escala.data import reader
 from escala.data.base import Arrays
 from escala.probes import Probe
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from escala.training.data import STEP_COLUMNS, VALIDATION, Clock, digest
 from escala.training.process import load_reader, startup_seconds
 from escala.training.shards import row_moments

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from escala import engines
 from escala.probes import Probe
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from escala.training.process import load_reader, startup_seconds
 
 

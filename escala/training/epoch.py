@@ -16,7 +16,7 @@ from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data.base import Arrays
 from escala.engines.base import Engine
-from escala.strategies.ddp import BARE
+from escala.strategies.torch import BARE
 from escala.training.data import VALIDATION
 from escala.training.shards import RankRows, Shards, calls, divisors, gathered, row_moments
 

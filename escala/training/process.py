@@ -6,7 +6,7 @@ import logging
 import os
 
 from escala.core import clock, load
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 
 log = logging.getLogger("escala")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.strategies import STRATEGIES
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from escala.workloads.program import DATA, Program
 from escala.workloads.program_copy import Moved
 from escala.workloads.program_environment import environment

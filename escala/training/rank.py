@@ -22,7 +22,7 @@ from escala.core.errors import Diverged, Failed, Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes import Probe, planned_probe
 from escala.runtime.spawn import process_of_environment
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 
 log = logging.getLogger("escala")
 

@@ -199,10 +199,6 @@ CASES = {
         [ONE, two(3.0, rows=128), two(3.6, "horovod-gloo", rows=128)], [], ["1x2"],
         change=NO_TARGET, others=["horovod-mpi", "horovod-gloo"],
     ),
-    "gradients of low rank": Case(
-        [ONE, two(3.0), two(1.0, "ddp-gloo", change=knobs(communication_hook="powersgd"))],
-        [(PAYS, "horovod-mpi")], ["1x1"], others=["ddp-gloo"],
-    ),
     "weak scaling": Case([ONE, two(5.5)], [], ["1x2"], change=as_weak),
     "one repeat": Case([ONE, two(2.5)], [(NO_VERDICT, "1x2")], ["1x1"], repeats=1),
     "five repeats": Case([ONE, two(2.5)], [(NO_VERDICT, "1x2")], ["1x1"], repeats=5),

@@ -25,6 +25,7 @@ from escala.analysis.cost_model.reading import LEAST_REPEATS, parse
 from escala.analysis.cost_model.recorded_steps import blocks_of, in_turns
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
+from escala.engines.costs import FACTORS, RECOMPUTE
 from escala.experiment import Experiment, load
 from escala.experiment import program_calibration as programs
 from escala.experiment.calibration import Calibration
@@ -37,7 +38,6 @@ from escala.report import tables
 from escala.report.findings import predictions as findings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.costs import FACTORS, RECOMPUTE
 from tests.conftest import CLASSES, ROOT
 
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]
@@ -164,7 +164,6 @@ def test_collectives_are_timed_for_each_library_and_network():
         ({"slowdown": [2]}, "horovod-mpi", "on purpose"),
         ({"dense_exchange": "factors"}, "horovod-mpi", None),
         ({}, "ddp-gloo", None),
-        ({"communication_hook": "powersgd"}, "ddp-gloo", "powersgd"),
         ({"communication_hook": "shared-memory"}, "ddp-gloo", "in shared memory"),
         ({"communication_hook": "shared-memory"}, "horovod-mpi", None),
         ({}, "ddp-single", "does not know how ddp-single"),

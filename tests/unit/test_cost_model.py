@@ -26,6 +26,7 @@ from escala.analysis.cost_model.reading import parse
 from escala.analysis.cost_model.resample import resampled
 from escala.analysis.cost_model.transfers import Transfer, Transfers, fit, known_network
 from escala.core.errors import InputError
+from escala.engines import costs
 from escala.probes.collectives import (
     ALLGATHER,
     ALLREDUCE,
@@ -36,7 +37,6 @@ from escala.probes.collectives import (
     TENSORFLOW,
 )
 from escala.runtime.layout import Layout
-from escala.strategies import costs
 
 KIB = 1024
 SIZES = [2**exponent * KIB for exponent in (0, 1, 3, 5, 7, 8, 9, 10, 12, 13, 14)]

@@ -8,11 +8,11 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escala.engines import costs
 from escala.engines.tensorflow import exchanges
 from escala.engines.tensorflow.shared_memory import can_be_shared, partition
 from escala.engines.tensorflow.single import Single
 from escala.engines.tensorflow.state import State
-from escala.strategies import costs
 
 
 @given(rows=st.integers(1, 10_000), ranks=st.integers(1, 64))

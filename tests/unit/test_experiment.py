@@ -424,8 +424,6 @@ def ddp(strategy: str = "ddp-gloo", **variant: object) -> list[Callable[[dict], 
         (ddp(communication_hook="bf16"), f"{TUNED}.communication_hook", "with NCCL only"),
         (ddp("ddp-nccl", communication_hook="shared-memory"),
          f"{TUNED}.communication_hook", "on GPUs"),
-        (ddp(communication_hook="powersgd", checkpoint_epochs=1),
-         f"{TUNED}.communication_hook", "by no checkpoint"),
         (ddp(static_graph=True, accumulation=2),
          f"{TUNED}.static_graph", "needs accumulation: 1, and this variant sets 2"),
         (ddp(trained_module="bare"), f"{TUNED}.trained_module", "evaluation: whole"),
@@ -433,7 +431,6 @@ def ddp(strategy: str = "ddp-gloo", **variant: object) -> list[Callable[[dict], 
          f"{TUNED}.trained_module", "a checkpoint holds one"),
         (ddp("fsdp", torch_compile=True), f"{TUNED}.torch_compile", "fsdp"),
         (ddp("fsdp", slowdown=[1, 2]), f"{TUNED}.slowdown", "fsdp"),
-        (ddp("data-parallel", weighting="ranks"), f"{TUNED}.weighting", "divides the rows itself"),
         *((ddp(strategy, optimizer="one-pass"), f"{TUNED}.optimizer", "does not sum the gradients")
           for strategy in ("mirrored", "multiworker-mirrored", "parameter-server")),
     ],
@@ -445,7 +442,6 @@ def test_settings_that_do_not_fit_together(changes, where, reason):
 
 def test_what_gloo_refuses_nccl_takes_and_a_run_without_checkpoints_needs_none():
     Experiment(small(*ddp("ddp-nccl", communication_hook="bf16")), "e.yaml")
-    Experiment(small(*ddp(communication_hook="powersgd")), "e.yaml")
     Experiment(small(*ddp(trained_module="bare", evaluation="whole")), "e.yaml")
 
 

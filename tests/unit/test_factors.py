@@ -13,8 +13,8 @@ from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
+from escala.engines import costs
 from escala.engines.tensorflow import dense_operations, exchanges, factors
-from escala.strategies import costs
 from escala.workloads import WORKLOADS
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given

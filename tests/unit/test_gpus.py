@@ -12,7 +12,7 @@ from escala.core import hardware
 from escala.core.errors import Unavailable
 from escala.core.gpus import VISIBLE, available_gpus
 from escala.engines import devices
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from tests.unit.nvml import Gpu, Nvml
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,9 @@ from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Strategy
-from escala.strategies.horovod import Horovod
 from escala.strategies.knobs import all_knobs, complete, model_knobs, read_by_run, readable
+from escala.strategies.programs import AsTorchrun
+from escala.strategies.tensorflow import Horovod
 from tests.calls import python
 from tests.conftest import copy_project
 from tests.kinds import add_kind, add_reader, add_workload
@@ -47,14 +49,11 @@ from escala.record import key
 
 print(json.dumps({name: key.code_sha256(name, "single", None) for name in ("virus-cnn", "dense")}))
 """
-STRATEGY = """
-from escala.strategies.base import Layouts, Strategy
-
-class Late(Strategy):
-    position = 50
-    engine = "tensorflow.single"
-    layouts = Layouts(one_rank=True)
-"""
+#: What the guide adds: a strategy, and a knob that it reads.
+GUIDE = (Path(__file__).parents[2] / "docs/how-to/extend.md").read_text(encoding="utf-8")
+STRATEGY, KNOB = (
+    re.search(f"```{kind}\n(.*?)```", GUIDE, re.DOTALL)[1] for kind in ("python", "yaml")
+)
 PROBE = """
 from escala.probes.base import Probe, section
 
@@ -128,7 +127,9 @@ def test_additions_measure_nothing_again(tmp_path):
     """A strategy, probe, kind of dataset, workload, table and figure."""
     project = copy_project(tmp_path / "project")
     before = known_by(project, experiment())
-    (project / "escala/strategies/late.py").write_text(STRATEGY)
+    (project / "escala/strategies/quiet.py").write_text(STRATEGY)
+    with (project / "escala/strategies/knobs.yaml").open("a", encoding="utf-8") as knobs:
+        knobs.write(KNOB)
     (project / "escala/probes/late.py").write_text(PROBE)
     workloads = project / "escala/workloads"
     shutil.copytree(workloads / "majority", workloads / "constant")
@@ -145,8 +146,9 @@ def test_additions_measure_nothing_again(tmp_path):
         for file in before
         if "virus-cnn" in file and "/rep1/" in file
     }
-    found = known_by(project, experiment("late"))
-    assert any("/late/1x1/" in file for file in found), "the new strategy is found by its file"
+    found = known_by(project, experiment("horovod-quiet"))
+    reads = {file for file, (request, _) in found.items() if "precision" in request["knobs"]}
+    assert reads and reads == {file for file in found if "/virus-cnn/horovod-quiet/1x1/" in file}
     # A kind counts for workloads of that kind only.
     add_workload(project)
     before = printed(project, CODE_OF)
@@ -178,8 +180,10 @@ VOIDED = {
     "workloads/majority/model.py": {FIT},
     "engines/tensorflow/lookup/operations.cc": OF_TENSORFLOW | {*PROBES},
     "engines/torch/single.py": OF_TORCH,
-    "strategies/horovod_mpi.py": set(),
+    "strategies/tensorflow.py": set(),
     "strategies/knobs.py": set(),
+    "strategies/knobs.yaml": set(),
+    "engines/costs.py": TRAINED | {*PROBES},
     "probes/clocks.py": {"clocks"},
     "probes/base.py": set(),
     "record/plan.py": set(),
@@ -201,17 +205,50 @@ def test_code_voids_the_runs_that_declare_it_and_no_others(tmp_path):
 
 
 def test_the_entry_of_a_strategy_voids_its_runs_wherever_it_stands(tmp_path):
-    """A base class is a part of the entries of all that derive from it."""
+    """Base classes are a part of it; its words for people and its comments are none."""
     project = copy_project(tmp_path / "project")
     before = printed(project, DIGESTS)
-    horovod = project / "escala/strategies/horovod.py"
-    text = horovod.read_text()
-    horovod.write_text(text.replace('"HOROVOD_AUTOTUNE": "1"', '"HOROVOD_AUTOTUNE": "2"'))
-    after = printed(project, DIGESTS)
-    voided = {name for name in before if after[name] != before[name]}
-    assert voided == {*derived(Horovod), *PROBES}
-    horovod.write_text(f"# Elsewhere in its file.\n\n{text}")
-    assert printed(project, DIGESTS) == before
+
+    def voided(name: str, old: str, new: str) -> set[str]:
+        file = project / "escala/strategies" / name
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+        after = printed(project, DIGESTS)
+        file.write_text(text)
+        return {name for name in before if after[name] != before[name]}
+
+    autotune = '"HOROVOD_AUTOTUNE": "1"', '"HOROVOD_AUTOTUNE": "2"'
+    assert voided("tensorflow.py", *autotune) == {*derived(Horovod), *PROBES}
+    number = '"RANK": str(place.process)', '"RANK": str(place.process + 1)'
+    assert voided("programs.py", *number) == derived(AsTorchrun) & TRAINED
+    for name, *change in (
+        ("tensorflow.py", "class Horovod(", "# Elsewhere in its file.\n\n\nclass Horovod("),
+        ("tensorflow.py", 'said = "Horovod over MPI"', 'said = "Horovod"'),
+        ("tensorflow.py", '"""Horovod with control', '"""As Horovod, with control'),
+        ("tensorflow.py", "# With a warm", "# For with a warm"),
+        ("torch.py", "position = 22", "position = 2200"),
+    ):
+        assert voided(name, *change) == set(), change
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("torch.py", '"ddp-gloo"', '"single"',
+         "escala/strategies/torch.py: 'single': is also the name of another strategy"),
+        ("knobs.yaml", "[OpenMPI]", "[OpenMPI, Later]",
+         "knobs.yaml: yield_when_idle.read_by: 'Later': is the class of no strategy"),
+    ],
+)  # fmt: skip
+def test_a_declaration_that_names_nothing_or_two_is_refused(tmp_path, file, old, new, message):
+    project = copy_project(tmp_path / "project")
+    declared = project / "escala/strategies" / file
+    declared.write_text(declared.read_text().replace(old, new))
+    environment = {"PYTHONPATH": str(project), "PATH": "/usr/bin:/bin"}
+    script = "from escala.strategies import knobs; knobs.all_knobs()"
+    done = python("-c", script, cwd=project, env=environment)
+    assert done.returncode and message in done.stderr, done.stderr
 
 
 def test_a_new_meaning_of_what_is_measured_voids_everything(monkeypatch):

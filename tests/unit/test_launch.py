@@ -18,7 +18,7 @@ from escala.runtime.layout import Layout
 from escala.runtime.node import EPHEMERAL_PORTS, FIRST_PORT, describe
 from escala.runtime.placement import EXTRA_PORTS, Node, places
 from escala.strategies import STRATEGIES
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from tests import conftest
 from tests.calls import python
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from escala.core import children
 from escala.engines.tensorflow.parameter_server import ParameterServer
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from tests.conftest import KNOBS
 
 

@@ -17,7 +17,7 @@ from escala.runtime import launch, mpi
 from escala.runtime.layout import Layout
 from escala.runtime.placement import Node, places
 from escala.strategies import STRATEGIES
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from escala.training import program_place
 from escala.workloads.program import Program, words
 from escala.workloads.program_environment import identity, which

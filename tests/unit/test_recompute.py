@@ -8,11 +8,11 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Arrays
+from escala.engines import costs
 from escala.engines.tensorflow import exchanges
 from escala.engines.tensorflow.gradients import ROWS, described
 from escala.engines.tensorflow.lookup import Lookup
 from escala.engines.tensorflow.recompute import data_bytes, layers_before
-from escala.strategies import costs
 from escala.workloads.virus_cnn import model as virus_cnn
 from tests.conftest import KNOBS
 

@@ -21,9 +21,9 @@ from escala.analysis.cost_model.predict import Setup, predict
 from escala.analysis.cost_model.reading import parse, read
 from escala.analysis.scale import STRONG, UNSHARDED, WEAK, simulated
 from escala.core.errors import InputError
+from escala.engines import costs
 from escala.probes.collectives import GLOO
 from escala.runtime.layout import Layout
-from escala.strategies import costs
 
 ROOT = Path(__file__).resolve().parents[2]
 EXACT = parse(content())

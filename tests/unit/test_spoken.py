@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import tabled
 
-from escala.experiment.spoken import WORDS, layout_in_words, strategy_in_words
+from escala.experiment.spoken import layout_in_words, strategy_in_words
 from escala.report.findings.best_use import answers
 from escala.report.findings.words import quoted, with_labels
 from escala.report.first_screen import all_findings, first_screen
@@ -58,10 +58,21 @@ def test_a_layout_is_said_by_its_processes(layout, strategy, threads, expected):
     assert layout_in_words(layout, strategy, threads) == expected
 
 
-def test_words_of_strategies_are_their_own_and_none_is_stale():
+def test_each_strategy_is_said_in_words_of_its_own_or_by_its_name(monkeypatch):
     said = [strategy_in_words(name) for name in STRATEGIES]
-    assert len(set(said)) == len(said) and WORDS.keys() <= STRATEGIES.keys()
-    assert strategy_in_words("added-later") == "added-later"
+    assert len(set(said)) == len(said)
+
+    class Quiet(STRATEGIES["horovod-mpi"]):
+        name = "horovod-quiet"
+
+    class Quieter(Quiet):
+        name, said = "horovod-quieter", "Horovod, and quiet"
+
+    for each in (Quiet, Quieter):
+        monkeypatch.setitem(STRATEGIES, each.name, each)
+    assert strategy_in_words("horovod-quiet") == "horovod-quiet"
+    assert strategy_in_words("horovod-quieter") == "Horovod, and quiet"
+    assert strategy_in_words("no-longer-there") == "no-longer-there"
 
 
 def test_words_tell_configurations_apart_and_say_no_more(tmp_path):

@@ -19,7 +19,7 @@ from escala.core.errors import Unavailable
 from escala.core.files import write_json
 from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.engine import set_threads
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from escala.training import train
 from escala.training.shards import Shards, gather
 from escala.training.warmup import warm_up

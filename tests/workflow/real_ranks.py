@@ -23,7 +23,7 @@ from escala.runtime import launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
-from escala.strategies.place import Place
+from escala.strategies.base import Place
 from tests.conftest import KNOBS, ROOT
 
 #: The folder of what the ranks of a run have measured.

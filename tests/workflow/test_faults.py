@@ -20,7 +20,7 @@ from escala.core.gpus import available_gpus
 from escala.record.plan import make_plan, resumption
 from escala.record.run import lost, measure
 from escala.runtime import mpi
-from escala.strategies.horovod import GRADIENT
+from escala.strategies.base import GRADIENT
 from escala.training.checkpoint import FOLDER, Checkpoint
 from tests.programs import eventually
 from tests.workflow.conftest import begin_with, measured

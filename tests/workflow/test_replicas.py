@@ -216,7 +216,6 @@ def test_two_ranks_compute_the_losses_and_the_weights_of_their_definition(
         # The last step of an epoch has one row, for which PyTorch compiles once more.
         pytest.param({"torch_compile": True}, TOLERANCE, marks=pytest.mark.sweep),
         pytest.param({"autocast": "bfloat16"}, {"rtol": 2e-2}, marks=pytest.mark.sweep),
-        pytest.param({"communication_hook": "powersgd"}, {"rtol": 0.1}, marks=pytest.mark.sweep),
     ],
     ids=lambda each: "-".join(each),
 )
@@ -229,14 +228,6 @@ def test_knobs_of_pytorch_train_the_same_model(run, trained, expected, tmp_path,
     if tolerance is not TOLERANCE:
         _, table, _ = trained("ddp-gloo")
         assert not np.array_equal(found, mean_losses(table)), "the knob rounds"
-
-
-@pytest.mark.torch
-def test_powersgd_over_gloo_needs_one_bucket_because_its_threads_would_wait(run, tmp_path):
-    knobs = {"communication_hook": "powersgd", "bucket_cap_mb": 1e-4}
-    result = run("ddp-gloo", tmp_path / "run", knobs=knobs)
-    assert result["status"] == "unavailable"
-    assert "Remedy: " in result["reason"]
 
 
 @pytest.mark.torch

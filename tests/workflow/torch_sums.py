@@ -20,8 +20,8 @@ from torch import nn
 from escala.core.errors import Unavailable
 from escala.engines.torch.ddp import RANKS
 from escala.engines.torch.shared_memory import Sums
+from escala.strategies.base import Place
 from escala.strategies.knobs import all_knobs
-from escala.strategies.place import Place
 
 STEPS = 6
 KNOBS = {"communication_hook": "shared-memory", "bucket_cap_mb": 0.01}

@@ -15,7 +15,7 @@ from escala.analysis.advice.candidates import Candidate
 from escala.analysis.cost_model.calibration import Calibration
 from escala.analysis.cost_model.networks import Network
 from escala.analysis.cost_model.predict import Setup, predict
-from escala.strategies import costs
+from escala.engines import costs
 
 #: Fraction of the training time that a change is to save, and the ratio of the times with it.
 SAVING = 0.3

@@ -30,8 +30,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from escala.analysis.cost_model.calibration import Gradient
+from escala.engines import costs
 from escala.probes.collectives import ALLGATHER, ALLREDUCE
-from escala.strategies import costs
 
 #: Keras's `Embedding` casts the numbers that it looks up to int32.
 _INDEX_BYTES = 4

@@ -11,7 +11,7 @@ from escala import engines
 from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
-from escala.engines import initial
+from escala.engines import costs, initial
 from escala.engines.base import Engine, require_products
 from escala.engines.tensorflow import building, functions, replicas
 from escala.engines.tensorflow import step as steps
@@ -24,7 +24,6 @@ from escala.engines.tensorflow.ranks import Ranks
 from escala.engines.tensorflow.shared_memory import SharedKernel
 from escala.engines.tensorflow.state import State
 from escala.probes import Probe, Recorder
-from escala.strategies import costs
 from escala.workloads.models import rows_at_once
 
 

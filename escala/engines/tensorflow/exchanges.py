@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from escala.engines import costs
 from escala.engines.tensorflow import dense_operations, factors, recompute
 from escala.engines.tensorflow.ranks import Ranks, tensor_names
 from escala.engines.tensorflow.shared_memory import can_be_shared
-from escala.strategies import costs
 
 Layer = tf.keras.layers.Dense
 Optimizer = tf.keras.optimizers.Optimizer

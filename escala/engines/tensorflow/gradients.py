@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from escala.data import reader
 from escala.data.base import Arrays, output_shape
+from escala.engines import costs
 from escala.engines.tensorflow import building, replicas
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.factors import products
@@ -19,7 +20,6 @@ from escala.engines.tensorflow.functions import losses_of_rows
 from escala.engines.tensorflow.graphs import as_graph, function_of
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.engines.tensorflow.recompute import data_bytes, layers_before
-from escala.strategies import costs
 from escala.strategies.knobs import complete, model_knobs
 from escala.workloads import workload
 from escala.workloads.models import given

@@ -7,7 +7,13 @@ import tensorflow as tf
 
 from escala.engines.tensorflow.factors import Exchanged, Factors, InMemory, dense
 from escala.engines.tensorflow.ranks import Ranks, tensor_names
-from escala.strategies.horovod import BACKWARD, GRADIENT, INDICES, INPUTS, STATISTICS
+from escala.strategies.base import GRADIENT
+
+#: The suffixes of a gradient's name: for its first factor, and for the rows of a sparse gradient.
+INPUTS, INDICES = "/inputs", "/indices"
+#: A part of the name of a sum inside the forward pass (TensorFlow puts the layer's scope before
+#: it), and the suffix of that of its gradient.
+STATISTICS, BACKWARD = "statistics/", "/backward"
 
 
 class Horovod(Ranks):

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import tensorflow as tf
 
+from escala.engines import costs
 from escala.engines.tensorflow.factors import Factors, InMemory, takes_factors
 from escala.engines.tensorflow.ranks import Ranks
 from escala.engines.tensorflow.shared_memory import SharedKernel, Sums, noted_variables
-from escala.strategies import costs
 
 #: The prefix of the name of an optimizer's variable in the exchange that gathers its parts.
 _OPTIMIZER = "optimizer/"

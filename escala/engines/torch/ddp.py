@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import socket
-from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import timedelta
 from inspect import signature
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from escala.core.errors import Unavailable
 from escala.engines.torch import shared_memory
 from escala.engines.torch.ranks import Ranks
-from escala.strategies.ddp import BARE, SHARED_MEMORY
+from escala.strategies.torch import BARE, SHARED_MEMORY
 
 #: How long a rank waits for the others to start, and for each exchange: PyTorch's own time.
 TIMEOUT = timedelta(minutes=30)
 #: The value of the knob `buffers` with which all ranks have those of the first one.
 RANK0 = "rank0"
-MIB = 2**20
+#: Hooks that round, by the value of `communication_hook`; absent, PyTorch's own sum.
+_ROUNDING = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 #: The argument that lets each forward pass begin with the buffers of rank 0. Its name has changed.
 _SYNCHRONISES = "broadcast_buffers"
 if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:
@@ -79,8 +75,6 @@ class DDP(Distributed):
 
     def wrapped(self, model, watch=None):
         knobs = self.knobs
-        if "nccl" not in self.backend:
-            require_one_bucket(knobs, model)
         self._model = DistributedDataParallel(
             model,
             bucket_cap_mb=knobs["bucket_cap_mb"],
@@ -90,14 +84,13 @@ class DDP(Distributed):
             # Otherwise the engine averages them at the end of an epoch.
             **{_SYNCHRONISES: knobs["buffers"] == RANK0},
         )
+        state, hook = None, _ROUNDING.get(knobs["communication_hook"])
         if knobs["communication_hook"] == SHARED_MEMORY:
-            self._state, hook = shared_memory.Sums(self, model, TIMEOUT), shared_memory.hook
-        else:
-            self._state, hook = compressing(knobs["communication_hook"])
+            state, hook = shared_memory.Sums(self, model, TIMEOUT), shared_memory.hook
         if watch:
             hook = watch(hook or default_hooks.allreduce_hook)
         if hook:
-            self._model.register_comm_hook(self._state, hook)
+            self._model.register_comm_hook(state, hook)
         # Its hooks exchange only what a forward pass through it announces.
         return model if self._bare else self._model
 
@@ -120,12 +113,6 @@ class DDP(Distributed):
         else:
             super().agree(buffers, rows)
 
-    def forget(self):
-        if isinstance(self._state, powerSGD_hook.PowerSGDState):
-            fresh, _ = compressing(self.knobs["communication_hook"])
-            for name in fresh.__slots__:
-                setattr(self._state, name, getattr(fresh, name))
-
 
 class _Sum(torch.autograd.Function):
     """The sum of a tensor over all ranks, whose gradient is the sum of the ranks' gradients."""
@@ -143,40 +130,6 @@ def _total(values: torch.Tensor) -> torch.Tensor:
     total = values.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total)
     return total
-
-
-def require_one_bucket(knobs: Mapping[str, Any], model: nn.Module) -> None:
-    """Refuse PowerSGD over Gloo with several buckets.
-
-    Its hook waits for its own sums in the threads that make them. Gloo has two threads a
-    process, so with several buckets they wait for ever (seen with PyTorch 2.13).
-
-    Raises
-    ------
-    Unavailable : with what to change.
-    """
-    trained = sum(each.nbytes for each in model.parameters() if each.requires_grad)
-    if knobs["communication_hook"] == "powersgd" and trained > (knobs["bucket_cap_mb"] or 1) * MIB:
-        raise Unavailable(
-            "communication_hook: powersgd over Gloo needs all gradients in one bucket, because "
-            "several would wait for each other for ever. Remedy: set bucket_cap_mb: "
-            f"{math.ceil(trained / MIB)}, or use ddp-nccl"
-        )
-
-
-def compressing(hook: str) -> tuple[Any, Callable | None]:
-    """Return the state and the function of a hook that rounds, None for PyTorch's own sum.
-
-    Parameters
-    ----------
-    hook : a value of the knob `communication_hook`, but not `shared-memory`.
-    """
-    if hook == "powersgd":
-        # From the first step on that its warm start allows.
-        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
-        return state, powerSGD_hook.powerSGD_hook
-    hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
-    return None, hooks.get(hook)
 
 
 def meeting(address: str, process: int, processes: int) -> dist.Store:

@@ -121,7 +121,8 @@ class Torch(Engine):
             return footprint(self.model, self._optimizer_for, self._specs)
 
     def step(self, arguments, count=1):
-        loss, right = self._step.together(self.group.one(arguments))
+        [own] = arguments
+        loss, right = self._step.together(own)
         return (loss,), (right,)
 
     def step_alone(self, arguments):
@@ -134,7 +135,6 @@ class Torch(Engine):
         yield
         self.group.divide()
         self._state.put_back(taken)
-        self.group.forget()
 
     def seed(self, *numbers):
         replicas.seed_random_layers(*numbers)

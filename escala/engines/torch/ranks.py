@@ -36,11 +36,6 @@ class Ranks(Group):
         """
         return model
 
-    def one(self, arguments: Sequence[tuple]) -> tuple:
-        """Return the arguments of a step of this process from those of its ranks."""
-        [only] = arguments
-        return only
-
     def alone(self) -> AbstractContextManager:
         """Return the context of forward and backward passes whose gradients are not exchanged."""
         return nullcontext()
@@ -70,6 +65,3 @@ class Ranks(Group):
 
     def divide(self) -> None:
         """Let this rank hold its part of each parameter only, if it does between steps."""
-
-    def forget(self) -> None:
-        """Forget what the exchange itself remembers of earlier steps."""

@@ -1,0 +1,154 @@
+"""Strategies of TensorFlow: one process, Horovod, and `tf.distribute`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from escala.strategies.base import RENDEZVOUS, SERVERS, UNKNOWN, Layouts, Strategy
+from escala.strategies.programs import OpenMPI
+
+
+class Single(Strategy):
+    """One process, which has nothing to synchronise."""
+
+    name = "single"
+    said = "by itself"
+    position = 0
+    engine = "tensorflow.single"
+    programs = UNKNOWN
+    layouts = Layouts(one_rank=True)
+
+
+class Horovod(Strategy):
+    """Synchronous data parallelism by Horovod's allreduce."""
+
+    engine = "tensorflow.horovod"
+    #: The library that carries control messages and data: `gloo` or `mpi`.
+    carried_by: ClassVar[str]
+
+    @classmethod
+    def environment(cls, knobs):
+        autotune = {"HOROVOD_AUTOTUNE": "1"} if knobs["autotune"] else {}
+        library = {"HOROVOD_CONTROLLER": cls.carried_by, "HOROVOD_CPU_OPERATIONS": cls.carried_by}
+        return super().environment(knobs) | autotune | library
+
+    @classmethod
+    def timeline_environment(cls, path, negotiation=True):
+        details = {
+            "HOROVOD_TIMELINE_MARK_CYCLES": "1",
+            # With a warm response cache Horovod no longer logs who negotiated when.
+            "HOROVOD_CACHE_CAPACITY": "0",
+        }
+        return {"HOROVOD_TIMELINE": str(path)} | (details if negotiation else {})
+
+
+class WrappedSingle(Horovod):
+    """One process that makes Horovod's calls: shows the wrapper's cost without communication."""
+
+    name = "wrapped-single"
+    said = "with Horovod's calls"
+    position = 1
+    layouts = Layouts(one_rank=True)
+    carried_by = "gloo"
+
+
+class HorovodMPI(OpenMPI, Horovod):
+    """Horovod with control messages and data over MPI."""
+
+    name = "horovod-mpi"
+    said = "Horovod over MPI"
+    position = 2
+    programs = "horovod"
+    carried_by = "mpi"
+
+
+class HorovodGloo(Horovod):
+    """Horovod with control messages and data over Gloo, without MPI."""
+
+    name = "horovod-gloo"
+    said = "Horovod over Gloo"
+    position = 3
+    programs = "horovod"
+    meets_by = RENDEZVOUS
+    carried_by = "gloo"
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        # The variables that `horovodrun` sets for each process that it starts.
+        return {
+            "HOROVOD_HOSTNAME": place.host,
+            "HOROVOD_RANK": str(place.process),
+            "HOROVOD_SIZE": str(place.processes),
+            "HOROVOD_LOCAL_RANK": str(place.local),
+            "HOROVOD_LOCAL_SIZE": str(place.processes_per_node),
+            "HOROVOD_CROSS_RANK": str(place.node),
+            "HOROVOD_CROSS_SIZE": str(place.nodes),
+        }
+
+
+class Hybrid(HorovodMPI):
+    """Ranks of unequal speed: each takes a part of every batch, by its speed or as stated.
+
+    Every rank divides the loss of a row by the global number of rows. So the sum of the gradients
+    is that of one process with all rows, whatever the fractions.
+    """
+
+    name = "hybrid"
+    said = "Horovod with unequal shares"
+    position = 4
+    programs = None
+
+
+class Distribute(Strategy):
+    """Ranks whose gradients `tf.distribute` sums, as a part of Keras's updates."""
+
+    @classmethod
+    def refused(cls, knobs, checkpoint_epochs):
+        if knobs.get("optimizer") == "one-pass":
+            reason = (
+                "does not sum the gradients of ranks by tf.distribute, which Keras's updates do"
+            )
+            yield "optimizer", reason, "use fused"
+
+
+class Mirrored(Distribute):
+    """`tf.distribute.MirroredStrategy`: all ranks of one node in one process, each on its device.
+
+    The devices are the node's GPUs where it has any, and logical CPU devices otherwise.
+    """
+
+    name = "mirrored"
+    said = "TensorFlow's MirroredStrategy"
+    position = 5
+    engine = "tensorflow.mirrored"
+    layouts = Layouts(one_node=True, process_per_node=True)
+
+
+class MultiWorkerMirrored(Distribute):
+    """`tf.distribute.MultiWorkerMirroredStrategy`: one process a rank, sums over gRPC."""
+
+    name = "multiworker-mirrored"
+    said = "TensorFlow's MultiWorkerMirroredStrategy"
+    position = 6
+    engine = "tensorflow.multiworker_mirrored"
+    meets_by = SERVERS
+
+
+class ParameterServer(Distribute):
+    """`tf.distribute.ParameterServerStrategy`: asynchronous, one copy of the weights for all ranks.
+
+    Each rank is a worker: it fetches the weights, computes the gradients of its rows, and sends the
+    gradients. Other ranks may have changed the weights in between, so the losses differ from those
+    of one process, and runs with the same seeds differ. The first process is the coordinator. It
+    starts the first worker and the parameter server, and all three share the cores of its rank.
+    """
+
+    name = "parameter-server"
+    said = "TensorFlow's ParameterServerStrategy"
+    position = 7
+    engine = "tensorflow.parameter_server"
+    meets_by = SERVERS
+
+    @classmethod
+    def waits(cls):
+        return False

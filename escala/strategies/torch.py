@@ -1,0 +1,107 @@
+"""Strategies of PyTorch: one process, DistributedDataParallel and FSDP."""
+
+from __future__ import annotations
+
+from escala.strategies.base import Layouts, Strategy
+from escala.strategies.programs import AsTorchrun
+
+#: The value of the knob `trained_module` with which each rank trains alone.
+BARE = "bare"
+#: The value of the knob `communication_hook` with which ranks sum in memory that they share.
+SHARED_MEMORY = "shared-memory"
+
+
+class PyTorch(Strategy):
+    """Models are of PyTorch."""
+
+
+class TorchSingle(PyTorch):
+    """One process of PyTorch, which has nothing to synchronise."""
+
+    name = "torch-single"
+    said = "PyTorch by itself"
+    position = 20
+    engine = "torch.single"
+    layouts = Layouts(one_rank=True)
+
+
+class DDP(PyTorch, AsTorchrun):
+    """DistributedDataParallel: gradients are summed by buckets."""
+
+    engine = "torch.ddp"
+
+    @classmethod
+    def refused(cls, knobs, checkpoint_epochs):
+        hook = knobs["communication_hook"]
+        if hook == "bf16" and not cls.has_nccl:
+            reason = "needs ddp-nccl, because PyTorch takes this hook with NCCL only"
+            yield "communication_hook", reason, "use fp16"
+        if hook == SHARED_MEMORY and cls.has_nccl:
+            reason = "is of ranks on processors, and those of NCCL are on GPUs"
+            yield "communication_hook", reason, "use none"
+        if knobs["static_graph"] and knobs["accumulation"] > 1:
+            reason = f"needs accumulation: 1, and this variant sets {knobs['accumulation']}"
+            yield "static_graph", reason, "use false"
+        if knobs["trained_module"] == BARE:
+            if knobs["evaluation"] != "whole":
+                reason = "needs evaluation: whole, because the ranks differ"
+                yield "trained_module", reason, "set evaluation: whole"
+            if checkpoint_epochs:
+                reason = "leaves the ranks with different weights, and a checkpoint holds one"
+                yield "trained_module", reason, "set checkpoint_epochs: null"
+
+
+class DDPSingle(DDP):
+    """One process inside DistributedDataParallel: shows its cost without communication."""
+
+    name = "ddp-single"
+    said = "with the calls of PyTorch's DDP"
+    position = 21
+    layouts = Layouts(one_rank=True)
+
+
+class DDPGloo(DDP):
+    """DistributedDataParallel over Gloo, for processors, and for GPUs by way of node memory."""
+
+    name = "ddp-gloo"
+    said = "PyTorch's DDP over Gloo"
+    position = 22
+
+
+class DDPNccl(DDP):
+    """DistributedDataParallel over NCCL: every rank has a GPU."""
+
+    name = "ddp-nccl"
+    said = "PyTorch's DDP over NCCL"
+    position = 23
+    engine = "torch.ddp_nccl"
+    has_nccl = True
+
+
+class DDPHybrid(DDP):
+    """DistributedDataParallel of ranks of unequal speed: each takes a fraction of every batch.
+
+    Every rank divides the loss of a row by the global number of rows, so the sum of the gradients
+    is that of one process with all rows, whatever the fractions.
+    """
+
+    name = "ddp-hybrid"
+    said = "PyTorch's DDP with unequal shares"
+    position = 24
+
+
+class FSDP(PyTorch, AsTorchrun):
+    """Fully sharded data parallelism: between steps each rank holds a part of the model."""
+
+    name = "fsdp"
+    said = "PyTorch's FSDP"
+    position = 25
+    engine = "torch.fsdp"
+    divides_model = True
+    has_nccl = True
+
+    @classmethod
+    def refused(cls, knobs, checkpoint_epochs):
+        for name, usual in (("torch_compile", False), ("slowdown", [])):
+            if knobs[name] != usual:
+                yield name, "is not supported by fsdp", "use ddp-gloo"
