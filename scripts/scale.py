@@ -12,7 +12,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.core.arguments import Parser, whole_number
-from escala.probes.collectives import LIBRARIES, MPI
+from escala.core.engines import COLLECTIVES
 from escala.runtime.layout import Layout
 
 _SCALINGS = {
@@ -87,7 +87,8 @@ def _parser() -> argparse.ArgumentParser:
         help="values of dense_exchange; each may be followed by +fp16, +sparse (rows of embeddings "
         f"are gathered) or +accumulation4 (a step in 4 parts); {default}",
     )
-    parser.add_argument("--library", choices=LIBRARIES, default=MPI, help=default)
+    first, *_ = COLLECTIVES
+    parser.add_argument("--library", choices=COLLECTIVES, default=first, help=default)
     parser.add_argument("--cores", type=whole_number, default=1, help=f"of a process; {default}")
     parser.add_argument(
         "--cores-per-node",

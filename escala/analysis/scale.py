@@ -30,9 +30,9 @@ from escala.analysis.cost_model.networks import PRESETS
 from escala.analysis.cost_model.predict import TERMS, Prediction, Setup, interval, predict
 from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import pays
+from escala.core.engines import COLLECTIVES
 from escala.core.errors import InputError
 from escala.engines.costs import ALLREDUCE, EXCHANGES, FACTORS
-from escala.probes.collectives import MPI
 from escala.runtime.layout import Layout
 
 STRONG, WEAK, UNSHARDED = ("strong", "weak", "unsharded")
@@ -71,7 +71,7 @@ def simulated(
     layouts: Sequence[Layout] = LAYOUTS,
     networks: Sequence[str] = tuple(PRESETS),
     exchanges: Sequence[str] = (ALLREDUCE, FACTORS),
-    library: str = MPI,
+    library: str = next(iter(COLLECTIVES)),
     cores: int = 1,
     draws: int = DRAWS,
 ) -> pd.DataFrame:

@@ -42,6 +42,24 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class Collectives:
+    """How a library sums gradients, as the cost model counts it.
+
+    Attributes
+    ----------
+    algorithm : of a sum: `open-mpi` chooses one by size and ranks; `ring`; `segmented-ring`, whose
+        messages are cut.
+    in_buckets : whether gradients are summed in buckets of a fixed size; otherwise those that are
+        ready at the same time are fused.
+    in_cycles : whether a thread looks for gradients that are ready only once in a while.
+    """
+
+    algorithm: str
+    in_buckets: bool = False
+    in_cycles: bool = False
+
+
+@dataclass(frozen=True)
 class Engine:
     """The declaration of an engine.
 
@@ -58,6 +76,7 @@ class Engine:
     keep_memory : variables with which processes keep freed memory, whatever its size.
     compiles : whether each training compiles operations, so that the compiler decides a result.
     environment : None for an engine in Escala's own.
+    collectives : the libraries by which its ranks may sum, by name.
     variables : patterns of names of variables, with words for what they are for, by their use as in
         `escala.core.variables`: `neutral`, `deciding` and `places`.
     settings : files of JSON that the framework reads by itself, with what they hold by default.
@@ -73,6 +92,7 @@ class Engine:
     keep_memory: Mapping[str, str]
     compiles: bool = False
     environment: Environment | None = None
+    collectives: Mapping[str, Collectives] = field(default_factory=dict)
     variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
@@ -82,6 +102,8 @@ def _read(file: Path) -> Engine:
     content["distributions"] = tuple(content["distributions"])
     if own := content.get("environment"):
         content["environment"] = Environment(**own | {"oldest": tuple(own["oldest"])})
+    found = content.get("collectives", {})
+    content["collectives"] = {name: Collectives(**how) for name, how in found.items()}
     return Engine(**content)
 
 
@@ -93,3 +115,5 @@ ENGINES = dict(
     )
 )
 DEFAULT = next(iter(ENGINES))
+#: The libraries of collectives of all engines, by name.
+COLLECTIVES = {name: how for each in ENGINES.values() for name, how in each.collectives.items()}

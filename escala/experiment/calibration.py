@@ -36,7 +36,6 @@ from escala.experiment.references import NATIVE, ONE_PROCESS, one_process
 from escala.experiment.runs import Run
 from escala.experiment.works import Work, calibrated_rows, shared_settings, variant_name
 from escala.probes import PROBES
-from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs
@@ -142,7 +141,7 @@ class Calibration(Works, Experiment):
         settings, works = self.base.settings, self.different_works
         program_works = list(self.program_works.values())
         runs = predictable(self.base)
-        shared = [run.strategy for run in runs if library(STRATEGIES[run.strategy])]
+        shared = [run.strategy for run in runs if STRATEGIES[run.strategy].library]
         if not works and not program_works:
             self._refuse("none of them is predicted by the cost model")
         if works and not shared:
@@ -180,7 +179,7 @@ class Calibration(Works, Experiment):
         }
 
     def _refuse(self, reason: str) -> None:
-        usable = [name for name, strategy in STRATEGIES.items() if library(strategy)]
+        usable = [name for name, strategy in STRATEGIES.items() if strategy.library]
         raise self.base.error(
             "configurations",
             sorted({run.strategy for run in self.base.runs}),

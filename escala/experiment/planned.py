@@ -14,7 +14,6 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.predictable import APPLIED, first_repeats, unsupported, variant_knobs
 from escala.experiment.runs import Run
 from escala.experiment.scaling import WEAK
-from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, read_by_run
@@ -74,7 +73,7 @@ def _step_plan(works: Works, run: Run) -> dict[str, Any]:
     return {
         "work": work.name,
         "epoch_rows": weak and weak["ranks"] * weak["rows_per_rank"],
-        "library": library(STRATEGIES[run.strategy]),
+        "library": STRATEGIES[run.strategy].library,
         "bits_per_second": bits_per_second(rate) if rate else None,
         "exchange": {name: knobs[name] for name in APPLIED},
         "other_knobs": [name for name in _OF_COLLECTIVES if knobs[name] != first[name]],

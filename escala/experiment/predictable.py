@@ -7,7 +7,6 @@ import math
 from escala.experiment.matrix import Experiment
 from escala.experiment.references import one_process
 from escala.experiment.runs import Run, takes_steps
-from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, read_by_run, reads
@@ -41,7 +40,7 @@ def unsupported(experiment: Experiment, run: Run) -> str | None:
     """Return why the cost model does not predict a run, or None."""
     strategy = STRATEGIES[run.strategy]
     variant = experiment.settings["variants"][run.variant]
-    if run.strategy != one_process(run.strategy)[0] and library(strategy) is None:
+    if run.strategy != one_process(run.strategy)[0] and strategy.library is None:
         return f"the model does not know how {run.strategy} exchanges gradients"
     name = "communication_hook"
     if variant[name] == SHARED_MEMORY and reads(run.strategy, name):

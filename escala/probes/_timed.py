@@ -26,7 +26,7 @@ class Library(NamedTuple):
 
     Attributes
     ----------
-    name : one of `escala.probes.collectives.LIBRARIES`.
+    name : one of `escala.core.engines.COLLECTIVES`.
     operations : those that ranks use.
     call : returns a collective of an operation and a size in bytes, which is called with the same
         values each time; every rank must call it.

@@ -23,21 +23,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from escala.core.engines import COLLECTIVES
 from escala.core.files import read_json
 from escala.probes._turns import exchanges, library_fractions, slowdowns
 from escala.probes.base import Probe, record, section, value
-from escala.strategies import Strategy
 
-#: Libraries that perform collectives. Gloo is called by Horovod, or by PyTorch.
-MPI, GLOO, TENSORFLOW, TORCH_GLOO, NCCL = LIBRARIES = (
-    "mpi",
-    "gloo",
-    "tensorflow",
-    "torch-gloo",
-    "nccl",
-)
-#: Those of PyTorch by the module that joins its ranks.
-_BY_MODULE = {"torch.ddp": TORCH_GLOO, "torch.ddp_nccl": NCCL}
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
 #: How a call is timed: by itself, while the rank computes, and after a step.
 ALONE, COMPUTING, AFTER = WAYS = "seconds", "computing_seconds", "after_step_seconds"
@@ -47,23 +37,6 @@ FRACTIONS = "computing_fractions"
 #: Both sides of the sizes at which Open MPI changes its algorithm for a few ranks. From 2 MiB on, a
 #: gather through Gloo may take twice as long (`docs/decisions/037-calibration.md`).
 SIZES = tuple(2**10 * kib for kib in (1, 2, 8, 32, 128, 256, 1024, 2048, 4096, 16384, 65536))
-
-
-def library(strategy: type[Strategy]) -> str | None:
-    """Return the library by which the ranks of a strategy sum gradients, None without one.
-
-    Replicas of one process, and ranks that do not step together, have none. That of a program is
-    its own.
-    """
-    if "steps" not in strategy.trains_by:
-        return None
-    if strategy.layouts.one_rank or not strategy.waits() or strategy.layouts.process_per_node:
-        return None
-    if strategy.engine.startswith("torch."):
-        return _BY_MODULE.get(strategy.engine)
-    if strategy.meets_by == "mpi":
-        return MPI
-    return GLOO if strategy.meets_by == "rendezvous" else TENSORFLOW
 
 
 def _list(description: str, unit: str, of: str = "repeat", **limits: float) -> dict:
@@ -100,7 +73,7 @@ _TIMES = {
 }
 _ROUND = "round of blocks"
 _RESULT = {
-    "library": {"description": "The library.", "enum": list(LIBRARIES)},
+    "library": {"description": "The library.", "enum": list(COLLECTIVES)},
     "alone": value("boolean", "Whether the ranks made steps that exchanged nothing."),
     "contention": _list(
         "Time of a step while all ranks compute, divided by that of a step while the other ranks "
@@ -184,7 +157,7 @@ class Collectives(Probe):
     @classmethod
     def applies(cls, run, strategy):
         several = run.layout != "1x1"
-        return several and super().applies(run, strategy) and library(strategy) is not None
+        return several and super().applies(run, strategy) and strategy.library is not None
 
     def read(self, processes):
         files = [f"rank{number}.collectives.json" for number in range(len(processes))]

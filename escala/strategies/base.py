@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from escala.core.engines import ENGINES, FOLDER
+
 #: The timeline as a library writes it, in the run's `ranks/` folder, and the files made of it.
 RAW_TIMELINE = "timeline.raw"
 #: A timeline as a trace for Perfetto.
@@ -24,21 +26,8 @@ GRADIENT = "gradient/"
 #: Horovod's rendezvous, which is served while they run; or as servers, which accept connections on
 #: every address of their machine.
 ADDRESSES, MPI, RENDEZVOUS, SERVERS = "addresses", "mpi", "rendezvous", "servers"
-#: The folder of the engines, whose code is not imported here.
-_ENGINES = Path(__file__).parents[1] / "engines"
 #: The library by which the ranks of a program sum, where it is not known.
 UNKNOWN = "unknown"
-#: Variables with which processes keep freed memory, whatever its size, by engine. The first are of
-#: the C library of Linux (`man 3 mallopt`), which by default gives every block of 32 MiB or more
-#: back to the system. TensorFlow has an allocator of its own that keeps it.
-KEEPING = {
-    "torch": {
-        "MALLOC_MMAP_MAX_": "0",
-        "MALLOC_TRIM_THRESHOLD_": str(2**62),
-        "MALLOC_ARENA_MAX": "1",
-    },
-    "tensorflow": {"TF_CPU_ALLOCATOR_USE_BFC": "true"},
-}
 
 
 class Layouts(NamedTuple):
@@ -107,6 +96,9 @@ class Strategy:
     #: The library by which the ranks of a program sum, as `escala/hook/escala_collectives.py` names
     #: it, or `UNKNOWN`; None for a strategy that starts no programs.
     programs: ClassVar[str | None] = None
+    #: The library by which ranks that step together sum the gradients of an engine, one of
+    #: `collectives` in its `engine.yaml`; None without one.
+    library: ClassVar[str | None] = None
     #: How its processes find each other.
     meets_by: ClassVar[Literal["addresses", "mpi", "rendezvous", "servers"]] = ADDRESSES
     layouts: ClassVar[Layouts] = Layouts()
@@ -128,7 +120,7 @@ class Strategy:
     def environment(cls, knobs: Mapping[str, Any]) -> dict[str, str]:
         """Return the environment variables its library reads, the same in every process."""
         keeps = cls.engine and knobs.get("keep_memory")
-        return dict(KEEPING[cls.engine.partition(".")[0]]) if keeps else {}
+        return dict(ENGINES[cls.engine.partition(".")[0]].keep_memory) if keeps else {}
 
     @classmethod
     def process_variables(cls, place: Place, interface: str) -> dict[str, str]:
@@ -151,7 +143,7 @@ class Strategy:
     @classmethod
     def records_for(cls, probe: str) -> bool:
         """Return whether its engine has a module that records steps for a probe."""
-        recorders = _ENGINES / cls.engine.partition(".")[0] / "recorders"
+        recorders = FOLDER / cls.engine.partition(".")[0] / "recorders"
         return (recorders / f"{probe.replace('-', '_')}.py").is_file()
 
     @classmethod

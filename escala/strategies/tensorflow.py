@@ -59,7 +59,7 @@ class HorovodMPI(OpenMPI, Horovod):
     said = "Horovod over MPI"
     position = 2
     programs = "horovod"
-    carried_by = "mpi"
+    library = carried_by = "mpi"
 
 
 class HorovodGloo(Horovod):
@@ -70,7 +70,7 @@ class HorovodGloo(Horovod):
     position = 3
     programs = "horovod"
     meets_by = RENDEZVOUS
-    carried_by = "gloo"
+    library = carried_by = "gloo"
 
     @classmethod
     def process_variables(cls, place, interface):
@@ -131,6 +131,7 @@ class MultiWorkerMirrored(Distribute):
     said = "TensorFlow's MultiWorkerMirroredStrategy"
     position = 6
     engine = "tensorflow.multiworker_mirrored"
+    library = "tensorflow"
     meets_by = SERVERS
 
 

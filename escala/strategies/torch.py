@@ -66,6 +66,7 @@ class DDPGloo(DDP):
     name = "ddp-gloo"
     said = "PyTorch's DDP over Gloo"
     position = 22
+    library = "torch-gloo"
 
 
 class DDPNccl(DDP):
@@ -75,6 +76,7 @@ class DDPNccl(DDP):
     said = "PyTorch's DDP over NCCL"
     position = 23
     engine = "torch.ddp_nccl"
+    library = "nccl"
     has_nccl = True
 
 
@@ -88,6 +90,7 @@ class DDPHybrid(DDP):
     name = "ddp-hybrid"
     said = "PyTorch's DDP with unequal shares"
     position = 24
+    library = "torch-gloo"
 
 
 class FSDP(PyTorch, AsTorchrun):

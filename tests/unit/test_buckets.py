@@ -15,7 +15,7 @@ from escala.analysis.cost_model.messages import Exchange, Message, exchanged, in
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.core.variables import passed
 from escala.engines import interpreters
-from escala.probes.collectives import ALLREDUCE, GLOO, TORCH_GLOO
+from escala.probes.collectives import ALLREDUCE
 from escala.runtime.layout import Layout
 
 MIB = 2**20
@@ -86,13 +86,13 @@ READY = (1.0, 0.9, 0.75, 0.7, 0.5, 0.45)
 def test_a_predicted_exchange_is_what_buckets_leave_after_computing(bucket_mib, buckets):
     """There is a core to spare, and Gloo takes as long as it did for Horovod, one after another."""
     times = [
-        replace(each, library=TORCH_GLOO) for each in EXACT.collectives if each.library == GLOO
+        replace(each, library="torch-gloo") for each in EXACT.collectives if each.library == "gloo"
     ]
     gradients = [Gradient(str(place), (MIB // 4,), ready=at) for place, at in enumerate(READY)]
     work = replace(EXACT.works["cnn"], gradients=tuple(gradients))
     machine = replace(EXACT, cores_per_node=4, collectives=tuple(times), works={"cnn": work})
     exchange = Exchange(bucket_mib=bucket_mib)
-    setup = Setup("cnn", Layout(1, 2), 64, TORCH_GLOO, exchange=exchange)
+    setup = Setup("cnn", Layout(1, 2), 64, "torch-gloo", exchange=exchange)
     terms = {name: seconds.item() for name, seconds in predict(machine, setup, 1).terms.items()}
     computing = sum(terms[name] for name in ("fixed", "compute", "contention", "skew"))
     [allreduce] = [

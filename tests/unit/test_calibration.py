@@ -33,7 +33,7 @@ from escala.experiment.planned import planned
 from escala.experiment.predictable import first_repeats, predictable, unsupported
 from escala.experiment.works import calibrated_rows, variant_name
 from escala.probes._turns import KINDS, Blocks
-from escala.probes.collectives import MPI, OPERATIONS, SIZES, library, summary
+from escala.probes.collectives import OPERATIONS, SIZES, summary
 from escala.report import tables
 from escala.report.findings import predictions as findings
 from escala.runtime.layout import Layout
@@ -100,7 +100,7 @@ def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, mon
         monkeypatch.setenv(name, sys.executable)
     base = load(file)
     program_works = programs.works(base)
-    if program_works or any(library(STRATEGIES[run.strategy]) for run in predictable(base)):
+    if program_works or any(STRATEGIES[run.strategy].library for run in predictable(base)):
         found = Calibration(base)
         assert found.runs_needed(links=True)
         told = [*first_repeats(base), *programs.first_of_programs(base)]
@@ -235,7 +235,7 @@ def seconds_of_step(rows: int, processes: int = 1) -> float:
 
 
 def seconds_of_collective(operation: str, size: int) -> float:
-    each = traffic(MPI, operation, Layout(1, 2), size)
+    each = traffic("mpi", operation, Layout(1, 2), size)
     return WAIT + np.dot(MEMORY, [each.local_messages, each.local_bytes])
 
 
@@ -254,7 +254,7 @@ def write_runs(
         content = example | {name: getattr(run, name) for name in (*NAMES, "repeat", "instrument")}
         content["training"] = example["training"] | {"rows_per_rank": rows}
         if run.instrument == "collectives":
-            content["collectives"] = collectives(library(STRATEGIES[run.strategy]))
+            content["collectives"] = collectives(STRATEGIES[run.strategy].library)
         path = root / run.file
         write_json(path, content | changes.get(run.instrument or "timing", {}))
         for rank in range(layout.ranks):
@@ -273,7 +273,7 @@ def write_runs(
     return json.loads(json.dumps(sources).replace('"results/', f'"{root}/results/'))
 
 
-def collectives(name: str = MPI) -> dict:
+def collectives(name: str = "mpi") -> dict:
     times = []
     for operation, size in product(OPERATIONS, SIZES):
         seconds = seconds_of_collective(operation, size)
@@ -576,7 +576,7 @@ def test_knobs_of_collectives_that_were_calibrated_otherwise_are_named():
         for each in planned(Calibration(base))
     }
     assert found["horovod-mpi", "often"] == ["eager_limit_mib"]
-    # Open MPI alone reads it.
+    # Open "mpi" alone reads it.
     assert not found["horovod-mpi", "tuned"] and not found["horovod-gloo", "often"]
 
 

@@ -22,7 +22,6 @@ from escala.analysis.cost_model.reading import parse, read
 from escala.analysis.scale import STRONG, UNSHARDED, WEAK, simulated
 from escala.core.errors import InputError
 from escala.engines import costs
-from escala.probes.collectives import GLOO
 from escala.runtime.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +31,7 @@ LAYOUTS = [Layout.parse(each) for each in ("1x2", "2x1", "1x4", "2x2", "8x1")]
 
 
 def of(calibration=EXACT, rows=None, **options) -> pd.DataFrame:
-    options = {"networks": ["native"], "library": GLOO, "draws": 2, "layouts": LAYOUTS} | options
+    options = {"networks": ["native"], "library": "gloo", "draws": 2, "layouts": LAYOUTS} | options
     return simulated(calibration, "cnn", rows or {WEAK: 32}, **options)
 
 
@@ -44,7 +43,9 @@ def test_a_step_is_that_of_its_layout_rows_and_exchange(scaling):
     for row in found.itertuples():
         layout = Layout.parse(row.layout)
         rows = 64 * (1 if scaling == STRONG else layout.ranks)
-        step = predict(EXACT, Setup("cnn", layout, rows, GLOO, exchange=exchange), draws=2).steps[0]
+        step = predict(EXACT, Setup("cnn", layout, rows, "gloo", exchange=exchange), draws=2).steps[
+            0
+        ]
         counted = rows / (layout.ranks if scaling == UNSHARDED else 1)
         speedup = counted / step / (64 / one)
         assert [

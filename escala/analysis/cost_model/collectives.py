@@ -28,8 +28,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from escala.core.engines import COLLECTIVES
 from escala.core.errors import InputError
-from escala.probes.collectives import ALLGATHER, ALLREDUCE, GLOO, MPI, TORCH_GLOO
+from escala.probes.collectives import ALLGATHER, ALLREDUCE
 from escala.runtime.layout import Layout
 
 #: Largest number of ranks whose algorithms are listed here.
@@ -224,11 +225,12 @@ def _decisions(library: str, operation: str, ranks: int) -> tuple[tuple[int, Alg
             f"the algorithms of at most {MAX_RANKS} are known",
             "take fewer ranks",
         )
-    if library == MPI:
+    by = COLLECTIVES[library].algorithm
+    if by == "open-mpi":
         return next(found for most, found in _MPI[operation].items() if ranks <= most)
     if operation == ALLGATHER:
         return ((0, gather_ring),)
-    return ((0, segmented_ring if library in (GLOO, TORCH_GLOO) else ring),)
+    return ((0, segmented_ring if by == "segmented-ring" else ring),)
 
 
 def switch_points(library: str, operation: str, ranks: int) -> tuple[int, ...]:

@@ -45,8 +45,8 @@ from escala.analysis.cost_model.overlap import CYCLE_SECONDS, FUSION_BYTES, expo
 from escala.analysis.cost_model.resample import resampled, undisturbed
 from escala.analysis.cost_model.transfers import Transfers, known_network
 from escala.analysis.statistics import Interval
+from escala.core.engines import COLLECTIVES
 from escala.core.errors import InputError
-from escala.probes.collectives import GLOO, MPI, NCCL, TORCH_GLOO
 from escala.runtime.layout import Layout
 
 DRAWS = 400
@@ -307,14 +307,14 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
     found = exchanged(work.gradients, rows, ranks, exchange.between(setup.layout.nodes))
     network = known_network(calibration, setup.network) if setup.layout.nodes > 1 else None
     transfers = Transfers(calibration, setup.library, setup.layout, network)
-    in_pytorch = setup.library in (TORCH_GLOO, NCCL)
+    sums = COLLECTIVES[setup.library]
     exposed = exposed_seconds(
         slowest,
-        in_buckets(found.messages, exchange.buckets) if in_pytorch else found.messages,
+        in_buckets(found.messages, exchange.buckets) if sums.in_buckets else found.messages,
         transfers.seconds,
         spare_core=setup.layout.processes * setup.cores < calibration.cores_per_node,
-        cycle=CYCLE_SECONDS if setup.library in (MPI, GLOO) else 0.0,
-        fusion_bytes=0.0 if in_pytorch else FUSION_BYTES,
+        cycle=CYCLE_SECONDS if sums.in_cycles else 0.0,
+        fusion_bytes=0.0 if sums.in_buckets else FUSION_BYTES,
     )
     notes += transfers.extrapolated
     again = work.deviation * sum(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from escala.core.engines import ENGINES
 from escala.report.findings.best_use import shown
 from escala.report.findings.words import Finding, Tables, among, quoted, significant, with_labels
-from escala.strategies.base import KEEPING
 
 POSITION = 25
 SECTION = "why"
@@ -37,7 +37,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             "configurations",
         )
     if "command" in kinds:
-        lines = " ".join(f"{n}={v}" for each in KEEPING.values() for n, v in each.items())
+        variables = [each for engine in ENGINES.values() for each in engine.keep_memory.items()]
+        lines = " ".join(f"{name}={value}" for name, value in variables)
         yield Finding(
             f"To keep the memory of a program's tensors, call `export {lines}` before it.",
             "configurations",

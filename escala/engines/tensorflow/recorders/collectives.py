@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from escala.engines.tensorflow.factors import Factors
 from escala.probes import _timed
-from escala.probes.collectives import ALLREDUCE, OPERATIONS, TENSORFLOW, Collectives, library
+from escala.probes.collectives import ALLREDUCE, OPERATIONS, Collectives
 from escala.strategies import STRATEGIES
 
 
@@ -27,7 +27,7 @@ def recorder(
     independent: bool,
 ) -> Timed:
     """Return the recorder of a process, see `escala.engines.tensorflow.recorders`."""
-    name = library(STRATEGIES[plan["strategy"]])
+    name = STRATEGIES[plan["strategy"]].library
     return Timed(probe, plan, process, timed_library(name), inside and independent, variables)
 
 
@@ -80,7 +80,7 @@ Collective = Callable[[str, str, tf.Tensor], tf.Tensor]
 
 def timed_library(name: str) -> _timed.Library:
     """Return the collectives of a library in calls of TensorFlow."""
-    collective = _by_tensorflow if name == TENSORFLOW else _by_horovod
+    collective = _by_tensorflow if name == "tensorflow" else _by_horovod
 
     def call(operation: str, size: int) -> Call:
         values = tf.zeros(size // 4, tf.float32)

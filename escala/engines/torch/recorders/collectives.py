@@ -17,7 +17,7 @@ from torch import nn
 from escala.engines.torch.normalisation import synchronised
 from escala.engines.torch.step import Computed
 from escala.probes import _timed
-from escala.probes.collectives import ALLREDUCE, Collectives, library
+from escala.probes.collectives import ALLREDUCE, Collectives
 from escala.strategies import STRATEGIES
 
 
@@ -76,7 +76,7 @@ def timed_library(strategy: str, device: torch.device) -> _timed.Library:
         return lambda: inputs.T @ outputs
 
     empty = Call(lambda: None, device)
-    name = library(STRATEGIES[strategy])
+    name = STRATEGIES[strategy].library
     return _timed.Library(name, (ALLREDUCE,), call, empty, agree, product)
 
 
