@@ -149,11 +149,14 @@ def _is_idle(told: Told) -> bool:
 
 
 def _waits(number: int, told: Mapping[int, Told]) -> bool:
-    """Return whether a process only waits for others that it started, as launchers do."""
+    """Return whether a process only waits for others that it started, as launchers do.
+
+    One of several ranks does not: what it starts may load its rows while it waits for a device.
+    """
     each = told[number]
     lasted = [max(o.ended - o.began, o.longest) for o in told.values() if o.parent == number]
     return (
-        bool(lasted)
+        bool(lasted and each.world < 2)
         and each.longest_cores < _WAITING * each.longest
         and each.longest < (1 + _WAITS_PART) * max(lasted) + _WAITS_SECONDS
     )

@@ -184,11 +184,15 @@ def test_processes_at_work_are_counted_by_what_they_do_between_their_imports_and
     assert told(LAUNCHES, code)[0]["processes"] == 2
 
 
-@pytest.mark.parametrize(("waits", "processes"), [(25.0, 1), (60.0, 2)])
+@pytest.mark.parametrize(
+    ("waits", "world", "processes"),
+    # A rank that waits for its device, and starts what loads its rows, is no launcher.
+    [(25.0, 0, 1), (60.0, 0, 2), (25.0, 2, 2)],
+)
 def test_on_a_busy_machine_a_launcher_waits_longer_than_what_it_starts_lasts(
-    waits, processes, tmp_path
+    waits, world, processes, tmp_path
 ):
-    launcher = Told(0, 0.0, 70.0, 5.0, 2.3, waits, 2.3, 0.4, 0, -1, 0, 1, 2.0, 0.4)
+    launcher = Told(0, 0.0, 70.0, 5.0, 2.3, waits, 2.3, 0.4, 0, -1, world, 1, 2.0, 0.4)
     started = Told(1, 9.0, 29.0, 27.0, 2.5, 2.0, 2.5, 1.0, 0, -1, 0, 2, 2.0, 1.0)
     for number, each in enumerate((launcher, started), 1):
         (tmp_path / f"{number}.process").write_text(json.dumps(each))
