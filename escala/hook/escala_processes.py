@@ -15,6 +15,8 @@ _FOLDER, _open = os.environ.get("ESCALA_STEPS"), open
 _EVERY = 0.05
 #: An import that takes so many seconds without another one trains.
 _LONG = 20.0
+#: What lasts so many seconds without an import is work (`program_processes.WORK_SECONDS`).
+_WORK = 0.5
 #: Variables that tell a process its rank, or of how many it is one, and beginnings of such names.
 _PLACES = frozenset(
     b"RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE NODE_RANK ROLE_RANK "
@@ -37,6 +39,8 @@ def _begin():
         asked=0, rank=-1, world=0, words=0,
         # The time in imports, as far as others lie within them.
         importing=0.0,
+        # The core time in all times without one of at least `_WORK` seconds.
+        worked=0.0,
     )  # fmt: skip
     _write()
 
@@ -54,13 +58,13 @@ def _write():
 
 
 def _at_work():
-    """Take the time since the last import for work, if there is no longer one."""
-    now, cores = time.monotonic(), time.process_time()
-    if now - _told["imported"] > _told["longest"]:
-        before = _told["imported_cores"]
-        _told.update(
-            longest=now - _told["imported"], longest_after=before, longest_cores=cores - before
-        )
+    """Take the time since the last import for work, if there is no longer one, or if it is long."""
+    since, before = time.monotonic() - _told["imported"], _told["imported_cores"]
+    cores = time.process_time() - before
+    if since >= _WORK:
+        _told["worked"] += cores
+    if since > _told["longest"]:
+        _told.update(longest=since, longest_after=before, longest_cores=cores)
 
 
 def _outermost():

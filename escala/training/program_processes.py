@@ -52,6 +52,7 @@ class Told(NamedTuple):
     world: int
     words: int
     importing: float
+    worked: float
 
 
 def places(found: Mapping[str, str], given: Mapping[str, str]) -> Iterator[tuple[int, int]]:
@@ -83,11 +84,11 @@ def describe(folder: Path, ended: Ended) -> dict:
     told, cores = _read(folder, ended.at), ended.by_process
     starts = {number: _started(each) for number, each in told.items()}
     acting = {number: each for number, each in told.items() if not _waits(number, told)}
-    work = {
-        number: max(0.0, seconds - starts.get(number, 0.0))
-        for number, (seconds, _) in cores.items()
-        if number in acting or number not in told
-    }
+    # The kernel also counts late imports, and how a process frees its memory, if it is asked then.
+    work = {number: each.worked for number, each in acting.items() if each.ended}
+    for number, (seconds, _) in cores.items():
+        if number in acting.keys() - work.keys() or number not in told:
+            work[number] = max(0.0, seconds - starts.get(number, 0.0))
     most = max(work.values(), default=0.0)
     if most >= _LEAST_SECONDS:
         worked = {number for number, seconds in work.items() if seconds >= _PART * most}
@@ -148,11 +149,14 @@ def _is_idle(told: Told) -> bool:
 
 
 def _waits(number: int, told: Mapping[int, Told]) -> bool:
-    """Return whether a process only waits for others that it started, as launchers do."""
+    """Return whether a process only waits for others that it started, as launchers do.
+
+    One of several ranks does not: what it starts may load its rows while it waits for a device.
+    """
     each = told[number]
     lasted = [max(o.ended - o.began, o.longest) for o in told.values() if o.parent == number]
     return (
-        bool(lasted)
+        bool(lasted and each.world < 2)
         and each.longest_cores < _WAITING * each.longest
         and each.longest < (1 + _WAITS_PART) * max(lasted) + _WAITS_SECONDS
     )

@@ -59,11 +59,16 @@ def told(tmp_path):
         paths = os.pathsep.join([str(HOOK), str(libraries)])
         given = {k: v for k, v in os.environ.items() if k not in ("RANK", "TF_CONFIG")}
         given |= {"PYTHONPATH": paths, "ESCALA_STEPS": str(marks)} | variables
-        call = [sys.executable, "-c", code, *words]
-        began = time.monotonic()
-        done = subprocess.run(call, env=given, cwd=tmp_path, capture_output=True, text=True)
-        ended = Ended(began, done.returncode, time.monotonic())
-        return describe(marks, ended), done.stdout + done.stderr
+        ended = Ended(time.monotonic())
+        with subprocess.Popen(
+            [sys.executable, "-c", code, *words], env=given, cwd=tmp_path, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as started:  # fmt: skip
+            while (code := started.poll()) is None:
+                ended.look(started.pid, given)
+                time.sleep(0.02)
+            ended.code, ended.at = code, time.monotonic()
+            return describe(marks, ended), started.stdout.read() + started.stderr.read()
 
     return run
 
@@ -95,7 +100,7 @@ def test_what_a_program_that_was_ended_early_had_no_time_for_is_not_held_against
     imported, tmp_path
 ):
     """A busy machine takes a minute for the imports of a launcher and of the first rank."""
-    line = [1, 0.5, 0.0, imported, imported, 3.0, 2.0, 3.0, 0, -1, 0, 7, 4.0]
+    line = [1, 0.5, 0.0, imported, imported, 3.0, 2.0, 3.0, 0, -1, 0, 7, 4.0, 3.0]
     (tmp_path / "42.process").write_text(str(line))
     found = describe(tmp_path, Ended(0.0, at=60.0))
     has_begun = imported < 40
@@ -141,25 +146,54 @@ def test_what_ends_right_after_its_imports_did_nothing(code, idle, told, tmp_pat
     assert imported < found["start_seconds"] < time.monotonic() - began - worked
 
 
-#: Starts processes that work, and waits for them, as launchers do.
+#: Starts two processes that run some code, each with its rank, and waits for them.
 LAUNCHES = """
 import subprocess, sys
-work = "import time; end = time.monotonic() + 1.2\\nwhile time.monotonic() < end: pass"
-for each in [subprocess.Popen([sys.executable, "-c", work]) for _ in range(int(sys.argv[1]))]:
+call = [sys.executable, "-c", sys.argv[1]]
+for each in [subprocess.Popen([*call, rank]) for rank in "01"]:
     each.wait()
+"""
+WORKS = "import time; end = time.monotonic() + 1.2\nwhile time.monotonic() < end: pass"
+#: Sleeps in place of training; then one of several takes long to free its memory.
+SLEEPS = """
+import sys, time
+class Memory:
+    def __del__(self, now=time.process_time):
+        end = now() + 0.5
+        while now() < end: pass
+memory = Memory() if sys.argv[1] == "1" else None
+time.sleep(0.8)
+"""
+#: Sleeps in place of training; before that one of several waits, and takes long to import.
+WAITS = """
+import sys, time
+if sys.argv[1] == "1":
+    time.sleep(0.9)
+    burns = "from time import process_time as now\\nwhile now() < 0.5: pass"
+    open("slow.py", "w").write(f"import json\\n{burns}\\nimport decimal")
+    import slow
+time.sleep(0.7)
 """
 
 
-def test_a_launcher_is_no_process_at_work(told):
-    assert told(LAUNCHES, "2")[0]["processes"] == 2
-
-
-@pytest.mark.parametrize(("waits", "processes"), [(25.0, 1), (60.0, 2)])
-def test_on_a_busy_machine_a_launcher_waits_longer_than_what_it_starts_lasts(
-    waits, processes, tmp_path
+@pytest.mark.parametrize("code", [WORKS, SLEEPS, WAITS], ids=["work", "sleep", "wait"])
+def test_processes_at_work_are_counted_by_what_they_do_between_their_imports_and_their_ends(
+    code, told
 ):
-    launcher = Told(0, 0.0, 70.0, 5.0, 2.3, waits, 2.3, 0.1, 0, -1, 0, 1, 2.0)
-    started = Told(1, 9.0, 29.0, 27.0, 2.5, 2.0, 2.5, 1.0, 0, -1, 0, 2, 2.0)
+    """Their launcher is none of them."""
+    assert told(LAUNCHES, code)[0]["processes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("waits", "world", "processes"),
+    # A rank that waits for its device, and starts what loads its rows, is no launcher.
+    [(25.0, 0, 1), (60.0, 0, 2), (25.0, 2, 2)],
+)
+def test_on_a_busy_machine_a_launcher_waits_longer_than_what_it_starts_lasts(
+    waits, world, processes, tmp_path
+):
+    launcher = Told(0, 0.0, 70.0, 5.0, 2.3, waits, 2.3, 0.4, 0, -1, world, 1, 2.0, 0.4)
+    started = Told(1, 9.0, 29.0, 27.0, 2.5, 2.0, 2.5, 1.0, 0, -1, 0, 2, 2.0, 1.0)
     for number, each in enumerate((launcher, started), 1):
         (tmp_path / f"{number}.process").write_text(json.dumps(each))
     seen = {1: (2.7, 2.7), 2: (3.6, 3.6)}
