@@ -18,7 +18,6 @@ from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import model_knobs
-from escala.strategies.torch import BARE
 from escala.training.data import not_finite
 from escala.training.plan import Plan
 from escala.workloads import WORKLOADS, models, scores_module
@@ -38,7 +37,7 @@ def collect(plan: Plan, data: Path, folder: Path, result: dict) -> Outcome:
     first, arrays = ranks[0], reader(data)
     table = steps.read(folder, len(ranks))
     planned = planned_epochs(plan, first)
-    alike = plan["knobs"]["trained_module"] != BARE
+    alike = STRATEGIES[plan["strategy"]].exchanges(plan["knobs"])
     problem = misplaced(plan, everyone) or broken_promise(
         planned, ranks, table, arrays.rows("test"), alike
     )

@@ -160,6 +160,11 @@ class Strategy:
         yield from ()
 
     @classmethod
+    def exchanges(cls, knobs: Mapping[str, Any]) -> bool:
+        """Return whether ranks exchange gradients, and so end with equal weights."""
+        return True
+
+    @classmethod
     def waits(cls) -> bool:
         """Return whether ranks make each step together, and wait for each other's updates."""
         return True

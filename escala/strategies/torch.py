@@ -31,6 +31,10 @@ class DDP(PyTorch, AsTorchrun):
     engine = "torch.ddp"
 
     @classmethod
+    def exchanges(cls, knobs):
+        return knobs["trained_module"] != BARE
+
+    @classmethod
     def refused(cls, knobs, checkpoint_epochs):
         hook = knobs["communication_hook"]
         if hook == "bf16" and not cls.has_nccl:

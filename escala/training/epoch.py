@@ -16,7 +16,7 @@ from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data.base import Arrays
 from escala.engines.base import Engine
-from escala.strategies.torch import BARE
+from escala.strategies import STRATEGIES
 from escala.training.data import VALIDATION
 from escala.training.shards import RankRows, Shards, calls, divisors, gathered, row_moments
 
@@ -43,8 +43,8 @@ def train_epoch(
     """
     shards = Shards.planned(plan, fractions)
     # A rank that trains alone takes the mean over its own rows.
-    alone = plan["knobs"]["trained_module"] == BARE
-    weighting = "ranks" if alone else plan["knobs"]["weighting"]
+    exchanges = STRATEGIES[plan["strategy"]].exchanges(plan["knobs"])
+    weighting = plan["knobs"]["weighting"] if exchanges else "ranks"
     steps = shards.steps(plan["max_steps"])
     made = _Made(number, steps, engine, plan)
     load.begin()
