@@ -173,7 +173,7 @@ def test_positions_that_do_not_vary_and_classes_without_any_distance():
     np.testing.assert_array_equal(rows[:, 0], np.minimum(drawn, (drawn + 1) % 4))
 
 
-@pytest.mark.parametrize("block_bytes", [MIB // 4, 4 * MIB])
+@pytest.mark.parametrize("block_bytes", [4 * MIB, pytest.param(MIB // 4, marks=pytest.mark.sweep)])
 def test_blocks_bound_the_memory_and_change_nothing_but_their_size(block_bytes, tmp_path):
     X, y = clones(10, [700, 700], 1000, 4, 0.2)
     np.save(tmp_path / "codes.npy", X)

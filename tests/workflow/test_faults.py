@@ -107,8 +107,10 @@ class Killed:
 @pytest.fixture(
     scope="module",
     # Under MPI the ranks wait for each other in memory.
-    params=[("horovod-gloo", "allreduce"), ("horovod-mpi", "shared-memory")],
-    ids=" ".join,
+    params=[
+        pytest.param(("horovod-gloo", "allreduce"), id="horovod-gloo"),
+        pytest.param(("horovod-mpi", "shared-memory"), id="horovod-mpi", marks=pytest.mark.sweep),
+    ],
 )
 def killed(request, small_split, request_for, tmp_path_factory) -> Killed:
     """A run whose timeline is captured, a rank of which is killed while it trains.

@@ -211,7 +211,7 @@ FAULTS = {
         {"layout": "1x2", "limit": 2}, "after 2 seconds: rank 1 still runs", "1 of 2", "still",
     ),
     "hangs at its exit": (
-        f"{OBEDIENT}time.sleep(99)", {"limit": 8},
+        f"{OBEDIENT}time.sleep(99)", {"limit": 6},
         "its last of 2 epochs ended after", "did not exit. Remedy: ",
     ),
     "hangs at its exit, of epochs of its own": (
@@ -224,7 +224,22 @@ for part, status in (("hangs", "timeout"), ("diverges", "diverged")):
     STATUS |= {name: status for name in FAULTS if part in name}
 
 
-@pytest.mark.parametrize("name", FAULTS)
+#: Other rows, or tests of single functions, show the same function.
+SWEPT = {
+    "hangs at its exit, of epochs of its own", "diverges in its output", "trains more", "asks",
+    "is interrupted by the kernel", "counts down", "holds its output back",
+    "shows a banner last", "fails to clean up", "scores nothing", "sets its threads itself",
+    "prints what is no number", "writes into its copy",
+}  # fmt: skip
+
+
+def rows(table: dict) -> list:
+    """Return the rows of a table as parameters, some of them only in a sweep."""
+    marks = [pytest.mark.sweep]
+    return [pytest.param(name, marks=marks if name in SWEPT else []) for name in table]
+
+
+@pytest.mark.parametrize("name", rows(FAULTS))
 def test_a_fault_is_told_and_nothing_is_left(run, name):
     code, options, *words = FAULTS[name]
     ran = run(code, **options)
@@ -236,7 +251,7 @@ def test_a_fault_is_told_and_nothing_is_left(run, name):
 
 def test_a_program_that_is_too_slow_is_not_said_to_hang_at_its_exit(run):
     slow = OBEDIENT.replace("    epoch(loss", "    time.sleep(99 * number)\n    epoch(loss")
-    ran = run(slow, limit=8)
+    ran = run(slow, limit=6)
     assert ran.outcome.status == "timeout" and "did not exit" not in ran.said, ran.said
 
 
@@ -306,7 +321,7 @@ NOTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NOTED)
+@pytest.mark.parametrize("name", rows(NOTED))
 def test_what_does_not_spoil_a_run_is_noted(run, name):
     code, options, words = NOTED[name]
     ran = run(code, **options)

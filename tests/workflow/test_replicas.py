@@ -343,7 +343,8 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(run, tmp_path,
             "ddp-gloo", {"optimizer": "adam", "optimizer_form": "pytorch"}, marks=pytest.mark.torch
         ),
         pytest.param(
-            "fsdp", {"optimizer": "adam", "optimizer_form": "keras"}, marks=pytest.mark.torch
+            "fsdp", {"optimizer": "adam", "optimizer_form": "keras"},
+            marks=[pytest.mark.torch, pytest.mark.sweep],
         ),
     ],
 )  # fmt: skip

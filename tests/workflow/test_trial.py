@@ -63,10 +63,20 @@ def first(experiment: Experiment, **how: float) -> trial.Trial:
         ("import no_such_module", ["no_such_module"], "--python"),
         ("name = input('Your name? ')", ["asks for input", "Your name?"], "argument"),
         ("print('half'); raise SystemExit('bad rate')", ["exit code 1", "half | bad rate"], ""),
-        ("import argparse; argparse.ArgumentParser().parse_args()", ["--word"], "options"),
+        pytest.param(
+            "import argparse; argparse.ArgumentParser().parse_args()",
+            ["--word"],
+            "options",
+            marks=pytest.mark.sweep,
+        ),
         ("import os; os.kill(os.getpid(), 9)", ["signal 9", "wrote nothing"], "what ends it"),
         ("import os; os.environ['WORLD_SIZE']", ["WORLD_SIZE"], "--torch"),
-        ("import os; os.environ['TF_CONFIG']", ["TF_CONFIG"], "--tf-config"),
+        pytest.param(
+            "import os; os.environ['TF_CONFIG']",
+            ["TF_CONFIG"],
+            "--tf-config",
+            marks=pytest.mark.sweep,
+        ),
         ("import os; os.environ['OWN_TOKEN']", ["OWN_TOKEN"], "--variable OWN_TOKEN"),
         # A variable that it is given: no option passes it on.
         ("import os; {}['HOME']", ["KeyError: 'HOME'"], "correct what its last lines name"),
@@ -257,14 +267,14 @@ EXITS = "import json; print('needs 2 GPUs. Exiting.')"
     [
         (ALONE, "torch-ddp", ["none of the 2 processes asked which", "epoch 2"]),
         (NESTED, "single", ["was to be one process, and starts 2 ranks", "--launcher"]),
-        (NESTED, "torch-ddp", ["starts 2 ranks"]),
+        pytest.param(NESTED, "torch-ddp", ["starts 2 ranks"], marks=pytest.mark.sweep),
         (ALONE, "own-launcher", ["asked for 2 ranks, and 1 of its processes worked"]),
         (
             EXITS,
             "single",
             ["too short to be timed", "give it more to do", "needs 2 GPUs. Exiting."],
         ),
-        (EXITS, "torch-ddp", ["right after its imports"]),
+        pytest.param(EXITS, "torch-ddp", ["right after its imports"], marks=pytest.mark.sweep),
     ],
 )
 def test_what_would_be_measured_wrongly_is_refused_before_the_runs(
@@ -422,8 +432,16 @@ def test_a_long_program_is_refused_for_what_it_does_until_it_is_ended(experiment
         ("assert os.environ['RANK'] >= '0'", None),
         # It takes another way, and fails there: with one process, or with several.
         ("assert 'RANK' not in os.environ, 'needs CUDA'", "needs CUDA"),
-        ("assert os.environ.get('RANK', '0') < '1', 'needs two GPUs'", "two GPUs"),
-        ("time.sleep(99 if 'RANK' in os.environ else 0)", "did not end"),
+        pytest.param(
+            "assert os.environ.get('RANK', '0') < '1', 'needs two GPUs'",
+            "two GPUs",
+            marks=pytest.mark.sweep,
+        ),
+        pytest.param(
+            "time.sleep(99 if 'RANK' in os.environ else 0)",
+            "did not end",
+            marks=pytest.mark.sweep,
+        ),
     ],
 )
 def test_a_command_is_tried_as_typed_before_what_its_script_is_guessed_to_need(
