@@ -6,73 +6,44 @@
 Nothing here ends a training: what is no number is left out, and Escala says so.
 """
 
+import functools
 import json
 import os
 import time
 from collections.abc import Mapping
+from importlib import import_module
 
-_FOLDER, _TRACE, _files = os.environ.get("ESCALA_STEPS"), os.environ.get("ESCALA_TRACE"), {}
-_lost, _open = [], []  # marks that could not be written; what is known of the turn that goes on
-
-
-def _number(value):
-    try:
-        return float(value)
-    except Exception:
-        return None
-
-
-def _write(event, now, told):
-    values, pid = {"_lost": len(_lost)} if _lost else {}, os.getpid()
-    for each in told:
-        values.update(each if isinstance(each, Mapping) else {"a value without a name": ()})
-    numbers = {str(name): _number(value) for name, value in values.items() if value is not None}
-    _files[pid] = _files.get(pid) or open("%s/%d.jsonl" % (_FOLDER, pid), "a", buffering=1)
-    _files[pid].write(json.dumps([event, now, numbers]) + "\n")
+_FOLDER = os.environ.get("ESCALA_STEPS")
+_TRACE = os.environ.get("ESCALA_TRACE")
+#: The file of marks of each process: a fork has one of its own.
+_files = {}
+#: Marks that could not be written.
+_lost = []
+#: What is known of the turn that goes on, if a loop is in one.
+_open = []
 
 
-def _mark(event, *told):
-    try:
-        now = time.monotonic()
-        if _FOLDER:
-            _write(event, now, [each for each in told if each is not None])
-        if _TRACE:
-            __import__("escala_trace").mark(event)
-    except Exception:
-        _lost.append(event)
+def begin(*unnamed, **named):
+    """Tell that an epoch begins."""
+    _mark("begin", *unnamed, named)
 
 
-def begin(*unnamed, **about):
-    _mark("begin", *unnamed, about)
-
-
-def step(*unnamed, **about):
+def step(*unnamed, **named):
+    """Tell that a step has ended; its `rows` are those of this process."""
     _open.clear()
-    _mark("step", *unnamed, about)
+    _mark("step", *unnamed, named)
 
 
-def epoch(*unnamed, **about):
+def epoch(*unnamed, **named):
+    """Tell that an epoch has ended, with its scores."""
     for turn in _open[:]:
         step(turn, _left=1)
-    _mark("epoch", *unnamed, about)
+    _mark("epoch", *unnamed, named)
 
 
-def score(*unnamed, **about):
-    _mark("score", *unnamed, about)
-
-
-def _rows(loader, number, told=None, batch=None):
-    """Return the rows of a batch; which of its axes are rows only the loader or you know."""
-    try:
-        if told is len and isinstance(batch, (tuple, Mapping)):
-            return ()  # inputs and targets, or columns by name: that is no number of rows
-        if told is not None:
-            return told(batch) if callable(told) else told
-        loader = getattr(loader, "iterable", loader)  # of a bar of tqdm
-        rows = min(loader.batch_size, len(loader.sampler) - number * loader.batch_size)
-        return rows if rows > 0 else None
-    except Exception:
-        return None if told is None else ()
+def score(*unnamed, **named):
+    """Tell the scores of the whole training."""
+    _mark("score", *unnamed, named)
 
 
 class steps:
@@ -111,37 +82,120 @@ class steps:
         return getattr(self._loader, name)
 
 
-def _callback(module, name, names, *marks):
-    def method(mark):
-        def call(self, *about, **named):
-            try:
-                mark(*about, *named.values())
-            except Exception:
-                _lost.append(name)
+def _rows(loader, number, told=None, batch=None):
+    """Return the rows of a batch; which of its axes are rows only the loader or you know."""
+    try:
+        if told is len and isinstance(batch, (tuple, Mapping)):
+            return ()  # inputs and targets, or columns by name: that is no number of rows
+        if told is not None:
+            return told(batch) if callable(told) else told
+        loader = getattr(loader, "iterable", loader)  # of a bar of tqdm
+        rows = min(loader.batch_size, len(loader.sampler) - number * loader.batch_size)
+        return rows if rows > 0 else None
+    except Exception:
+        return None if told is None else ()
 
-        return call
 
-    methods = {key: method(mark) for key, mark in zip(names.split(), marks)}
-    return type("Steps", (getattr(__import__(module, fromlist=[name]), name),), methods)()
+def _mark(event, *told):
+    """Write a mark with the time and the numbers that are told; never raise."""
+    try:
+        now = time.monotonic()
+        if _FOLDER:
+            _write(event, now, [each for each in told if each is not None])
+        if _TRACE:
+            import escala_trace
+
+            escala_trace.mark(event)
+    except Exception:
+        _lost.append(event)
+
+
+def _write(event, now, told):
+    values = {}
+    if _lost:
+        values["_lost"] = len(_lost)
+    for each in told:
+        values.update(each if isinstance(each, Mapping) else {"a value without a name": ()})
+    numbers = {str(name): _number(value) for name, value in values.items() if value is not None}
+    process = os.getpid()
+    if process not in _files:
+        _files[process] = open("%s/%d.jsonl" % (_FOLDER, process), "a", buffering=1)
+    _files[process].write(json.dumps([event, now, numbers]) + "\n")
+
+
+def _number(value):
+    """Return a value as a number; None, which Escala tells of, if it is none."""
+    try:
+        return float(value)
+    except Exception:
+        return None
+
+
+def _harmless(method):
+    """Let a method of a callback never end the training."""
+
+    @functools.wraps(method)
+    def call(*arguments, **named):
+        try:
+            method(*arguments, **named)
+        except Exception:
+            _lost.append(method.__name__)
+
+    return call
 
 
 def keras(module="keras.callbacks"):
-    names = "on_epoch_begin on_train_batch_end on_epoch_end"
-    marks = (lambda *_: begin(), lambda number, *_: step(step=number), lambda *a: epoch(*a[1:2]))
-    return _callback(module, "Callback", names, *marks)
+    """Return a callback of Keras."""
+
+    class Steps(import_module(module).Callback):
+        @_harmless
+        def on_epoch_begin(self, number, logs=None):
+            begin()
+
+        @_harmless
+        def on_train_batch_end(self, batch, logs=None):
+            step(step=batch)
+
+        @_harmless
+        def on_epoch_end(self, number, logs=None):
+            epoch(logs)
+
+    return Steps()
 
 
 def lightning(module="lightning.pytorch"):
-    names = "on_train_epoch_start on_train_batch_end on_train_epoch_end"
+    """Return a callback of Lightning."""
 
-    def stepped(trainer, _module, _outputs, _batch, number, *_):
-        step(rows=_rows(trainer.train_dataloader, number))
+    class Steps(import_module(module).Callback):
+        @_harmless
+        def on_train_epoch_start(self, trainer, model):
+            begin()
 
-    ended = lambda trainer, *_: epoch(trainer.callback_metrics)  # noqa: E731
-    return _callback(module, "Callback", names, lambda *_: begin(), stepped, ended)
+        @_harmless
+        def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+            step(rows=_rows(trainer.train_dataloader, batch_idx))
+
+        @_harmless
+        def on_train_epoch_end(self, trainer, model):
+            epoch(trainer.callback_metrics)
+
+    return Steps()
 
 
 def transformers():
-    names = "on_epoch_begin on_step_end on_epoch_end"
-    marks = lambda *_: begin(), lambda *_: step(), lambda *_: epoch()
-    return _callback("transformers", "TrainerCallback", names, *marks)
+    """Return a callback of the Trainer of Transformers."""
+
+    class Steps(import_module("transformers").TrainerCallback):
+        @_harmless
+        def on_epoch_begin(self, *_, **__):
+            begin()
+
+        @_harmless
+        def on_step_end(self, *_, **__):
+            step()
+
+        @_harmless
+        def on_epoch_end(self, *_, **__):
+            epoch()
+
+    return Steps()
