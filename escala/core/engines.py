@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from escala.core.errors import InputError
 from escala.core.files import read_yaml
 
 FOLDER = Path(__file__).resolve().parents[1] / "engines"
@@ -98,13 +99,17 @@ class Engine:
 
 
 def _read(file: Path) -> Engine:
-    content: dict[str, Any] = read_yaml(file)
-    content["distributions"] = tuple(content["distributions"])
-    if own := content.get("environment"):
-        content["environment"] = Environment(**own | {"oldest": tuple(own["oldest"])})
-    found = content.get("collectives", {})
-    content["collectives"] = {name: Collectives(**how) for name, how in found.items()}
-    return Engine(**content)
+    try:
+        content: dict[str, Any] = read_yaml(file)
+        content["distributions"] = tuple(content["distributions"])
+        if own := content.get("environment"):
+            content["environment"] = Environment(**own | {"oldest": tuple(own["oldest"])})
+        found = content.get("collectives", {})
+        content["collectives"] = {name: Collectives(**how) for name, how in found.items()}
+        return Engine(**content)
+    except (TypeError, KeyError) as error:
+        remedy = f"{Path(__file__).name} in escala/core lists the keys"
+        raise InputError(file, None, f"does not declare an engine: {error}", remedy) from None
 
 
 #: By name, in the order of their positions.
