@@ -20,6 +20,7 @@ PLAN = {
     "train_rows": 6,
     "shuffle_seed": 1,
     "max_steps": None,
+    "strategy": "ddp-single",
     "knobs": {"shard": True, "weighting": "rows", "trained_module": "wrapped"},
     "training": {"epochs": 1},
 }
