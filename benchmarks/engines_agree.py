@@ -14,14 +14,13 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from escala.data.base import Spec
-from escala.data.captions.words import END, START
 from escala.engines import interpreters
 
 FOLDER = Path(__file__).parents[1]
@@ -53,13 +52,6 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _captions(features: int, captions: int, length: int, words: int) -> tuple[Spec, Spec]:
-    return (
-        Spec("features", (features,), "float16"),
-        Spec("words", (captions, length), "uint16", words),
-    )
-
-
 #: The network by which Cruz Varona (2021) compared the two frameworks.
 FISH_MNIST = {
     "neurons": [192],
@@ -75,15 +67,8 @@ WHOLE = {
     "virus-cnn": Case(
         "virus-cnn", (Spec("codes", (1000,), "uint8", 5),), (5,), 32, 1e-4, 2_067_181
     ),
-    "tal1-cnn": Case("tal1-cnn", (Spec("sequence", (500, 4), "uint8", 2),), (2,), 64, 1e-3, 993),
     "mnist-mlp": Case("mnist-mlp", _DIGITS, (10,), 128, 1e-3, 669_706),
     "mnist-mlp (S4)": Case("mnist-mlp", _DIGITS, (10,), 50, 0.5, 152_650, FISH_MNIST),
-    "cifar-cnn": Case(
-        "cifar-cnn", (Spec("image", (32, 32, 3), "uint8", 256),), (10,), 64, 1e-3, 276_138
-    ),
-    "caption-lstm": Case(
-        "caption-lstm", _captions(4096, 5, 34, 1000), (5, 34), 8, 1e-3, 513 * 1000 + 1_639_936
-    ),
     "resnet34": Case("resnet34", _FISH, (9,), 16, 0.01, 21_283_017 + 17_024),
     "resnet34 (form: pytorch)": Case(
         "resnet34", _FISH, (9,), 16, 0.01, 21_283_017 + 17_024, {"form": "pytorch"}
@@ -94,7 +79,6 @@ _MASK = (Spec("image", (45, 48, 1), "float16"),)
 #: Small ones of the same layers.
 SMALL = {
     "virus-cnn": Case("virus-cnn", (Spec("codes", (63,), "uint8", 5),), (5,), 16, 1e-3, 150_253),
-    "tal1-cnn": WHOLE["tal1-cnn"],
     "mnist-mlp": Case(
         "mnist-mlp", (Spec("image", (8, 8, 1), "uint8", 256),), (3,), 16, 1e-3, 1_363,
         {"neurons": [16, 16]},
@@ -103,19 +87,6 @@ SMALL = {
     "mnist-mlp (optimizer_form: pytorch)": Case(
         "mnist-mlp", (Spec("image", (8, 8, 1), "uint8", 256),), (3,), 16, 1e-3, 1_363,
         {"neurons": [16, 16], "optimizer_form": "pytorch"},
-    ),
-    "tal1-cnn (optimizer_form: pytorch)": replace(
-        WHOLE["tal1-cnn"], settings={"optimizer_form": "pytorch"}
-    ),
-    "cifar-cnn": Case(
-        "cifar-cnn", (Spec("image", (25, 24, 3), "uint8", 256),), (3,), 8, 1e-3, 174_243
-    ),
-    "caption-lstm": Case(
-        "caption-lstm", _captions(16, 2, 6, 12), (2, 6), 8, 1e-2, 956, {"width": 8, "beam": 3}
-    ),
-    "caption-lstm (rmsprop)": Case(
-        "caption-lstm", _captions(16, 2, 6, 12), (2, 6), 8, 1e-2, 956,
-        {"width": 8, "optimizer": "rmsprop"},
     ),
     "resnet34": Case("resnet34", _MASK, (3,), 8, 0.05, 20_119, {"depth": 10, "width": 4}),
     "resnet34 (form: pytorch)": Case(
@@ -148,13 +119,9 @@ def knobs_of(case: Case) -> dict[str, Any]:
 def drawn(case: Case) -> tuple[list[np.ndarray], np.ndarray]:
     """Return inputs and targets of `STEPS` batches."""
     random, count = np.random.default_rng(SEED), STEPS * case.batch
-    if case.workload == "caption-lstm":
-        return _drawn_captions(case, random, count)
     [spec] = case.inputs
     shape = (count, *spec.shape)
-    if spec.name == "sequence":
-        inputs = np.eye(4, dtype=np.uint8)[random.integers(0, 4, shape[:-1])]
-    elif spec.below:
+    if spec.below:
         inputs = random.integers(0, spec.below, shape, dtype=spec.dtype)
     elif spec.dtype == "float16":
         brightness = random.random((count, 1, 1, 1)) if spec.name == "outline" else 1
@@ -162,21 +129,6 @@ def drawn(case: Case) -> tuple[list[np.ndarray], np.ndarray]:
     else:
         inputs = random.standard_normal(shape).astype(spec.dtype)
     return [inputs], random.integers(0, case.outputs[0], count)
-
-
-def _drawn_captions(
-    case: Case, random: np.random.Generator, count: int
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return features and captions of 1 to length - 1 words, and the next words."""
-    features, words = case.inputs
-    given = np.zeros((count, *words.shape), words.dtype)
-    targets = np.zeros_like(given)
-    for place in np.ndindex(*given.shape[:2]):
-        spoken = random.integers(4, words.below, random.integers(1, words.shape[1]))
-        given[place][: len(spoken) + 1] = [START, *spoken]
-        targets[place][: len(spoken) + 1] = [*spoken, END]
-    pictures = random.standard_normal((count, *features.shape)).astype(np.float16)
-    return [pictures, given], targets
 
 
 def by_tensorflow(case: Case, precision: str = "float32") -> dict[str, np.ndarray]:

@@ -28,17 +28,6 @@ _CONVOLUTIONS: dict[type[nn.Module], Axes] = {
 }
 
 
-class LSTM(nn.LSTM):
-    """Keras's LSTM: one layer with one trained bias, rows first. PyTorch's has two biases.
-
-    Both libraries order the gates: input, forget, cell, output.
-    """
-
-    def __init__(self, inputs: int, units: int):
-        super().__init__(inputs, units, batch_first=True)
-        self.bias_hh_l0.requires_grad_(False).zero_()
-
-
 @dataclass(frozen=True)
 class Array:
     """One array of a model.
@@ -181,13 +170,6 @@ def _by_rule(module: nn.Module) -> list[tuple[str, torch.Tensor | None, Axes]]:
             return [("kernel", module.weight, axes), ("bias", module.bias, (0,))]
     if isinstance(module, nn.Embedding):
         return [("embeddings", module.weight, (0, 1))]
-    if isinstance(module, LSTM):
-        return [
-            ("kernel", module.weight_ih_l0, (1, 0)),
-            ("recurrent_kernel", module.weight_hh_l0, (1, 0)),
-            ("bias", module.bias_ih_l0, (0,)),
-            ("", module.bias_hh_l0, (0,)),
-        ]
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return [
             ("gamma", module.weight, (0,)),

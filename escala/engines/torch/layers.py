@@ -18,8 +18,6 @@ from escala.engines.initial import (
     ONES,
     ZEROS,
     Law,
-    forget_gate,
-    orthogonal,
     uniform,
     variance_scaling,
 )
@@ -44,13 +42,6 @@ def dense(inputs: int, units: int, kernel: Law = GLOROT, bias: Law = ZEROS) -> n
 def embedding(numbers: int, units: int) -> nn.Embedding:
     """Return a layer that maps numbers below `numbers` to vectors."""
     return begun(nn.Embedding(numbers, units), embeddings=uniform(0.05))
-
-
-def lstm(inputs: int, units: int) -> arrays.LSTM:
-    """Return an LSTM that gives its output after each place, and its last states."""
-    layer = arrays.LSTM(inputs, units)
-    laws = {"recurrent_kernel": orthogonal, "bias": forget_gate}
-    return begun(layer, kernel=GLOROT, **laws)
 
 
 def convolution_1d(inputs: int, filters: int, width: int, channels_last: bool = False) -> nn.Conv1d:
