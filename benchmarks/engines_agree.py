@@ -1,9 +1,9 @@
-"""How far TensorFlow and PyTorch agree on the same weights and the same rows of each workload.
+"""How far another engine agrees with TensorFlow on the same weights and rows of each workload.
 
 Prints, for each workload, the loss, the largest relative difference of a gradient, and that of the
-losses of an epoch, computed with numbers of 64 bits and of 32. It needs the environment of PyTorch.
+losses of an epoch, computed with numbers of 64 bits and of 32. It needs the engine's environment.
 
-    python benchmarks/engines_agree.py [--small]
+    python benchmarks/engines_agree.py [--engine jax] [--small]
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from escala.core.engines import ENGINES
 from escala.data.base import Spec
 from escala.engines import interpreters
 
 FOLDER = Path(__file__).parents[1]
-TORCH_SIDE = Path(__file__).with_name("engines_agree_torch.py")
 STEPS, SEED = 10, 3
 PRECISIONS = ("float64", "float32")
 
@@ -223,11 +225,23 @@ def _numbered(name: str, found: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     return {f"{name}{number}": each for number, each in enumerate(found)}
 
 
-def compared(cases: Mapping[str, Case]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return how PyTorch's results differ from TensorFlow's, by the name of a case and precision.
+def offering(engine: str, cases: Mapping[str, Case]) -> dict[str, Case]:
+    """Return the cases whose workloads have a model for an engine."""
+    from escala.workloads import WORKLOADS
 
-    Differences are relative to the largest number of an array. One process of PyTorch computes all
-    cases.
+    return {
+        name: each for name, each in cases.items() if engine in WORKLOADS[each.workload].engines
+    }
+
+
+def compared(
+    cases: Mapping[str, Case], engines: Iterable[str]
+) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Return how the results of engines differ from TensorFlow's.
+
+    They are by the name of an engine, of a case for which it has a model, and precision.
+    Differences are relative to the largest number of an array. One process of an engine computes
+    all cases, by the `engines_agree_ENGINE.py` alongside.
     """
     with tempfile.TemporaryDirectory() as folder:
         folders = {name: Path(folder, str(number)) for number, name in enumerate(cases)}
@@ -238,14 +252,85 @@ def compared(cases: Mapping[str, Case]) -> dict[str, dict[str, dict[str, Any]]]:
             described = asdict(case) | {"settings": settings_of(case), "knobs": knobs_of(case)}
             (folders[name] / "case.json").write_text(json.dumps(described))
         paths = os.pathsep.join([str(FOLDER), str(FOLDER / "benchmarks")])
-        done = subprocess.run(
-            [interpreters.python("torch"), str(TORCH_SIDE), *map(str, folders.values())],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        return dict(zip(cases, map(json.loads, done.stdout.splitlines()), strict=True))
+        found = {}
+        for engine in engines:
+            names = list(offering(engine, cases))
+            side = Path(__file__).with_name(f"engines_agree_{engine}.py")
+            done = subprocess.run(
+                [interpreters.python(engine), str(side), *(str(folders[name]) for name in names)],
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
+            found[engine] = dict(zip(names, map(json.loads, done.stdout.splitlines()), strict=True))
+        return found
+
+
+def print_differences(engine: str, computed: Callable[..., dict[str, Any]]) -> None:
+    """Print, in an engine's process, a line of JSON for each folder that its arguments name.
+
+    Parameters
+    ----------
+    computed : a function of the workload's module, the case, its knobs, the precision and what
+        `by_tensorflow` returned. It returns the number of `parameters`; the arrays `begun` by the
+        seed; the `loss`, the `gradients` by name and the `evaluation` of the first batch; the
+        `curve`; and the arrays at the `end`.
+    """
+    for folder in map(Path, sys.argv[1:]):
+        described = json.loads((folder / "case.json").read_text())
+        knobs = described.pop("knobs")
+        specs = tuple(Spec(n, tuple(s), *rest) for n, s, *rest in described.pop("inputs"))
+        case = Case(**described | {"inputs": specs, "outputs": tuple(described["outputs"])})
+        name = case.workload.replace("-", "_")
+        work = import_module(f"escala.workloads.{name}.{ENGINES[engine].module}")
+        found = {}
+        for precision in PRECISIONS:
+            with np.load(folder / f"{precision}.npz") as stored:
+                theirs = dict(stored)
+            found[precision] = _differences(computed(work, case, knobs, precision, theirs), theirs)
+        print(json.dumps(found))
+
+
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how far what an engine computes differs from what TensorFlow has computed."""
+    expected = numbered(theirs, "gradient")
+    gradients = {
+        name: difference(mine, other)
+        for (name, mine), other in zip(ours["gradients"].items(), expected, strict=True)
+    }
+    worst = max(gradients, key=gradients.get)
+    return {
+        "parameters": ours["parameters"],
+        "initial_difference": max(
+            map(difference, perturbed(ours["begun"]), numbered(theirs, "weight"))
+        ),
+        "loss_difference": abs(ours["loss"] / float(theirs["loss"]) - 1),
+        "evaluation_difference": max(
+            (
+                difference(mine.astype(np.float64), theirs[name])
+                for name, mine in ours["evaluation"].items()
+                if name in theirs
+            ),
+            default=None,
+        ),
+        "gradient": worst,
+        "gradient_difference": gradients[worst],
+        "curve": [ours["curve"][0], ours["curve"][-1]],
+        "curve_difference": float(np.abs(np.array(ours["curve"]) / theirs["curve"] - 1).max()),
+        "end_difference": max(map(difference, ours["end"], numbered(theirs, "end"))),
+    }
+
+
+def numbered(stored: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
+    """Return the arrays `name0`, `name1`, …"""
+    count = sum(each.startswith(name) for each in stored)
+    return [stored[f"{name}{number}"] for number in range(count)]
+
+
+def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the largest difference of two arrays, relative to the largest number in them."""
+    return float(np.abs(ours - theirs).max() / (np.abs(theirs).max() or 1.0))
 
 
 def row(name: str, found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -271,11 +356,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--small", action="store_true", help="small networks of the same layers")
     parser.add_argument("--only", nargs="*", help="names of rows")
+    parser.add_argument("--engine", choices=interpreters.SEPARATE, default="torch")
     arguments = parser.parse_args()
-    cases = SMALL if arguments.small else WHOLE
+    cases = offering(arguments.engine, SMALL if arguments.small else WHOLE)
     print(HEADER)
     for name in arguments.only or cases:
-        print(row(name, compared({name: cases[name]})[name]), flush=True)
+        found = compared({name: cases[name]}, [arguments.engine])
+        print(row(name, found[arguments.engine][name]), flush=True)
 
 
 if __name__ == "__main__":

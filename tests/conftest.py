@@ -74,8 +74,8 @@ def _cluster() -> str | None:
     return _refusal(require_machine)
 
 
-def _torch() -> str | None:
-    return _refusal(lambda: interpreters.python("torch"))
+def _environment(engine: str) -> str | None:
+    return _refusal(lambda: interpreters.python(engine))
 
 
 def _refusal(require: Callable[[], object]) -> str | None:
@@ -106,13 +106,25 @@ NEEDS = {
         "install both, on Debian: apt-get install chromium chromium-driver",
     ),
     "docs": ("docs", _zensical, "uv sync --group docs"),
-    "torch": ("torch", _torch, "uv run escala install torch"),
     "axe": ("axe", _axe, "install it: npm ci --prefix tests/browser"),
+} | {
+    engine: (engine, partial(_environment, engine), f"uv run escala install {engine}")
+    for engine in interpreters.SEPARATE
 }
+#: The engines with an environment of their own that are installed, by their interpreters.
+PYTHONS = {
+    interpreters.python(engine): engine
+    for engine in interpreters.SEPARATE
+    if _environment(engine) is None
+}
+PYTHONS.pop(sys.executable, None)
 
 
 #: Settings of the user's that tests read; they start without any other.
-DECLARED = ("ESCALA_REQUIRE", "ESCALA_GENOMES", "ESCALA_PICTURES", "ESCALA_TORCH", "ESCALA_MPI")
+DECLARED = (
+    *("ESCALA_REQUIRE", "ESCALA_GENOMES", "ESCALA_PICTURES", "ESCALA_MPI"),
+    *(each.variable for each in interpreters.SEPARATE.values()),
+)
 #: Folders of tests in the order to start them: what takes long first, so that no worker is left
 #: with it while the others have nothing to do.
 ORDER = ("cluster", "workflow", "browser", "unit")
@@ -291,13 +303,14 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def warm_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
-    """Return a function that returns the same for an interpreter of PyTorch, once it is needed."""
+def warm_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """Return a function that returns the same for the interpreter of an engine, once needed."""
     with ExitStack() as started:
 
         @cache
         def folder(python: str) -> Path:
-            server = Warm(shared_folder(tmp_path_factory) / "warm-torch", python)
+            name = f"warm-{PYTHONS[python]}"
+            server = Warm(shared_folder(tmp_path_factory) / name, python)
             return started.enter_context(closing(server)).folder
 
         yield folder
@@ -307,7 +320,7 @@ def warm_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 def forked(request: pytest.FixtureRequest) -> Iterator[None]:
     """Make processes of the project forks, but for unit tests and modules marked `cold`.
 
-    Those of PyTorch are, where the process of a test starts them.
+    Those of engines with an environment of their own are, where the process of a test starts them.
     """
     # A call in the process of a test leaves them.
     for name in (CALLERS_PATH, CALLERS_MODULES):
@@ -316,12 +329,11 @@ def forked(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if not cold:
             patch.setenv("PYTHONPATH", str(request.getfixturevalue("warm")))
-        if not cold and _torch() is None:
+        if not cold:
             forks = partial(
                 _variables_of_forks,
                 interpreters.variables,
-                interpreters.python("torch"),
-                request.getfixturevalue("warm_torch"),
+                request.getfixturevalue("warm_engines"),
             )
             patch.setattr(interpreters, "variables", forks)
         yield
@@ -329,14 +341,13 @@ def forked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _variables_of_forks(
     variables: Callable[..., dict[str, str]],
-    torch: str,
     forks: Callable[[str], Path],
     python: str,
     given: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the variables of a process of an interpreter, which make one of PyTorch's a fork."""
+    """Return the variables of a process of an interpreter, which make one of an engine a fork."""
     found = variables(python, given)
-    if python != torch or python == sys.executable:
+    if python not in PYTHONS:
         return found
     return found | {"PYTHONPATH": f"{forks(python)}{os.pathsep}{found['PYTHONPATH']}"}
 
@@ -368,8 +379,9 @@ def copy_project(folder: Path) -> Path:
         ".*", "results", "tests", "docs", "*.pyc.*", "pytest-cache-files-*"
     )
     shutil.copytree(ROOT, folder, ignore=unwanted)
-    if (ROOT / ".venv-torch").exists():
-        (folder / ".venv-torch").symlink_to(ROOT / ".venv-torch")
+    for each in interpreters.SEPARATE.values():
+        if (ROOT / each.folder).exists():
+            (folder / each.folder).symlink_to(ROOT / each.folder)
     return folder
 
 

@@ -1,11 +1,12 @@
-"""Networks of both engines: the same losses, gradients and steps from the same weights and rows."""
+"""Networks of all engines: the same losses, gradients and steps from the same weights and rows."""
 
 from __future__ import annotations
 
 import pytest
-from engines_agree import SMALL, compared
+from engines_agree import SMALL, compared, offering
 
-pytestmark = pytest.mark.torch
+from escala.engines import interpreters
+from tests.conftest import PYTHONS
 
 #: Largest relative differences of sums in another order, by precision; then those of what follows
 #: in 32 bits, where a maximum of nearly equal numbers is another one, or where an optimizer divides
@@ -16,16 +17,22 @@ ROUNDING, FOLLOWING = {"float64": 1e-7, "float32": 1e-5}, {"float64": 1e-5, "flo
 #: model 207).
 UPDATED = 0.05
 
+CASES = [
+    pytest.param(engine, name, marks=getattr(pytest.mark, engine), id=f"{engine}-{name}")
+    for engine in interpreters.SEPARATE
+    for name in offering(engine, SMALL)
+]
+
 
 @pytest.fixture(scope="module")
 def differences() -> dict[str, dict]:
-    return compared(SMALL)
+    return compared(SMALL, PYTHONS.values())
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_losses_gradients_and_steps_of_both_engines_are_the_same(name, differences):
+@pytest.mark.parametrize(("engine", "name"), CASES)
+def test_losses_gradients_and_steps_are_those_of_tensorflow(engine, name, differences):
     case = SMALL[name]
-    for precision, found in differences[name].items():
+    for precision, found in differences[engine][name].items():
         rounding, following = ROUNDING[precision], FOLLOWING[precision]
         assert found["parameters"] == case.parameters
         assert found["initial_difference"] < 1e-6, "weights that a seed gives"
