@@ -168,3 +168,7 @@ class Strategy:
     def waits(cls) -> bool:
         """Return whether ranks make each step together, and wait for each other's updates."""
         return True
+
+
+class EvaluatesInParts(Strategy):
+    """Several processes that may divide the rows of an evaluation, or leave them to the first."""

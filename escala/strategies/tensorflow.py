@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from escala.strategies.base import RENDEZVOUS, SERVERS, UNKNOWN, Layouts, Strategy
+from escala.strategies.base import (
+    RENDEZVOUS,
+    SERVERS,
+    UNKNOWN,
+    EvaluatesInParts,
+    Layouts,
+    Strategy,
+)
 from escala.strategies.programs import OpenMPI
 
 
@@ -19,7 +26,7 @@ class Single(Strategy):
     layouts = Layouts(one_rank=True)
 
 
-class Horovod(Strategy):
+class Horovod(EvaluatesInParts):
     """Synchronous data parallelism by Horovod's allreduce."""
 
     engine = "tensorflow.horovod"
@@ -124,7 +131,7 @@ class Mirrored(Distribute):
     layouts = Layouts(one_node=True, process_per_node=True)
 
 
-class MultiWorkerMirrored(Distribute):
+class MultiWorkerMirrored(Distribute, EvaluatesInParts):
     """`tf.distribute.MultiWorkerMirroredStrategy`: one process a rank, sums over gRPC."""
 
     name = "multiworker-mirrored"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escala.strategies.base import Layouts, Strategy
+from escala.strategies.base import EvaluatesInParts, Layouts, Strategy
 from escala.strategies.programs import AsTorchrun
 
 #: The value of the knob `trained_module` with which each rank trains alone.
@@ -25,7 +25,7 @@ class TorchSingle(PyTorch):
     layouts = Layouts(one_rank=True)
 
 
-class DDP(PyTorch, AsTorchrun):
+class DDP(PyTorch, AsTorchrun, EvaluatesInParts):
     """DistributedDataParallel: gradients are summed by buckets."""
 
     engine = "torch.ddp"
@@ -97,7 +97,7 @@ class DDPHybrid(DDP):
     library = "torch-gloo"
 
 
-class FSDP(PyTorch, AsTorchrun):
+class FSDP(PyTorch, AsTorchrun, EvaluatesInParts):
     """Fully sharded data parallelism: between steps each rank holds a part of the model."""
 
     name = "fsdp"
