@@ -7,6 +7,8 @@ import math
 from escala.experiment.matrix import Experiment
 from escala.experiment.references import one_process
 from escala.experiment.runs import Run, takes_steps
+from escala.probes.clocks import Clocks
+from escala.probes.collectives import Collectives
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, read_by_run, reads
@@ -40,7 +42,10 @@ def unsupported(experiment: Experiment, run: Run) -> str | None:
     """Return why the cost model does not predict a run, or None."""
     strategy = STRATEGIES[run.strategy]
     variant = experiment.settings["variants"][run.variant]
-    if run.strategy != one_process(run.strategy)[0] and strategy.library is None:
+    alone = STRATEGIES[one_process(run.strategy)[0]]
+    if not alone.records_for(Clocks.name):
+        return f"no run of {alone.name} records when the parts of a step begin and end"
+    if strategy is not alone and not (strategy.library and strategy.records_for(Collectives.name)):
         return f"the model does not know how {run.strategy} exchanges gradients"
     name = "communication_hook"
     if variant[name] == SHARED_MEMORY and reads(run.strategy, name):
