@@ -36,6 +36,7 @@ MODULES = (
     "Bio.Entrez", "Bio.SeqIO", "PIL.Image", "duckdb", "jinja2", "jsonschema", "matplotlib.pyplot",
     "pandas", "psutil", "scipy.optimize", "scipy.stats", "seaborn", "sklearn.linear_model",
     "sklearn.metrics", "sklearn.model_selection", "tenacity", "yaml",
+    "jax.experimental.multihost_utils",
     "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "torch.profiler",
 )  # fmt: skip
 

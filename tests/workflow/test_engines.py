@@ -1,11 +1,13 @@
-"""Runs of both engines that begin with the same weights, and read the same rows."""
+"""Runs of all engines that begin with the same weights, and read the same rows."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from escala.core.engines import ENGINES
 from escala.data.base import Arrays
+from escala.engines.interpreters import SEPARATE
 from escala.predict.model import load
 from escala.record import steps
 from tests.workflow.conftest import measured
@@ -25,10 +27,15 @@ train.warm_up = warm_up
 """
 
 
-@pytest.mark.torch
-def test_one_process_of_each_engine_makes_the_same_steps(small_split, request_for, tmp_path):
+@pytest.mark.parametrize(
+    "engine", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in SEPARATE]
+)
+def test_one_process_of_each_engine_makes_the_same_steps(
+    small_split, request_for, tmp_path, engine
+):
     losses, models, predictions = [], [], []
-    for strategy in ("single", "torch-single"):
+    alone = ENGINES[engine].one_process
+    for strategy in ("single", alone):
         folder = tmp_path / strategy
         request = request_for(strategy, "1x1", initial_weights="seeded", save_model=True)
         measured(request, small_split, folder)
@@ -39,15 +46,15 @@ def test_one_process_of_each_engine_makes_the_same_steps(small_split, request_fo
     # The first step begins with the same weights and has the same rows.
     assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-6)
     (codes,), _ = Arrays(small_split).gather("test", slice(None))
-    by_tensorflow, by_torch = (each.probabilities(codes) for each in models)
-    np.testing.assert_allclose(by_tensorflow, by_torch, atol=TOLERANCE)
+    by_tensorflow, by_other = (each.probabilities(codes) for each in models)
+    np.testing.assert_allclose(by_tensorflow, by_other, atol=TOLERANCE)
     # Each model is computed by the engine that trained it.
     for model, predicted in zip(models, predictions, strict=True):
         np.testing.assert_array_equal(model.predictions(codes), predicted)
-    # TensorFlow reads what PyTorch has trained, too.
-    path = tmp_path / "torch-single" / "model.json"
-    path.write_text(path.read_text().replace('"engine": "torch"', '"engine": "tensorflow"'))
-    np.testing.assert_allclose(load(path.parent).probabilities(codes), by_torch, atol=1e-5)
+    # TensorFlow reads what the other has trained, too.
+    path = tmp_path / alone / "model.json"
+    path.write_text(path.read_text().replace(f'"engine": "{engine}"', '"engine": "tensorflow"'))
+    np.testing.assert_allclose(load(path.parent).probabilities(codes), by_other, atol=1e-5)
 
 
 @pytest.mark.torch

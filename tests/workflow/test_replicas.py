@@ -18,12 +18,14 @@ import tensorflow as tf
 
 from escala.core.files import read_json
 from escala.data.base import Arrays
+from escala.data.splits import Side, write_split
 from escala.record import steps
 from escala.record.run import measure
 from escala.strategies import STRATEGIES
 from escala.training.shards import batches, epoch_order
+from escala.workloads import WORKLOADS
 from tests.conftest import CLASSES
-from tests.workflow.conftest import add_workload
+from tests.workflow.conftest import add_workload, begin_with
 from tests.workflow.real_ranks import mean_losses
 from tests.workloads.normalised import model as normalised
 
@@ -127,6 +129,69 @@ def network(data: Arrays) -> tf.keras.Model:
 def kept(folder: Path) -> list[np.ndarray]:
     with np.load(folder / "model.npz") as arrays:
         return [arrays[name] for name in arrays.files]
+
+
+@pytest.fixture(scope="module")
+def perceptron(request_for, tmp_path_factory) -> Callable[..., dict]:
+    """Return a function that trains an `mlp` in a folder, and returns the result.
+
+    All engines begin with the same weights; its steps have the rows of those of the network above.
+    """
+    random, split = np.random.default_rng(0), tmp_path_factory.mktemp("table") / "split"
+    sides = {
+        side: Side(
+            {"features": random.standard_normal((rows, 30), np.float32)}, np.arange(rows) % 3
+        )
+        for side, rows in (("train", ROWS), ("test", TEST_ROWS))
+    }
+    about = {"kind": "tabular", "name": "table", "seed": 0, "provenance": "simulated"}
+    write_split(split, sides, classes=["a", "b", "c"], **about)
+    rate = {"value": RATE, "reference_batch": BATCH, "rule": "constant"}
+    settings = WORKLOADS["mlp"].setting_defaults | {"epochs": EPOCHS, "learning_rate": rate}
+    settings |= {"initial_weights": "seeded", "save_model": True, "validate": True}
+
+    def train(strategy: str, folder: Path, code: str = "", **changes) -> dict:
+        layout = "1x1" if STRATEGIES[strategy].layouts.one_rank else "1x2"
+        request = request_for(strategy, layout, workload="mlp", **settings | changes)
+        with pytest.MonkeyPatch.context() as patch:
+            begin_with(code, folder.parent / "site", patch)
+            measure(request, split, folder / "run.json", 300)
+        return read_json(folder / "run.json")
+
+    return train
+
+
+@pytest.mark.jax
+def test_one_and_two_processes_of_jax_make_the_steps_of_keras(perceptron, tmp_path):
+    """Two of them compute their rows in parts."""
+    results, losses = {}, {}
+    for strategy in ("single", "jax-single", "jax-gloo"):
+        folder = tmp_path / strategy
+        knobs = {"accumulation": 3} if strategy == "jax-gloo" else {}
+        results[strategy] = run = perceptron(strategy, folder, knobs=knobs)
+        # Ranks that hold different weights fail their run.
+        assert run["status"] == "ok", run["reason"]
+        losses[strategy] = mean_losses(steps.read(folder / "ranks", len(run["ranks"]["cores"])))
+    expected = results.pop("single")
+    assert expected["epochs"][-1]["loss"] < expected["epochs"][0]["loss"]
+    for strategy, run in results.items():
+        np.testing.assert_allclose(losses[strategy], losses["single"], **TOLERANCE)
+        pairs = zip(kept(tmp_path / strategy), kept(tmp_path / "single"), strict=True)
+        for one, other in pairs:
+            np.testing.assert_allclose(one, other, **TOLERANCE)
+        assert run["ranks"]["evaluating"] == len(run["ranks"]["cores"])
+        for name in ("rows", "accuracy", "confusion_matrix"):
+            assert run["evaluation"][name] == expected["evaluation"][name]
+        for mine, other in zip(run["epochs"], expected["epochs"], strict=True):
+            assert mine["distinct_rows"] == ROWS
+            for name in ("loss", "accuracy", "validation_loss", "validation_accuracy"):
+                assert mine[name] == pytest.approx(other[name], rel=1e-4)
+
+
+@pytest.mark.jax
+def test_processes_of_jax_go_on_after_a_checkpoint(perceptron, tmp_path):
+    resumed, unbroken = resumed_and_whole(perceptron, tmp_path, "jax-gloo")
+    assert resumed["weights_sha256"] == unbroken["weights_sha256"]
 
 
 @each(ONE_RANK)

@@ -1,0 +1,166 @@
+"""The engine of JAX: functions of arrays on processors, compiled by XLA."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from escala.core.errors import Unavailable
+from escala.data.base import output_shape
+from escala.engines.base import Engine
+from escala.engines.jax import functions, models
+from escala.engines.jax.footprint import footprint, parameters
+from escala.engines.jax.ranks import Ranks
+from escala.workloads.models import rows_at_once
+
+#: The threads of XLA's pool, as the system names them.
+_POOL = "tf_XLAEigen"
+
+
+class JAX(Engine):
+    """A process that trains with JAX; its group are `Ranks`."""
+
+    group: Ranks
+    steps_per_call = 1
+    recorder = None
+
+    def start(self):
+        knobs = self.plan["knobs"]
+        set_threads(knobs["threads"])
+        set_products(knobs["products"])
+        joined = self.group.start()
+        jax.devices()
+        return joined
+
+    def obtained(self):
+        names = Path("/proc/self/task").glob("*/comm")
+        pool = sum(each.read_text(encoding="utf-8").startswith(_POOL) for each in names)
+        # XLA makes operations at the same time by the threads of the same pool.
+        return {"gpus": [], "threads": {"intra_op": pool, "inter_op": pool}}
+
+    def build(self, work, data, knobs, probe=None):
+        plan, settings = self.plan, self.plan["training"]
+        self._specs = data.inputs
+        form = output_shape(data.description)
+        self.model = models.build(work, data.inputs, form, settings, knobs)
+        self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
+        self.rows_at_once = rows_at_once(models.output_form(self.model, data.inputs))
+        gradients, update = (
+            functions.gradients_of(work, self.model, settings),
+            self.optimizer.updated,
+        )
+        self._gradients, self._updated = jax.jit(gradients), jax.jit(update, donate_argnums=0)
+        self._whole = None
+        if plan["ranks"] == plan["knobs"]["accumulation"] == 1 and not plan["knobs"]["slowdown"]:
+
+            def whole(state, *rows):
+                found, sums = gradients(state[0], *rows)
+                return update(state, found), sums
+
+            self._whole = jax.jit(whole, donate_argnums=0)
+        self._evaluate = functions.evaluating(work, self.model, settings, self.rows_at_once)
+        begun = self.model.begin(plan["seed"])
+        self.restore(begun + [np.zeros_like(a) for a in begun for _ in range(self.optimizer.slots)])
+
+    def footprint(self):
+        return footprint(self.model, self.optimizer, self._specs)
+
+    def step(self, arguments, count=1):
+        [own] = arguments
+        if self._whole:
+            self._state, (loss, right) = jax.block_until_ready(self._whole(self._state, *own))
+        else:
+            gradients, (loss, right) = self._computed(own)
+            self._apply(self.group.summed(gradients))
+        return (float(loss),), (float(right),)
+
+    def step_alone(self, arguments):
+        self._apply(self._computed(arguments)[0])
+
+    def _computed(self, arguments: Sequence) -> tuple[models.Values, tuple]:
+        """Return the gradients of a rank's rows, and the sums of their losses and hits.
+
+        They are computed in the parts of the knob `accumulation`, as slowly as `slowdown` says.
+        """
+        *rows, divisor = arguments
+        knobs, began = self.plan["knobs"], time.perf_counter()
+        size = -(-len(rows[-1]) // knobs["accumulation"])
+        parts = [
+            self._gradients(self._state[0], *(each[start : start + size] for each in rows), divisor)
+            for start in range(0, len(rows[-1]), size)
+        ]
+        found = reduce(partial(jax.tree.map, jnp.add), parts)
+        factor = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
+        if factor > 1:
+            jax.block_until_ready(found)
+            time.sleep((factor - 1) * (time.perf_counter() - began))
+        return found
+
+    def _apply(self, gradients: models.Values) -> None:
+        self._state = jax.block_until_ready(self._updated(self._state, gradients))
+
+    @contextmanager
+    def unchanged(self):
+        kept = self.values()
+        yield
+        self.restore(kept)
+
+    def seed(self, *numbers):
+        pass
+
+    def end_epoch(self, rows):
+        pass
+
+    def evaluate(self, inputs, targets):
+        return self._evaluate(self._state[0], inputs, targets)
+
+    def weights(self):
+        return [[np.array(each) for each in self._state[0]]]
+
+    def set_weights(self, weights):
+        self._state[0] = [jnp.array(each) for each in weights]
+
+    def values(self):
+        return [np.array(each) for part in self._state for each in part]
+
+    def restore(self, values):
+        count = len(self.model.arrays)
+        held = [jnp.array(each) for each in values]
+        self._state = [held[start : start + count] for start in range(0, len(held), count)]
+
+    def broadcast(self):
+        self.restore(self.group.broadcast(self.values()))
+
+    def about(self):
+        return {
+            "parameters": parameters(self.model),
+            "optimizer": self.optimizer.name,
+            "dense_exchange": {},
+        }
+
+    def board(self, folder):
+        raise Unavailable("tensorboard: true needs another engine. Remedy: set it to false")
+
+
+ENGINE = JAX
+
+
+def set_threads(threads: dict[str, int]) -> None:
+    """Size XLA's pool of threads, before it is made; 0 leaves its own choice."""
+    jax.config.update("jax_platforms", "cpu")
+    if threads["intra_op"]:
+        os.environ["PJRT_NPROC"] = str(threads["intra_op"])
+
+
+def set_products(kind: str) -> None:
+    """Refuse to compute matrix products in `bfloat16`; GPUs alone have `tensor-float-32`."""
+    if kind == "bfloat16":
+        raise Unavailable("products: bfloat16 is not of the engine of JAX. Remedy: use float32")

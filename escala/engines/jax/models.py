@@ -1,0 +1,169 @@
+"""What a workload's `model_jax` is made of: arrays in Keras's layout, and functions of them.
+
+A model has no state but its arrays, all trained, and draws no random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import one_hot
+
+from escala.core.errors import InputError
+from escala.data.base import Spec
+from escala.engines import initial
+from escala.engines.ignored import file_of
+
+Values = Sequence[jax.Array]
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "linear": lambda values: values,
+    "relu": jax.nn.relu,
+    "sigmoid": jax.nn.sigmoid,
+    "softmax": jax.nn.softmax,
+    "softplus": jax.nn.softplus,
+    "tanh": jnp.tanh,
+}
+
+
+class Array(NamedTuple):
+    """An array of a model: its name, its shape of one axis at least, and its initial law."""
+
+    name: str
+    shape: tuple[int, ...]
+    law: initial.Law
+
+
+class Model(NamedTuple):
+    """A network.
+
+    Attributes
+    ----------
+    arrays : in the order of the weights of the workload's Keras model.
+    outputs : a function of the values of these arrays and of each input, which traces.
+    """
+
+    arrays: tuple[Array, ...]
+    outputs: Callable[..., jax.Array]
+
+    def begin(self, seed: int) -> list[np.ndarray]:
+        """Return the values that a seed gives under every engine."""
+        return list(initial.drawn([(each.law, each.shape) for each in self.arrays], seed))
+
+
+class Optimizer(NamedTuple):
+    """An optimizer.
+
+    Attributes
+    ----------
+    slots : how many numbers it keeps for each one of an array, which begin at 0.
+    update : a function of an array, its gradient and what is kept of it, which returns the new
+        array and what is kept then.
+    """
+
+    name: str
+    slots: int
+    update: Callable[..., tuple]
+
+    def updated(self, state: Sequence[Values], gradients: Values) -> list[list[jax.Array]]:
+        """Return all arrays of a model, and what is kept of them, after an update."""
+        arrays, *kept = state
+        found = map(self.update, arrays, gradients, *kept)
+        return [list(each) for each in zip(*found, strict=True)]
+
+
+def sgd(learning_rate: float) -> Optimizer:
+    """Return gradient descent without momentum."""
+    return Optimizer("SGD", 0, lambda array, gradient: (array - learning_rate * gradient,))
+
+
+def rmsprop(learning_rate: float, settings: Mapping) -> Optimizer:
+    """Return RMSprop in the form `optimizer_form` of a workload's settings.
+
+    `keras` is g / √(v + 1e-7), where v decays by 0.9, and `pytorch` g / (√v + 1e-8), by 0.99.
+    """
+    of_keras = settings.get("optimizer_form", "keras") == "keras"
+    decay = 0.9 if of_keras else 0.99
+
+    def update(array: jax.Array, gradient: jax.Array, squares: jax.Array) -> tuple:
+        squares = decay * squares + (1 - decay) * gradient**2
+        root = jnp.sqrt(squares + 1e-7) if of_keras else jnp.sqrt(squares) + 1e-8
+        return array - learning_rate * gradient / root, squares
+
+    return Optimizer("RMSprop", 1, update)
+
+
+def embedding(name: str, numbers: int, units: int) -> Array:
+    """Return the table of a layer that maps numbers below `numbers` to vectors."""
+    return Array(f"{name}/embeddings", (numbers, units), initial.uniform(0.05))
+
+
+def dense(name: str, inputs: int, units: int) -> tuple[Array, Array]:
+    """Return kernel and bias of a dense layer."""
+    return convolution(name, inputs, units)
+
+
+def convolution(name: str, inputs: int, units: int, *places: int) -> tuple[Array, Array]:
+    """Return kernel and bias of a convolution over some places, or of a dense layer over none."""
+    kernel = Array(f"{name}/kernel", (*places, inputs, units), initial.GLOROT)
+    return kernel, Array(f"{name}/bias", (units,), initial.ZEROS)
+
+
+def class_losses(
+    targets: jax.Array, outputs: jax.Array, settings: Mapping | None = None
+) -> jax.Array:
+    """Return the categorical cross-entropy of every row in nats, as a workload's `row_losses`.
+
+    Parameters
+    ----------
+    targets : class numbers, (rows,).
+    outputs : logarithms of the probabilities, (rows, classes).
+    """
+    return -jnp.take_along_axis(outputs, targets[:, None], axis=1)[:, 0]
+
+
+def squared_distances(targets: jax.Array, outputs: jax.Array) -> jax.Array:
+    """Return the squared distance of every row's outputs from its one-hot class, (rows,)."""
+    wanted = one_hot(targets, outputs.shape[-1], dtype=outputs.dtype)
+    return jnp.square(wanted - outputs).sum(-1)
+
+
+def probabilities(outputs: jax.Array, settings: Mapping) -> jax.Array:
+    """Return the probabilities of the classes from their logarithms, as a workload offers it."""
+    return jnp.exp(outputs)
+
+
+def build(
+    work: ModuleType,
+    specs: Sequence[Spec],
+    outputs: tuple[int, ...],
+    settings: Mapping,
+    knobs: Mapping,
+) -> Model:
+    """Return the model of a workload.
+
+    Raises
+    ------
+    InputError : `build` gives something else than a `Model` with arrays.
+    """
+    model = work.build(specs, outputs, settings, knobs)
+    if isinstance(model, Model) and model.arrays:
+        return model
+    reason = f"build returns {type(model).__name__}, and no model with arrays"
+    raise InputError(file_of(work), None, reason, "return an escala.engines.jax.models.Model")
+
+
+def output_form(model: Model, specs: Sequence[Spec]) -> tuple[int, ...]:
+    """Return the shape of a model's output for one row."""
+    rows = [jax.ShapeDtypeStruct((1, *spec.shape), spec.dtype) for spec in specs]
+    return jax.eval_shape(model.outputs, described(model), *rows).shape[1:]
+
+
+def described(model: Model) -> list[jax.ShapeDtypeStruct]:
+    """Return shape and type of the arrays of a model, from which a function can be compiled."""
+    return [jax.ShapeDtypeStruct(each.shape, jnp.float32) for each in model.arrays]
