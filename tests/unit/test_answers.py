@@ -267,6 +267,11 @@ def test_a_reason_that_was_not_measured_is_said_to_be_none(tmp_path, strategy, r
     assert any("outside the training steps" in text for text in rest)
 
 
+def test_clocks_are_not_advised_where_the_engine_has_none(tmp_path):
+    first, *_ = told(tabled(_measured(tmp_path, {"jax-gloo": FASTER})), "why")
+    assert first.startswith("Not measured: why ") and "enabled: true" not in first
+
+
 def test_a_reason_that_was_measured_comes_first(tmp_path):
     experiment, runs = clocked(tmp_path)
     experiment.runs = [path for path in experiment.runs if "horovod-gloo" not in path.parts]

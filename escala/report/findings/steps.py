@@ -11,6 +11,7 @@ from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE, BestU
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE
 from escala.core.environment import call
 from escala.core.readable import in_words
+from escala.probes.clocks import Clocks
 from escala.report.findings.best_use import answers, shown
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import names_of_rows, programs, trained_by_steps
@@ -89,6 +90,8 @@ def _not_measured(row: BestUse, tables: Tables) -> str:
         how = f"the run with clocks has no parts: {quoted(ended.iloc[0])}"
     elif (strategy := STRATEGIES.get(row.names[2])) and not strategy.waits():
         how = "its processes make no steps together"
+    elif strategy and not strategy.records_for(Clocks.name):
+        how = "its engine does not record when the parts of a step begin and end"
     return f"Not measured: {what}; {how}."
 
 
