@@ -155,7 +155,7 @@ def test_additions_measure_nothing_again(tmp_path):
 
 TRAINED = {name for name, each in STRATEGIES.items() if each.engine}
 OF_TENSORFLOW = {name for name in TRAINED if STRATEGIES[name].engine.startswith("tensorflow.")}
-OF_TORCH = TRAINED - OF_TENSORFLOW
+OF_TORCH = {name for name in TRAINED if STRATEGIES[name].engine.startswith("torch.")}
 FIT, PROGRAM = "a fit", "a program"
 
 
