@@ -167,6 +167,9 @@ def test_collectives_are_timed_for_each_library_and_network():
         ({"communication_hook": "shared-memory"}, "ddp-gloo", "in shared memory"),
         ({"communication_hook": "shared-memory"}, "horovod-mpi", None),
         ({}, "ddp-single", "does not know how ddp-single"),
+        # Their engine records no parts of a step.
+        ({}, "jax-single", "no run of jax-single"),
+        ({}, "jax-gloo", "no run of jax-single"),
     ],
 )
 def test_what_the_model_does_not_know_is_not_predicted(variant, strategy, reason):
