@@ -1,4 +1,4 @@
-"""The environment of PyTorch holds all that its ranks import, and they draw the same rows there."""
+"""An engine's environment holds all that its ranks import, and they draw the same rows there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import sys
 
 import pytest
 
-from escala.core.engines import ENGINES
+from escala.core.engines import ENGINES, FOLDER
 from escala.core.variables import passed
-from escala.engines import entries, interpreters
+from escala.engines import engine_name, entries, interpreters
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.parametrize(
+    "engine",
+    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in interpreters.SEPARATE],
+)
 
 #: Import modules, and print the distributions of all that this loads from outside the project.
 LOADED = """
@@ -54,30 +57,29 @@ def canonical(name: str) -> str:
     return re.sub("[-_.]+", "-", name).lower()
 
 
-def modules_of_ranks() -> list[str]:
-    """Return the modules that a rank of PyTorch may begin with or pick by a name."""
-    ours = [name for name, each in STRATEGIES.items() if (each.engine or "").startswith("torch.")]
-    recorders = (interpreters.ROOT / "escala" / "engines" / "torch" / "recorders").glob("[!_]*.py")
+def modules_of_ranks(engine: str) -> list[str]:
+    """Return the modules that a rank of an engine may begin with or pick by a name."""
+    ours = [name for name in STRATEGIES if engine_name(name) == engine]
+    recorders = (FOLDER / engine / "recorders").glob("[!_]*.py")
+    model = ENGINES[engine].module
     return [
         *(f"escala.training.{name}" for name in ("rank", "by_steps", "train")),
-        *(f"escala.engines.torch.recorders.{path.stem}" for path in recorders),
+        *(f"escala.engines.{engine}.recorders.{path.stem}" for path in recorders),
         *(module for name in ours for module in entries(name)),
         "escala.data.base",
         *(
-            f"{each.package}.model_torch"
+            f"{each.package}.{model}"
             for each in WORKLOADS.values()
-            if (each.folder / "model_torch.py").is_file()
+            if (each.folder / f"{model}.py").is_file()
         ),
     ]
 
 
-def test_ranks_import_what_the_environment_holds_and_nothing_else():
-    pinned = (interpreters.ROOT / "envs" / ENGINES["torch"].environment.requirements).read_text()
+def test_ranks_import_what_the_environment_holds_and_nothing_else(engine):
+    pinned = (interpreters.ROOT / "envs" / ENGINES[engine].environment.requirements).read_text()
     held = {canonical(name) for name in re.findall(r"^([\w.-]+)==", pinned, re.MULTILINE)}
-    python = interpreters.python("torch")
-    loaded = set(
-        map(canonical, json.loads(printed(python, LOADED, json.dumps(modules_of_ranks()))))
-    )
+    modules = json.dumps(modules_of_ranks(engine))
+    loaded = set(map(canonical, json.loads(printed(interpreters.python(engine), LOADED, modules))))
     # PyTorch does without tqdm, and imports it where it is.
     brought = {
         name for name in loaded if name.startswith(("nvidia-", "cuda-", "triton")) or name == "tqdm"
@@ -86,6 +88,6 @@ def test_ranks_import_what_the_environment_holds_and_nothing_else():
     assert {"numpy", "psutil", "pyyaml"} <= loaded
 
 
-def test_its_numpy_draws_the_same_rows():
-    rows = printed(interpreters.python("torch"), ROWS)
+def test_its_numpy_draws_the_same_rows(engine):
+    rows = printed(interpreters.python(engine), ROWS)
     assert rows == printed(sys.executable, ROWS) and len(rows) > 300
