@@ -25,6 +25,10 @@ from escala.workloads.models import rows_at_once
 _POOL = "tf_XLAEigen"
 
 
+#: Adds the results for two parts of the rows of a step.
+_added = jax.jit(partial(jax.tree.map, jnp.add))
+
+
 class JAX(Engine):
     """A process that trains with JAX; its group are `Ranks`."""
 
@@ -37,7 +41,7 @@ class JAX(Engine):
         set_threads(knobs["threads"])
         set_products(knobs["products"])
         joined = self.group.start()
-        jax.devices()
+        [self._device] = jax.local_devices()
         return joined
 
     def obtained(self):
@@ -97,7 +101,7 @@ class JAX(Engine):
             self._gradients(self._state[0], *(each[start : start + size] for each in rows), divisor)
             for start in range(0, len(rows[-1]), size)
         ]
-        found = reduce(partial(jax.tree.map, jnp.add), parts)
+        found = reduce(_added, parts)
         factor = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
         if factor > 1:
             jax.block_until_ready(found)
@@ -126,15 +130,18 @@ class JAX(Engine):
         return [[np.array(each) for each in self._state[0]]]
 
     def set_weights(self, weights):
-        self._state[0] = [jnp.array(each) for each in weights]
+        self._state[0] = self._held(weights)
 
     def values(self):
         return [np.array(each) for part in self._state for each in part]
 
     def restore(self, values):
-        count = len(self.model.arrays)
-        held = [jnp.array(each) for each in values]
+        count, held = len(self.model.arrays), self._held(values)
         self._state = [held[start : start + count] for start in range(0, len(held), count)]
+
+    def _held(self, values: Sequence[np.ndarray]) -> list[jax.Array]:
+        """Return copies that are bound to the device, as results are: others would compile anew."""
+        return [jax.device_put(each, self._device, may_alias=False) for each in values]
 
     def broadcast(self):
         self.restore(self.group.broadcast(self.values()))
@@ -154,8 +161,12 @@ ENGINE = JAX
 
 
 def set_threads(threads: dict[str, int]) -> None:
-    """Size XLA's pool of threads, before it is made; 0 leaves its own choice."""
+    """Compute on the processor, as one device; size XLA's pool of threads, which is not yet made.
+
+    0 leaves XLA's own choice.
+    """
     jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 1)
     if threads["intra_op"]:
         os.environ["PJRT_NPROC"] = str(threads["intra_op"])
 

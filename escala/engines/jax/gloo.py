@@ -22,7 +22,6 @@ class Gloo(Ranks):
     def start(self):
         place, address = self.place, self.place.extra_addresses[0]
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.config.update("jax_num_cpu_devices", 1)
         jax.distributed.initialize(
             address, place.processes, place.process, coordinator_bind_address=address
         )
