@@ -431,6 +431,11 @@ def ddp(strategy: str = "ddp-gloo", **variant: object) -> list[Callable[[dict], 
          f"{TUNED}.trained_module", "a checkpoint holds one"),
         (ddp("fsdp", torch_compile=True), f"{TUNED}.torch_compile", "fsdp"),
         (ddp("fsdp", slowdown=[1, 2]), f"{TUNED}.slowdown", "fsdp"),
+        (ddp("jax-gloo", device="gpu"), f"{TUNED}.device", "on processors"),
+        (ddp("jax-gloo", products="bfloat16"), f"{TUNED}.products", "JAX"),
+        (ddp("jax-gloo", threads={"intra_op": 1, "inter_op": 2}), f"{TUNED}.threads", "one pool"),
+        ([put(SECOND, {"strategy": "jax-gloo", "layouts": ["2x1"]})],
+         f"{SECOND}.layouts.0", "stays on one node"),
         *((ddp(strategy, optimizer="one-pass"), f"{TUNED}.optimizer", "does not sum the gradients")
           for strategy in ("mirrored", "multiworker-mirrored", "parameter-server")),
     ],
@@ -450,6 +455,7 @@ def test_what_gloo_refuses_nccl_takes_and_a_run_without_checkpoints_needs_none()
     [
         (["model.py"], "ddp-gloo", "virus-cnn has no model_torch.py"),
         (["model_torch.py"], "horovod-mpi", "virus-cnn has no model.py"),
+        (["model.py", "model_torch.py"], "jax-gloo", "virus-cnn has no model_jax.py"),
         (["model.py", "model_torch.py"], "ddp-gloo", None),
     ],
 )

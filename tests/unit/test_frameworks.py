@@ -14,7 +14,7 @@ import importlib, sys
 
 class Refused:
     def find_spec(self, name, *_):
-        if name.partition(".")[0] in ("tensorflow", "keras", "horovod", "torch"):
+        if name.partition(".")[0] in ("tensorflow", "keras", "horovod", "torch", "jax"):
             raise ModuleNotFoundError(f"no {name}", name=name)
 
 sys.meta_path.insert(0, Refused())
