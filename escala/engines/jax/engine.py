@@ -23,8 +23,6 @@ from escala.workloads.models import rows_at_once
 
 #: The threads of XLA's pool, as the system names them.
 _POOL = "tf_XLAEigen"
-
-
 #: Adds the results for two parts of the rows of a step.
 _added = jax.jit(partial(jax.tree.map, jnp.add))
 
@@ -37,18 +35,22 @@ class JAX(Engine):
     recorder = None
 
     def start(self):
-        knobs = self.plan["knobs"]
-        set_threads(knobs["threads"])
-        set_products(knobs["products"])
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", 1)
+        # Of XLA's pool, which is not yet made; 0 leaves its own choice.
+        if threads := self.plan["knobs"]["threads"]["intra_op"]:
+            os.environ["PJRT_NPROC"] = str(threads)
         joined = self.group.start()
         [self._device] = jax.local_devices()
         return joined
 
     def obtained(self):
-        names = Path("/proc/self/task").glob("*/comm")
-        pool = sum(each.read_text(encoding="utf-8").startswith(_POOL) for each in names)
-        # XLA makes operations at the same time by the threads of the same pool.
-        return {"gpus": [], "threads": {"intra_op": pool, "inter_op": pool}}
+        threads = dict(self.plan["knobs"]["threads"])
+        if threads["intra_op"]:
+            names = Path("/proc/self/task").glob("*/comm")
+            threads["intra_op"] = sum(each.read_text().startswith(_POOL) for each in names)
+        # One pool is for both, so `inter_op` chooses nothing.
+        return {"gpus": [], "threads": threads}
 
     def build(self, work, data, knobs, probe=None):
         plan, settings = self.plan, self.plan["training"]
@@ -57,10 +59,8 @@ class JAX(Engine):
         self.model = models.build(work, data.inputs, form, settings, knobs)
         self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
         self.rows_at_once = rows_at_once(models.output_form(self.model, data.inputs))
-        gradients, update = (
-            functions.gradients_of(work, self.model, settings),
-            self.optimizer.updated,
-        )
+        gradients = functions.gradients_of(work, self.model, settings)
+        update = self.optimizer.updated
         self._gradients, self._updated = jax.jit(gradients), jax.jit(update, donate_argnums=0)
         self._whole = None
         if plan["ranks"] == plan["knobs"]["accumulation"] == 1 and not plan["knobs"]["slowdown"]:
@@ -72,7 +72,7 @@ class JAX(Engine):
             self._whole = jax.jit(whole, donate_argnums=0)
         self._evaluate = functions.evaluating(work, self.model, settings, self.rows_at_once)
         begun = self.model.begin(plan["seed"])
-        self.restore(begun + [np.zeros_like(a) for a in begun for _ in range(self.optimizer.slots)])
+        self.restore(begun + [np.zeros_like(a) for _ in range(self.optimizer.slots) for a in begun])
 
     def footprint(self):
         return footprint(self.model, self.optimizer, self._specs)
@@ -118,10 +118,10 @@ class JAX(Engine):
         self.restore(kept)
 
     def seed(self, *numbers):
-        pass
+        """A model draws nothing."""
 
     def end_epoch(self, rows):
-        pass
+        """All that a model has is equal on all ranks."""
 
     def evaluate(self, inputs, targets):
         return self._evaluate(self._state[0], inputs, targets)
@@ -158,20 +158,3 @@ class JAX(Engine):
 
 
 ENGINE = JAX
-
-
-def set_threads(threads: dict[str, int]) -> None:
-    """Compute on the processor, as one device; size XLA's pool of threads, which is not yet made.
-
-    0 leaves XLA's own choice.
-    """
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 1)
-    if threads["intra_op"]:
-        os.environ["PJRT_NPROC"] = str(threads["intra_op"])
-
-
-def set_products(kind: str) -> None:
-    """Refuse to compute matrix products in `bfloat16`; GPUs alone have `tensor-float-32`."""
-    if kind == "bfloat16":
-        raise Unavailable("products: bfloat16 is not of the engine of JAX. Remedy: use float32")

@@ -1,6 +1,7 @@
 """What a workload's `model_jax` is made of: arrays in Keras's layout, and functions of them.
 
-A model has no state but its arrays, all trained, and draws no random numbers.
+A model has no state but its arrays, all trained, and draws no random numbers: dropout and moving
+statistics cannot be written.
 """
 
 from __future__ import annotations
