@@ -33,7 +33,8 @@ _PART, _LEAST_SECONDS = 0.2, 0.2
 _WINDOW_SECONDS = 1.0
 #: A process that waits for others uses less of a core, and waits for the time that they last and
 #: up to this part of it and so many seconds: a busy machine is slow to start and to end them.
-_WAITING, _WAITS_PART, _WAITS_SECONDS = 0.1, 0.5, 2.0
+#: To start each of them takes core time.
+_WAITING, _WAITS_PART, _WAITS_SECONDS, _STARTS_SECONDS = 0.1, 0.5, 2.0, 0.05
 
 
 class Told(NamedTuple):
@@ -157,7 +158,7 @@ def _waits(number: int, told: Mapping[int, Told]) -> bool:
     lasted = [max(o.ended - o.began, o.longest) for o in told.values() if o.parent == number]
     return (
         bool(lasted and each.world < 2)
-        and each.longest_cores < _WAITING * each.longest
+        and each.longest_cores < _WAITING * each.longest + _STARTS_SECONDS * len(lasted)
         and each.longest < (1 + _WAITS_PART) * max(lasted) + _WAITS_SECONDS
     )
 

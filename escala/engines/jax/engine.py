@@ -48,7 +48,8 @@ class JAX(Engine):
         threads = dict(self.plan["knobs"]["threads"])
         if threads["intra_op"]:
             names = Path("/proc/self/task").glob("*/comm")
-            threads["intra_op"] = sum(each.read_text().startswith(_POOL) for each in names)
+            found = (each.read_text(encoding="utf-8") for each in names)
+            threads["intra_op"] = sum(name.startswith(_POOL) for name in found)
         # One pool is for both, so `inter_op` chooses nothing.
         return {"gpus": [], "threads": threads}
 
