@@ -210,7 +210,12 @@ def many(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("confusion_matrices", 12), ("mean_scores", 40), ("seconds_per_epoch", 20), ("speedup", 40)],
+    [
+        pytest.param("confusion_matrices", 12, marks=pytest.mark.sweep),
+        ("mean_scores", 40),
+        pytest.param("seconds_per_epoch", 20, marks=pytest.mark.sweep),
+        ("speedup", 40),
+    ],
 )
 def test_a_figure_shows_the_fastest_of_many_configurations_with_their_references(many, name, most):
     words = _drawn(name, many).replace("\n", " ")

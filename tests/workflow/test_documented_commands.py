@@ -212,6 +212,7 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.sweep
 def test_calls_of_snakemake_have_a_graph_of_jobs(project, forks, monkeypatch):
     data, failed = _data(project.parent), {}
     found = [*CALLS, *_calls_of_escala(monkeypatch)]

@@ -189,6 +189,7 @@ def test_one_and_two_processes_of_jax_make_the_steps_of_keras(perceptron, tmp_pa
 
 
 @pytest.mark.jax
+@pytest.mark.sweep
 def test_processes_of_jax_go_on_after_a_checkpoint(perceptron, tmp_path):
     resumed, unbroken = resumed_and_whole(perceptron, tmp_path, "jax-gloo")
     assert resumed["weights_sha256"] == unbroken["weights_sha256"]

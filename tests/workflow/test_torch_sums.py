@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).with_name("torch_sums.py")
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.sweep), 3])
 def test_every_rank_gets_the_sums_in_the_order_of_the_ranks_to_the_last_bit(ranks):
     """In several buckets and two types, whichever rank is late to write or to read."""
     with socket.create_server(("127.0.0.1", 0)) as server:
