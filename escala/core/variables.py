@@ -87,7 +87,6 @@ PLACES = {
     ),
     r"(OMPI|PMIX|PRTE)_(?!MCA_|ALLOW_)\w+|PMI2?_\w+|MPI_LOCAL\w+|MV2_COMM_WORLD_\w+": "MPI",
     **_of_engines("places"),
-    r"JAX_(COORDINATOR_ADDRESS|NUM_PROCESSES|PROCESS_ID)": "JAX",
 }
 #: Numbers and cores of threads, which each configuration sets.
 THREADS = re.compile(

@@ -22,7 +22,7 @@ _TASK = ("experiment", "dataset", "workload", "series")
 #: Packages that a history names in the versions of a program; the others have one digest.
 _FRAMEWORKS = {
     *(name for engine in ENGINES.values() for name in engine.distributions),
-    "jax", "mpi4py", "lightning", "transformers", "accelerate", "scikit-learn", "xgboost",
+    "mpi4py", "lightning", "transformers", "accelerate", "scikit-learn", "xgboost",
     "lightgbm",
 }  # fmt: skip
 
