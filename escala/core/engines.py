@@ -1,4 +1,4 @@
-"""What each engine declares in its `engine.yaml`, all that others need to know of it.
+"""Read the `engine.yaml` of each engine: all that others need to know of it.
 
 The files are read, and nothing is imported: an engine's framework may have an environment of its
 own. An engine has the name of its folder in `escala/engines/`.

@@ -1,4 +1,4 @@
-"""What a step declares as its code, and the digest of it."""
+"""The code that a step declares changes its digest, and nothing else does."""
 
 from __future__ import annotations
 

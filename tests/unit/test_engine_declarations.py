@@ -1,4 +1,4 @@
-"""What engines declare: all keys are known, and name what is there."""
+"""Every key of an engine.yaml is known, and names a strategy, file or library that exists."""
 
 from __future__ import annotations
 

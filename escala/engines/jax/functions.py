@@ -101,9 +101,12 @@ def _losses(work: ModuleType, settings: Mapping) -> Callable:
 
 
 def _correct(work: ModuleType) -> Callable:
-    """Return the correctness of rows: by default 1 where the most probable class is the target."""
-    usual = lambda targets, outputs: (outputs.argmax(-1) == targets).astype(jnp.float32)  # noqa: E731
-    return getattr(work, "correct", usual)
+    """Return the function of a workload for the correctness of rows, or that of classifications."""
+    return getattr(work, "correct", _most_probable_is_right)
+
+
+def _most_probable_is_right(targets: jax.Array, outputs: jax.Array) -> jax.Array:
+    return (outputs.argmax(-1) == targets).astype(jnp.float32)
 
 
 def _predictions(work: ModuleType, outputs: jax.Array) -> jax.Array:

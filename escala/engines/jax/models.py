@@ -1,4 +1,4 @@
-"""What a workload's `model_jax` is made of: arrays in Keras's layout, and functions of them.
+"""Parts of a workload's `model_jax`: arrays in Keras's layout, layers, losses and optimizers.
 
 A model has no state but its arrays, all trained, and draws no random numbers: dropout and moving
 statistics cannot be written.
@@ -88,12 +88,12 @@ def rmsprop(learning_rate: float, settings: Mapping) -> Optimizer:
 
     `keras` is g / √(v + 1e-7), where v decays by 0.9, and `pytorch` g / (√v + 1e-8), by 0.99.
     """
-    of_keras = settings.get("optimizer_form", "keras") == "keras"
-    decay = 0.9 if of_keras else 0.99
+    keras_form = settings.get("optimizer_form", "keras") == "keras"
+    decay = 0.9 if keras_form else 0.99
 
     def update(array: jax.Array, gradient: jax.Array, squares: jax.Array) -> tuple:
         squares = decay * squares + (1 - decay) * gradient**2
-        root = jnp.sqrt(squares + 1e-7) if of_keras else jnp.sqrt(squares) + 1e-8
+        root = jnp.sqrt(squares + 1e-7) if keras_form else jnp.sqrt(squares) + 1e-8
         return array - learning_rate * gradient / root, squares
 
     return Optimizer("RMSprop", 1, update)
