@@ -125,7 +125,7 @@ def shape(e: Experiment, runs: Sequence[Run]) -> Shape:
 
 def time_of(runs: list[Run], e: Experiment) -> Time:
     """Return the time of a job that measures some runs, with a margin."""
-    median = estimate.medians(runs, lambda name: e)
+    median = estimate.medians(runs)
     known = [seconds for run in runs if (seconds := median(run)) is not None]
     if not known:
         first = min((run.repeat for run in runs if run.repeat), default=None)

@@ -11,6 +11,7 @@ SCRIPTS = {
     "advise": "recommend a layout for a goal, from measurements and predictions",
     "lab": "run a SLURM cluster on this machine, with links of a selected rate",
     "history": "keep measurements of many sessions and machines, and query them",
+    "measure": "measure what is left of a plan, which escala run writes, without Snakemake",
     "retry": "remove the failed runs of results/NAME, so that the next call repeats them",
     "store": "show, check or clean what is stored",
     "install": "make the environment of an engine before its use, or compile operations in C++",

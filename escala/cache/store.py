@@ -22,7 +22,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from escala.cache.code import Code
-from escala.cache.entries import Damaged, blob, content, digest, folder, keep, locked, read, restore
+from escala.cache.entries import (
+    Damaged,
+    Entry,
+    blob,
+    content,
+    digest,
+    folder,
+    keep,
+    locked,
+    read,
+    restore,
+)
 from escala.core import variables
 from escala.core.errors import InputError
 from escala.core.progress import say
@@ -155,6 +166,72 @@ def kept(
     return found
 
 
+class Shelf:
+    """The measurements that the store holds of one work, under its key at this moment.
+
+    Parameters
+    ----------
+    step, inputs, measurement : see `get_or_compute`.
+
+    Raises
+    ------
+    OSError : an input is missing or cannot be read.
+    """
+
+    def __init__(
+        self, step: str, work: Work, inputs: Mapping[str, Path], measurement: Mapping
+    ) -> None:
+        self._store, self._step = location(), step
+        self._key = (work, inputs, measurement)
+        self._known = self._determined_now() if self._store else None
+
+    def _determined_now(self) -> dict:
+        work, inputs, measurement = self._key
+        contents = {name: content(path, self._store) for name, path in inputs.items()}
+        found = _determined(
+            self._step, work.code, contents, work.parameters, measurement, variables.describe()
+        )
+        return json.loads(json.dumps(found, allow_nan=False))
+
+    def measurements(self, output: str) -> list[tuple[Entry, bytes]]:
+        """Return what is held, oldest first, with the bytes of one output, a file.
+
+        There is nothing if measurements must not be served: without a store, or with
+        `ESCALA_MEASURE_AGAIN`. Damaged ones are left out.
+        """
+        found: list[tuple[Entry, bytes]] = []
+        if self._store is None or not self._store.exists() or os.environ.get(AGAIN) == "1":
+            return found
+        with _without(self._store), locked(self._store):
+            for path in sorted(folder(self._store, digest(self._known)).glob("*.json")):
+                with suppress(Damaged, LookupError, TypeError, OSError):
+                    entry = read(path)
+                    ((sha256, _),) = filter(None, entry.outputs[output].values())
+                    written = blob(self._store, sha256).read_bytes()
+                    if hashlib.sha256(written).hexdigest() == sha256:
+                        found.append((entry, written))
+        return found
+
+    def serve(self, entry: Entry, outputs: Mapping[str, Path]) -> bool:
+        """Replace outputs by copies of those of an entry; return whether it is undamaged.
+
+        Raises
+        ------
+        OSError : an output cannot be written.
+        """
+        return bool(_serve(self._store, entry.key, outputs, entry.path.name))
+
+    def keep(self, outputs: Mapping[str, Path]) -> None:
+        """Store outputs, unless what determines them has changed since this was made."""
+        if self._store is None:
+            return
+        if self._determined_now() != self._known:
+            say(f"{self._step}: its inputs or its code changed while it ran: not stored")
+            return
+        with _without(self._store):
+            keep(self._store, self._known, outputs)
+
+
 def _determined(
     step: str,
     code: Code,
@@ -176,8 +253,14 @@ def _determined(
     }
 
 
-def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool | None:
-    """Replace the outputs by copies of the stored ones, if these are undamaged.
+def _serve(
+    store: Path, key: str, outputs: Mapping[str, Path], names: str = "*.json"
+) -> bool | None:
+    """Replace the outputs by copies of the newest stored ones that are undamaged.
+
+    Parameters
+    ----------
+    names : pattern of the names of the entries.
 
     Returns
     -------
@@ -189,7 +272,7 @@ def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool | None:
     """
     unwritable = None
     with _without(store), locked(store):
-        for path in sorted(folder(store, key).glob("*.json"), reverse=True):
+        for path in sorted(folder(store, key).glob(names), reverse=True):
             try:
                 entry = read(path)
                 # The same work, stored by a call that named its outputs differently.

@@ -27,6 +27,8 @@ from escala.core.progress import say
 #: The folder of the lock, and the environment variable that names another.
 FOLDER, VARIABLE = "/dev/shm", "ESCALA_LOCKS"
 _POLL_SECONDS = 0.2
+#: What this process holds the lock for; empty without it.
+_held: list[Mapping[str, str]] = []
 
 
 def path() -> Path:
@@ -36,7 +38,7 @@ def path() -> Path:
 
 @contextmanager
 def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
-    """Hold this machine's lock until the block ends.
+    """Hold this machine's lock until the block ends, or until that of this process that took it.
 
     If the file cannot be locked, a line on standard error says so, and the block runs without a
     lock.
@@ -51,6 +53,9 @@ def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
     InputError : the process that holds the lock has started this one, so waiting would never end.
     Unavailable : another process holds it, and `wait` is false.
     """
+    if _held:
+        yield
+        return
     with ExitStack() as opened:
         try:
             descriptor = _open(path())
@@ -61,9 +66,11 @@ def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
             yield
             return
         try:
+            _held.append(what)
             _write(descriptor, json.dumps(_process() | dict(what)))
             yield
         finally:
+            _held.clear()
             _write(descriptor, "")
 
 

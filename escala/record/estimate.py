@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from escala.core.readable import counted, size
 from escala.data import size_of
 from escala.data.size import Size
 from escala.experiment import Experiment, Run
+from escala.probes import PROBES
 from escala.record.schema import read_session
 from escala.training.memory import Footprint
 
@@ -47,7 +48,7 @@ def sentence(runs: list[Run], experiment: Experiments) -> str:
     """
     if not runs:
         return "Estimated training time: none, no run has to be measured."
-    median = medians(runs, experiment)
+    median = medians(runs)
     known = [seconds for run in runs if (seconds := median(run)) is not None]
     parts = []
     if known:
@@ -80,43 +81,37 @@ def span(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
-def medians(runs: list[Run], experiment: Experiments) -> Callable[[Run], float | None]:
+def medians(runs: Iterable[Run]) -> Callable[[Run], float | None]:
     """Return a function from one of `runs` to its median seconds before, None if there are none.
 
-    They are those of its configuration, or else of its dataset and workload. A run of a probe that
-    was not run before takes about the time of a timing run. Each file is read once.
+    They are those of its configuration, or else of its dataset and workload, in the sessions in
+    which they ended ok. A run of a probe that was not run before takes about the time of a timing
+    run. Each file is read once.
     """
-    tasks = dict.fromkeys(
-        (run.experiment, probe, *_names(run)[1]) for run in runs for probe in (run.instrument, None)
-    )
     measured: dict[tuple, list[float]] = defaultdict(list)
-    for name, probe in dict.fromkeys(task[:2] for task in tasks):
-        for peer in experiment(name).instrumented(probe):
-            if (name, probe, peer.dataset, peer.workload) in tasks:
-                seconds = _seconds(peer)
-                for names in _names(peer):
-                    measured[name, probe, names] += seconds
+    for folder in dict.fromkeys(_task_folder(run) for run in runs):
+        for path in sorted(folder.glob("*/*/*/*/*/sessions/*.json")):
+            record = read_session(path)
+            if record and record["status"] == "ok":
+                *configuration, last = path.relative_to(folder).parts[:5]
+                probe = next((part for part in last.split(".") if part in PROBES), None)
+                for names in ((), tuple(configuration)):
+                    measured[folder, probe, names].append(record["wall_seconds"])
 
     def median(run: Run) -> float | None:
         found = (
-            measured[run.experiment, probe, names]
+            measured[_task_folder(run), probe, names]
             for probe in (run.instrument, None)
-            for names in _names(run)
+            for names in (tuple(run.configuration), ())
         )
         return next((statistics.median(seconds) for seconds in found if seconds), None)
 
     return median
 
 
-def _seconds(run: Run) -> list[float]:
-    """Return the seconds that a run took in each session in which it ended ok."""
-    records = map(read_session, sorted(Path(run.folder).glob("sessions/*.json")))
-    return [record["wall_seconds"] for record in records if record and record["status"] == "ok"]
-
-
-def _names(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of a run's configuration, and those of its dataset and workload."""
-    return (run.dataset, run.workload, *run.configuration), (run.dataset, run.workload)
+def _task_folder(run: Run) -> Path:
+    """Return the folder of the runs of an experiment on a dataset with a workload."""
+    return Path(run.folder).parents[4]
 
 
 @dataclass(frozen=True)

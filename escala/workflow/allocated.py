@@ -1,134 +1,34 @@
-"""The nodes of the SLURM job that a call is inside, and the time that is left of it."""
+"""The SLURM job that a call of Snakemake is inside."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from functools import cached_property
+from collections.abc import Iterable
 
 from escala.experiment import Run
-from escala.record.estimate import duration
-from escala.runtime import allocation, asking
-from escala.runtime.layout import Layout
+from escala.measure import allocated
+from escala.runtime import allocation
 from escala.workflow.internals import Workflow
 
-#: Seconds at the end of a job in which no run is planned. SLURM may send a signal that is asked for
-#: 120 seconds before the end a minute earlier.
-RESERVE_SECONDS = 180
-#: Seconds that a run takes besides its measurement, and how much longer it may take than before.
-BESIDES_SECONDS, MARGIN = 5, 1.1
-#: Seconds at the beginning of a job until its first run begins.
-BEGIN_SECONDS = 120
 
-
-class Allocated:
-    """The job that a call is inside, if any.
-
-    Of several nodes, it is given to the runs as job steps.
-    """
+class Allocated(allocated.Allocated):
+    """The job that a call is inside, if any; one that submits jobs measures in those."""
 
     def __init__(self, workflow: Workflow):
-        self._workflow = workflow
         # The jobs that a call submits are jobs of their own. The executor removes the variable.
-        self._number = allocation.number() if workflow.is_main_process else None
-        self._remedy = "submit the same script again"
+        super().__init__(allocation.number() if workflow.is_main_process else None)
+        self._workflow = workflow
 
     def is_inside(self) -> bool:
         """Return whether this call is inside a job, and submits no others."""
         return bool(self._number and self._workflow.local_exec)
 
     @property
-    def remedy(self) -> str:
-        """What to do about runs that were not begun."""
-        return self._remedy if self.is_inside() else "the same call goes on"
-
-    @cached_property
-    def job(self) -> allocation.Job | None:
-        return allocation.job_of(self._number) if self._number else None
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return allocation.hosts(self.job) if self.job else []
-
-    @property
     def names(self) -> list[str]:
         """The nodes that are given to the runs; empty if they use this machine."""
-        return self._names if self._workflow.local_exec and len(self._names) > 1 else []
-
-    def nodes_of(self, run: Run) -> list[str] | None:
-        """Return the nodes of a run, None if it uses this machine."""
-        if not self.names:
-            return None
-        return allocation.nested(self.names, Layout.parse(run.layout).nodes, run.repeat or 1)
-
-    def has_lost_node_of(self, run: Run) -> bool:
-        """Return whether the job has lost a node of a run, which the next job then measures."""
-        return bool(asking.silent(self.nodes_of(run) or []))
+        return super().names if self._workflow.local_exec else []
 
     def require(self, runs: Iterable[Run]) -> None:
-        """Refuse runs that cannot be measured in this job, or from there.
-
-        Raises
-        ------
-        InputError : with the remedy.
-        """
+        """Refuse runs that cannot be measured in this job, or from there."""
         if self._number and not self._workflow.local_exec:
             raise allocation.refuse_submission(self._number)
-        if self.names:
-            allocation.require_host()
-            allocation.require_exclusive(self.job)
-            for layout in dict.fromkeys(run.layout for run in runs):
-                allocation.require_nodes(self.job, self.names, layout)
-
-    def late(self, seconds: Sequence[float | None], has_measured: bool) -> str | None:
-        """Return why runs would not end within the job, None if they may.
-
-        SLURM is asked each time, because the end of a job may be changed. If this call has measured
-        nothing, and the whole job is too short for them, the remedy is a longer one.
-
-        Parameters
-        ----------
-        seconds : that each of them took before.
-        has_measured : whether this call has measured other runs.
-        """
-        takes, job = needed(seconds), allocation.job_of(self._number)
-        if takes is None or job.ends is None:
-            return None
-        left = (job.ends - datetime.now(UTC)).total_seconds()
-        if takes <= left - RESERVE_SECONDS:
-            return None
-        whole = (job.ends - job.started).total_seconds() if job.started else math.inf
-        if not has_measured and takes + RESERVE_SECONDS + BEGIN_SECONDS > whole:
-            minutes = math.ceil((takes + RESERVE_SECONDS + BEGIN_SECONDS) / 60)
-            self._remedy = (
-                f"submit it with more time, since no repeat fits: sbatch --time={minutes} FILE, or "
-                "escala submit again"
-            )
-        return (
-            f"the runs of the repeat take {duration(takes)}, and this job ends in "
-            f"{duration(max(0.0, left))}"
-        )
-
-    def sentence(self) -> str | None:
-        """Return a sentence on the nodes, None if the runs use this machine."""
-        if not self.names:
-            return None
-        return (
-            f"Runs are steps of the job {self._number} on {', '.join(self.names)}: the smaller "
-            "layouts of a repeat use nodes of the larger ones, and each repeat begins with another "
-            "node."
-        )
-
-
-def needed(seconds: Sequence[float | None]) -> float | None:
-    """Return the seconds to leave for runs that took these before.
-
-    A run of which nothing is known counts as long as the longest of the others. None if nothing is
-    known of any.
-    """
-    known = [each for each in seconds if each is not None]
-    if not known:
-        return None
-    measured = sum(known) + (len(seconds) - len(known)) * max(known)
-    return MARGIN * measured + BESIDES_SECONDS * len(seconds)
+        super().require(runs)

@@ -118,7 +118,7 @@ class Forming:
 
     def _seconds(self, left: Collection[Run]) -> tuple[float, int]:
         """Return the seconds of runs as they took before, and of how many they are not known."""
-        median = estimate.medians(list(left), self._named)
+        median = estimate.medians(left)
         known = [seconds for run in left if (seconds := median(run)) is not None]
         return sum(known), len(left) - len(known)
 

@@ -117,7 +117,7 @@ class Session:
         if any(map(dag.finished, together.values())):
             return None
         with chdir(self._folder):
-            before = estimate.medians(list(together), self._study.named)
+            before = estimate.medians(together)
             has_measured = any(dag.finished(job) for _, job in jobs)
             why = self.allocated.late([before(each) for each in together], has_measured)
         if why is None:

@@ -24,7 +24,7 @@ class Training:
     cores : returns the cores of this machine if jobs run on it, and None on a cluster. Snakemake
         knows that only after it has read the rules.
     measured : returns all runs that this call measures, None if it does not start them in turn.
-    nodes_of : returns the nodes of a job that a run is given, None if it uses this machine.
+    nodes_of : returns the nodes of a job that a run is given, none if it uses this machine.
     late : returns why a run is not begun, None if it is.
     """
 
@@ -33,7 +33,7 @@ class Training:
         study: Study,
         cores: Callable[[], int | None],
         measured: Callable[[], Iterable[Run] | None],
-        nodes_of: Callable[[Run], list[str] | None] = lambda run: None,
+        nodes_of: Callable[[Run], list[str]] = lambda run: [],
         late: Callable[[Run], str | None] = lambda run: None,
     ):
         self._study, self._cores = study, cores

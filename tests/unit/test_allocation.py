@@ -156,7 +156,7 @@ def test_runs_of_a_call_inside_a_job_are_given_nodes_and_those_of_its_jobs_are_n
     allocated.require([run("1x1"), run("4x1")])
     assert allocated.nodes_of(run("2x3", 4)) == ["n4", "n1"]
     assert allocated.nodes_of(run("1x1", None)) == ["n1"]
-    assert call(main=False).nodes_of(run("2x3")) is None
+    assert call(main=False).nodes_of(run("2x3")) == []
 
 
 def test_a_job_of_one_node_is_this_machine(inside, tmp_path):
@@ -166,7 +166,7 @@ def test_a_job_of_one_node_is_this_machine(inside, tmp_path):
     )
     allocated = call()
     allocated.require([run("1x1")])
-    assert allocated.nodes_of(run("1x1")) is None
+    assert allocated.nodes_of(run("1x1")) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+"""The nodes of the SLURM job that this process is inside, and the time that is left of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+
+from escala.experiment import Run
+from escala.record.estimate import duration
+from escala.runtime import allocation, asking
+from escala.runtime.layout import Layout
+
+#: Seconds at the end of a job in which no run is planned. SLURM may send a signal that is asked for
+#: 120 seconds before the end a minute earlier.
+RESERVE_SECONDS = 180
+#: Seconds that a run takes besides its measurement, and how much longer it may take than before.
+BESIDES_SECONDS, MARGIN = 5, 1.1
+#: Seconds at the beginning of a job until its first run begins.
+BEGIN_SECONDS = 120
+
+
+class Allocated:
+    """The job that this process is inside, if any.
+
+    Of several nodes, it is given to the runs as job steps.
+
+    Parameters
+    ----------
+    number : SLURM's number of it; None outside of a job.
+    """
+
+    def __init__(self, number: str | None):
+        self._number = number
+        self.remedy = "submit the same script again" if number else "the same call goes on"
+
+    @cached_property
+    def job(self) -> allocation.Job | None:
+        return allocation.job_of(self._number) if self._number else None
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The nodes that are given to the runs; empty if they use this machine."""
+        names = allocation.hosts(self.job) if self.job else []
+        return names if len(names) > 1 else []
+
+    def nodes_of(self, run: Run) -> list[str]:
+        """Return the nodes of a run, none if it uses this machine."""
+        if not self.names:
+            return []
+        return allocation.nested(self.names, Layout.parse(run.layout).nodes, run.repeat or 1)
+
+    def has_lost_node_of(self, run: Run) -> bool:
+        """Return whether the job has lost a node of a run, which the next job then measures."""
+        return bool(asking.silent(self.nodes_of(run)))
+
+    def require(self, runs: Iterable[Run]) -> None:
+        """Refuse runs that cannot be measured in this job.
+
+        Raises
+        ------
+        InputError : with the remedy.
+        """
+        if self.names:
+            allocation.require_host()
+            allocation.require_exclusive(self.job)
+            for layout in dict.fromkeys(run.layout for run in runs):
+                allocation.require_nodes(self.job, self.names, layout)
+
+    def late(self, seconds: Sequence[float | None], has_measured: bool) -> str | None:
+        """Return why runs would not end within the job, None if they may.
+
+        SLURM is asked each time, because the end of a job may be changed. If this call has measured
+        nothing, and the whole job is too short for them, the remedy is a longer one.
+
+        Parameters
+        ----------
+        seconds : that each of them took before.
+        has_measured : whether this call has measured other runs.
+        """
+        takes = needed(seconds)
+        job = allocation.job_of(self._number) if self._number and takes is not None else None
+        if job is None or job.ends is None:
+            return None
+        left = (job.ends - datetime.now(UTC)).total_seconds()
+        if takes <= left - RESERVE_SECONDS:
+            return None
+        whole = (job.ends - job.started).total_seconds() if job.started else math.inf
+        if not has_measured and takes + RESERVE_SECONDS + BEGIN_SECONDS > whole:
+            minutes = math.ceil((takes + RESERVE_SECONDS + BEGIN_SECONDS) / 60)
+            self.remedy = (
+                f"submit it with more time, since no repeat fits: sbatch --time={minutes} FILE, or "
+                "escala submit again"
+            )
+        return (
+            f"the runs of the repeat take {duration(takes)}, and this job ends in "
+            f"{duration(max(0.0, left))}"
+        )
+
+    def sentence(self) -> str | None:
+        """Return a sentence on the nodes, None if the runs use this machine."""
+        if not self.names:
+            return None
+        return (
+            f"Runs are steps of the job {self._number} on {', '.join(self.names)}: the smaller "
+            "layouts of a repeat use nodes of the larger ones, and each repeat begins with another "
+            "node."
+        )
+
+
+def needed(seconds: Sequence[float | None]) -> float | None:
+    """Return the seconds to leave for runs that took these before.
+
+    A run of which nothing is known counts as long as the longest of the others. None if nothing is
+    known of any.
+    """
+    known = [each for each in seconds if each is not None]
+    if not known:
+        return None
+    measured = sum(known) + (len(seconds) - len(known)) * max(known)
+    return MARGIN * measured + BESIDES_SECONDS * len(seconds)

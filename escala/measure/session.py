@@ -1,0 +1,220 @@
+"""A session: measure what is left of a plan, group after group, on a machine of its own.
+
+The runs of a group follow each other in the drawn order. Where other work disturbed one of them,
+the session waits for quiet and measures the group again whole (`escala.record.again`): two runs of
+different attempts never form a match. What was measured stays, however the session ends, and the
+next one goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from escala.core import alone, exits, interrupts, variables
+from escala.core.errors import InputError
+from escala.core.files import read_json, write_json
+from escala.core.progress import say
+from escala.core.readable import counted
+from escala.measure import standing
+from escala.measure.plan import Group, Plan, PlannedRun
+from escala.measure.stored import Stored
+from escala.record import again, estimate
+from escala.record.disturbance import is_disturbed
+from escala.record.schema import read_result
+
+#: Of a table of measurements.
+FORMAT = 1
+#: What a row of it takes from `run.json`.
+_TAKEN = ("status", "reason", "session", "repeat", "started", "wall_seconds")
+
+
+@dataclass
+class Session:
+    """What a session measures, and with what.
+
+    Attributes
+    ----------
+    table : the file to write, None for none: of each run that has a `run.json` its file, its status
+        and reason, its session and repeat, when it started, its seconds in all, and whether other
+        work disturbed it.
+    measure_run : measures a run, and writes the `run.json` that it is given, whatever happens to
+        the run.
+    late : returns why runs that took these seconds before would not end in the time that there is,
+        None if they may. It is also told whether this session has measured others. None in place
+        of seconds is unknown.
+    remedy : returns what to do about runs that were not begun.
+    decide : returns the number of repeats that the runs of the pilot ask for, by their files.
+    tell : is called after each group with the runs that may still be measured.
+    together : whether all runs of a group are measured if one is, as in a job, whose nodes may be
+        others than before.
+    """
+
+    plan: Plan
+    table: Path | None
+    measure_run: Callable[[PlannedRun, Path], Any]
+    late: Callable[[Sequence[float | None], bool], str | None] = lambda seconds, has_measured: None
+    remedy: Callable[[], str] = lambda: "the same call goes on"
+    decide: Callable[[list[Path]], int] = lambda files: 1
+    tell: Callable[[list[PlannedRun]], None] = lambda left: None
+    together: bool = False
+    _repeats: int | None = field(default=None, init=False)
+    _rows: dict[str, dict] = field(default_factory=dict, init=False)
+    _measured: int = field(default=0, init=False)
+
+    def measure(self) -> int:
+        """Measure what is left, write the table, and return the exit code.
+
+        It is `NO_TIME` if there was no time for a group, and `DONE` also if runs failed.
+
+        Raises
+        ------
+        InputError : the input of a run cannot be used, or its job has lost a node of it.
+        SystemExit : a signal ended the session. The run in progress then has no `run.json`.
+        """
+        again.times()  # It may be no number.
+        present = standing.Present(variables.describe())
+        waiting = {
+            group: runs
+            for group in self.plan.groups
+            if (runs := standing.left(group, present, whole=self.together))
+        }
+        for group in self.plan.groups:
+            self._note(group)
+        try:
+            for group in list(waiting):
+                del waiting[group]
+                if self._is_asked(group):
+                    if not self._complete(group, present):
+                        return exits.NO_TIME
+                    self._write_table()
+                    with variables.kept():
+                        self.tell([each for runs in waiting.values() for each in runs])
+            if self.plan.pilot:
+                self._decide()
+        finally:
+            self._write_table()
+        return exits.DONE
+
+    def _is_asked(self, group: Group) -> bool:
+        """Return whether a group is of a repeat that the pilot asks for, or one of its own."""
+        pilot = self.plan.pilot
+        if pilot is None or _is_within(group, pilot["repeats"]):
+            return True
+        return _is_within(group, self._decide())
+
+    def _decide(self) -> int:
+        """Return the number of repeats; all runs of the pilot are complete by now."""
+        if self._repeats is None:
+            files = [
+                Path(each.file)
+                for group in self.plan.groups
+                if _is_within(group, self.plan.pilot["repeats"])
+                for each in group
+                if each.run.instrument is each.run.series is None
+            ]
+            with variables.kept():
+                self._repeats = self.decide(files)
+        return self._repeats
+
+    def _complete(self, group: Group, present: standing.Present) -> bool:
+        """Serve or measure what is left of a group; return whether there was time for it."""
+        waiting = self._serve(group, present)
+        runs = [each.planned for each in waiting]
+        if runs and (why := self._late(runs)):
+            there = f"{len(self._rows)} of {len(self.plan.runs)} runs measured"
+            say(f"{runs[0].file}: not begun: {why}: {there}; {self.remedy()}")
+            return False
+        try:
+            if runs:
+                self._measure_group(runs)
+        finally:
+            self._note(group)
+        for each in waiting:
+            each.keep()
+        return True
+
+    def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
+        """Serve what the store holds of a group with its matches; return the runs to measure."""
+        left = partial(standing.left, group, present, whole=self.together)
+        stored = {each.file: Stored(each) for each in left()}
+        for each in stored.values():
+            each.copy_sessions()
+        held = {file: each.sessions for file, each in stored.items() if each.sessions}
+        served = held.keys() - {each.file for each in standing.left(group, present, held)}
+        for each in standing.missing(group, present):
+            if each.file in served and stored[each.file].serve():
+                print(f"{each.file}: served from the store", flush=True)
+        return [stored[each.file] for each in left()]
+
+    def _late(self, runs: Sequence[PlannedRun]) -> str | None:
+        before = estimate.medians(each.run for each in runs)
+        return self.late([before(each.run) for each in runs], self._measured > 0)
+
+    def _measure_group(self, runs: Sequence[PlannedRun]) -> None:
+        """Measure runs of a group, and again as long as other work disturbed a timing run."""
+        first = runs[0].run
+        with alone.hold({"experiment": first.experiment, "run": first.folder}):
+            for each in runs:
+                self._measure(each, Path(each.file))
+            measures = {
+                Path(each.file): partial(self._measure, each)
+                for each in runs
+                if not each.run.instrument and read_json(each.file)["status"] == "ok"
+            }
+            while any(again.is_left(read_json(file)) for file in measures):
+                say("other work disturbed this repeat")
+                if why := self._late(runs):
+                    say(f"it is not measured again: {why}")
+                    return
+                if not again.wait_for_quiet():
+                    return
+                say(f"all of it is measured again: {counted(len(measures), 'run')}")
+                again.measure_again(measures)
+
+    def _measure(self, planned: PlannedRun, output: Path) -> None:
+        """Measure a run, with a line before and after it."""
+        interrupts.end_if_received()
+        run = planned.run
+        what = f"Capture the {run.instrument} of" if run.instrument else "Train"
+        print(
+            f"{what} {run.workload} on {run.dataset}: {run.configuration}, {Path(run.folder).name}",
+            flush=True,
+        )
+        self.measure_run(planned, output)
+        self._measured += 1
+        found = read_json(output)
+        reason = f" ({found['reason']})" if found["reason"] else ""
+        print(f"{planned.file}: {found['status']}{reason}", flush=True)
+
+    def _note(self, group: Group) -> None:
+        """Take what the table has of a group from its files."""
+        for each in group:
+            self._rows.pop(each.file, None)
+            with suppress(InputError, FileNotFoundError):
+                run = read_result(Path(each.file))
+                taken = {name: run[name] for name in _TAKEN}
+                self._rows[each.file] = {"file": each.file, **taken, "disturbed": is_disturbed(run)}
+
+    def _write_table(self) -> None:
+        """Write what there is of the runs; without those of repeats that the pilot left out."""
+        if self.table is None:
+            return
+        asked = [
+            self._rows[each.file]
+            for group in self.plan.groups
+            if self._repeats is None or _is_within(group, self._repeats)
+            for each in group
+            if each.file in self._rows
+        ]
+        write_json(self.table, {"format": FORMAT, "runs": asked})
+
+
+def _is_within(group: Group, repeats: int) -> bool:
+    """Return whether a group is of one of the first repeats, or of a probe, which has its own."""
+    run = group[0].run
+    return run.instrument is not None or run.repeat <= repeats

@@ -1,0 +1,130 @@
+"""Decide which runs of a group must be measured, so that no run stands alone.
+
+A *match* is a run and a run of its reference, of the same repeat and session. Only matches have
+ratios. So when a run is measured, its references are measured with it, and a run without a match is
+measured again with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from escala.core.environment import session
+from escala.core.errors import InputError
+from escala.measure.plan import Group, PlannedRun
+from escala.record import key
+from escala.record.schema import read_result, read_session
+
+
+class Present:
+    """The code and the environment of this moment; only measurements in these count.
+
+    Parameters
+    ----------
+    environment : as `escala.core.variables.describe` returns it; None: any counts.
+    """
+
+    def __init__(self, environment: Mapping[str, Any] | None = None):
+        self._environment = environment
+        self._source = cache(key.code_sha256)
+
+    def identity(self, planned: PlannedRun) -> dict[str, Any]:
+        """Return what the `run.json` of a run holds if it is measured now."""
+        run = planned.run
+        found = {
+            "request_sha256": key.request_sha256(planned.request),
+            "source_sha256": self._source(run.workload, run.strategy, run.instrument),
+        }
+        return found if self._environment is None else found | {"environment": self._environment}
+
+
+def left(
+    group: Group,
+    present: Present,
+    stored: Mapping[str, set[str]] | None = None,
+    whole: bool = False,
+) -> list[PlannedRun]:
+    """Return the runs of a group that must be measured, in their order.
+
+    A run stands if its `run.json` is of the present. It needs a match with each of its references:
+    a session that measured both, this one included. A failed run is a gap until its `run.json` is
+    removed: it is not measured, and nothing waits for a match with it.
+
+    Parameters
+    ----------
+    stored : sessions in which runs, by their files, count as measured, as if they were served.
+    whole : whether all of them are, if any is.
+    """
+    there = {each.file: _There(each, present, (stored or {}).get(each.file)) for each in group}
+    measured, before = {file for file, each in there.items() if not each.stands}, -1
+    while before < len(measured):
+        before = len(measured)
+        for each in group:
+            for reference in each.references:
+                run, other = there[each.file], there[reference]
+                if run.has_failed or other.has_failed:
+                    continue
+                if each.file not in measured:
+                    if not run.is_matched(other):
+                        measured |= {each.file, reference}
+                elif other.session != session():  # Else an earlier plan of this call measured it.
+                    measured.add(reference)
+    if measured and whole:
+        measured = {file for file, each in there.items() if not each.has_failed}
+    return [each for each in group if each.file in measured]
+
+
+def missing(group: Group, present: Present) -> list[PlannedRun]:
+    """Return the runs of a group that do not stand, whatever their matches."""
+    return [each for each in group if not _There(each, present).stands]
+
+
+class _There:
+    """What is there of a run.
+
+    Attributes
+    ----------
+    stands, has_failed : whether its `run.json` counts, and is of a failure.
+    session : of a `run.json` that counts and is ok, else None.
+    """
+
+    def __init__(self, planned: PlannedRun, present: Present, stored: set[str] | None = None):
+        self._folder, self._identity = Path(planned.run.folder), present.identity(planned)
+        self._stored = stored or set()
+        now = _read(Path(planned.file))
+        counts = now is not None and self._counts(now)
+        self.stands = counts or bool(stored)
+        self.has_failed = counts and now["status"] != "ok"
+        self.session = now["session"] if counts and not self.has_failed else None
+
+    def _counts(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a measurement is of the present."""
+        return all(record.get(name) == value for name, value in self._identity.items())
+
+    @cached_property
+    def _sessions(self) -> set[str]:
+        """The sessions that measured the run as it would be measured now."""
+        found = self._stored | {self.session} - {None}
+        for path in self._folder.glob("sessions/*.json"):
+            record = read_session(path) if path.stem not in found else None
+            if record and record["status"] == "ok" and self._counts(record):
+                found.add(path.stem)
+        return found
+
+    def is_matched(self, other: _There) -> bool:
+        """Return whether a session measured both."""
+        # Mostly the last one, without a look at the others.
+        if self.session and self.session == other.session:
+            return True
+        return bool(self._sessions & other._sessions)
+
+
+def _read(path: Path) -> dict | None:
+    """Return a run.json, None if there is none that can be read."""
+    try:
+        return read_result(path)
+    except (InputError, FileNotFoundError):
+        return None

@@ -1,0 +1,83 @@
+"""Measure what is left of a plan, in one process that has the machine to itself.
+
+A plan is results/NAME/.plan.json, which the workflow writes: the runs of an experiment in their
+drawn order. Of it, this leaves out what stands, and measures the others with the runs that they are
+compared with, repeat after repeat. The same call goes on where one was ended: by Ctrl-C, by a
+failure, or by the end of its job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from escala import cli, lab
+from escala.core.arguments import raw_parser
+from escala.core.children import die_with_parent
+from escala.core.environment import SESSION_VARIABLE
+from escala.core.files import write_json
+from escala.measure.allocated import Allocated
+from escala.measure.plan import Plan, PlannedRun
+from escala.measure.session import Session
+from escala.runtime import allocation
+
+EXAMPLES = """\
+examples:
+  escala measure results/demo/.plan.json
+  srun --nodes=1 --ntasks=1 escala measure results/demo/.plan.json    inside a job of SLURM
+"""
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    if os.environ.get(SESSION_VARIABLE):
+        # Ranks must not go on after Snakemake was killed: it would start them again alongside.
+        die_with_parent()
+    plan, folder = Plan.read(arguments.plan), arguments.plan.parent
+    allocated = Allocated(allocation.number())
+    allocated.require(each.run for each in plan.runs)
+
+    def measure_run(planned: PlannedRun, output: Path) -> Any:
+        from escala.record.run import measure
+
+        return measure(
+            planned.request,
+            Path(planned.data),
+            output,
+            planned.seconds,
+            turn=planned.turn,
+            links=lab.links(),
+            nodes=allocated.nodes_of(planned.run),
+        )
+
+    def decide(files: list[Path]) -> int:
+        from escala.report import pilot
+        from escala.report.tables import Evidence
+
+        found = pilot.plan(Evidence(files, references=plan.references), plan.pilot)
+        write_json(folder / "pilot.json", found)
+        return found["repeats"]
+
+    return Session(
+        plan,
+        arguments.output or folder / "measurements.json",
+        measure_run,
+        late=allocated.late,
+        remedy=lambda: allocated.remedy,
+        decide=decide,
+        together=allocated.job is not None,
+    ).measure()
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = raw_parser(__doc__, prog="escala measure", epilog=EXAMPLES)
+    parser.add_argument("plan", type=Path, help="file of the plan, results/NAME/.plan.json")
+    text = "table of measurements to write; default: measurements.json alongside the plan"
+    parser.add_argument("--output", type=Path, metavar="FILE", help=text)
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

@@ -1,0 +1,509 @@
+"""A session measures what is left of a plan: order, matches, disturbance, time, store, its end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from escala.core import alone, exits, variables
+from escala.core.environment import SESSION_VARIABLE
+from escala.core.errors import InputError
+from escala.core.files import read_json, write_json
+from escala.experiment import Experiment
+from escala.measure.plan import Plan, PlannedRun, plan_runs, plan_session
+from escala.measure.session import Session
+from escala.measure.standing import Present
+from escala.record import again
+from escala.record.schema import FORMAT
+from scripts import measure as script
+
+SIMULATED = {"type": "simulated", "rows": {"train": 40, "validation": 0, "test": 10}}
+SETTINGS = {
+    "experiment": "small",
+    "title": "Small",
+    "datasets": {
+        "small": {
+            "kind": "motifs",
+            "source": SIMULATED,
+            "length": 20,
+            "split": {"test_fraction": 0.3, "seeds": [4]},
+        }
+    },
+    "workloads": {"tal1-cnn": {"epochs": 1, "save_model": False}},
+    "variants": {"tuned": {}},
+    "timeline": {"enabled": False},
+    "clocks": {"enabled": False},
+    "configurations": [
+        {"strategy": "single", "layouts": ["1x1"]},
+        {"strategy": "horovod-mpi", "layouts": ["1x2"]},
+        {"strategy": "horovod-gloo", "layouts": ["1x2"]},
+    ],
+    "repeats": 2,
+}
+#: Of every run, in short: its strategy and the name of its folder.
+Name = tuple[str, str]
+
+
+def named(planned: PlannedRun) -> Name:
+    return planned.run.strategy, Path(planned.run.folder).name
+
+
+class House:
+    """A folder with an experiment, what measures its runs, and what was measured."""
+
+    def __init__(self) -> None:
+        self.settings = dict(SETTINGS)
+        self.begun: list[Name] = []
+        #: What a run is measured as, the next time or each time.
+        self.outcomes: dict[Name, list[dict]] = {}
+        self.session, self._plans, self._present = "s0", {}, Present()
+        for seed in (4, 5):
+            described = {"rows": {"train": 40, "test": 10}, "inputs": [], "targets": None}
+            write_json(Path(f"results/small/data/small/split{seed}/dataset.json"), described)
+
+    @property
+    def plan(self) -> Plan:
+        written = json.dumps(self.settings)
+        if written not in self._plans:
+            self._plans[written] = plan_session(Experiment(self.settings, "e.yaml"))
+        return self._plans[written]
+
+    def measure(self, plan: Plan | None = None, **options: Any) -> int:
+        """Measure in a session of its own; `begun` then holds what it measured."""
+        self.begun, self.session = [], f"s{int(self.session[1:]) + 1}"
+        self._present = Present()
+        options = {"measure_run": self.measure_run} | options
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(SESSION_VARIABLE, self.session)
+            return Session(plan or self.plan, Path("measurements.json"), **options).measure()
+
+    def measure_run(self, planned: PlannedRun, output: Path) -> None:
+        name = named(planned)
+        self.begun.append(name)
+        output.unlink(missing_ok=True)
+        waiting = self.outcomes.get(name, [])
+        outcome = waiting.pop(0) if waiting else {}
+        if end := outcome.get("raises"):
+            raise end
+        taken = outcome.get("taken", 0.0)
+        disturbed = outcome.get("disturbed", False)
+        status = outcome.get("status", "ok")
+        record = {
+            "format": FORMAT, "status": status, "reason": None if status == "ok" else "it failed",
+            "session": self.session, "repeat": planned.run.repeat,
+            "instrument": planned.run.instrument, "started": f"{len(self.begun):03}",
+            "wall_seconds": 10.0, "seconds": {"train": 1.0} if status == "ok" else None,
+            "disturbance": {
+                "disturbed": disturbed, "reason": "a neighbour" if disturbed else None,
+                "kernel": None, "earlier": [], "nodes": [{"taken_cores": taken}],
+            } if status == "ok" else None,
+            "environment": variables.describe(),
+            **self._present.identity(planned),
+        }  # fmt: skip
+        folder = output.parent
+        (folder / "ranks").mkdir(parents=True, exist_ok=True)
+        (folder / "ranks" / "rank0.log").write_text(record["started"])
+        (folder / "sessions").mkdir(exist_ok=True)
+        for path in (folder / "sessions" / f"{self.session}.json", output):
+            path.write_text(json.dumps(record))
+
+    def runs(self) -> dict[Name, dict]:
+        found = {named(each): Path(each.file) for each in self.plan.runs}
+        return {name: read_json(path) for name, path in found.items() if path.exists()}
+
+    def path(self, strategy: str, last: str) -> Path:
+        [found] = (each.file for each in self.plan.runs if named(each) == (strategy, last))
+        return Path(found)
+
+    def table(self) -> list[dict]:
+        return read_json(Path("measurements.json"))["runs"]
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(alone.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(again.VARIABLE, "2")
+    monkeypatch.setattr(again, "wait_for_quiet", lambda: True)
+    monkeypatch.delenv("ESCALA_MEASURE_AGAIN", raising=False)
+    return House()
+
+
+def of_repeat(names: Sequence[Name], repeat: int) -> set[Name]:
+    return {name for name in names if name[1].endswith(f"rep{repeat}")}
+
+
+REFERENCE, MPI, GLOO = ("single", "rep1"), ("horovod-mpi", "rep1"), ("horovod-gloo", "rep1")
+
+
+def test_repeats_follow_each_other_in_the_drawn_order_and_what_stands_is_left(house):
+    assert house.measure() == exits.DONE
+    drawn = Experiment(SETTINGS, "e.yaml").timed
+    assert house.begun == [(run.strategy, f"rep{run.repeat}") for run in drawn]
+    table = house.table()
+    assert [row["file"] for row in table] == [run.file for run in drawn]
+    assert table[0] == {
+        "file": drawn[0].file, "status": "ok", "reason": None, "session": "s1", "repeat": 1,
+        "started": "001", "wall_seconds": 10.0, "disturbed": False,
+    }  # fmt: skip
+    assert house.measure() == exits.DONE
+    assert house.begun == [] and house.table() == table
+
+
+def test_probes_and_ladders_are_groups_of_their_own(house):
+    place = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
+    house.settings |= {
+        "ladders": {"forward": [place, place | {"strategy": "horovod-mpi", "layout": "1x2"}]},
+        "timeline": {"enabled": True},
+        "clocks": {"enabled": True, "repeats": 2},
+    }
+    groups = [[named(each) for each in group] for group in house.plan.groups]
+    clocks, ladder = (
+        [{last for _, last in group} for group in groups if group[0][1].startswith(start)]
+        for start in ("clocks", "forward")
+    )
+    assert clocks == [{"clocks.rep1"}, {"clocks.rep2"}]
+    assert ladder == [{"forward-1.rep1"}, {"forward-1.rep2"}]
+    lone = [group for group in groups if group[0][1] == "timeline"]
+    assert lone and all(len(group) == 1 for group in lone)
+    # A probe with repeats begins before the timing runs and ends after them.
+    order = [group[0][1] for group in groups]
+    assert order[:4] == ["clocks.rep1", "rep1", "rep2", "clocks.rep2"]
+    # References are of the same group.
+    for group in house.plan.groups:
+        files = {each.file for each in group}
+        assert all(files >= set(each.references) for each in group)
+    house.measure()
+    assert house.begun == [name for group in groups for name in group]
+
+
+def test_a_run_is_measured_with_its_references_and_a_reference_alone(house):
+    house.measure()
+    house.path(*MPI).unlink()
+    house.measure()
+    assert set(house.begun) == {MPI, REFERENCE}
+    # Others keep the match that they had with the reference before.
+    house.path(*REFERENCE).unlink()
+    house.measure()
+    assert house.begun == [REFERENCE]
+    # Without a common session neither keeps what it has.
+    for path in house.path(*GLOO).parent.glob("sessions/*.json"):
+        path.unlink()
+    write_json(house.path(*GLOO), read_json(house.path(*GLOO)) | {"session": "another"})
+    house.measure()
+    assert set(house.begun) == {GLOO, REFERENCE}
+    # One configuration by its target, and what it is compared with.
+    e = Experiment(SETTINGS, "e.yaml")
+    target = next(run for run in e.runs if run.strategy == "horovod-mpi")
+    alone = plan_runs(e, [target])
+    assert {named(each) for each in alone.runs} == {MPI, REFERENCE}
+    assert [each.references for each in alone.runs if each.run == target] == [
+        (str(house.path(*REFERENCE)),)
+    ]
+
+
+@pytest.mark.parametrize("left", [Path.unlink, lambda path: path.write_text('{"status": "o')])
+def test_a_damaged_measurement_is_as_good_as_none(house, left: Callable, capsys):
+    house.measure()
+    left(house.path(*REFERENCE))
+    house.measure()
+    assert house.begun == [REFERENCE]
+    for path in [house.path(*REFERENCE), *house.path(*REFERENCE).parent.glob("sessions/*.json")]:
+        left(path)
+    house.measure()
+    assert set(house.begun) == {REFERENCE, MPI, GLOO}
+
+
+def test_other_settings_code_or_environment_are_measured_anew(house, monkeypatch):
+    house.measure()
+    house.settings["workloads"] = {"tal1-cnn": {"epochs": 2, "save_model": False}}
+    house.measure()
+    assert len(house.begun) == 6
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "3")
+    house.measure()
+    assert len(house.begun) == 6
+    real = Present.identity
+
+    def changed(present: Present, planned: PlannedRun) -> dict:
+        new = {"source_sha256": "new"} if planned.run.strategy == "single" else {}
+        return real(present, planned) | new
+
+    monkeypatch.setattr(Present, "identity", changed)
+    house.measure()
+    # Their own code is the same; that of their reference is another.
+    assert len(house.begun) == 6
+    house.measure()
+    assert house.begun == []
+
+
+def test_a_failed_run_is_a_gap_until_it_is_removed_and_ends_nothing(house):
+    house.outcomes[MPI] = [{"status": "failed"}]
+    assert house.measure() == exits.DONE and len(house.begun) == 6
+    [row] = (row for row in house.table() if row["status"] != "ok")
+    assert (row["status"], row["reason"], row["disturbed"]) == ("failed", "it failed", False)
+    house.measure()
+    assert house.begun == []
+    # A failed reference keeps nobody waiting, and a new run is measured without it.
+    house.outcomes[REFERENCE] = [{"status": "failed"}]
+    house.path(*REFERENCE).unlink()
+    for path in house.path(*REFERENCE).parent.glob("sessions/*.json"):
+        path.unlink()
+    house.measure()
+    assert set(house.begun) == {REFERENCE, GLOO}
+    house.path(*GLOO).unlink()
+    house.measure()
+    assert house.begun == [GLOO]
+    for name in (REFERENCE, MPI):
+        house.path(*name).unlink()
+    house.measure()
+    assert set(house.begun) == {REFERENCE, MPI, GLOO}
+
+
+@pytest.mark.parametrize(
+    ("attempts", "stands"),
+    [
+        # The last attempt is not better because it is the last.
+        ([(1, 0), (1, 1), (1, 1)], 1),
+        ([(1, 1), (1, 0), (1, 1)], 2),
+        ([(1, 1), (1, 1), (0, 0)], 3),
+        # A side of one attempt and a side of another are never set against each other.
+        ([(1, 0), (0, 1), (1, 0)], 1),
+        # It ends as soon as no run is disturbed.
+        ([(0, 1), (0, 0)], 2),
+        ([(0, 0)], 1),
+        # Of as many runs, fewer cores decide.
+        ([(1.5, 1), (0.2, 0.2), (0.9, 0.9)], 2),
+    ],
+)
+def test_a_disturbed_group_is_measured_again_whole_and_the_least_disturbed_stands(
+    house, attempts, stands
+):
+    house.settings |= {"configurations": SETTINGS["configurations"][:2], "repeats": 1}
+    for name, side in ((REFERENCE, 0), (MPI, 1)):
+        taken = [attempt[side] for attempt in attempts]
+        house.outcomes[name] = [{"disturbed": bool(each), "taken": each} for each in taken]
+    assert house.measure() == exits.DONE
+    assert [set(house.begun[place : place + 2]) for place in range(0, len(house.begun), 2)] == [
+        {REFERENCE, MPI}
+    ] * len(attempts)
+    for name, run in house.runs().items():
+        attempt = [place for place, each in enumerate(house.begun) if each == name][stands - 1]
+        assert run["started"] == f"{attempt + 1:03}"
+        assert run == read_json(house.path(*name).parent / "sessions/s1.json")
+        assert (house.path(*name).parent / "ranks/rank0.log").read_text() == run["started"]
+        assert len(run["disturbance"]["earlier"]) == len(attempts) - 1
+    rows = {row["file"]: row["disturbed"] for row in house.table()}
+    assert list(rows.values()).count(True) == sum(map(bool, attempts[stands - 1]))
+    # It stands, disturbed or not.
+    house.measure()
+    assert house.begun == []
+
+
+def test_a_disturbed_group_without_quiet_without_time_or_of_a_probe_is_left(
+    house, monkeypatch, capsys
+):
+    house.settings |= {"repeats": 1, "timeline": {"enabled": True}}
+    probe = next(named(each) for each in house.plan.runs if each.run.instrument)
+    disturbed = {"disturbed": True, "taken": 1}
+    house.outcomes = {MPI: [disturbed], probe: [disturbed]}
+    monkeypatch.setattr(again, "wait_for_quiet", lambda: False)
+    house.measure()
+    count = len(house.plan.runs)
+    assert len(house.begun) == count
+    monkeypatch.setattr(again, "wait_for_quiet", lambda: True)
+    shutil.rmtree("results/small/runs")
+    house.outcomes = {MPI: [disturbed]}
+    house.measure(late=lambda seconds, has: "the job ends" if has and 10.0 in seconds else None)
+    # The next group had no time either.
+    assert len(house.begun) == 3
+    assert "it is not measured again: the job ends" in capsys.readouterr().err
+
+
+def test_what_is_not_complete_again_leaves_the_first_attempt(house):
+    house.settings |= {"configurations": SETTINGS["configurations"][:2], "repeats": 1}
+    first = house.plan.runs[0]
+    house.outcomes = {
+        named(first): [{"disturbed": True, "taken": 1}],
+        named(house.plan.runs[1]): [{}, {"raises": SystemExit(130)}],
+    }
+    with pytest.raises(SystemExit):
+        house.measure()
+    assert [run["started"] for run in house.runs().values()] == ["001", "002"]
+    assert not list(Path().glob("**/again"))
+    house.measure()
+    assert house.begun == []
+
+
+def test_a_group_that_does_not_fit_is_not_begun_and_the_same_call_goes_on(house, capsys):
+    asked = []
+
+    def late(seconds: Sequence[float | None], has_measured: bool) -> str | None:
+        asked.append((list(seconds), has_measured))
+        return "the job ends in 20 s" if has_measured else None
+
+    code = house.measure(late=late, remedy=lambda: "submit it again")
+    assert code == exits.NO_TIME and set(house.begun) == of_repeat(house.begun, 1)
+    # Nothing was known of the first repeat, and all of the second one.
+    assert asked == [([None] * 3, False), ([10.0] * 3, True)]
+    said = capsys.readouterr().err
+    assert "not begun: the job ends in 20 s: 3 of 6 runs measured; submit it again" in said
+    assert len(house.table()) == 3
+    assert house.measure() == exits.DONE
+    assert set(house.begun) == of_repeat(house.begun, 2) and len(house.table()) == 6
+
+
+@pytest.mark.parametrize("end", [SystemExit(130), InputError("job", 17, "lost n2", "again")])
+def test_an_end_in_the_middle_keeps_what_is_complete_and_goes_on_with_whole_matches(house, end):
+    cut = house.plan.groups[1][1]
+    house.outcomes[named(cut)] = [{"raises": end}]
+    with pytest.raises(type(end)):
+        house.measure()
+    assert len(house.begun) == 5 and not Path(cut.file).exists()
+    assert len(house.table()) == 4
+    house.measure()
+    # The first run of the cut repeat is measured again if it is compared with the others.
+    assert of_repeat(house.begun, 2) == set(house.begun) and named(cut) in house.begun
+    sessions = {name: run["session"] for name, run in house.runs().items()}
+    for each in house.plan.groups[1]:
+        for reference in each.references:
+            other = read_json(reference)
+            assert (
+                sessions[named(each)] == other["session"]
+                or Path(reference)
+                .parent.joinpath("sessions", f"{sessions[named(each)]}.json")
+                .exists()
+            )
+    assert len(house.table()) == 6
+
+
+def test_one_run_left_of_a_group_measures_all_of_it_in_a_job(house):
+    house.outcomes[GLOO] = [{"status": "failed"}]
+    house.measure()
+    house.path("horovod-mpi", "rep1").unlink()
+    house.measure(together=True)
+    # But for what failed.
+    assert set(house.begun) == {REFERENCE, MPI}
+    house.path("horovod-mpi", "rep2").unlink()
+    house.measure(together=True)
+    assert len(house.begun) == 3
+
+
+def test_the_pilot_decides_how_many_repeats_follow_it(house):
+    house.settings |= {"pilot": {"half_width": "5 %", "repeats": 2, "at_most": 5}}
+    asked = []
+
+    def decide(files: list[Path]) -> int:
+        asked.append([read_json(path)["repeat"] for path in files])
+        return 3
+
+    assert house.measure(decide=decide) == exits.DONE
+    assert [last for _, last in house.begun] == ["rep1"] * 3 + ["rep2"] * 3 + ["rep3"] * 3
+    assert asked == [[1] * 3 + [2] * 3]
+    assert len(house.table()) == 9
+    house.measure(decide=lambda files: 4)
+    assert {last for _, last in house.begun} == {"rep4"}
+    house.measure(decide=lambda files: 2)
+    assert house.begun == [] and {row["repeat"] for row in house.table()} == {1, 2}
+
+
+def test_a_later_group_is_told_what_may_still_be_measured(house):
+    told = []
+    house.measure(tell=lambda left: told.append([each.run.repeat for each in left]))
+    assert told == [[2, 2, 2], []]
+
+
+def test_two_plans_of_one_call_measure_their_reference_once(house, monkeypatch):
+    e = Experiment(SETTINGS, "e.yaml")
+    for strategy in ("horovod-mpi", "horovod-gloo"):
+        run = next(run for run in e.runs if run.strategy == strategy)
+        house.session = "s0"
+        house.measure(plan_runs(e, [run]))
+    assert house.begun == [GLOO]
+
+
+@pytest.fixture
+def stored(house, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+def test_the_store_serves_runs_with_their_matches_and_no_other(house, stored):
+    house.measure()
+    first = house.runs()
+    shutil.rmtree("results/small/runs")
+    house.measure()
+    assert house.begun == [] and house.runs() == first
+    assert (house.path(*MPI).parent / "ranks/rank0.log").is_file()
+    # Without the other side of its match, nothing of a run is served.
+    for path in stored.glob("entries/*/*/*.json"):
+        if read_json(path)["determined"]["parameters"].get("strategy") == "horovod-gloo":
+            path.unlink()
+    shutil.rmtree("results/small/runs")
+    house.measure()
+    assert {strategy for strategy, _ in house.begun} == {"single", "horovod-gloo"}
+    second = house.runs()
+    assert {run["session"] for (name, _), run in second.items() if name == "horovod-mpi"} == {"s1"}
+    # With the measurements of two sessions in the store, everything is served once more.
+    shutil.rmtree("results/small/runs")
+    house.measure()
+    assert house.begun == [] and house.runs() == second
+
+
+def test_of_a_disturbed_group_the_store_keeps_what_stands_and_nothing_of_failures(house, stored):
+    house.settings |= {"repeats": 1}
+    house.outcomes = {
+        MPI: [{"disturbed": True, "taken": 1}, {}],
+        GLOO: [{"status": "failed"}],
+    }
+    house.measure()
+    runs = house.runs()
+    kept = [read_json(path)["determined"]["parameters"] for path in stored.glob("entries/*/*/*")]
+    assert sorted(each["strategy"] for each in kept) == ["horovod-mpi", "single"]
+    shutil.rmtree("results/small/runs")
+    house.measure()
+    assert set(house.begun) == {REFERENCE, GLOO}
+    for name in (REFERENCE, MPI):
+        sessions = house.path(*name).parent / "sessions"
+        assert read_json(sessions / "s1.json") == runs[name]
+    assert house.runs()[MPI] == runs[MPI]
+
+
+def test_a_plan_is_read_as_it_was_written_and_no_other_file_is(house, tmp_path):
+    path = tmp_path / "plan.json"
+    house.plan.write(path)
+    assert json.loads(json.dumps(asdict(Plan.read(path)))) == json.loads(
+        json.dumps(asdict(house.plan))
+    )
+    assert house.plan.nodes == 1
+    for content in ("", "[]", '{"format": 0}', '{"format": 1}'):
+        path.write_text(content)
+        with pytest.raises(InputError, match="is no plan of format 1"):
+            Plan.read(path)
+
+
+def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatch):
+    house.settings |= {"time_limit_minutes": 2}
+    path = Path("results/small/.plan.json")
+    house.plan.write(path)
+    given = []
+
+    def measure(request, data, output, seconds, *, turn, links, nodes):
+        given.append((data, seconds, turn, nodes))
+        planned = next(each for each in house.plan.runs if each.request == request)
+        house.measure_run(planned, output)
+
+    monkeypatch.setattr("escala.record.run.measure", measure)
+    monkeypatch.setattr("sys.argv", ["measure", str(path)])
+    monkeypatch.setenv(SESSION_VARIABLE, "s0")
+    monkeypatch.setattr(script, "die_with_parent", lambda: None)
+    assert script.main() == exits.DONE
+    data = Path("results/small/data/small/split4")
+    assert given == [(data, 120, {"place": place, "of": 3}, []) for place in (1, 2, 3)] * 2
+    rows = read_json(Path("results/small/measurements.json"))["runs"]
+    assert [row["file"] for row in rows] == [each.file for each in house.plan.runs]
