@@ -13,7 +13,7 @@ include: "rules/common/calibration.smk"
 include: "rules/check.smk"
 include: "rules/acquire.smk"
 include: "rules/prepare.smk"
-include: "rules/train.smk"
+include: "rules/measure.smk"
 include: "rules/report.smk"
 include: "rules/study.smk"
 include: "rules/predict.smk"
@@ -34,8 +34,7 @@ rule prepare:
 
 rule runs:
     input:
-        lambda wildcards: timed_files(EXPERIMENT),
-        EXPERIMENT.probed_files(),
+        table_of(EXPERIMENT.name),
     localrule: True
     message:
         "Every run of {EXPERIMENT.name} is measured"
@@ -50,29 +49,26 @@ rule report:
     conda:
         "envs/report.yaml"
     params:
-        runs=lambda wildcards: there(timed_files(EXPERIMENT) + EXPERIMENT.probed_files()),
-        all=lambda wildcards: len(measured(EXPERIMENT).timed) + len(EXPERIMENT.probed_files()),
+        table=lambda wildcards: measurements_of(EXPERIMENT),
+        all=lambda wildcards: len(asked(plan_session(EXPERIMENT)).runs),
     message:
         "Check the runs of {EXPERIMENT.name} that are there"
     shell:
-        "python -m scripts.check_runs --page --all {params.all} --runs {params.runs:q} "
+        "python -m scripts.check_runs --page --all {params.all} --table {params.table:q} "
         "2>&1 | tee -i {log:q}"
 
 
 rule all:
     default_target: True
     input:
-        lambda wildcards: timed_files(EXPERIMENT),
-        EXPERIMENT.probed_files(),
-        lambda wildcards: report_files(EXPERIMENT),
+        report_files(EXPERIMENT),
+        table=table_of(EXPERIMENT.name),
     log:
         f"results/{EXPERIMENT.name}/logs/all.log",
     localrule: True
     conda:
         "envs/report.yaml"
-    params:
-        runs=lambda wildcards: timed_files(EXPERIMENT) + EXPERIMENT.probed_files(),
     message:
         "Check every run of the experiment"
     shell:
-        "python -m scripts.check_runs --page --runs {params.runs:q} 2>&1 | tee -i {log:q}"
+        "python -m scripts.check_runs --page --table {input.table:q} 2>&1 | tee -i {log:q}"

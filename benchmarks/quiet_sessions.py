@@ -35,7 +35,7 @@ import yaml
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER
 from escala.core.files import read_json
 from escala.experiment.files import ROOT
-from escala.record.again import WAIT_VARIABLE
+from escala.measure.again import WAIT_VARIABLE
 from escala.record.disturbance import earlier
 
 NEIGHBOURS = {

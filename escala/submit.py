@@ -13,23 +13,16 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from math import ceil
 from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.readable import counted
 from escala.core.variables import SHELL
 from escala.experiment import Experiment, Run
-from escala.probes import PROBES
-from escala.record import estimate, key
-from escala.record.matches import Identity, Matches
-from escala.record.schema import read_result
+from escala.measure import standing
+from escala.measure.job import Shape
+from escala.measure.plan import asked, plan_session
 from escala.runtime import slurm
-from escala.runtime.layout import Layout
-from escala.runtime.placement import processes_per_node
-from escala.strategies import STRATEGIES
 
 #: Snakemake's profile of the call inside the job.
 PROFILE = "profiles/allocation"
@@ -48,12 +41,6 @@ OPTIONS = {
 TERM_SECONDS = 120
 #: The shortest job: a shorter one may get that signal before its first run.
 SHORTEST_MINUTES = 5
-#: Minutes to ask for where nothing alike was measured before.
-UNKNOWN_MINUTES = 60
-#: How much longer than estimated runs may take; seconds to start a run; minutes to start the job.
-_MARGIN, _START_SECONDS, _BEGIN_MINUTES = 1.25, 15, 5
-#: Minutes are rounded up to a multiple of this.
-_STEP = 5
 _SBATCH_SECONDS = 30
 _PLAIN = re.compile(r"""[^\s'"\\$`]+""")
 #: What sbatch prints of a job: `31`, `31;cluster`, or as without --parsable.
@@ -72,76 +59,10 @@ exec {command}
 """
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The nodes of a job, the tasks on each and the cores of a task."""
-
-    nodes: int
-    tasks: int
-    cores: int
-
-
-@dataclass(frozen=True)
-class Time:
-    """The time to ask SLURM for, as it reads one, and where it comes from."""
-
-    limit: str
-    why: str
-
-
-def runs_of(e: Experiment) -> list[Run]:
-    """Return every run that the target `runs` may measure."""
-    return [*e.largest.timed, *(run for probe in PROBES for run in e.probed(probe))]
-
-
-def left(runs: Sequence[Run], e: Experiment) -> list[Run]:
-    """Return the runs that a call inside the job measures; a failed one has a result.
-
-    Those are the runs without a result of their present settings and code, and what is measured
-    with them (`escala.record.matches`).
-    """
-    source = cache(key.code_sha256)
-    expected = cache(lambda run: Identity.expected(run, e.request(run), source))
-    needed = {run for run in runs if not _is_measured(run, expected(run))}
-    needed |= Matches(e.largest.references_of, expected, needed).incomplete(runs)
-    return [run for run in runs if run in needed]
-
-
-def _is_measured(run: Run, expected: Identity) -> bool:
-    try:
-        recorded = read_result(Path(run.file))
-    except (InputError, FileNotFoundError):
-        return False
-    return (recorded.get("request_sha256"), recorded["source_sha256"]) == expected[:2]
-
-
-def shape(e: Experiment, runs: Sequence[Run]) -> Shape:
-    """Return what the largest layouts of some runs need."""
-    layouts = [(Layout.parse(run.layout), STRATEGIES[run.strategy]) for run in runs]
-    tasks = max(processes_per_node(*each) for each in layouts)
-    cores = max(map(e.cores_needed, runs))
-    return Shape(max(layout.nodes for layout, _ in layouts), tasks, ceil(cores / tasks))
-
-
-def time_of(runs: list[Run], e: Experiment) -> Time:
-    """Return the time of a job that measures some runs, with a margin."""
-    median = estimate.medians(runs)
-    known = [seconds for run in runs if (seconds := median(run)) is not None]
-    if not known:
-        first = min((run.repeat for run in runs if run.repeat), default=None)
-        together = counted(sum(run.repeat == first for run in runs), "run")
-        why = (
-            f"{UNKNOWN_MINUTES} minutes are a guess, because nothing alike was measured here "
-            f"before. If the first repeat ({together}) may take longer, name --time. The job "
-            "begins it in any case, and its times tell which further repeats fit"
-        )
-        return Time(clock(UNKNOWN_MINUTES), why)
-    # Runs of which nothing is known count as much as the others.
-    seconds = sum(known) / len(known) * len(runs)
-    minutes = _MARGIN * (seconds + _START_SECONDS * len(runs)) / 60 + _BEGIN_MINUTES
-    rounded = _STEP * ceil(minutes / _STEP)
-    why = f"{estimate.duration(seconds)} are estimated from earlier runs; a margin is added"
-    return Time(clock(rounded), why)
+def left(e: Experiment) -> list[Run]:
+    """Return the runs that a call inside the job measures, as far as that is known here."""
+    plan = asked(plan_session(e))
+    return [each.run for each in standing.left_of(plan, standing.Present())]
 
 
 def clock(minutes: int) -> str:
@@ -183,7 +104,7 @@ def _seconds(time: str) -> int:
 
 def script(
     e: Experiment,
-    asked: Shape,
+    shape: Shape,
     time: str,
     options: Mapping[str, str],
     lines: Sequence[str],
@@ -204,9 +125,9 @@ def script(
         "output": f"{log_folder(e)}/job-%j.log",
         # A job that SLURM starts again, as after the loss of a node, goes on in it.
         "open-mode": "append",
-        "nodes": asked.nodes,
-        "ntasks-per-node": asked.tasks,
-        "cpus-per-task": asked.cores,
+        "nodes": shape.nodes,
+        "ntasks-per-node": shape.tasks,
+        "cpus-per-task": shape.cores,
         "exclusive": None,
         # All the memory of the nodes.
         "mem": 0,
@@ -243,10 +164,10 @@ def activation() -> str:
     return f"source {shlex.quote(str(near))}"
 
 
-def sentence(runs: Sequence[Run], asked: Shape, time: Time) -> str:
+def sentence(runs: Sequence[Run], shape: Shape, limit: str, why: str) -> str:
     """Return a sentence on what a job script asks for."""
-    nodes = counted(asked.nodes, "node")
-    return f"{counted(len(runs), 'run')} on {nodes}, in {time.limit} at most: {time.why}."
+    nodes = counted(shape.nodes, "node")
+    return f"{counted(len(runs), 'run')} on {nodes}, in {limit} at most: {why}."
 
 
 def unprepared(e: Experiment) -> list[str]:

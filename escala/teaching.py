@@ -27,7 +27,7 @@ the most common things:
   escala run -e experiments/NAME.yaml -n show what would run, how long, and in how much memory
   escala run -e experiments/NAME.yaml    run it, and write results/NAME/index.html
 
-Arguments after -- go to Snakemake as they are: escala run -- --forcerun train
+Arguments after -- go to Snakemake as they are: escala run -- --forcerun measure
 docs/how-to/command.md describes every subcommand and its Snakemake call.
 
 exit codes:
@@ -40,8 +40,8 @@ examples:
   escala run                                        the default experiment
   escala run -e experiments/virus/ladder.yaml -n    what would run, and how long
   escala run results/demo/runs/demo-1000/virus-cnn/single/1x1/tuned/native/rep1/run.json
-  escala run --profile profiles/slurm               every training run is a job of SLURM
-  escala run -- --forcerun train                    arguments after -- are for Snakemake
+  escala run --profile profiles/slurm               the runs are measured in a job of SLURM
+  escala run -- --forcerun measure                    arguments after -- are for Snakemake
 """,
     "report": """\
 examples:

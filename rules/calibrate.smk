@@ -3,7 +3,7 @@
 # REQUIRED INPUTS:
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json   and alongside it the arrays
 # OUTPUTS:
-#   results/{experiment}-calibration/runs/…/run.json     timing and probe runs, as of any experiment
+#   results/{experiment}-calibration/measurements.json   timing and probe runs, as of any experiment
 #   results/{experiment}-calibration/gradients/{dataset}/{workload}/{strategy}/{variant}.json
 #   results/{experiment}/calibration.json                times of the machine and its networks
 #   results/{experiment}/predictions.json                seconds per epoch of each configuration

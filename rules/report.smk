@@ -1,10 +1,9 @@
 # Report runs as tables, figures, the summary and the page.
 #
 # REQUIRED INPUTS:
-#   results/{experiment}/runs/…/rep{n}/run.json              every timing run, including failed ones
-#   results/{experiment}/runs/…/{series}.rep{n}/run.json       the same for rungs of ladders
-#   results/{experiment}/runs/…/{probe}/run.json             probe runs, with their captured data;
-#                                                            with repeats, {probe}.rep{n}/run.json
+#   results/{experiment}/measurements.json                   the runs, including failed ones; each
+#                                                            run.json that it names is read, with its
+#                                                            captured data
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
 #   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy, leakage.json
 #   results/{experiment}/data/{dataset}/classes.csv
@@ -27,14 +26,11 @@ wildcard_constraints:
 
 rule tables:
     input:
-        runs=lambda wildcards: there(measured(experiment(wildcards)).run_files()),
-        series=lambda wildcards: there(measured(experiment(wildcards)).series_files()),
-        datasets=lambda wildcards: measured(experiment(wildcards)).dataset_files(),
+        measurements=lambda wildcards: measurements_of(experiment(wildcards)),
+        datasets=lambda wildcards: experiment(wildcards).largest.dataset_files(),
         classes=lambda wildcards: experiment(wildcards).class_files(),
-        leakage=lambda wildcards: measured(experiment(wildcards)).leakage_files(),
-        probed=lambda wildcards: there(experiment(wildcards).tabulated_files()),
+        leakage=lambda wildcards: experiment(wildcards).largest.leakage_files(),
         predictions=predictions_if_any,
-        pilot=pilot_if_any,
         history=history_files(),
     output:
         **{
@@ -57,22 +53,21 @@ rule tables:
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
         scaling=lambda wildcards: json.dumps(experiment(wildcards).settings.get("scaling")),
         probe_settings=lambda wildcards: json.dumps(experiment(wildcards).probe_settings),
+        pilot=pilot_if_any,
     message:
         "Collect the runs of {wildcards.experiment} in tables"
     shell:
         """
         python -m scripts.tables \
-            --runs {input.runs:q} \
-            --series {input.series:q} \
+            --measurements {input.measurements:q} \
             --rungs @/dev/fd/3 \
             --references @/dev/fd/4 \
             --probe-settings @/dev/fd/5 \
             --scaling @/dev/fd/6 \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
-            --probed {input.probed:q} \
             --predictions {input.predictions:q} \
-            --pilot {input.pilot:q} \
+            --pilot {params.pilot:q} \
             --history {input.history:q} \
             --output {output:q} \
             3<<<{params.rungs:q} 4<<<{params.references:q} \
@@ -111,7 +106,8 @@ rule figure:
 
 rule figure_of_run:
     input:
-        run=f"{CONFIGURATION}/{{measurement}}/run.json",
+        # It names the run.
+        lambda wildcards: measurements_of(experiment(wildcards)),
         dataset=tested_split,
     output:
         report(
@@ -132,13 +128,14 @@ rule figure_of_run:
     params:
         code=lambda wildcards: project_code(),
         caption=lambda wildcards: DECLARED[wildcards.run_figure].caption,
+        run=f"{CONFIGURATION}/{{measurement}}/run.json",
         rows=rows_options,
     message:
         "Draw {wildcards.run_figure} of {wildcards.strategy} {wildcards.layout} ({wildcards.dataset})"
     shell:
         """
         python -m scripts.figure {wildcards.run_figure} \
-            --run {input.run:q} \
+            --run {params.run:q} \
             {params.rows:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
@@ -184,7 +181,6 @@ rule page:
         tables=lambda wildcards: table_files(experiment(wildcards)),
         figures=lambda wildcards: experiment_figures(experiment(wildcards)),
         run_figures=lambda wildcards: figures_of_runs(experiment(wildcards)),
-        traced=lambda wildcards: there(traced_files(experiment(wildcards))),
     output:
         "results/{experiment}/index.html",
     log:
@@ -197,6 +193,7 @@ rule page:
         title=lambda wildcards: experiment(wildcards).title,
         question=lambda wildcards: experiment(wildcards).settings["question"],
         tables=subpath(input[0], parent=True),
+        traced=lambda wildcards: traced_files(experiment(wildcards)),
     message:
         "Write the page of {wildcards.experiment}"
     shell:
@@ -207,7 +204,7 @@ rule page:
             --question {params.question} \
             --tables {params.tables:q} \
             --figures {input.figures:q} \
-            --traced {input.traced:q} \
+            --traced {params.traced:q} \
             --files {input.figures:q} {input.run_figures:q} {input.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """

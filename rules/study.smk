@@ -3,7 +3,7 @@
 # REQUIRED INPUTS:
 #   results/{experiment}/tables/scaling.csv and the other tables
 #   results/{experiment}/figures/scaling.svg
-#   results/{experiment}/runs/…/rep{n}/run.json
+#   results/{experiment}/measurements.json
 #   results/{experiment}/job.sh                              if `escala submit` wrote it
 # OUTPUTS:
 #   results/{experiment}/study.html, study.md, study.tex
@@ -14,7 +14,7 @@ rule study_document:
     input:
         tables=lambda wildcards: table_files(experiment(wildcards)),
         figure="results/{experiment}/figures/scaling.svg",
-        runs=lambda wildcards: there(measured(experiment(wildcards)).run_files()),
+        measurements=lambda wildcards: measurements_of(experiment(wildcards)),
         job=job_if_any,
     output:
         page="results/{experiment}/study.html",
@@ -39,7 +39,7 @@ rule study_document:
             --scaling @/dev/fd/3 \
             --tables {params.tables:q} \
             --figure {input.figure:q} \
-            --runs {input.runs:q} \
+            --measurements {input.measurements:q} \
             --files results/{wildcards.experiment}/tables/scaling.csv \
             {output.markdown:q} {output.latex:q} \
             --output {output.page:q} \

@@ -8,18 +8,21 @@ from pathlib import Path
 from escala import cli
 from escala.core.environment import call
 from escala.core.readable import counted
+from escala.measure import table
 from escala.record.disturbance import earlier, is_disturbed
 from escala.record.schema import read_result
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
+    named = parser.add_mutually_exclusive_group(required=True)
+    named.add_argument("--runs", nargs="+", type=Path, metavar="run.json")
+    named.add_argument("--table", type=Path, metavar="FILE", help="the table of measurements")
     parser.add_argument("--page", action="store_true", help="the call made the page of these runs")
     text = "how many runs there would be, if all were measured"
     parser.add_argument("--all", type=int, metavar="N", help=text)
     arguments = parser.parse_args()
-    paths = arguments.runs
+    paths = arguments.runs or [Path(row["file"]) for row in table.read(arguments.table)]
     if arguments.all and arguments.all > len(paths):
         print(f"{len(paths)} of {arguments.all} runs are measured; the others are left out.")
     runs = {path: read_result(path) for path in paths}

@@ -1,9 +1,9 @@
 """Measure what is left of a plan, in one process that has the machine to itself.
 
-A plan is results/NAME/.plan.json, which the workflow writes: the runs of an experiment in their
-drawn order. Of it, this leaves out what stands, and measures the others with the runs that they are
-compared with, repeat after repeat. The same call goes on where one was ended: by Ctrl-C, by a
-failure, or by the end of its job.
+A plan is .escala/plans/NAME/session/plan.json, which the workflow writes: the runs of an experiment
+in their drawn order. Of it, this leaves out what stands, and measures the others with the runs that
+they are compared with, repeat after repeat. The same call goes on where one was ended: by Ctrl-C,
+by a failure, or by the end of its job.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from escala import cli, lab
+from escala.core import exits
 from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
-from escala.core.environment import SESSION_VARIABLE
-from escala.core.files import write_json
+from escala.core.environment import SESSION_VARIABLE, session
+from escala.core.files import write_json, write_text
 from escala.measure.allocated import Allocated
-from escala.measure.plan import Plan, PlannedRun
+from escala.measure.plan import Plan, PlannedRun, no_time_file
 from escala.measure.session import Session
+from escala.report.forming import Forming
 from escala.runtime import allocation
 
 EXAMPLES = """\
 examples:
-  escala measure results/demo/.plan.json
-  srun --nodes=1 --ntasks=1 escala measure results/demo/.plan.json    inside a job of SLURM
+  escala measure .escala/plans/demo/session/plan.json
+  srun --ntasks=1 escala measure .escala/plans/demo/session/plan.json    inside a job of SLURM
 """
 
 
@@ -35,7 +37,7 @@ def main() -> int:
     if os.environ.get(SESSION_VARIABLE):
         # Ranks must not go on after Snakemake was killed: it would start them again alongside.
         die_with_parent()
-    plan, folder = Plan.read(arguments.plan), arguments.plan.parent
+    plan = Plan.read(arguments.plan)
     allocated = Allocated(allocation.number())
     allocated.require(each.run for each in plan.runs)
 
@@ -57,25 +59,27 @@ def main() -> int:
         from escala.report.tables import Evidence
 
         found = pilot.plan(Evidence(files, references=plan.references), plan.pilot)
-        write_json(folder / "pilot.json", found)
+        write_json(Path(plan.table).with_name("pilot.json"), found)
         return found["repeats"]
 
-    return Session(
+    code = Session(
         plan,
-        arguments.output or folder / "measurements.json",
         measure_run,
         late=allocated.late,
         remedy=lambda: allocated.remedy,
         decide=decide,
+        tell=Forming().tell,
         together=allocated.job is not None,
     ).measure()
+    if code == exits.NO_TIME:
+        write_text(no_time_file(plan.experiment), session())
+    return code
 
 
 def parser() -> argparse.ArgumentParser:
     parser = raw_parser(__doc__, prog="escala measure", epilog=EXAMPLES)
-    parser.add_argument("plan", type=Path, help="file of the plan, results/NAME/.plan.json")
-    text = "table of measurements to write; default: measurements.json alongside the plan"
-    parser.add_argument("--output", type=Path, metavar="FILE", help=text)
+    text = "file of the plan, .escala/plans/NAME/session/plan.json"
+    parser.add_argument("plan", type=Path, help=text)
     return parser
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from escala import cli
+from escala.measure import table
 from escala.report import documents
 from escala.report.figures import DECLARED
 
@@ -19,7 +20,7 @@ def main() -> None:
     parser.add_argument(
         "--scaling", required=True, type=cli.json_or_file, metavar="JSON", help=text
     )
-    parser.add_argument("--runs", required=True, nargs="*", type=Path, metavar="run.json")
+    parser.add_argument("--measurements", required=True, type=Path, help="the table of them")
     parser.add_argument("--figure", required=True, type=Path, help="the figure scaling, as SVG")
     arguments = parser.parse_args()
 
@@ -32,7 +33,7 @@ def main() -> None:
         tables.read(arguments.tables),
         arguments.title,
         arguments.scaling,
-        [read_run(path) for path in arguments.runs],
+        [read_run(path) for path in table.timed(table.read(arguments.measurements))],
         job_script(page.with_name(JOB_SCRIPT)),
     )
     caption = DECLARED["scaling"].caption.replace("``", "`")

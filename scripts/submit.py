@@ -24,6 +24,8 @@ from escala.core.progress import say
 from escala.core.yaml12 import Dumper
 from escala.experiment import Experiment, load
 from escala.experiment.doublings import doublings, file_of
+from escala.measure import job
+from escala.measure.plan import plan_session
 from escala.runtime import slurm
 
 EXAMPLES = """\
@@ -63,7 +65,7 @@ def main() -> int:
         files = [written(str(file_of(e, name)), yaml.dump(each, Dumper=Dumper, sort_keys=False))
                  for name, each in doublings(e).items()]  # fmt: skip
         whole = {file: load(file) for file in files}
-    left = {file: each for file, each in whole.items() if submit.left(submit.runs_of(each), each)}
+    left = {file: each for file, each in whole.items() if submit.left(each)}
     if arguments.now:
         require_prepared(left)
     # Doublings that are measured are left out, as long as there are others.
@@ -131,20 +133,21 @@ def write_and_submit(
     -------
     SLURM's number of the job, None if it is not submitted.
     """
-    whole, option = submit.runs_of(e), _option(file)
+    option = _option(file)
     prepare, report = (call(f"run {target}", *option) for target in ("prepare", "report"))
-    if not (runs := submit.left(whole, e)):
+    if not (runs := submit.left(e)):
         remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
         raise InputError("FILE", e.origin, "all its runs are measured", remedy)
-    asked = submit.shape(e, whole)
-    time = submit.Time(arguments.time, "as --time says") if arguments.time else None
-    time = time or submit.time_of(runs, e)
-    text = submit.script(e, asked, time.limit, options, arguments.setup, snakemake)
+    shape = job.shape(e, [each.run for each in plan_session(e).runs])
+    time = job.time_of(runs)
+    limit = arguments.time or submit.clock(time.minutes)
+    why = "as --time says" if arguments.time else time.why
+    text = submit.script(e, shape, limit, options, arguments.setup, snakemake)
     own_results.claim(Path("results", e.name))
     Path(submit.log_folder(e)).mkdir(parents=True, exist_ok=True)
     path = written(arguments.output or f"results/{e.name}/job.sh", text)
     print(text, end="", flush=True)
-    say(f"Written: {path}, for {submit.sentence(runs, asked, time)}")
+    say(f"Written: {path}, for {submit.sentence(runs, shape, limit, why)}")
     if arguments.now:
         number = submit.submit(path)
         say(f"Submitted: job {number}. Its output: {submit.log_folder(e)}/job-{number}.log")

@@ -173,7 +173,7 @@ def _measured(file: Path, e: Experiment, arguments: argparse.Namespace) -> int:
         return _called("run", "--experiment", str(file), *profile, *_QUIET)
     if code := _called("run", "prepare", "--experiment", str(file), *_QUIET):
         return code
-    if submit.left(submit.runs_of(e), e):
+    if submit.left(e):
         code = _called("submit", str(file), "--now", "--wait")
     if code == exits.NO_TIME:
         say(f"The job was too short. For the other runs: sbatch results/{e.name}/job.sh")

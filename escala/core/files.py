@@ -151,12 +151,15 @@ def sha256_file(path: str | Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
+    """Write a text, as `atomic`."""
+    with atomic(path, durable=durable) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def write_json(path: str | Path, content: Any, *, durable: bool = True) -> None:
     """Write `content` as indented JSON, as `atomic`; NaN and infinity are refused."""
-    with atomic(path, durable=durable) as temporary:
-        temporary.write_text(
-            json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-        )
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n", durable=durable)
 
 
 def read_yaml(path: str | Path) -> Any:

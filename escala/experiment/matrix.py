@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -215,19 +213,6 @@ class Experiment:
         found = (replace(run, **other._asdict()) for other in others)
         return [other for other in found if self.holds(other)]
 
-    def matched_with(self, run: Run) -> list[Run]:
-        """Return its references, and the runs of its repeat that have it as a reference."""
-        return list(dict.fromkeys([*self.references_of(run), *self._referring.get(run, [])]))
-
-    @cached_property
-    def _referring(self) -> dict[Run, list[Run]]:
-        """For each run, those that have it as a reference."""
-        found: dict[Run, list[Run]] = defaultdict(list)
-        for run in itertools.chain.from_iterable(self._places.values()):
-            for reference in self.references_of(run):
-                found[reference].append(run)
-        return found
-
     @cached_property
     def _references(self) -> dict[Configuration, list[Configuration]]:
         """For each configuration, those it is compared with, whether or not they are measured."""
@@ -251,18 +236,6 @@ class Experiment:
 
     def run_files(self) -> list[str]:
         return [run.file for run in self.runs]
-
-    def probed_files(self) -> list[str]:
-        return [run.file for probe in PROBES for run in self.probed(probe)]
-
-    def tabulated_files(self) -> list[str]:
-        """The files of the probe runs that enter tables."""
-        tabulated = (name for name, probe in PROBES.items() if probe.tabulated)
-        return [run.file for name in tabulated for run in self.probed(name)]
-
-    def series_files(self) -> list[str]:
-        """The files of the second runs of references, and of the ladders' rungs."""
-        return [run.file for run in (*self.duplicates, *self.rung_runs)]
 
     def dataset_files(self) -> list[str]:
         """The descriptions of all splits that repeats train on."""

@@ -7,23 +7,25 @@ run and its references are always of one group.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
-from escala.core.files import read_json, write_json
+from escala.core.files import read_json
 from escala.experiment import Experiment, Run
 from escala.experiment.references import Reference
 from escala.experiment.runs import is_of_ladder
 from escala.probes import PROBES
-from escala.runtime.layout import Layout
 
 #: Of a plan. Others are refused.
 FORMAT = 1
+#: The folder of all plans. Each has one of its own, because Snakemake remembers what a folder held.
+PLANS = Path(".escala/plans")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,7 @@ class PlannedRun:
     seconds : its time limit.
     turn : its place in its repeat (`escala.experiment.Experiment.turn`).
     references : files of the runs that its ratios are formed with, all of its group.
+    place : its place among the runs as the experiment lists them.
     """
 
     request: Mapping[str, Any]
@@ -44,6 +47,7 @@ class PlannedRun:
     seconds: float
     turn: Mapping[str, int] | None
     references: tuple[str, ...]
+    place: int
 
     @cached_property
     def run(self) -> Run:
@@ -69,24 +73,32 @@ class Plan:
     pilot : `half_width`, `repeats` and `at_most` of the experiment, if the session decides after
         its pilot how many repeats it measures; the plan then has as many as that may be.
     groups : in the order of execution, the runs of each in their drawn order.
+    table : the table of measurements to write (`escala.measure.table`); None of some runs only.
+    since : the first session whose measurements count; empty: all do.
+    call : the session of the call that found something to do, so that its plan differs from others.
     """
 
     experiment: str
     references: tuple[Reference, ...]
     pilot: Mapping[str, Any] | None
     groups: tuple[Group, ...]
+    table: str | None = None
+    since: str = ""
+    call: str = ""
 
     @property
     def runs(self) -> list[PlannedRun]:
         return [each for group in self.groups for each in group]
 
-    @property
-    def nodes(self) -> int:
-        """The nodes of the largest layout."""
-        return max((Layout.parse(each.run.layout).nodes for each in self.runs), default=1)
+    def within(self, repeats: int) -> Plan:
+        """Return this plan without the timing runs of further repeats; probes have their own."""
+        return replace(
+            self, groups=tuple(group for group in self.groups if is_within(group, repeats))
+        )
 
-    def write(self, path: Path) -> None:
-        write_json(path, {"format": FORMAT, **asdict(self)})
+    def text(self) -> str:
+        """Return what its file holds."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Plan:
@@ -113,15 +125,65 @@ def _planned(references: list[str], **others: Any) -> PlannedRun:
     return PlannedRun(**others, references=tuple(references))
 
 
+def is_within(group: Group, repeats: int) -> bool:
+    """Return whether a group is of one of the first repeats, or of a probe, which has its own."""
+    run = group[0].run
+    return run.instrument is not None or run.repeat <= repeats
+
+
+def told(run: Run) -> str:
+    """Return what is done by measuring a run, in words."""
+    what = f"Capture the {run.instrument} of" if run.instrument else "Train"
+    where = f"{run.workload} on {run.dataset}: {run.configuration}"
+    return f"{what} {where}, {Path(run.folder).name}"
+
+
+def asked(plan: Plan) -> Plan:
+    """Return a plan without the repeats that its pilot does not ask for, if that is known."""
+    file = Path(f"results/{plan.experiment}/pilot.json")
+    if plan.pilot is None or not file.exists():
+        return plan
+    return plan.within(read_json(file)["repeats"])
+
+
+def session_file(experiment: str) -> Path:
+    """Return the file of the plan of a whole experiment, in the working directory."""
+    return PLANS / experiment / "session" / "plan.json"
+
+
+def run_file(run: Run) -> Path:
+    """Return the file of the plan of one run and of what it is compared with."""
+    return PLANS / Path(run.folder).relative_to("results") / "plan.json"
+
+
+def no_time_file(experiment: str) -> Path:
+    """Return the file with the name of the last session that ended because its job does."""
+    return PLANS / experiment / "session" / "no-time"
+
+
+def there_file(experiment: str) -> Path:
+    """Return the file of the table of the runs that are there, of a report before all are."""
+    return PLANS / experiment / "there" / "measurements.json"
+
+
+def table_of(experiment: str) -> str:
+    """Return the file of the table of measurements of an experiment."""
+    return f"results/{experiment}/measurements.json"
+
+
 def plan_session(e: Experiment) -> Plan:
     """Return the plan of all runs of an experiment, with all repeats that its pilot may ask for."""
     runs = [*e.largest.timed, *(run for probe in PROBES for run in e.probed(probe))]
-    found = plan_runs(e, runs)
-    return Plan(found.experiment, found.references, e.settings.get("pilot"), found.groups)
+    return replace(plan_runs(e, runs, table_of(e.name)), pilot=e.settings.get("pilot"))
 
 
-def plan_runs(e: Experiment, runs: Iterable[Run]) -> Plan:
-    """Return the plan of some runs of an experiment, and of all that they are compared with."""
+def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> Plan:
+    """Return the plan of some runs of an experiment, and of all that they are compared with.
+
+    Parameters
+    ----------
+    table : see `Plan`.
+    """
     whole, references = e.largest, {}
     waiting = list(runs)
     while waiting:
@@ -131,20 +193,24 @@ def plan_runs(e: Experiment, runs: Iterable[Run]) -> Plan:
             waiting += references[run]
     positions = {run: whole.position(run) for run in references}
     groups: dict[tuple, list[PlannedRun]] = {}
-    # Of a probe, the order is that of the file.
-    for run in sorted(
-        (run for probe in (None, *PROBES) for run in whole.instrumented(probe) if run in positions),
-        key=lambda run: math.inf if positions[run] is None else positions[run],
-    ):
+    timed = [*whole.runs, *whole.duplicates, *whole.rung_runs]
+    probed = [run for probe in PROBES for run in whole.instrumented(probe)]
+    places = {run: place for place, run in enumerate([*timed, *probed]) if run in references}
+    for run in sorted(places, key=lambda run: _infinite(positions[run])):
         planned = PlannedRun(
             request=whole.request(run),
             data=whole.split_folder(run.dataset, whole.split_seed(run.dataset, run.repeat)),
             seconds=60 * whole.settings["time_limit_minutes"],
             turn=whole.turn(run),
             references=tuple(other.file for other in references[run]),
+            place=places[run],
         )
         groups.setdefault(_group_of(run), []).append(planned)
-    return Plan(e.name, tuple(e.references), None, tuple(map(tuple, groups.values())))
+    return Plan(e.name, tuple(e.references), None, tuple(map(tuple, groups.values())), table)
+
+
+def _infinite(position: float | None) -> float:
+    return math.inf if position is None else position
 
 
 def _group_of(run: Run) -> tuple:

@@ -1,36 +1,27 @@
 """A session: measure what is left of a plan, group after group, on a machine of its own.
 
 The runs of a group follow each other in the drawn order. Where other work disturbed one of them,
-the session waits for quiet and measures the group again whole (`escala.record.again`): two runs of
+the session waits for quiet and measures the group again whole (`escala.measure.again`): two runs of
 different attempts never form a match. What was measured stays, however the session ends, and the
 next one goes on from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from escala.core import alone, exits, interrupts, variables
-from escala.core.errors import InputError
-from escala.core.files import read_json, write_json
+from escala.core.files import read_json, write_text
 from escala.core.progress import say
 from escala.core.readable import counted
-from escala.measure import standing
-from escala.measure.plan import Group, Plan, PlannedRun
+from escala.measure import again, standing, table
+from escala.measure.plan import Group, Plan, PlannedRun, is_within, told
 from escala.measure.stored import Stored
-from escala.record import again, estimate
-from escala.record.disturbance import is_disturbed
-from escala.record.schema import read_result
-
-#: Of a table of measurements.
-FORMAT = 1
-#: What a row of it takes from `run.json`.
-_TAKEN = ("status", "reason", "session", "repeat", "started", "wall_seconds")
+from escala.record import estimate
 
 
 @dataclass
@@ -39,9 +30,6 @@ class Session:
 
     Attributes
     ----------
-    table : the file to write, None for none: of each run that has a `run.json` its file, its status
-        and reason, its session and repeat, when it started, its seconds in all, and whether other
-        work disturbed it.
     measure_run : measures a run, and writes the `run.json` that it is given, whatever happens to
         the run.
     late : returns why runs that took these seconds before would not end in the time that there is,
@@ -49,21 +37,21 @@ class Session:
         of seconds is unknown.
     remedy : returns what to do about runs that were not begun.
     decide : returns the number of repeats that the runs of the pilot ask for, by their files.
-    tell : is called after each group with the runs that may still be measured.
+    tell : is called at the begin and after each group, with the plan as far as it is asked for and
+        the runs that are left. The plan has its pilot as long as that may ask for more.
     together : whether all runs of a group are measured if one is, as in a job, whose nodes may be
         others than before.
     """
 
     plan: Plan
-    table: Path | None
     measure_run: Callable[[PlannedRun, Path], Any]
     late: Callable[[Sequence[float | None], bool], str | None] = lambda seconds, has_measured: None
     remedy: Callable[[], str] = lambda: "the same call goes on"
     decide: Callable[[list[Path]], int] = lambda files: 1
-    tell: Callable[[list[PlannedRun]], None] = lambda left: None
+    tell: Callable[[Plan, list[PlannedRun]], None] = lambda plan, left: None
     together: bool = False
     _repeats: int | None = field(default=None, init=False)
-    _rows: dict[str, dict] = field(default_factory=dict, init=False)
+    _rows: dict[str, table.Row] = field(default_factory=dict, init=False)
     _measured: int = field(default=0, init=False)
 
     def measure(self) -> int:
@@ -77,23 +65,22 @@ class Session:
         SystemExit : a signal ended the session. The run in progress then has no `run.json`.
         """
         again.times()  # It may be no number.
-        present = standing.Present(variables.describe())
+        present = standing.Present(variables.describe(), self.plan.since)
         waiting = {
             group: runs
             for group in self.plan.groups
             if (runs := standing.left(group, present, whole=self.together))
         }
-        for group in self.plan.groups:
-            self._note(group)
+        self._rows = table.rows_of(self.plan)
         try:
+            self._tell(waiting)
             for group in list(waiting):
                 del waiting[group]
                 if self._is_asked(group):
                     if not self._complete(group, present):
                         return exits.NO_TIME
                     self._write_table()
-                    with variables.kept():
-                        self.tell([each for runs in waiting.values() for each in runs])
+                    self._tell(waiting)
             if self.plan.pilot:
                 self._decide()
         finally:
@@ -103,20 +90,15 @@ class Session:
     def _is_asked(self, group: Group) -> bool:
         """Return whether a group is of a repeat that the pilot asks for, or one of its own."""
         pilot = self.plan.pilot
-        if pilot is None or _is_within(group, pilot["repeats"]):
+        if pilot is None or is_within(group, pilot["repeats"]):
             return True
-        return _is_within(group, self._decide())
+        return is_within(group, self._decide())
 
     def _decide(self) -> int:
         """Return the number of repeats; all runs of the pilot are complete by now."""
         if self._repeats is None:
-            files = [
-                Path(each.file)
-                for group in self.plan.groups
-                if _is_within(group, self.plan.pilot["repeats"])
-                for each in group
-                if each.run.instrument is each.run.series is None
-            ]
+            runs = (each.run for each in self.plan.within(self.plan.pilot["repeats"]).runs)
+            files = [Path(run.file) for run in runs if run.instrument is run.series is None]
             with variables.kept():
                 self._repeats = self.decide(files)
         return self._repeats
@@ -126,8 +108,7 @@ class Session:
         waiting = self._serve(group, present)
         runs = [each.planned for each in waiting]
         if runs and (why := self._late(runs)):
-            there = f"{len(self._rows)} of {len(self.plan.runs)} runs measured"
-            say(f"{runs[0].file}: not begun: {why}: {there}; {self.remedy()}")
+            say(f"{runs[0].file}: not begun: {why}: {self._progress()}; {self.remedy()}.")
             return False
         try:
             if runs:
@@ -138,6 +119,24 @@ class Session:
             each.keep()
         return True
 
+    def _asked(self) -> Plan:
+        """Return the plan without repeats of which it is not known that they are asked for."""
+        if not self.plan.pilot:
+            return self.plan
+        if self._repeats is None:
+            return self.plan.within(self.plan.pilot["repeats"])
+        return replace(self.plan.within(self._repeats), pilot=None)
+
+    def _tell(self, waiting: Mapping[Group, list[PlannedRun]]) -> None:
+        plan = self._asked()
+        left = [each for group in plan.groups for each in waiting.get(group, ())]
+        with variables.kept():
+            self.tell(plan, left)
+
+    def _progress(self) -> str:
+        files = [each.file for each in self._asked().runs]
+        return f"{sum(file in self._rows for file in files)} of {len(files)} runs measured"
+
     def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
         """Serve what the store holds of a group with its matches; return the runs to measure."""
         left = partial(standing.left, group, present, whole=self.together)
@@ -145,6 +144,8 @@ class Session:
         for each in stored.values():
             each.copy_sessions()
         held = {file: each.sessions for file, each in stored.items() if each.sessions}
+        if self.plan.since:  # What was measured before does not count.
+            held = {}
         served = held.keys() - {each.file for each in standing.left(group, present, held)}
         for each in standing.missing(group, present):
             if each.file in served and stored[each.file].serve():
@@ -179,12 +180,7 @@ class Session:
     def _measure(self, planned: PlannedRun, output: Path) -> None:
         """Measure a run, with a line before and after it."""
         interrupts.end_if_received()
-        run = planned.run
-        what = f"Capture the {run.instrument} of" if run.instrument else "Train"
-        print(
-            f"{what} {run.workload} on {run.dataset}: {run.configuration}, {Path(run.folder).name}",
-            flush=True,
-        )
+        print(told(planned.run), flush=True)
         self.measure_run(planned, output)
         self._measured += 1
         found = read_json(output)
@@ -195,26 +191,9 @@ class Session:
         """Take what the table has of a group from its files."""
         for each in group:
             self._rows.pop(each.file, None)
-            with suppress(InputError, FileNotFoundError):
-                run = read_result(Path(each.file))
-                taken = {name: run[name] for name in _TAKEN}
-                self._rows[each.file] = {"file": each.file, **taken, "disturbed": is_disturbed(run)}
+            if row := table.row_of(each):
+                self._rows[each.file] = row
 
     def _write_table(self) -> None:
-        """Write what there is of the runs; without those of repeats that the pilot left out."""
-        if self.table is None:
-            return
-        asked = [
-            self._rows[each.file]
-            for group in self.plan.groups
-            if self._repeats is None or _is_within(group, self._repeats)
-            for each in group
-            if each.file in self._rows
-        ]
-        write_json(self.table, {"format": FORMAT, "runs": asked})
-
-
-def _is_within(group: Group, repeats: int) -> bool:
-    """Return whether a group is of one of the first repeats, or of a probe, which has its own."""
-    run = group[0].run
-    return run.instrument is not None or run.repeat <= repeats
+        if self.plan.table:
+            write_text(self.plan.table, table.text(self._asked(), self._rows))

@@ -8,37 +8,54 @@ measured again with them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from escala.core.environment import session
 from escala.core.errors import InputError
-from escala.measure.plan import Group, PlannedRun
+from escala.core.files import read_json
+from escala.data.base import DESCRIPTION
+from escala.measure.plan import Group, Plan, PlannedRun
 from escala.record import key
+from escala.record.identity import sha256_of
 from escala.record.schema import read_result, read_session
 
 
 class Present:
-    """The code and the environment of this moment; only measurements in these count.
+    """The code, the data and the environment of this moment; only measurements of these count.
 
     Parameters
     ----------
     environment : as `escala.core.variables.describe` returns it; None: any counts.
+    since : the first session that counts; empty: all do.
     """
 
-    def __init__(self, environment: Mapping[str, Any] | None = None):
-        self._environment = environment
-        self._source = cache(key.code_sha256)
+    def __init__(self, environment: Mapping[str, Any] | None = None, since: str = ""):
+        self._environment, self._since = environment, since
+        self._source, self._data = cache(key.code_sha256), cache(_data_sha256)
 
     def identity(self, planned: PlannedRun) -> dict[str, Any]:
-        """Return what the `run.json` of a run holds if it is measured now."""
-        run = planned.run
+        """Return what the `run.json` of a run tells of it if it is measured now."""
+        run, data = planned.run, self._data(planned.data)
         found = {
             "request_sha256": key.request_sha256(planned.request),
             "source_sha256": self._source(run.workload, run.strategy, run.instrument),
         }
-        return found if self._environment is None else found | {"environment": self._environment}
+        found |= {} if data is None else {"data": data}
+        return found | ({} if self._environment is None else {"environment": self._environment})
+
+    def counts(self, record: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
+        """Return whether a measurement is of an identity, and of a session that counts."""
+        told = {**record, "data": (record.get("data") or {}).get("sha256")}
+        same = all(told.get(name) == value for name, value in identity.items())
+        return same and record["session"] >= self._since
+
+
+def _data_sha256(folder: str) -> dict | None:
+    """Return the digests of a split's files; None before it is prepared."""
+    path = Path(folder, DESCRIPTION)
+    return sha256_of(read_json(path)) if path.is_file() else None
 
 
 def left(
@@ -49,9 +66,9 @@ def left(
 ) -> list[PlannedRun]:
     """Return the runs of a group that must be measured, in their order.
 
-    A run stands if its `run.json` is of the present. It needs a match with each of its references:
-    a session that measured both, this one included. A failed run is a gap until its `run.json` is
-    removed: it is not measured, and nothing waits for a match with it.
+    A run stands if its `run.json` is of the present code, data and environment. It needs a match
+    with each of its references: a session that measured both, this one included. A failed run is a
+    gap until its `run.json` is removed: it is not measured, and nothing waits for a match with it.
 
     Parameters
     ----------
@@ -77,6 +94,16 @@ def left(
     return [each for each in group if each.file in measured]
 
 
+def left_of(plan: Plan, present: Present) -> list[PlannedRun]:
+    """Return the runs of a plan that must be measured, in the order of execution."""
+    return [each for group in plan.groups for each in left(group, present)]
+
+
+def failed(group: Group, present: Present) -> list[PlannedRun]:
+    """Return the runs of a group that stand as gaps."""
+    return [each for each in group if _There(each, present).has_failed]
+
+
 def missing(group: Group, present: Present) -> list[PlannedRun]:
     """Return the runs of a group that do not stand, whatever their matches."""
     return [each for each in group if not _There(each, present).stands]
@@ -92,17 +119,13 @@ class _There:
     """
 
     def __init__(self, planned: PlannedRun, present: Present, stored: set[str] | None = None):
-        self._folder, self._identity = Path(planned.run.folder), present.identity(planned)
-        self._stored = stored or set()
+        self._folder, self._stored = Path(planned.run.folder), stored or set()
+        self._counts = partial(present.counts, identity=present.identity(planned))
         now = _read(Path(planned.file))
         counts = now is not None and self._counts(now)
         self.stands = counts or bool(stored)
         self.has_failed = counts and now["status"] != "ok"
         self.session = now["session"] if counts and not self.has_failed else None
-
-    def _counts(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a measurement is of the present."""
-        return all(record.get(name) == value for name, value in self._identity.items())
 
     @cached_property
     def _sessions(self) -> set[str]:

@@ -32,7 +32,6 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         "link", "seconds", "step_seconds", "samples_per_second", "evaluation", "disturbance",
         "usage", *(name for name, probe in PROBES.items() if probe.result), "weights_sha256",
     )  # fmt: skip
-    paths = {name: path["sha256"] for name, path in description.get("paths", {}).items()}
     found = {
         "format": FORMAT,
         **{field.name: request[field.name] for field in fields(Run)},
@@ -44,7 +43,7 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         **dict.fromkeys(unmeasured),
         "data": {
             **{name: description[name] for name in ("provenance", "leaky", "split_seed")},
-            "sha256": description["sha256"] | paths,
+            "sha256": sha256_of(description),
         },
         "machine": machine.describe(),
         "versions": _versions(request),
@@ -63,6 +62,12 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         _describe_program(request, found)
     validate_run(found | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
     return found
+
+
+def sha256_of(description: dict) -> dict[str, str]:
+    """Return the digests of a split's arrays, and of what a program reads itself, by name."""
+    paths = {name: path["sha256"] for name, path in description.get("paths", {}).items()}
+    return description.get("sha256", {}) | paths
 
 
 def _versions(request: dict) -> dict[str, str]:

@@ -20,7 +20,7 @@ from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
 from escala.core.readable import name_first
 from escala.probes import PROBES, timeline
-from escala.record import again, key, transport
+from escala.record import key, transport
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.disturbance import with_kernel, with_stops
 from escala.record.identity import identity
@@ -50,7 +50,6 @@ PRODUCTS = (
     *models.FILES,
     *TIMELINE_FILES,
     INVALID,
-    again.REQUEST,
     *(name for probe in PROBES.values() for name in probe.products),
 )
 TEMPORARY = (
@@ -79,8 +78,8 @@ def measure(
 
     Parameters
     ----------
-    request : the run's identity, its training settings, knobs and seeds, as the workflow's rule
-        `train` puts them together.
+    request : the run's identity, its training settings, knobs and seeds, as
+        `escala.experiment.Experiment.request` returns it.
     data : folder of the split to train on.
     output : the `run.json` to write; the folder it stands in belongs to the run. A run that ends
         ok leaves what is predicted for every row of the test side in `predictions.npy` next to it,

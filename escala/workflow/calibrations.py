@@ -9,6 +9,7 @@ from escala import engines
 from escala.experiment import Run
 from escala.experiment.calibration import SUFFIX, Calibration
 from escala.experiment.references import NATIVE, ONE_PROCESS
+from escala.measure.plan import table_of
 from escala.record import key
 from escala.workflow.study import Study, Wildcards, shown
 
@@ -31,8 +32,7 @@ class Calibrations:
     def files(self, wildcards: Wildcards) -> list[str]:
         """Return the files that a calibration is made of."""
         found = self.experiment(wildcards)
-        runs = [run.file for run in found.runs_needed(self._has_links())]
-        return [*runs, *map(found.gradients_file, found.different_works)]
+        return [table_of(found.name), *map(found.gradients_file, found.different_works)]
 
     def sources(self, wildcards: Wildcards) -> dict:
         """Return what each of these files tells."""

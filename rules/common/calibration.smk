@@ -3,7 +3,7 @@
 from escala.experiment.planned import planned, plans
 from escala.workflow.calibrations import Calibrations, measured_so_far
 
-CALIBRATIONS = Calibrations(STUDY, lambda: not workflow.local_exec or bool(SESSION.allocated.names))
+CALIBRATIONS = Calibrations(STUDY, has_links)
 calibrating, calibrating_files = CALIBRATIONS.experiment, CALIBRATIONS.files
 model_code, model_settings, first_split = (
     CALIBRATIONS.model_code,

@@ -25,17 +25,17 @@ except InputError as error:
 
 from escala.cache import code
 from escala.core import interrupts
-from escala.core.files import read_json
 from escala.core.progress import say
 from escala.core.variables import PROFILE
 from escala.data import ACQUIRE, KINDS
-from escala.engines import engine_name
+from escala.measure.plan import asked, plan_session, table_of
 from escala.probes import PROBES
-from escala.record import key
 from escala.workflow import internals
+from escala.workflow.allocated import Allocated
+from escala.workflow.jobs import Jobs
+from escala.workflow.plans import Plans
 from escala.workflow.session import Session
 from escala.workflow.study import Study, refuse
-from escala.workflow.training import Training
 
 if workflow.is_main_process:
     # The name of this call of Snakemake; its jobs inherit it.
@@ -48,14 +48,21 @@ if workflow.is_main_process:
 
 STUDY = Study(ROOT, WORKDIR, *internals.experiment_settings(workflow))
 EXPERIMENT = STUDY.default
-SESSION = Session(workflow, STUDY, ROOT, WORKDIR)
-TRAINING = Training(
-    STUDY, SESSION.cores, SESSION.runs_in_order, SESSION.allocated.nodes_of, SESSION.late
-)
+ALLOCATED = Allocated(workflow)
+
+
+def has_links():
+    """Return whether there are several nodes, whose links can be calibrated."""
+    return not workflow.local_exec or bool(ALLOCATED.names)
+
+
+PLANS = Plans(STUDY, workflow.is_main_process, has_links, lambda: SESSION.forced())
+SESSION = Session(workflow, STUDY, PLANS, ALLOCATED, ROOT, WORKDIR)
+JOBS = Jobs(STUDY, PLANS, SESSION.cores)
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset
 there = SESSION.there
 run_of, split_of, kind_with = STUDY.run, STUDY.split, STUDY.kind_with
-settings_result, whole_machine_for_one = STUDY.settings_result, TRAINING.threads_of_one
+settings_result, whole_machine_for_one = STUDY.settings_result, JOBS.threads_of_one
 
 # A ladder's rung has its name before the repeat: forward-2.rep1. So has a probe with repeats, and
 # then the name of the run is energy.rep1.
@@ -85,9 +92,6 @@ CONFIGURATION = f"results/{{experiment}}/runs/{NAMES}"
 CONFIGURATION_LOGS = f"results/{{experiment}}/logs/runs/{NAMES}"
 
 
-run_code = cache(key.code_sha256)
-
-
 @cache
 def project_code():
     """Return a digest of all code, for jobs that take seconds: if it changes, they run again."""
@@ -100,22 +104,9 @@ def kind_code(kind, part=""):
     return KINDS[kind].code(part).digest()
 
 
-def measured(e):
-    """Return an experiment with the number of repeats that follows from its pilot, if it has one."""
-    if "pilot" not in e.settings:
-        return e
-    if SESSION.reports_only():
-        file = f"results/{e.name}/pilot.json"
-        if not Path(file).exists():
-            return e
-    else:
-        file = checkpoints.pilot.get(experiment=e.name).output[0]
-    return e.with_repeats(read_json(Path(file))["repeats"])
-
-
-def timed_files(e):
-    """Return the files of all timing runs of an experiment, after its pilot if it has one."""
-    return there(measured(e).run_files() + measured(e).series_files())
+def measurements_of(e):
+    """Return the table of measurements of an experiment; of a report alone, of the runs there are."""
+    return PLANS.table_of_what_is_there(e) if SESSION.reports_only() else table_of(e.name)
 
 
 atexit.register(SESSION.end_dry_run)

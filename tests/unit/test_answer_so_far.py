@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
 
 from escala.experiment import Run
+from escala.measure.plan import Plan, PlannedRun
 from escala.record import estimate
 from escala.report import so_far
-from escala.workflow.forming import Forming, State
+from escala.report.forming import Forming
 
 REPEATS, STRATEGIES = range(1, 8), ("single", "horovod-mpi")
 
@@ -29,19 +27,19 @@ class Told:
 
     def __init__(self, capsys):
         self.now, self._capsys = 0.0, capsys
-        study = SimpleNamespace(named=lambda name: SimpleNamespace(references=()))
-        self._forming = Forming(study, None, Path(), clock=lambda: self.now)
+        self._forming = Forming(clock=lambda: self.now)
 
-    def after(self, *done: Run, more: tuple[Run, ...] = (), pilots=()) -> list[str]:
-        left = [each for each in (*EVERY, *more) if each not in done]
-        self._forming.tell(State([*EVERY, *more], left, pilots))
+    def after(self, *done: Run, more: tuple[Run, ...] = (), pilot=None) -> list[str]:
+        every = [PlannedRun(vars(each), "", 0, None, (), 0) for each in (*EVERY, *more)]
+        plan = Plan("small", (), pilot, tuple((each,) for each in every))
+        self._forming.tell(plan, [each for each in every if each.run not in done])
         return self._capsys.readouterr().err.splitlines()
 
 
 @pytest.fixture
 def told(monkeypatch, capsys) -> Told:
     seconds = {"single": 10.0, "horovod-mpi": 10.0}
-    monkeypatch.setattr(estimate, "medians", lambda runs, named: (
+    monkeypatch.setattr(estimate, "medians", lambda runs: (
         lambda run: None if run.instrument else seconds[run.strategy]
     ))  # fmt: skip
     monkeypatch.setattr(so_far, "answer", lambda files, *_: (
@@ -76,7 +74,7 @@ def test_what_was_measured_before_the_call_is_not_told(told):
 def test_runs_of_unknown_time_and_a_pilot_are_said(told):
     probe = (run("single", 1, instrument="clocks"),)
     assert told.after(more=probe) == []
-    [line] = told.after(*EVERY[:2], more=probe, pilots={"small"})
+    [line] = told.after(*EVERY[:2], more=probe, pilot={"repeats": 7})
     assert "after 1 of at least 7 repeats: about" in line
     assert line.endswith("of runs left, and 1 more run of unknown time")
     last = told.after(*EVERY, more=probe)[-1]

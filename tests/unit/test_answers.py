@@ -154,7 +154,7 @@ def test_a_session_of_a_few_matches_does_not_count_over_sessions(tmp_path):
 
 
 def test_a_run_whose_call_ended_before_its_reference_keeps_its_older_match(tmp_path):
-    """So the next call measures nothing for it, as `escala.record.matches` counts."""
+    """So the next call measures nothing for it, as `escala.measure.standing` counts."""
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
     [alone] = [path for path in experiment.runs if {"rep3", "1x2"} <= {*path.parts}]
     changed([alone], session="20260301T000000Z-1")

@@ -89,7 +89,7 @@ def test_an_environment_holds_every_package_its_rules_import(environment):
     rules = "\n".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
     scripts = {
         script
-        for rule in re.split(r"^(?:use )?rule |^checkpoint ", rules, flags=re.MULTILINE)[1:]
+        for rule in re.split(r"^(?:use )?rule ", rules, flags=re.MULTILINE)[1:]
         if f'"../envs/{environment.name}"' in rule
         for script in re.findall(r"python -m (scripts\.\w+)", rule)
     }

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from escala.core.errors import InputError
-from escala.core.files import read_json, write_json
+from escala.core.files import write_json
 from escala.data.genomes import settings as genomes
 from escala.experiment import Experiment, Run, check_name, load, named
 from escala.experiment.expand import references
@@ -31,8 +31,9 @@ from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import completed, composed, with_python_patterns
 from escala.experiment.unused import unread_knobs
+from escala.measure.plan import plan_session
+from escala.measure.standing import Present, left_of
 from escala.probes import PROBES
-from escala.record.matches import Identity, Matches
 from escala.record.schema import FORMAT
 from escala.strategies.knobs import read_by_run
 from escala.workloads import WORKLOADS
@@ -561,7 +562,8 @@ def laddered(*changes: Callable[[dict], object]) -> dict:
 
 def test_the_files_of_an_experiment_are_all_different_and_complete():
     experiment = Experiment(matrix(put("clocks", {"enabled": False})), "e.yaml")
-    files, timelines = experiment.run_files(), experiment.probed_files()
+    files = experiment.run_files()
+    timelines = [run.file for probe in PROBES for run in experiment.probed(probe)]
     # 2 datasets × (2 configurations × 2 variants + 2 layouts × 1 variant) × 3 repeats
     assert len(files) == len(set(files)) == 2 * (2 * 2 + 2) * 3
     assert "results/small/runs/e/virus-cnn/horovod-gloo/1x4/tuned/native/rep3/run.json" in files
@@ -601,9 +603,6 @@ def test_steps_are_split_in_three_runs_where_ranks_step_together_unless_that_is_
     assert {run.strategy for run in found} == {"single", "horovod-mpi", "horovod-gloo"}
     assert {run.workload for run in found} == {"virus-cnn"}
     assert {experiment.request(run)["max_steps"] for run in found} == {7}
-    files, tabulated = {run.file for run in found}, set(experiment.tabulated_files())
-    assert files <= tabulated <= set(experiment.probed_files())
-    assert not any("/timeline/" in file for file in tabulated)
 
 
 def test_the_order_of_a_repeat_favours_no_run():
@@ -647,7 +646,7 @@ def test_the_second_run_of_a_reference_is_a_measurement_of_its_own():
     first = experiment.run(*names)
     assert experiment.run(*names, series="duplicate") == second
     assert second.file == first.file.replace("/rep1/", "/duplicate.rep1/")
-    assert second.file in experiment.series_files() and first.file in experiment.run_files()
+    assert {second, first} <= set(experiment.timed)
     requests_of = experiment.request(first), experiment.request(second)
     assert requests_of[0] | {"series": "duplicate"} == requests_of[1] != requests_of[0]
     assert experiment.settings_of(first) == experiment.settings_of(second)
@@ -737,7 +736,6 @@ def test_a_probe_with_repeats_has_a_folder_for_each_and_their_number_determines_
     experiment = Experiment(small(put("energy", energy)), "e.yaml")
     runs = experiment.probed("energy")
     assert {run.file.split("/")[-2] for run in runs} == {"energy.rep1", "energy.rep2"}
-    assert {run.file for run in runs} <= set(experiment.tabulated_files())
     power = {"power_model": {"node_watts": 40, "core_watts": 8}, "grams_co2_per_kwh": 200}
     more = Experiment(small(put("energy", energy | power | {"repeats": 3})), "e.yaml")
     assert [more.request(run) for run in runs] == [experiment.request(run) for run in runs]
@@ -796,18 +794,15 @@ def changed(before: dict, after: dict) -> set[str]:
 
 def measured_again(before: dict, after: dict) -> set[str]:
     """Return the runs of one experiment, all measured, that are measured again for the second."""
-    old, new = requests(before), requests(after)
-    experiment = Experiment(after, "e.yaml")
-    runs = [*experiment.timed, *(run for probe in PROBES for run in experiment.probed(probe))]
-    needed = {run for run in runs if old.get(run.file) != new[run.file]}
+    old = plan_session(Experiment(before, "e.yaml"))
+    present, files = Present(), {each.file for each in old.runs}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        for file, request in old.items():
-            record = {"format": FORMAT, "session": "s", "status": "ok", "source_sha256": "0"}
-            write_json(Path(file), record | {"request_sha256": request})
-            write_json(Path(file).parent / "sessions" / "s.json", read_json(Path(file)))
-        matches = Matches(experiment.references_of, lambda r: Identity(new[r.file], "0"), needed)
-        needed |= matches.incomplete(runs)
-    return {run.file for run in needed} & old.keys()
+        for each in old.runs:
+            record = {"format": FORMAT, "session": "s", "status": "ok", **present.identity(each)}
+            for file in (Path(each.file), Path(each.run.folder, "sessions", "s.json")):
+                write_json(file, record, durable=False)
+        again = left_of(plan_session(Experiment(after, "e.yaml")), present)
+    return {each.file for each in again} & files
 
 
 def test_a_request_says_who_the_run_is_and_how_it_trains():
@@ -885,9 +880,12 @@ def test_configurations_are_compared_with_the_references_named_whatever_their_va
     experiment = Experiment(with_threads(), "e.yaml")
     every = {str(run.configuration) for run in experiment.runs}
     assert every == {"single 1x1 tuned", "single 1x1 threads", "horovod-mpi 1x2 tuned"}
-    for run in experiment.runs:
-        against = {str(other.configuration) for other in experiment.matched_with(run)}
-        assert against == every - {str(run.configuration)}
+    pairs = {
+        frozenset((str(run.configuration), str(other.configuration)))
+        for run in experiment.runs
+        for other in experiment.references_of(run)
+    }
+    assert pairs == set(map(frozenset, itertools.combinations(every, 2)))
 
 
 def test_a_reference_that_changes_is_measured_again_with_all_that_is_compared_with_it():
@@ -983,8 +981,8 @@ def test_matches_follow_each_other_and_their_sides_take_turns():
 
 def test_each_match_has_runs_of_its_own():
     experiment = Experiment(laddered(), "e.yaml")
-    files = experiment.series_files()
-    assert len({*files, *experiment.run_files()}) == len(files) + len(experiment.run_files())
+    files = [run.file for run in experiment.timed]
+    assert len(set(files)) == len(files) > len(experiment.run_files())
     names = ["d", "virus-cnn", "horovod-mpi", "1x2", "b", "native", 2, None]
     file = experiment.run(*names, "way-1").file
     assert file == "results/small/runs/d/virus-cnn/horovod-mpi/1x2/b/native/way-1.rep2/run.json"

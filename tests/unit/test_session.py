@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from escala.core.environment import SESSION_VARIABLE
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment
+from escala.measure import again
 from escala.measure.plan import Plan, PlannedRun, plan_runs, plan_session
 from escala.measure.session import Session
 from escala.measure.standing import Present
-from escala.record import again
 from escala.record.schema import FORMAT
 from scripts import measure as script
 
@@ -64,15 +64,23 @@ class House:
         self.outcomes: dict[Name, list[dict]] = {}
         self.session, self._plans, self._present = "s0", {}, Present()
         for seed in (4, 5):
-            described = {"rows": {"train": 40, "test": 10}, "inputs": [], "targets": None}
-            write_json(Path(f"results/small/data/small/split{seed}/dataset.json"), described)
+            self.prepare(seed, "0")
+
+    def prepare(self, seed: int, digest: str) -> None:
+        described = {"rows": {"train": 40, "test": 10}, "inputs": [], "targets": None}
+        described |= {"sha256": {"train.npy": digest}}
+        write_json(Path(f"results/small/data/small/split{seed}/dataset.json"), described)
 
     @property
     def plan(self) -> Plan:
         written = json.dumps(self.settings)
         if written not in self._plans:
-            self._plans[written] = plan_session(Experiment(self.settings, "e.yaml"))
+            self._plans[written] = plan_session(self.experiment)
         return self._plans[written]
+
+    @property
+    def experiment(self) -> Experiment:
+        return Experiment(self.settings, "e.yaml")
 
     def measure(self, plan: Plan | None = None, **options: Any) -> int:
         """Measure in a session of its own; `begun` then holds what it measured."""
@@ -81,7 +89,7 @@ class House:
         options = {"measure_run": self.measure_run} | options
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SESSION_VARIABLE, self.session)
-            return Session(plan or self.plan, Path("measurements.json"), **options).measure()
+            return Session(plan or self.plan, **options).measure()
 
     def measure_run(self, planned: PlannedRun, output: Path) -> None:
         name = named(planned)
@@ -97,14 +105,16 @@ class House:
         record = {
             "format": FORMAT, "status": status, "reason": None if status == "ok" else "it failed",
             "session": self.session, "repeat": planned.run.repeat,
-            "instrument": planned.run.instrument, "started": f"{len(self.begun):03}",
+            "instrument": planned.run.instrument, "series": planned.run.series,
+            "started": f"{len(self.begun):03}",
             "wall_seconds": 10.0, "seconds": {"train": 1.0} if status == "ok" else None,
             "disturbance": {
                 "disturbed": disturbed, "reason": "a neighbour" if disturbed else None,
                 "kernel": None, "earlier": [], "nodes": [{"taken_cores": taken}],
             } if status == "ok" else None,
             "environment": variables.describe(),
-            **self._present.identity(planned),
+            **(identity := self._present.identity(planned)),
+            "data": {"sha256": identity["data"]},
         }  # fmt: skip
         folder = output.parent
         (folder / "ranks").mkdir(parents=True, exist_ok=True)
@@ -122,7 +132,7 @@ class House:
         return Path(found)
 
     def table(self) -> list[dict]:
-        return read_json(Path("measurements.json"))["runs"]
+        return read_json(Path("results/small/measurements.json"))["runs"]
 
 
 @pytest.fixture
@@ -144,13 +154,16 @@ REFERENCE, MPI, GLOO = ("single", "rep1"), ("horovod-mpi", "rep1"), ("horovod-gl
 
 def test_repeats_follow_each_other_in_the_drawn_order_and_what_stands_is_left(house):
     assert house.measure() == exits.DONE
-    drawn = Experiment(SETTINGS, "e.yaml").timed
+    drawn = house.experiment.timed
     assert house.begun == [(run.strategy, f"rep{run.repeat}") for run in drawn]
     table = house.table()
-    assert [row["file"] for row in table] == [run.file for run in drawn]
-    assert table[0] == {
+    # The table has the order of the experiment.
+    assert [row["file"] for row in table] == [run.file for run in house.experiment.runs]
+    first = next(row for row in table if row["file"] == drawn[0].file)
+    assert first == {
         "file": drawn[0].file, "status": "ok", "reason": None, "session": "s1", "repeat": 1,
-        "started": "001", "wall_seconds": 10.0, "disturbed": False,
+        "instrument": None, "series": None, "started": "001", "wall_seconds": 10.0,
+        "disturbed": False,
     }  # fmt: skip
     assert house.measure() == exits.DONE
     assert house.begun == [] and house.table() == table
@@ -220,12 +233,15 @@ def test_a_damaged_measurement_is_as_good_as_none(house, left: Callable, capsys)
     assert set(house.begun) == {REFERENCE, MPI, GLOO}
 
 
-def test_other_settings_code_or_environment_are_measured_anew(house, monkeypatch):
+def test_other_settings_data_code_or_environment_are_measured_anew(house, monkeypatch):
     house.measure()
     house.settings["workloads"] = {"tal1-cnn": {"epochs": 2, "save_model": False}}
     house.measure()
     assert len(house.begun) == 6
     monkeypatch.setenv("MALLOC_ARENA_MAX", "3")
+    house.measure()
+    assert len(house.begun) == 6
+    house.prepare(4, "1")
     house.measure()
     assert len(house.begun) == 6
     real = Present.identity
@@ -414,8 +430,8 @@ def test_the_pilot_decides_how_many_repeats_follow_it(house):
 
 def test_a_later_group_is_told_what_may_still_be_measured(house):
     told = []
-    house.measure(tell=lambda left: told.append([each.run.repeat for each in left]))
-    assert told == [[2, 2, 2], []]
+    house.measure(tell=lambda plan, left: told.append([each.run.repeat for each in left]))
+    assert told == [[1, 1, 1, 2, 2, 2], [2, 2, 2], []]
 
 
 def test_two_plans_of_one_call_measure_their_reference_once(house, monkeypatch):
@@ -425,6 +441,15 @@ def test_two_plans_of_one_call_measure_their_reference_once(house, monkeypatch):
         house.session = "s0"
         house.measure(plan_runs(e, [run]))
     assert house.begun == [GLOO]
+
+
+def test_what_was_measured_before_a_forced_call_does_not_count(house, tmp_path, monkeypatch):
+    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
+    house.measure()
+    house.measure(replace(house.plan, since="s2"))
+    assert len(house.begun) == 6
+    house.measure()
+    assert house.begun == []
 
 
 @pytest.fixture
@@ -476,11 +501,10 @@ def test_of_a_disturbed_group_the_store_keeps_what_stands_and_nothing_of_failure
 
 def test_a_plan_is_read_as_it_was_written_and_no_other_file_is(house, tmp_path):
     path = tmp_path / "plan.json"
-    house.plan.write(path)
+    path.write_text(house.plan.text())
     assert json.loads(json.dumps(asdict(Plan.read(path)))) == json.loads(
         json.dumps(asdict(house.plan))
     )
-    assert house.plan.nodes == 1
     for content in ("", "[]", '{"format": 0}', '{"format": 1}'):
         path.write_text(content)
         with pytest.raises(InputError, match="is no plan of format 1"):
@@ -489,8 +513,8 @@ def test_a_plan_is_read_as_it_was_written_and_no_other_file_is(house, tmp_path):
 
 def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatch):
     house.settings |= {"time_limit_minutes": 2}
-    path = Path("results/small/.plan.json")
-    house.plan.write(path)
+    path = Path("plan.json")
+    path.write_text(house.plan.text())
     given = []
 
     def measure(request, data, output, seconds, *, turn, links, nodes):
@@ -505,5 +529,4 @@ def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatc
     assert script.main() == exits.DONE
     data = Path("results/small/data/small/split4")
     assert given == [(data, 120, {"place": place, "of": 3}, []) for place in (1, 2, 3)] * 2
-    rows = read_json(Path("results/small/measurements.json"))["runs"]
-    assert [row["file"] for row in rows] == [each.file for each in house.plan.runs]
+    assert {row["file"] for row in house.table()} == {each.file for each in house.plan.runs}

@@ -16,8 +16,10 @@ import yaml
 from escala import submit
 from escala.core.errors import InputError
 from escala.core.files import write_json
-from escala.experiment import Experiment, load
+from escala.experiment import Experiment, Run, load
 from escala.experiment.doublings import doublings
+from escala.measure import job
+from escala.measure.plan import plan_session
 from escala.record import key
 from escala.record.schema import FORMAT
 from tests.calls import python
@@ -43,8 +45,12 @@ while :; do sleep 0.05; done
 """
 
 
+def runs_of(e: Experiment) -> list[Run]:
+    return [each.run for each in plan_session(e).runs]
+
+
 def script(e: Experiment, options: dict | None = None, lines: tuple[str, ...] = ()) -> str:
-    asked = submit.shape(e, submit.runs_of(e))
+    asked = job.shape(e, runs_of(e))
     call = ["snakemake", "runs", "--configfile", "a file.yaml"]
     return submit.script(e, asked, "01:00:00", options or {}, lines, call)
 
@@ -119,14 +125,13 @@ def test_the_environment_of_the_script_is_that_of_the_command(folder):
 
 def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
     e = Experiment(SETTINGS, "small.yaml")
-    runs = submit.runs_of(e)
-    assert "a guess" in submit.time_of(runs, e).why
+    runs = runs_of(e)
+    assert "a guess" in job.time_of(runs).why
     for run in runs[:2]:
         record = {"format": FORMAT, "status": "ok", "wall_seconds": 600.0}
         write_json(Path(run.folder, "sessions", "one.json"), record)
-    hours, minutes, _ = submit.time_of(runs, e).limit.split(":")
     # 10 runs of 10 minutes each.
-    assert 100 < 60 * int(hours) + int(minutes) <= 150
+    assert 100 < job.time_of(runs).minutes <= 150
     assert submit.clock(60 * 24 * 2 + 61) == "2-01:01:00"
 
 
@@ -198,23 +203,23 @@ def result(run, e: Experiment, **changes: object) -> None:
 
 def test_what_a_call_in_the_job_would_measure_is_left(folder):
     e = Experiment(SETTINGS, "small.yaml")
-    runs = submit.runs_of(e)
-    assert submit.left(runs, e) == runs
+    runs = runs_of(e)
+    assert submit.left(e) == runs
     for run in runs:
         result(run, e)
-    assert submit.left(runs, e) == []
+    assert submit.left(e) == []
     first = next(run for run in runs if run.strategy == "horovod-mpi")
     [reference] = e.references_of(first)
     # Of other code or settings, or cut: it is measured, and its reference with it.
     result(first, e, source_sha256="0" * 64)
-    assert set(submit.left(runs, e)) == {first, reference}
+    assert set(submit.left(e)) == {first, reference}
     result(first, e, request_sha256="0" * 64)
-    assert set(submit.left(runs, e)) == {first, reference}
+    assert set(submit.left(e)) == {first, reference}
     Path(first.file).write_text("{")
-    assert set(submit.left(runs, e)) == {first, reference}
+    assert set(submit.left(e)) == {first, reference}
     # A failed run is a result, as for the workflow.
     result(first, e, status="failed")
-    assert submit.left(runs, e) == []
+    assert submit.left(e) == []
 
 
 def called(folder: Path, *words: str, **programs: str) -> subprocess.CompletedProcess:
@@ -316,7 +321,7 @@ def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
     for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
         monkeypatch.delenv(name, raising=False)
     e = Experiment(SETTINGS, "small.yaml")
-    for run in submit.runs_of(e)[:3]:
+    for run in runs_of(e)[:3]:
         result(run, e)
     report = "run report --experiment small.yaml"
     one_job = ["run prepare --experiment small.yaml", "submit small.yaml --now --wait", report]
@@ -324,7 +329,7 @@ def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
     # What a job has measured that ended early is reported.
     assert trying(monkeypatch, "--nodes", "2", codes={"submit": 75}) == [*one_job, "75"]
     assert trying(monkeypatch, "--nodes", "2", codes={"run": 2}) == [one_job[0], "2"]
-    for run in submit.runs_of(e):
+    for run in runs_of(e):
         result(run, e)
     assert trying(monkeypatch, "--nodes", "2") == [one_job[0], report, "0"]
     assert trying(monkeypatch) == ["run --experiment small.yaml", "0"]

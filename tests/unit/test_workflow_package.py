@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +12,18 @@ import yaml
 from snakemake import cli
 from snakemake.api import SnakemakeApi
 from snakemake.exceptions import WorkflowError
-from snakemake_executor_plugin_slurm import Executor
-from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
-from escala.workflow import internals, reports
-from escala.workflow.internals import DAG, JobScheduler, shell
+from escala.core.environment import SESSION_VARIABLE
+from escala.core.files import write_json, write_text
+from escala.measure import table
+from escala.measure.plan import Plan, table_of
+from escala.measure.standing import Present
+from escala.record.schema import FORMAT
+from escala.workflow import reports
+from escala.workflow.internals import DAG
+from escala.workflow.jobs import Jobs
+from escala.workflow.plans import Plans
 from escala.workflow.study import Study
-from escala.workflow.training import Training
 from tests.conftest import ROOT
 
 NAMES = {
@@ -73,37 +77,84 @@ def test_the_configfile_of_a_call_is_the_default_experiment(tmp_path):
 
 
 def resources(study: Study, cores: int | None, **changes: str) -> dict:
-    training, named = Training(study, lambda: cores, lambda: None), wildcards(**changes)
-    asked = ("threads", "nodes", "tasks", "cores_per_task", "launcher", "memory_mb", "job_minutes")
-    return {name: getattr(training, name)(named) for name in asked}
+    plans = Plans(study, False, lambda: False, set)
+    jobs, named = Jobs(study, plans, lambda: cores), wildcards(**changes)
+    asked = ("threads", "nodes", "tasks", "cores_per_task", "launcher", "slurm_extra")
+    return {name: getattr(jobs, name)(named) for name in asked}
 
 
-def test_a_run_has_the_machine_to_itself_and_on_a_cluster_its_nodes(study):
+def test_a_session_has_the_machine_to_itself_and_on_a_cluster_its_nodes(study, monkeypatch):
+    monkeypatch.chdir(ROOT)
     here, there = resources(study, 8), resources(study, None)
     assert (here["threads"], there["threads"]) == (8, 1)
+    # A run and what it is compared with.
     assert (there["nodes"], there["tasks"], there["cores_per_task"]) == (1, 2, 1)
-    assert (there["launcher"], there["memory_mb"], there["job_minutes"]) == ("auto", 4096, 25)
+    assert there["launcher"] == "auto"
+    assert there["slurm_extra"].startswith("--exclusive --ntasks-per-node=2 --deadline=now+")
     one = resources(study, None, strategy="single", layout="1x1", variant="threads")
     assert (one["tasks"], one["cores_per_task"], one["launcher"]) == (1, 2, None)
-    extra = Training(study, lambda: None, lambda: None).slurm_extra(wildcards())
-    assert extra == "--exclusive --ntasks-per-node=2 --deadline=now+2100seconds"
 
 
-def test_the_turn_of_a_run_is_told_to_its_job_and_is_no_parameter(study):
-    runs = [run for run in study.default.largest.timed if run.workload == "virus-cnn"]
-    training, alone = (Training(study, *calls) for calls in (
-        (lambda: 2, lambda: runs), (lambda: None, lambda: None),
-    ))  # fmt: skip
-    told = training.turn(wildcards())
-    assert type(told) not in (str, int, dict, list), "Snakemake would record it"
-    said = json.loads(str(told))
-    assert said["place"] == study.default.largest.turn(study.run(wildcards()))
-    assert [each["strategy"] for each in said["matched_with"]]
-    assert isinstance(said["repeat"], list)
-    repeat = json.loads(str(alone.turn(wildcards())))["repeat"]
-    assert repeat is None, "a job cannot know the others"
-    first, last = (training.priority(wildcards(repeat=f"rep{number}")) for number in (1, 7))
-    assert 1000 >= first > last > 0
+class Planned:
+    """The plans of calls in a folder, and what a call finds to do by the times of their files."""
+
+    def __init__(self, study: Study):
+        self._study, self.session = study, 0
+
+    def call(self, **names: str) -> tuple[Plans, Path, bool]:
+        """Ask as a call does for the plan of a run or of an experiment; is it a new one?"""
+        self.session += 1
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(SESSION_VARIABLE, f"s{self.session}")
+            plans = Plans(self._study, True, lambda: False, set)
+            given = SimpleNamespace(**names)
+            asked = plans.of_run if "workload" in names else plans.of_experiment
+            file = Path(asked(given))
+        return plans, file, file.stat().st_mtime > 1
+
+
+def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    house = Planned(study)
+    plans, file, is_new = house.call(experiment="demo")
+    plan = Plan.read(file)
+    assert is_new and len(plans.left) == len(plan.runs) > 20 and plan.call == "s1"
+    present = Present()
+    for each in plan.runs:
+        record = present.identity(each) | {
+            "format": FORMAT, "status": "ok", "session": "s1", "reason": None, "started": "",
+            "wall_seconds": 1.0, "disturbance": None,
+        }  # fmt: skip
+        write_json(Path(each.file), {**vars(each.run), **record}, durable=False)
+    rows = table.rows_of(plan)
+    # All are measured, and the table does not tell of them.
+    assert house.call(experiment="demo")[2]
+    write_text(table_of("demo"), table.text(plan, rows))
+    plans, file, _ = house.call(experiment="demo")
+    assert not plans.left and Plan.read(file).call == "s2"
+    _, file, is_new = house.call(**NAMES)
+    assert not is_new and len(Plan.read(file).runs) > 1
+    # One that is gone is measured with what it is compared with, by either.
+    run = study.run(wildcards())
+    Path(run.file).unlink()
+    plans, file, is_new = house.call(**NAMES)
+    assert is_new and set(plans.left.values()) == {run, *plans.added} and plans.added
+    plans, again, _ = house.call(experiment="demo")
+    assert set(plans.left) == {each.file for each in Plan.read(file).runs}
+    assert Plan.read(again).call == f"s{house.session}"
+
+
+def test_a_run_that_has_failed_is_refused_as_a_target(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, file, _ = Planned(study).call(**NAMES)
+    run, present = study.run(wildcards()), Present()
+    for each in Plan.read(file).runs:
+        record = present.identity(each) | {"format": FORMAT, "status": "ok", "session": "s1"}
+        if each.file == run.file:
+            record |= {"status": "failed", "reason": "it diverged"}
+        write_json(Path(each.file), record)
+    with pytest.raises(SystemExit, match=r"it diverged\. To run it again: .*escala retry"):
+        Planned(study).call(**NAMES)
 
 
 def test_a_report_has_the_figures_of_what_was_measured(study):
@@ -113,14 +164,7 @@ def test_a_report_has_the_figures_of_what_was_measured(study):
 
 
 def test_the_installed_snakemake_has_what_is_used_of_it():
-    assert inspect.iscoroutinefunction(DAG.update_needrun)
-    assert "create_inventory" in inspect.signature(DAG.update_needrun).parameters
-    used = ("file2jobs", "update", "cleanup", "update_jobids", "needrun", "finished")
-    assert all(callable(getattr(DAG, name)) for name in used)
-    assert shell._processes == {} and internals.local_processes() == []
-    assert list(inspect.signature(JobScheduler.job_selector).parameters) == ["self", "jobs"]
-    assert inspect.iscoroutinefunction(RemoteExecutor.sleep)
-    assert "self._job_submission_executor.submit(self.run_job, job)" in inspect.getsource(Executor)
+    assert all(callable(getattr(DAG, name)) for name in ("needrun", "finished"))
     assert list(inspect.signature(SnakemakeApi.print_exception).parameters) == ["self", "ex"]
     assert "self._workflow_api._workflow_store" in inspect.getsource(SnakemakeApi)
     assert callable(cli.get_profile_dir)

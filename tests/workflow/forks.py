@@ -29,7 +29,7 @@ MODULES = (
     "escala.probes",
     "escala.workflow.reports",
     "escala.workflow.session",
-    "escala.workflow.training",
+    "escala.workflow.plans",
     "escala.record.key",
     "escala.report.figures",
     "escala.strategies",

@@ -24,6 +24,7 @@ from snakemake.cli import get_argument_parser
 
 from escala import command as console
 from escala.experiment import load, read
+from escala.probes import PROBES
 from tests.conftest import CLASSES, ROOT
 from tests.documented import PAGES, Command, blocks, commands, files
 
@@ -236,8 +237,8 @@ def test_an_exercise_trains_as_often_as_it_tells(page):
     if times := re.search(r"trains (\d+) times", page.read_text()):
         for words in named:
             experiment = load(ROOT / words[words.index("-e") + 1])
-            files = experiment.run_files() + experiment.probed_files()
-            assert len(files) == int(times[1])
+            probed = [run for probe in PROBES for run in experiment.probed(probe)]
+            assert len(experiment.runs) + len(probed) == int(times[1])
 
 
 @pytest.mark.parametrize("profile", sorted((ROOT / "profiles").iterdir()), ids=lambda p: p.name)

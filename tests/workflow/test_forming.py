@@ -20,7 +20,7 @@ def test_each_repeat_is_told_once_with_the_interval_of_the_page(snakemake, tmp_p
     experiment = SETTINGS | {"repeats": 3, "configurations": TWO, "workloads": WORKLOADS}
     experiment |= {"clocks": {"enabled": False}}
     alone = {"ESCALA_STORE": "off", "ESCALA_MEASURE_AGAIN": "0"}
-    said = snakemake(TABLE, experiment=experiment, **alone).stderr
+    said = snakemake(TABLE, experiment=experiment, **alone).stdout
     told = re.findall(r"^escala: small, after (\d) of 3 repeats(.*)$", said, re.MULTILINE)
     assert [number for number, _ in told] == ["1", "2", "3"], said
     first, second, last = (text for _, text in told)
@@ -35,4 +35,4 @@ def test_each_repeat_is_told_once_with_the_interval_of_the_page(snakemake, tmp_p
     assert last.endswith("(range of 3 paired runs, widened); no run is left")
     # What was measured before is not told again.
     (tmp_path / TABLE).unlink()
-    assert "provisional" not in snakemake(TABLE, **alone).stderr
+    assert "provisional" not in snakemake(TABLE, **alone).stdout

@@ -31,7 +31,7 @@ for _ in range(3):
     epoch(loss=0.5)
 """
 #: Modules that would replace some of the project's, if they were looked for in the folder.
-IN_THE_WAY = ("escala.py", "scripts/__init__.py", "scripts/train.py", "statistics.py", "yaml.py")
+IN_THE_WAY = ("escala.py", "scripts/__init__.py", "scripts/measure.py", "statistics.py", "yaml.py")
 EXPERIMENT = """
 experiment: mine
 title: A program and a network

@@ -17,8 +17,9 @@ import pytest
 
 from escala.core import plugins
 from escala.core.errors import InputError
-from escala.core.files import read_json, write_json
+from escala.core.files import read_json
 from escala.data.files.arrays import prepare
+from escala.measure.plan import Plan, PlannedRun
 from escala.record.outcome import Outcome
 from escala.record.run import measure
 from escala.workloads import WORKLOADS, add_program, program_copy
@@ -544,11 +545,10 @@ def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch
     line = "echo lost > train.py; "
     line += "setsid sh -c 'trap \"\" TERM; setsid sleep 98 & sleep 97' & trap '' TERM; sleep 96"
     asked = request(tmp_path, request_for, "", shell(line), "1x1", "processes")
-    write_json(tmp_path / "request.json", asked)
-    command = [
-        sys.executable, "-m", "scripts.train", "--request", f"@{tmp_path / 'request.json'}",
-        "--data", str(tmp_path / "data"), "--output", str(tmp_path / "run" / "run.json"),
-    ]  # fmt: skip
+    planned = PlannedRun(asked, str(tmp_path / "data"), LIMIT_SECONDS, None, (), 0)
+    plan = Plan("programs", (), None, ((planned,),))
+    (tmp_path / "plan.json").write_text(plan.text())
+    command = [sys.executable, "-m", "scripts.measure", str(tmp_path / "plan.json")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "ESCALA_STORE": "off"}
     with open(tmp_path / "said", "w") as said:
         supervisor = subprocess.Popen(
@@ -570,8 +570,8 @@ def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch
         supervisor.send_signal(signal.SIGINT)
     supervisor.wait(timeout=LIMIT_SECONDS)
     if who == "rank":
-        assert "ended by signal 9" in read_json(tmp_path / "run" / "run.json")["reason"]
+        assert "ended by signal 9" in read_json(tmp_path / planned.file)["reason"]
     assert gone(tmp_path)
     assert (tmp_path / "source" / "train.py").read_text() == ""
-    assert (tmp_path / "run" / "ranks" / "copy").exists() == (who == "supervisor")
+    assert (tmp_path / planned.run.folder / "ranks" / "copy").exists() == (who == "supervisor")
     WORKLOADS.pop("lies")

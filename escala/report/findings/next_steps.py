@@ -80,8 +80,8 @@ def _decide(answer: BestUse, tables: Tables, name: str) -> str:
     needed, matches = int(rival.row["needed"]), rival.ratio.matches
     if matches >= needed and (rival.row["stays_disturbed"] or disturbed(answer, tables)):
         return (
-            f"Leave the machine idle and measure {label} again: put `ESCALA_MEASURE_AGAIN=1` "
-            "before the call of `escala`, and `-- --forcerun train` at its end."
+            f"Leave the machine idle and measure {label} again: put `-- --forcerun measure` at the "
+            "end of the call of `escala`."
         )
     if answer.verdict == NO_VERDICT:
         if retry:

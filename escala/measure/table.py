@@ -1,0 +1,91 @@
+"""The table of measurements of an experiment: a row for each run that has a `run.json`.
+
+It says of each its file, its status and the reason, its session and repeat, when it started, its
+seconds in all, whether other work disturbed it, and of which probe or series it is. The rows are in
+the order in which the experiment lists the runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from escala.core.errors import InputError
+from escala.core.files import read_json
+from escala.measure.plan import Plan, PlannedRun
+from escala.probes import PROBES
+from escala.record.disturbance import is_disturbed
+from escala.record.schema import read_result
+
+#: Of a table. Others are refused.
+FORMAT = 1
+#: What a row takes from `run.json`.
+_TAKEN = (
+    "status", "reason", "session", "repeat", "instrument", "series", "started", "wall_seconds",
+)  # fmt: skip
+
+Row = dict[str, Any]
+
+
+def row_of(planned: PlannedRun) -> Row | None:
+    """Return the row of a run, None if it has no `run.json` that can be read."""
+    with suppress(InputError, FileNotFoundError):
+        run = read_result(Path(planned.file))
+        taken = {name: run[name] for name in _TAKEN}
+        return {"file": planned.file, **taken, "disturbed": is_disturbed(run)}
+    return None
+
+
+def text(plan: Plan, rows: dict[str, Row]) -> str:
+    """Return what the file of a table holds.
+
+    Parameters
+    ----------
+    rows : by the files of runs; those that are not of the plan are left out.
+    """
+    listed = sorted(plan.runs, key=lambda each: each.place)
+    found = [rows[each.file] for each in listed if each.file in rows]
+    return json.dumps({"format": FORMAT, "runs": found}, indent=1) + "\n"
+
+
+def rows_of(plan: Plan) -> dict[str, Row]:
+    """Return the rows of a plan's runs that have one, by their files."""
+    found = {each.file: row_of(each) for each in plan.runs}
+    return {file: row for file, row in found.items() if row}
+
+
+def read(path: Path) -> list[Row]:
+    """Return the rows of a table.
+
+    Raises
+    ------
+    InputError : it is none of this format.
+    FileNotFoundError : there is none.
+    """
+    try:
+        found = read_json(path)
+        if found["format"] != FORMAT:
+            raise ValueError
+        return found["runs"]
+    except (ValueError, TypeError, KeyError):
+        remedy = "remove it, and make the call again that wrote it"
+        raise InputError(path, None, f"is no table of format {FORMAT}", remedy) from None
+
+
+def timed(rows: Iterable[Row]) -> list[Path]:
+    """Return the files of the timing runs, without duplicates and ladders."""
+    return [Path(row["file"]) for row in rows if row["instrument"] is row["series"] is None]
+
+
+def in_series(rows: Iterable[Row]) -> list[Path]:
+    """Return the files of the duplicates of references, and of the rungs of ladders."""
+    return [Path(row["file"]) for row in rows if row["series"] is not None]
+
+
+def tabulated(rows: Iterable[Row]) -> list[Path]:
+    """Return the files of the runs of probes that enter tables."""
+    probed = (row for row in rows if row["instrument"] is not None)
+    return [Path(row["file"]) for row in probed if PROBES[row["instrument"]].tabulated]

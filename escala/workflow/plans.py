@@ -1,0 +1,159 @@
+"""The plans of a call of Snakemake: inputs of the rules that measure.
+
+The main process writes them as it asks for the inputs. A plan tells Snakemake whether there is
+anything to do: if so it is a new one, and else one that is older than all results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from escala.core.environment import call, session
+from escala.core.errors import InputError
+from escala.core.files import write_text
+from escala.experiment import Experiment, Run
+from escala.experiment.calibration import Calibration
+from escala.measure import standing, table
+from escala.measure.plan import (
+    Plan,
+    PlannedRun,
+    asked,
+    plan_runs,
+    plan_session,
+    run_file,
+    session_file,
+    table_of,
+    there_file,
+)
+from escala.record.schema import read_result
+from escala.workflow.study import Study, Wildcards, refuse, shown
+
+#: Of a plan with nothing to measure, in seconds since 1970.
+_OLD = 1
+
+
+class Plans:
+    """Functions of the wildcards of a job.
+
+    Parameters
+    ----------
+    is_main : whether this process makes the graph of jobs.
+    has_links : returns whether there are several nodes, whose links can be calibrated.
+    forced : returns the rules that are run whatever there is.
+
+    Attributes
+    ----------
+    left : the runs that this call measures, by their files.
+    added : those that it measures only because others are.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        is_main: bool,
+        has_links: Callable[[], bool],
+        forced: Callable[[], set[str]],
+    ):
+        self._study, self._is_main, self._has_links = study, is_main, has_links
+        self._forced = forced
+        # A call of Snakemake sees one state of the code and of the experiments.
+        self._plan = cache(self._plan)
+        self._written = cache(self._written)
+        self._given: list[PlannedRun] = []
+        self.left: dict[str, Run] = {}
+        self.added: set[Run] = set()
+
+    def plan_of(self, wildcards: Wildcards) -> Plan:
+        """Return the plan of a run and of its references, or of all runs of an experiment."""
+        is_run = hasattr(wildcards, "workload")
+        return self._plan(wildcards.experiment, self._study.run(wildcards) if is_run else None)
+
+    def of_experiment(self, wildcards: Wildcards) -> str:
+        """Return the file of the plan of an experiment, written if it has to be."""
+        return self._written(wildcards.experiment, None)
+
+    def of_run(self, wildcards: Wildcards) -> str:
+        """Return the file of the plan of one run and its references, written if it has to be."""
+        return self._written(wildcards.experiment, self._study.run(wildcards))
+
+    def splits_of(self, wildcards: Wildcards) -> list[str]:
+        """Return the descriptions of the splits that an experiment's runs train on."""
+        return sorted({f"{each.data}/dataset.json" for each in self.plan_of(wildcards).runs})
+
+    def table_of_what_is_there(self, e: Experiment) -> str:
+        """Return the table of an experiment; if other runs are there, one of these."""
+        plan, file = asked(self._plan(e.name, None)), there_file(e.name)
+        if _is_told(plan):
+            return table_of(e.name)
+        if self._is_main and (found := table.text(plan, table.rows_of(plan))) != _content(file):
+            write_text(file, found)
+        return str(file)
+
+    def progress(self) -> str:
+        """Return how many runs are measured of those in the plans of this call."""
+        present, runs = standing.Present(), {each.file: each for each in self._given}
+        left = standing.missing(tuple(runs.values()), present)
+        return f"{len(runs) - len(left)} of {len(runs)} runs measured"
+
+    def _plan(self, name: str, run: Run | None) -> Plan:
+        e = self._study.named(name)
+        if run:
+            return plan_runs(e, [run])
+        if isinstance(e, Calibration):
+            return plan_runs(e, e.runs_needed(self._has_links()), table_of(name))
+        return plan_session(e)
+
+    def _written(self, name: str, run: Run | None) -> str:
+        plan, file = self._plan(name, run), run_file(run) if run else session_file(name)
+        if self._is_main:
+            if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
+                plan = replace(plan, since=session())
+            # What the environment of the job decides is not known here.
+            left = standing.left_of(asked(plan), standing.Present(since=plan.since))
+            self.left |= {each.file: each.run for each in left}
+            self._given += asked(plan).runs
+            if run:
+                self.added |= {each.run for each in left} - {run}
+                _refuse_failed(plan, run)
+            _write(file, plan, bool(left) or not (run or _is_told(asked(plan))))
+        return str(file)
+
+
+def _refuse_failed(plan: Plan, run: Run) -> None:
+    """Refuse a run that has failed: its run.json exists, so Snakemake would report success."""
+    present = standing.Present(since=plan.since)
+    failed = {each.file for group in plan.groups for each in standing.failed(group, present)}
+    if run.file in failed:
+        with shown():
+            found = read_result(Path(run.file))
+        refuse(
+            f"{run.file}: ended as {found['status']}: {found['reason']}. To run it again: "
+            f"{call(f'retry results/{run.experiment}')}, then this target"
+        )
+
+
+def _write(path: Path, plan: Plan, is_outdated: bool) -> None:
+    """Write a plan: a new one if there is something to do, else an old one if it is another."""
+    if is_outdated:
+        # Snakemake takes no notice of a new file of the same content.
+        write_text(path, replace(plan, call=session()).text(), durable=False)
+        return
+    with suppress(InputError, FileNotFoundError):
+        if replace(Plan.read(path), call="").text() == plan.text():
+            return
+    write_text(path, plan.text(), durable=False)
+    os.utime(path, (_OLD, _OLD))
+
+
+def _is_told(plan: Plan) -> bool:
+    """Return whether the table of measurements tells of the runs of a plan as they are."""
+    return table.text(plan, table.rows_of(plan)) == _content(Path(table_of(plan.experiment)))
+
+
+def _content(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8") if file.exists() else None
