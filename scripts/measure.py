@@ -19,6 +19,7 @@ from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
 from escala.core.environment import SESSION_VARIABLE, session
 from escala.core.files import write_json, write_text
+from escala.measure import lost
 from escala.measure.allocated import Allocated
 from escala.measure.plan import Plan, PlannedRun, no_time_file
 from escala.measure.session import Session
@@ -38,6 +39,9 @@ def main() -> int:
         # Ranks must not go on after Snakemake was killed: it would start them again alongside.
         die_with_parent()
     plan = Plan.read(arguments.plan)
+    if arguments.lost:
+        lost.record(plan.runs, write_lost)
+        return exits.DONE
     allocated = Allocated(allocation.number())
     allocated.require(each.run for each in plan.runs)
 
@@ -65,21 +69,31 @@ def main() -> int:
     code = Session(
         plan,
         measure_run,
+        write_lost,
         late=allocated.late,
         remedy=lambda: allocated.remedy,
         decide=decide,
         tell=Forming().tell,
-        together=allocated.job is not None,
+        job=allocated.job,
     ).measure()
     if code == exits.NO_TIME:
         write_text(no_time_file(plan.experiment), session())
     return code
 
 
+def write_lost(planned: PlannedRun, status: str, reason: str) -> None:
+    from escala.record.run import lost
+
+    output = Path(planned.file)
+    lost(planned.request, Path(planned.data), output, status, reason, turn=planned.turn)
+
+
 def parser() -> argparse.ArgumentParser:
     parser = raw_parser(__doc__, prog="escala measure", epilog=EXAMPLES)
     text = "file of the plan, .escala/plans/NAME/session/plan.json"
     parser.add_argument("plan", type=Path, help=text)
+    text = "measure nothing: record the runs whose session was killed, as the next session does"
+    parser.add_argument("--lost", action="store_true", help=text)
     return parser
 
 

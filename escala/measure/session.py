@@ -18,10 +18,11 @@ from escala.core import alone, exits, interrupts, variables
 from escala.core.files import read_json, write_text
 from escala.core.progress import say
 from escala.core.readable import counted
-from escala.measure import again, standing, table
+from escala.measure import again, lost, standing, table
 from escala.measure.plan import Group, Plan, PlannedRun, is_within, told
 from escala.measure.stored import Stored
 from escala.record import estimate
+from escala.runtime import allocation
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Session:
     ----------
     measure_run : measures a run, and writes the `run.json` that it is given, whatever happens to
         the run.
+    write_lost : writes the `run.json` of a run that ended with its session (`escala.measure.lost`).
     late : returns why runs that took these seconds before would not end in the time that there is,
         None if they may. It is also told whether this session has measured others. None in place
         of seconds is unknown.
@@ -39,17 +41,18 @@ class Session:
     decide : returns the number of repeats that the runs of the pilot ask for, by their files.
     tell : is called at the begin and after each group, with the plan as far as it is asked for and
         the runs that are left. The plan has its pilot as long as that may ask for more.
-    together : whether all runs of a group are measured if one is, as in a job, whose nodes may be
-        others than before.
+    job : that the session is inside, if any. Its nodes may be others than before, so all runs of a
+        group are measured if one is.
     """
 
     plan: Plan
     measure_run: Callable[[PlannedRun, Path], Any]
+    write_lost: lost.Record
     late: Callable[[Sequence[float | None], bool], str | None] = lambda seconds, has_measured: None
     remedy: Callable[[], str] = lambda: "the same call goes on"
     decide: Callable[[list[Path]], int] = lambda files: 1
     tell: Callable[[Plan, list[PlannedRun]], None] = lambda plan, left: None
-    together: bool = False
+    job: allocation.Job | None = None
     _repeats: int | None = field(default=None, init=False)
     _rows: dict[str, table.Row] = field(default_factory=dict, init=False)
     _measured: int = field(default=0, init=False)
@@ -65,11 +68,12 @@ class Session:
         SystemExit : a signal ended the session. The run in progress then has no `run.json`.
         """
         again.times()  # It may be no number.
+        lost.record(self.plan.runs, self.write_lost)
         present = standing.Present(variables.describe(), self.plan.since)
         waiting = {
             group: runs
             for group in self.plan.groups
-            if (runs := standing.left(group, present, whole=self.together))
+            if (runs := standing.left(group, present, whole=self.job is not None))
         }
         self._rows = table.rows_of(self.plan)
         try:
@@ -139,7 +143,7 @@ class Session:
 
     def _serve(self, group: Group, present: standing.Present) -> list[Stored]:
         """Serve what the store holds of a group with its matches; return the runs to measure."""
-        left = partial(standing.left, group, present, whole=self.together)
+        left = partial(standing.left, group, present, whole=self.job is not None)
         stored = {each.file: Stored(each) for each in left()}
         for each in stored.values():
             each.copy_sessions()
@@ -181,7 +185,8 @@ class Session:
         """Measure a run, with a line before and after it."""
         interrupts.end_if_received()
         print(told(planned.run), flush=True)
-        self.measure_run(planned, output)
+        with lost.marked(planned, self.job):
+            self.measure_run(planned, output)
         self._measured += 1
         found = read_json(output)
         reason = f" ({found['reason']})" if found["reason"] else ""

@@ -30,6 +30,7 @@ _LINES = {
     "ends": r"^\s+StartTime=\S+ EndTime=(\S+)",
     "nodes": r"^\s+NodeList=(\S+)",
     "shared": r"^\s+OverSubscribe=(\S+)",
+    "output": r"^\s+StdOut=(.+)$",
 }
 #: Tasks of a job array that wait have its number too, and stand before those that run.
 _WAITING = re.compile(r"^\s+JobState=PENDING", re.MULTILINE)
@@ -47,6 +48,7 @@ class Job:
     nodes : the names of its nodes as SLURM writes them, such as `n[1-4]`; empty if unknown.
     exclusive : whether no other job may use its nodes; None if unknown.
     submitted, started, ends : in the local time of this machine; None if unknown, or without end.
+    output : file of what it prints; None if unknown.
     """
 
     number: str
@@ -55,6 +57,7 @@ class Job:
     submitted: datetime | None
     started: datetime | None
     ends: datetime | None
+    output: str | None = None
 
 
 def number() -> str | None:
@@ -76,12 +79,13 @@ def described(job: str, text: str) -> Job:
     for name, pattern in _LINES.items():
         found = re.search(pattern, text, re.MULTILINE)
         said[name] = found[1] if found else None
-    nodes, shared = said.pop("nodes"), said.pop("shared")
+    nodes, shared, output = (said.pop(name) for name in ("nodes", "shared", "output"))
     return Job(
         number=job,
         nodes="" if nodes in (None, "(null)") else nodes,
         # SLURM prints NO for a job that shares its nodes with no other one.
         exclusive=None if shared is None else shared == "NO",
+        output=output,
         **{name: _time(value) for name, value in said.items()},
     )
 

@@ -11,20 +11,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
-from escala.core import clock, exits, variables
+from escala.core import exits, variables
 from escala.core.children import completed
 from escala.core.errors import InputError
 
-#: SLURM's state of a job -> the run's status; any other is `failed`.
-STATUSES = {"DEADLINE": "timeout", "OUT_OF_MEMORY": "out-of-memory", "TIMEOUT": "timeout"}
+#: SLURM's state of a job -> the status of its run, None if that has not failed; any other is
+#: `failed`.
+_STATUSES = {
+    "CANCELLED": None, "OUT_OF_MEMORY": "out-of-memory", "PREEMPTED": None, "TIMEOUT": "timeout",
+}  # fmt: skip
 #: States in which a job has ended (man squeue).
 _ENDED = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
     "PREEMPTED", "TIMEOUT",
 }  # fmt: skip
-_MEANINGS = {"DEADLINE": "it had not begun after queue_minutes"}
 _OVER_MEMORY = "exceeded memory limit"
 # On some clusters the name of the node is included.
 _WORDS = re.compile(r"^slurmstepd\S*: error: (.+)$", re.MULTILINE)
@@ -32,9 +32,6 @@ _SECONDS = 60
 _CANCEL_SECONDS = 10
 
 _PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun")
-_ASKING = {*_PROGRAMS, "sacct", "sacctmgr", "sshare"} - {"srun"}
-#: Seconds that one of these may take when the workflow is interrupted.
-_PATIENCE_SECONDS = 5
 #: A scheduler under load may take some seconds to answer.
 _ANSWER_SECONDS = 15
 _PROFILE = (
@@ -105,28 +102,35 @@ def require_controller() -> None:
     )
 
 
-def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
-    """Return the status of a run whose job ended without a result, and the reason.
+def ending(job: str, log: Path | None) -> tuple[str | None, str] | None:
+    """Return how a job ended that left no result of a run; None while it goes on.
+
+    The run is recorded in any case: what cannot be asked is left out of the reason.
 
     Parameters
     ----------
-    rule, wildcards : rule and wildcards of the job, by which Snakemake's executor for SLURM names
-        it.
-    logs : the folder of that executor's logs of jobs.
+    log : of the job, which has the scheduler's words; None if unknown.
+
+    Returns
+    -------
+    The status of the run, None if the job was cancelled, and the reason.
     """
-    name = "_".join(wildcards)
-    state = _state(f"rule_{rule}_wildcards_{name}") or ""
-    written = sorted(
-        (logs / f"rule_{rule}" / name).glob("*.log"), key=lambda log: log.stat().st_mtime
-    )
-    # The scheduler's message, in the newest log.
-    said = (
-        _WORDS.findall(written[-1].read_text(encoding="utf-8", errors="replace")) if written else []
-    )
+    state = _state(job)
+    if state and state not in _ENDED:
+        return None
+    said = []
+    if log and log.is_file():
+        said = _WORDS.findall(log.read_text(encoding="utf-8", errors="replace"))
     if any(_OVER_MEMORY in line for line in said):
         state = "OUT_OF_MEMORY"
-    words = ["its job ended without a result", state, _MEANINGS.get(state, ""), *said[:1]]
-    return STATUSES.get(state, "failed"), ": ".join(filter(None, words))
+    words = [f"its job {job} ended without a result", state, *said[:1]]
+    return _STATUSES.get(state, "failed"), ": ".join(filter(None, words))
+
+
+def waited_too_long(name: str) -> list[str]:
+    """Return the numbers of the jobs of that name that had not begun after `queue_minutes`."""
+    states = _states(f"--name={name}")
+    return [number for number, state in states.items() if state == "DEADLINE"]
 
 
 def use_environment() -> None:
@@ -186,24 +190,22 @@ def _exit_code(number: str) -> int | None:
     return ended or (exits.DONE if state[1] == "COMPLETED" else exits.FAILED)
 
 
-def end_waiting() -> None:
-    """End programs of SLURM that this process started and that wait too long for an answer."""
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-            if child.name() in _ASKING and clock.age(child.pid) > _PATIENCE_SECONDS:
-                child.kill()
+def _state(job: str) -> str | None:
+    """Return SLURM's state of a job, None if it does not tell it."""
+    if state := _states(f"--jobs={job}").get(job):
+        return state
+    # After some minutes only the accounting knows it: `CANCELLED by 1000`.
+    with suppress(OSError, subprocess.TimeoutExpired):
+        ask = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=State"]
+        if said := call([*ask, f"--jobs={job}"], _SECONDS).stdout.split():
+            return said[0]
+    return None
 
 
-def _state(comment: str) -> str | None:
-    """Return SLURM's state of the newest job with that comment, or None if SLURM does not tell it.
-
-    The run is recorded in any case: what cannot be asked is left out of the reason.
-    """
-    ask = ["squeue", "--noheader", "--states=all", "--format=%i|%T|%k"]
-    try:
-        done = call(ask, _SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    jobs = [line.strip().split("|", 2) for line in done.stdout.splitlines() if "|" in line]
-    states = {int(number): state for number, state, of in jobs if of == comment}
-    return states[max(states)] if states else None
+def _states(which: str) -> dict[str, str]:
+    """Return the states of the jobs that `squeue` still knows, by their numbers."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = call(["squeue", "--noheader", "--states=all", "--format=%i|%T", which], _SECONDS)
+        lines = (line.strip().partition("|") for line in done.stdout.splitlines())
+        return {number: state for number, _, state in lines if state}
+    return {}

@@ -50,6 +50,7 @@ class Plans:
     ----------
     left : the runs that this call measures, by their files.
     added : those that it measures only because others are.
+    files : of the plans that this call has asked for, with the plans.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Plans:
         self._given: list[PlannedRun] = []
         self.left: dict[str, Run] = {}
         self.added: set[Run] = set()
+        self.files: dict[Path, Plan] = {}
 
     def plan_of(self, wildcards: Wildcards) -> Plan:
         """Return the plan of a run and of its references, or of all runs of an experiment."""
@@ -117,6 +119,7 @@ class Plans:
             left = standing.left_of(asked(plan), standing.Present(since=plan.since))
             self.left |= {each.file: each.run for each in left}
             self._given += asked(plan).runs
+            self.files[file] = plan
             if run:
                 self.added |= {each.run for each in left} - {run}
                 _refuse_failed(plan, run)

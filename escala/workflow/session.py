@@ -23,7 +23,7 @@ from escala.core.variables import PROFILE
 from escala.experiment import Experiment, Run
 from escala.experiment.calibration import SUFFIX
 from escala.experiment.unused import idle_probes, unread_knobs
-from escala.measure import again
+from escala.measure import again, lost
 from escala.measure.plan import no_time_file, told
 from escala.record import estimate, estimate_memory
 from escala.runtime import allocation, slurm
@@ -234,12 +234,23 @@ class Session:
             allocation.require_host()
 
     def fail(self) -> None:
-        """Cancel the jobs that are left; end with `NO_TIME` if a session did, as its job ends."""
-        name = internals.submitted_name(self._workflow)
-        if name and not slurm.cancel(name):
-            say(f"SLURM does not answer. Cancel the jobs of this call later: scancel --name={name}")
+        """Cancel the jobs that are left, and record the runs that were killed with a session.
+
+        If a session ended because its job does, this call ends with `NO_TIME`, too.
+        """
+        if name := internals.submitted_name(self._workflow):
+            for number in slurm.waited_too_long(name):
+                say(f"job {number}: DEADLINE: it had not begun after queue_minutes")
+            if not slurm.cancel(name):
+                remedy = f"Cancel the jobs of this call later: scancel --name={name}"
+                say(f"SLURM does not answer. {remedy}")
         with chdir(self._folder):
             self._outdate_predictions()
+            for file, plan in self._plans.files.items():
+                if interrupts.received():
+                    lost.forget(plan.runs)
+                elif lost.marked_of(plan.runs):
+                    subprocess.run([sys.executable, "-m", "scripts.measure", file, "--lost"])
             for name in {run.experiment for run in self.runs()}:
                 file = no_time_file(name)
                 if file.exists() and file.read_text(encoding="utf-8") == session():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import signal
 import subprocess
 import time
 
@@ -16,7 +15,6 @@ from escala.probes._processes import Rank
 from escala.probes._sampler import announce
 from escala.probes.clocks import to_epoch
 from escala.record import run
-from escala.runtime import slurm
 from escala.training import process
 
 HOUR = 3600.0
@@ -52,26 +50,6 @@ def test_a_process_began_before_its_children():
         child.wait()
     with pytest.raises((FileNotFoundError, ProcessLookupError)):
         clock.started(child.pid)
-
-
-@pytest.mark.parametrize("step", [-HOUR, HOUR])
-@pytest.mark.parametrize("patience", [0, 60])
-def test_a_program_that_waits_for_the_scheduler_is_given_up_by_its_age(
-    set_clock, tmp_path, monkeypatch, step, patience
-):
-    monkeypatch.setattr(slurm, "_PATIENCE_SECONDS", patience)
-    program = tmp_path / "sinfo"
-    program.write_text("#!/bin/sh\nread _\n")
-    program.chmod(0o755)
-    waiting = subprocess.Popen([program], stdin=subprocess.PIPE)
-    set_clock(step)
-    slurm.end_waiting()
-    if patience:
-        with pytest.raises(subprocess.TimeoutExpired):
-            waiting.wait(1)
-    else:
-        assert waiting.wait(60) == -signal.SIGKILL
-    waiting.communicate()
 
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])

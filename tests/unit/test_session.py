@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,11 +18,12 @@ from escala.core.environment import SESSION_VARIABLE
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment
-from escala.measure import again
+from escala.measure import again, lost
 from escala.measure.plan import Plan, PlannedRun, plan_runs, plan_session
 from escala.measure.session import Session
 from escala.measure.standing import Present
 from escala.record.schema import FORMAT
+from escala.runtime.allocation import described
 from scripts import measure as script
 
 SIMULATED = {"type": "simulated", "rows": {"train": 40, "validation": 0, "test": 10}}
@@ -86,7 +89,7 @@ class House:
         """Measure in a session of its own; `begun` then holds what it measured."""
         self.begun, self.session = [], f"s{int(self.session[1:]) + 1}"
         self._present = Present()
-        options = {"measure_run": self.measure_run} | options
+        options = {"measure_run": self.measure_run, "write_lost": self.write_lost} | options
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SESSION_VARIABLE, self.session)
             return Session(plan or self.plan, **options).measure()
@@ -99,11 +102,20 @@ class House:
         outcome = waiting.pop(0) if waiting else {}
         if end := outcome.get("raises"):
             raise end
+        if outcome.get("kills"):
+            os._exit(9)
+        self.write(planned, output, outcome)
+
+    def write_lost(self, planned: PlannedRun, status: str, reason: str) -> None:
+        self.write(planned, Path(planned.file), {"status": status, "reason": reason})
+
+    def write(self, planned: PlannedRun, output: Path, outcome: dict) -> None:
         taken = outcome.get("taken", 0.0)
         disturbed = outcome.get("disturbed", False)
         status = outcome.get("status", "ok")
+        reason = None if status == "ok" else outcome.get("reason", "it failed")
         record = {
-            "format": FORMAT, "status": status, "reason": None if status == "ok" else "it failed",
+            "format": FORMAT, "status": status, "reason": reason,
             "session": self.session, "repeat": planned.run.repeat,
             "instrument": planned.run.instrument, "series": planned.run.series,
             "started": f"{len(self.begun):03}",
@@ -122,6 +134,17 @@ class House:
         (folder / "sessions").mkdir(exist_ok=True)
         for path in (folder / "sessions" / f"{self.session}.json", output):
             path.write_text(json.dumps(record))
+
+    def killed(self, name: Name, **options: Any) -> None:
+        """Measure in a process that a run kills."""
+        if (child := os.fork()) == 0:
+            self.outcomes[name] = [{"kills": True}]
+            try:
+                self.measure(**options)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        self.session = f"s{int(self.session[1:]) + 1}"
 
     def runs(self) -> dict[Name, dict]:
         found = {named(each): Path(each.file) for each in self.plan.runs}
@@ -149,6 +172,8 @@ def of_repeat(names: Sequence[Name], repeat: int) -> set[Name]:
     return {name for name in names if name[1].endswith(f"rep{repeat}")}
 
 
+#: A job as SLURM tells of it.
+JOB = described("17", "")
 REFERENCE, MPI, GLOO = ("single", "rep1"), ("horovod-mpi", "rep1"), ("horovod-gloo", "rep1")
 
 
@@ -402,11 +427,11 @@ def test_one_run_left_of_a_group_measures_all_of_it_in_a_job(house):
     house.outcomes[GLOO] = [{"status": "failed"}]
     house.measure()
     house.path("horovod-mpi", "rep1").unlink()
-    house.measure(together=True)
+    house.measure(job=JOB)
     # But for what failed.
     assert set(house.begun) == {REFERENCE, MPI}
     house.path("horovod-mpi", "rep2").unlink()
-    house.measure(together=True)
+    house.measure(job=JOB)
     assert len(house.begun) == 3
 
 
@@ -530,3 +555,79 @@ def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatc
     data = Path("results/small/data/small/split4")
     assert given == [(data, 120, {"place": place, "of": 3}, []) for place in (1, 2, 3)] * 2
     assert {row["file"] for row in house.table()} == {each.file for each in house.plan.runs}
+
+
+def test_a_run_that_is_killed_with_its_session_has_failed_and_is_not_measured_again(house):
+    house.killed(GLOO)
+    assert not house.path(*GLOO).exists()
+    assert house.measure() == exits.DONE
+    run = house.runs()[GLOO]
+    assert (run["status"], run["reason"]) == (
+        "failed", "its session was killed, and left no result",
+    )  # fmt: skip
+    assert house.begun[:2] == [REFERENCE, MPI]
+    row = next(row for row in house.table() if row["file"] == str(house.path(*GLOO)))
+    assert row["status"] == "failed"
+    house.measure()
+    assert house.begun == []
+    # As `escala retry` removes it.
+    house.path(*GLOO).unlink()
+    house.measure()
+    assert GLOO in house.begun and house.runs()[GLOO]["status"] == "ok"
+
+
+def test_a_run_that_goes_on_or_that_a_signal_ended_is_not_lost(house):
+    """Another session finds what the first is about."""
+    seen = []
+
+    def measure_run(planned: PlannedRun, output: Path) -> None:
+        lost.record(house.plan.runs, house.write_lost)
+        seen.append(planned.file in [each.file for each in lost.marked_of(house.plan.runs)])
+        house.measure_run(planned, output)
+
+    house.outcomes[MPI] = [{"raises": SystemExit(143)}]
+    with pytest.raises(SystemExit):
+        house.measure(measure_run=measure_run)
+    assert seen and all(seen)
+    assert MPI not in house.runs() and not lost.marked_of(house.plan.runs)
+    house.measure()
+    assert {run["status"] for run in house.runs().values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "status", "reason"),
+    [
+        ("TIMEOUT", None, "timeout", "TIMEOUT"),
+        ("OUT_OF_MEMORY", None, "out-of-memory", "OUT_OF_MEMORY"),
+        ("FAILED", "slurmstepd-n1: error: StepId=4.batch exceeded memory limit (2 > 1)\n",
+         "out-of-memory", "StepId=4.batch exceeded memory limit"),
+        ("NODE_FAIL", "slurmstepd: error: *** JOB 17 ON n1 CANCELLED DUE TO NODE FAILURE ***\n",
+         "failed", "NODE_FAIL: *** JOB 17 ON n1 CANCELLED DUE TO NODE FAILURE"),
+        # Nobody remembers the job.
+        ("", None, "failed", "its job 17 ended without a result"),
+        # Its user ended it, and it goes on.
+        ("CANCELLED", None, None, None),
+        ("COMPLETING", None, None, None),
+    ],
+)  # fmt: skip
+def test_slurm_is_asked_how_the_job_of_a_lost_run_ended(
+    house, monkeypatch, tmp_path, state, log, status, reason
+):
+    job = described("17", f"JobId=17\n   StdOut={tmp_path}/my job.log\n")
+    if log:
+        Path(job.output).write_text(log)
+    # The node of the job is another machine.
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "n1")
+        house.killed(MPI, job=job)
+    asked = Path("bin/squeue")
+    asked.parent.mkdir()
+    asked.write_text(f"#!/bin/sh\n[ -z '{state}' ] || echo '17|{state}'\n")
+    asked.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    house.measure(house.plan.within(1))
+    run = house.runs()[MPI]
+    if status is None:
+        assert run["status"] == "ok"
+    else:
+        assert run["status"] == status and reason in run["reason"]

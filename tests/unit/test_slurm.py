@@ -9,12 +9,6 @@ import pytest
 from escala.core.errors import InputError
 from escala.runtime import slurm
 
-WILDCARDS = ["across", "small", "rep1"]
-NAME = "across_small_rep1"
-KILLED = (
-    "Job 0: Train\nslurmstepd-n1: error: StepId=4.batch exceeded memory limit (2 > 1), being killed"
-    "\nslurmstepd-n1: error: Exceeded job memory limit\n"
-)
 CANCELLED = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-01-02 DUE TO NODE FAILURE ***\n"
 
 
@@ -34,54 +28,23 @@ def install(tmp_path, monkeypatch):
     return written
 
 
-@pytest.fixture
-def squeue(install):
-    """Answer as `squeue` does, with jobs that a test names."""
-    return lambda *jobs: install(squeue="cat <<'END'\n{}\nEND".format("\n".join(jobs)))
-
-
-@pytest.mark.parametrize(
-    ("state", "log", "status", "reason"),
-    [
-        ("DEADLINE", None, "timeout", "DEADLINE: it had not begun after queue_minutes"),
-        ("TIMEOUT", "", "timeout", "TIMEOUT"),
-        ("OUT_OF_MEMORY", "", "out-of-memory", "OUT_OF_MEMORY"),
-        ("FAILED", KILLED, "out-of-memory", "StepId=4.batch exceeded memory limit"),
-        ("NODE_FAIL", CANCELLED, "failed", "DUE TO NODE FAILURE"),
-    ],
-)
-def test_the_newest_job_of_a_run_says_how_it_ended(squeue, tmp_path, state, log, status, reason):
-    squeue(
-        f"9|COMPLETED|rule_train_wildcards_{NAME}",
-        f"10|{state}|rule_train_wildcards_{NAME}",
-        "11|RUNNING|rule_train_wildcards_another_rep1",
-    )
-    if log is not None:
-        folder = tmp_path / "rule_train" / NAME
-        folder.mkdir(parents=True)
-        (folder / "10.log").write_text(log)
-    found, said = slurm.ending("train", WILDCARDS, tmp_path)
-    assert found == status
-    assert said.startswith("its job ended without a result") and reason in said
-
-
-def test_a_job_that_nobody_remembers_has_failed(squeue, tmp_path):
-    squeue()
-    ending = slurm.ending("train", WILDCARDS, tmp_path)
-    assert ending == ("failed", "its job ended without a result")
-
-
 @pytest.mark.parametrize("script", ["exec sleep 60", "exit 1", None])
 def test_a_job_has_an_ending_if_the_scheduler_does_not_answer(
     install, tmp_path, monkeypatch, script
 ):
-    install("/bin" if script else "", squeue=script)
+    install("/bin" if script else "", squeue=script, sacct=script)
     monkeypatch.setattr(slurm, "_SECONDS", 0.2)
-    folder = tmp_path / "rule_train" / NAME
-    folder.mkdir(parents=True)
-    (folder / "10.log").write_text(CANCELLED)
-    status, reason = slurm.ending("train", WILDCARDS, tmp_path)
+    log = tmp_path / "10.log"
+    log.write_text(CANCELLED)
+    status, reason = slurm.ending("10", log)
     assert status == "failed" and "DUE TO NODE FAILURE" in reason
+
+
+def test_accounting_is_asked_for_a_job_that_the_queue_has_forgotten(install):
+    install(squeue="exit 1", sacct="echo 'CANCELLED by 1000'")
+    assert slurm.ending("10", None)[0] is None
+    install(sacct="echo OUT_OF_MEMORY")
+    assert slurm.ending("10", None)[0] == "out-of-memory"
 
 
 @pytest.fixture
@@ -114,10 +77,15 @@ def test_programs_that_are_not_installed_are_named(programs):
         slurm.require_controller()
 
 
-def test_what_a_user_lets_squeue_print_does_not_hide_a_job(install, tmp_path, monkeypatch):
-    install(squeue='[ -z "$SQUEUE_STATES" ] && echo "7|TIMEOUT|rule_train_wildcards_a"')
+def test_what_a_user_lets_squeue_print_does_not_hide_a_job(install, monkeypatch):
+    install(squeue='[ -z "$SQUEUE_STATES" ] && echo "7|TIMEOUT"')
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
-    assert slurm.ending("train", ["a"], tmp_path)[0] == "timeout"
+    assert slurm.ending("7", None)[0] == "timeout"
+
+
+def test_jobs_that_waited_too_long_are_told_from_others(install):
+    install(squeue="printf '7|DEADLINE\\n8|FAILED\\n'")
+    assert slurm.waited_too_long("name") == ["7"]
 
 
 @pytest.mark.parametrize(

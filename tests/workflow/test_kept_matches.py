@@ -154,6 +154,18 @@ def test_a_run_that_failed_is_refused_until_its_setting_is_mended(called, dry_ru
     assert code == 0 and "Measure tal1-cnn on small: horovod-mpi" in said, said
 
 
+def test_a_run_that_kills_its_session_has_failed_and_the_next_call_goes_on(called):
+    first = Experiment(SETTINGS, "e.yaml").timed[0]
+    called.named("dies", first.folder)
+    said = called.call(experiment=SETTINGS, ok=False)
+    assert f"escala: {first.file}: recorded as failed: its session was killed" in said
+    said = called.call(ok=False)
+    assert "All 6 runs ended ok" not in said and "escala retry results/small" in said
+    statuses = {run.file: json.loads((called.folder / run.file).read_text()) for run in RUNS}
+    assert {file for file, run in statuses.items() if run["status"] != "ok"} == {first.file}
+    assert statuses[first.file]["status"] == "failed"
+
+
 def test_a_store_serves_a_run_only_with_its_match(called):
     store = called.folder / "store"
     called.call(experiment=SETTINGS, store=str(store))

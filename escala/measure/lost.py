@@ -1,0 +1,87 @@
+"""Runs that ended with their session, because its process or its job was killed.
+
+A session marks the run that it measures, and removes the mark however the run ends. Of a mark whose
+session is gone, SLURM is asked how the job ended, and the run is recorded as one that failed. So a
+run that is killed with its session is not measured by the next one, which it would end, too.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from escala.core import clock
+from escala.core.environment import session
+from escala.core.files import read_json, write_json
+from escala.core.progress import say
+from escala.measure.plan import PlannedRun
+from escala.runtime import allocation, slurm
+from escala.runtime.allocation import same_host
+
+#: The mark, in the folder of the run.
+_MARK = "begun.json"
+#: Writes the `run.json` of a run, with a status and a reason.
+Record = Callable[[PlannedRun, str, str], Any]
+
+
+@contextmanager
+def marked(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
+    """Mark a run as begun by this process, in a job or in none, until the block ends."""
+    found = {"session": session(), "host": socket.gethostname(), "pid": os.getpid()}
+    found |= {"started": clock.started(), "job": None, "log": None}
+    if job:
+        found |= {"job": job.number, "log": job.output}
+    write_json(_mark(planned), found)
+    try:
+        yield
+    finally:
+        _mark(planned).unlink(missing_ok=True)
+
+
+def record(runs: Iterable[PlannedRun], write: Record) -> None:
+    """Record the runs whose session is gone, each with a line.
+
+    A run whose job was cancelled, as by its user, has not failed: only its mark is removed.
+    """
+    for planned in marked_of(runs):
+        ending = _ending(read_json(_mark(planned)))
+        if ending is None:
+            continue
+        status, reason = ending
+        if status:
+            write(planned, status, reason)
+            say(f"{planned.file}: recorded as {status}: {reason}")
+        _mark(planned).unlink(missing_ok=True)
+
+
+def marked_of(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """Return those of some runs that are marked."""
+    return [each for each in runs if _mark(each).exists()]
+
+
+def forget(runs: Iterable[PlannedRun]) -> None:
+    """Remove the marks of this session, which was interrupted: no run of it has failed."""
+    for planned in marked_of(runs):
+        if read_json(_mark(planned))["session"] == session():
+            _mark(planned).unlink(missing_ok=True)
+
+
+def _ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
+    """Return a status, None of a cancelled job, and a reason; None while the session goes on."""
+    is_here = same_host(mark["host"], socket.gethostname())
+    if is_here and clock.runs(mark["pid"], mark["started"]):
+        return None
+    # A job that SLURM has started again has the number that it had.
+    if mark["job"] and mark["job"] != allocation.number():
+        return slurm.ending(mark["job"], Path(mark["log"]) if mark["log"] else None)
+    if mark["job"] or is_here:
+        return "failed", "its session was killed, and left no result"
+    return None
+
+
+def _mark(planned: PlannedRun) -> Path:
+    return Path(planned.run.folder, _MARK)
