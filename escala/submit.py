@@ -1,7 +1,7 @@
 """Write the script of a SLURM job that measures all runs of an experiment on the same nodes.
 
-The script asks for the nodes of the largest layout. Inside, `profiles/allocation` starts one run
-after the other as a job step. Data are prepared before, and the report is written after.
+The script asks for the nodes of the largest layout. Inside, each run is a job step, one after the
+other. Data are prepared before, and the report is written after.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from escala.measure.job import Shape
 from escala.measure.plan import asked, plan_session
 from escala.runtime import slurm
 
-#: Snakemake's profile of the call inside the job.
-PROFILE = "profiles/allocation"
 #: Options of sbatch that a site may ask for, with what they are.
 OPTIONS = {
     "account": "the account whose compute time is used",

@@ -45,8 +45,10 @@ rule measure:
         mpi=JOBS.launcher,
         cpus_per_task=JOBS.cores_per_task,
         slurm_extra=JOBS.slurm_extra,
-        # All the memory of its nodes.
+        # All the memory of its nodes (escala.runtime.slurm.use_environment).
         mem_mb=0,
+        # The profile of a cluster has one of these, so that no two jobs measure the same run.
+        session=1,
         runtime=JOBS.minutes,
     message:
         "Measure {wildcards.experiment}"

@@ -109,7 +109,7 @@ def _option(file: str | None) -> list[str]:
 
 def call_of_file(file: str | None, extra: list[str]) -> list[str]:
     """Return the call of Snakemake inside the job."""
-    words = ["run", "runs", "--profile", submit.PROFILE, *_option(file)]
+    words = ["run", "runs", *_option(file)]
     return command.call_of([*words, "--", *extra])
 
 

@@ -158,8 +158,6 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     place = words.index("--") if "--" in words else len(words)
     arguments = parser().parse_args(words[:place])
     arguments.command += words[place + 1 :]
-    if arguments.nodes > 1 and not arguments.profile and allocation.number():
-        arguments.profile = submit.PROFILE
     return arguments
 
 
@@ -169,7 +167,7 @@ def _measured(file: Path, e: Experiment, arguments: argparse.Namespace) -> int:
     Over several nodes all runs are in one job: both sides of a ratio need the same nodes.
     """
     profile = ["--profile", arguments.profile] if arguments.profile else []
-    if profile or arguments.nodes == 1:
+    if profile or arguments.nodes == 1 or allocation.number():
         return _called("run", "--experiment", str(file), *profile, *_QUIET)
     if code := _called("run", "prepare", "--experiment", str(file), *_QUIET):
         return code

@@ -294,7 +294,7 @@ class Experiment:
         ------
         InputError : its layout needs more nodes or cores than there are, or its launcher is SLURM.
         """
-        by_slurm = "through SLURM: --profile profiles/slurm, or profiles/allocation inside a job"
+        by_slurm = "through SLURM: --profile profiles/slurm, or inside a job"
         if self.settings["launcher"] == SRUN and not steps:
             remedy = f"use auto, or run {by_slurm}"
             raise self.error("launcher", SRUN, "needs a SLURM allocation", remedy)

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from escala.experiment import Run
 from escala.record.estimate import duration
-from escala.runtime import allocation, asking
+from escala.runtime import allocation
 from escala.runtime.layout import Layout
 
 #: Seconds at the end of a job in which no run is planned. SLURM may send a signal that is asked for
@@ -33,7 +33,7 @@ class Allocated:
 
     def __init__(self, number: str | None):
         self._number = number
-        self.remedy = "submit the same script again" if number else "the same call goes on"
+        self.remedy = f"the same call{', or the same script,' * bool(number)} goes on"
 
     @cached_property
     def job(self) -> allocation.Job | None:
@@ -50,10 +50,6 @@ class Allocated:
         if not self.names:
             return []
         return allocation.nested(self.names, Layout.parse(run.layout).nodes, run.repeat or 1)
-
-    def has_lost_node_of(self, run: Run) -> bool:
-        """Return whether the job has lost a node of a run, which the next job then measures."""
-        return bool(asking.silent(self.nodes_of(run)))
 
     def require(self, runs: Iterable[Run]) -> None:
         """Refuse runs that cannot be measured in this job.

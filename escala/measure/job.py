@@ -16,7 +16,7 @@ from escala.strategies import STRATEGIES
 #: Minutes to ask for where nothing alike was measured before.
 UNKNOWN_MINUTES = 60
 #: How much longer than estimated runs may take; seconds to start a run; minutes to start the job.
-_MARGIN, _START_SECONDS, _BEGIN_MINUTES = 1.25, 15, 5
+_MARGIN, _START_SECONDS, BEGIN_MINUTES = 1.25, 15, 5
 #: Minutes are rounded up to a multiple of this.
 _STEP = 5
 
@@ -61,7 +61,7 @@ def time_of(runs: Sequence[Run]) -> Time:
         return Time(UNKNOWN_MINUTES, why)
     # Runs of which nothing is known count as much as the others.
     seconds = sum(known) / len(known) * len(runs)
-    minutes = _MARGIN * (seconds + _START_SECONDS * len(runs)) / 60 + _BEGIN_MINUTES
+    minutes = _MARGIN * (seconds + _START_SECONDS * len(runs)) / 60 + BEGIN_MINUTES
     rounded = _STEP * ceil(minutes / _STEP)
     why = f"{estimate.duration(seconds)} are estimated from earlier runs; a margin is added"
     return Time(rounded, why)

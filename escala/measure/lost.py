@@ -1,6 +1,6 @@
 """Runs that ended with their session, because its process or its job was killed.
 
-A session marks the run that it measures, and removes the mark however the run ends. Of a mark whose
+A session marks the run that it measures, and removes the mark when the run has ended. Of a mark whose
 session is gone, SLURM is asked how the job ended, and the run is recorded as one that failed. So a
 run that is killed with its session is not measured by the next one, which it would end, too.
 """
@@ -30,16 +30,25 @@ Record = Callable[[PlannedRun, str, str], Any]
 
 @contextmanager
 def marked(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
-    """Mark a run as begun by this process, in a job or in none, until the block ends."""
-    found = {"session": session(), "host": socket.gethostname(), "pid": os.getpid()}
-    found |= {"started": clock.started(), "job": None, "log": None}
+    """Mark a run as begun by this process, in a job or in none, until the block ends.
+
+    Where a signal ends it inside a job, the mark stays: SLURM then tells why it sent the signal.
+    """
+    mark = {"session": session(), "host": socket.gethostname(), "pid": os.getpid()}
+    mark |= {"started": clock.started(), "interrupted": False, "job": None, "log": None}
     if job:
-        found |= {"job": job.number, "log": job.output}
-    write_json(_mark(planned), found)
+        mark |= {"job": job.number, "log": job.output}
+    write_json(_mark(planned), mark)
     try:
         yield
+    except SystemExit:
+        mark["interrupted"] = True
+        raise
     finally:
-        _mark(planned).unlink(missing_ok=True)
+        if job and mark["interrupted"]:
+            write_json(_mark(planned), mark)
+        else:
+            _mark(planned).unlink(missing_ok=True)
 
 
 def record(runs: Iterable[PlannedRun], write: Record) -> None:
@@ -71,15 +80,17 @@ def forget(runs: Iterable[PlannedRun]) -> None:
 
 
 def _ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
-    """Return a status, None of a cancelled job, and a reason; None while the session goes on."""
+    """Return a status, None if the run has not failed, and a reason; None while it goes on."""
     is_here = same_host(mark["host"], socket.gethostname())
     if is_here and clock.runs(mark["pid"], mark["started"]):
         return None
     # A job that SLURM has started again has the number that it had.
     if mark["job"] and mark["job"] != allocation.number():
-        return slurm.ending(mark["job"], Path(mark["log"]) if mark["log"] else None)
+        log = Path(mark["log"]) if mark["log"] else None
+        return slurm.ending(mark["job"], log, mark["interrupted"])
     if mark["job"] or is_here:
-        return "failed", "its session was killed, and left no result"
+        why = "its session was killed, and left no result"
+        return None if mark["interrupted"] else "failed", why
     return None
 
 

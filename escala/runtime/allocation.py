@@ -21,7 +21,7 @@ from escala.runtime import slurm
 from escala.runtime.layout import Layout
 
 #: The call that starts what runs inside a job.
-INSIDE = "snakemake --profile profiles/allocation"
+INSIDE = "snakemake --cores all, without --profile"
 #: Lines of `scontrol show job` begin so. A name or a comment, which may hold any text, stands after
 #: another key, and within one line.
 _LINES = {
@@ -225,6 +225,6 @@ def refuse_submission(job: str) -> InputError:
         "executor: slurm",
         f"SLURM_JOB_ID={job}",
         "this call is inside a job, and would submit further jobs from there",
-        f"to measure on the nodes of this job: {INSIDE}; to submit a job for each run, call it on "
+        f"to measure on the nodes of this job: {INSIDE}; to submit them as a job, call it on "
         "the login node, outside of salloc",
     )

@@ -117,7 +117,7 @@ def require_answers(names: Sequence[str]) -> None:
             number(),
             f"no longer has {', '.join(lost)}, where nothing can be started: the run is not "
             "recorded, and what was measured before is kept",
-            "submit the same script again",
+            "the same call, or the same script, goes on in a job with other nodes",
         )
 
 

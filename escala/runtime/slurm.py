@@ -20,6 +20,8 @@ from escala.core.errors import InputError
 _STATUSES = {
     "CANCELLED": None, "OUT_OF_MEMORY": "out-of-memory", "PREEMPTED": None, "TIMEOUT": "timeout",
 }  # fmt: skip
+#: States of jobs that a run may cause.
+_BY_RUNS = {"NODE_FAIL", "OUT_OF_MEMORY"}
 #: States in which a job has ended (man squeue).
 _ENDED = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
@@ -102,7 +104,9 @@ def require_controller() -> None:
     )
 
 
-def ending(job: str, log: Path | None) -> tuple[str | None, str] | None:
+def ending(
+    job: str, log: Path | None, was_interrupted: bool = False
+) -> tuple[str | None, str] | None:
     """Return how a job ended that left no result of a run; None while it goes on.
 
     The run is recorded in any case: what cannot be asked is left out of the reason.
@@ -110,10 +114,12 @@ def ending(job: str, log: Path | None) -> tuple[str | None, str] | None:
     Parameters
     ----------
     log : of the job, which has the scheduler's words; None if unknown.
+    was_interrupted : whether a signal had ended the run before: then only what a run may have done
+        counts as its failure.
 
     Returns
     -------
-    The status of the run, None if the job was cancelled, and the reason.
+    The status of the run, None if it has not failed, and the reason.
     """
     state = _state(job)
     if state and state not in _ENDED:
@@ -124,7 +130,8 @@ def ending(job: str, log: Path | None) -> tuple[str | None, str] | None:
     if any(_OVER_MEMORY in line for line in said):
         state = "OUT_OF_MEMORY"
     words = [f"its job {job} ended without a result", state, *said[:1]]
-    return _STATUSES.get(state, "failed"), ": ".join(filter(None, words))
+    has_failed = not was_interrupted or state in _BY_RUNS
+    return _STATUSES.get(state, "failed") if has_failed else None, ": ".join(filter(None, words))
 
 
 def waited_too_long(name: str) -> list[str]:
@@ -134,10 +141,14 @@ def waited_too_long(name: str) -> list[str]:
 
 
 def use_environment() -> None:
-    """Make `environment` that of this process, in which Snakemake's executor calls the programs."""
+    """Make `environment` that of this process, in which Snakemake's executor calls the programs.
+
+    A job for which it names no memory has all of its nodes'.
+    """
     for name in os.environ.keys() - environment().keys():
         del os.environ[name]
     os.environ.pop("SLURM_TIME_FORMAT", None)
+    os.environ.setdefault("SBATCH_MEM_PER_NODE", "0")
 
 
 def cancel(name: str) -> bool:

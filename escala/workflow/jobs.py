@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 from escala.engines import engine_name
@@ -63,8 +64,13 @@ class Jobs:
         return self._experiment(wildcards).settings["launcher"] if several else None
 
     def minutes(self, wildcards: Wildcards) -> int:
-        """Return the time limit of a job in minutes; it ends before, and goes on in another."""
-        return job.time_of(self._runs(wildcards)).minutes
+        """Return the time limit of a job in minutes: that of what is left, and of any one run.
+
+        A session ends before, and goes on in another job.
+        """
+        begun = self._plans.begun_by(wildcards) or self._runs(wildcards)
+        limit = ceil(self._experiment(wildcards).settings["time_limit_minutes"])
+        return max(job.time_of(begun).minutes, job.BEGIN_MINUTES + limit)
 
     def slurm_extra(self, wildcards: Wildcards) -> str:
         """Return further options of sbatch: a session has its nodes to itself."""

@@ -69,6 +69,7 @@ class Plans:
         self.left: dict[str, Run] = {}
         self.added: set[Run] = set()
         self.files: dict[Path, Plan] = {}
+        self._begun: dict[Path, list[Run]] = {}
 
     def plan_of(self, wildcards: Wildcards) -> Plan:
         """Return the plan of a run and of its references, or of all runs of an experiment."""
@@ -82,6 +83,15 @@ class Plans:
     def of_run(self, wildcards: Wildcards) -> str:
         """Return the file of the plan of one run and its references, written if it has to be."""
         return self._written(wildcards.experiment, self._study.run(wildcards))
+
+    def begun_by(self, wildcards: Wildcards) -> list[Run]:
+        """Return the runs that a job of a cluster measures: all of each group of which one is left.
+
+        None where that is not known.
+        """
+        is_run = hasattr(wildcards, "workload")
+        name, run = wildcards.experiment, self._study.run(wildcards) if is_run else None
+        return self._begun.get(_file_of(name, run), [])
 
     def splits_of(self, wildcards: Wildcards) -> list[str]:
         """Return the descriptions of the splits that an experiment's runs train on."""
@@ -111,7 +121,7 @@ class Plans:
         return plan_session(e)
 
     def _written(self, name: str, run: Run | None) -> str:
-        plan, file = self._plan(name, run), run_file(run) if run else session_file(name)
+        plan, file = self._plan(name, run), _file_of(name, run)
         if self._is_main:
             if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
                 plan = replace(plan, since=session())
@@ -120,11 +130,17 @@ class Plans:
             self.left |= {each.file: each.run for each in left}
             self._given += asked(plan).runs
             self.files[file] = plan
+            begun = (group for group in asked(plan).groups if {*group} & {*left})
+            self._begun[file] = [each.run for group in begun for each in group]
             if run:
                 self.added |= {each.run for each in left} - {run}
                 _refuse_failed(plan, run)
             _write(file, plan, bool(left) or not (run or _is_told(asked(plan))))
         return str(file)
+
+
+def _file_of(name: str, run: Run | None) -> Path:
+    return run_file(run) if run else session_file(name)
 
 
 def _refuse_failed(plan: Plan, run: Run) -> None:

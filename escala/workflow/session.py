@@ -239,7 +239,8 @@ class Session:
         If a session ended because its job does, this call ends with `NO_TIME`, too.
         """
         if name := internals.submitted_name(self._workflow):
-            for number in slurm.waited_too_long(name):
+            waited = [] if interrupts.received() else slurm.waited_too_long(name)
+            for number in waited:
                 say(f"job {number}: DEADLINE: it had not begun after queue_minutes")
             if not slurm.cancel(name):
                 remedy = f"Cancel the jobs of this call later: scancel --name={name}"

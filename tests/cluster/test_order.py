@@ -1,22 +1,21 @@
-"""How `profiles/slurm` submits the jobs of an experiment: in which order, and how many."""
+"""How `profiles/slurm` submits the jobs of an experiment: how many, and in which order."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
+from escala.core.files import read_json
 from escala.experiment import load
-from tests.cluster.conftest import output
 from tests.cluster.test_runs import snakemake
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cluster
 
-SUBMITTED = re.compile(r"SLURM jobid (\d+) \(log: \S+/(\S+)/\d+\.log\)")
+SUBMITTED = re.compile(r"SLURM jobid (\d+) \(log: \S+/(\S+)/(\S+)/\d+\.log\)")
 
 
 def experiment(folder: Path) -> dict:
@@ -35,33 +34,31 @@ def experiment(folder: Path) -> dict:
     }
 
 
-def moment(job: str, which: str) -> datetime:
-    shown = output("scontrol", "show", "job", job)
-    return datetime.fromisoformat(re.search(rf"{which}=(\S+)", shown)[1])
-
-
-def test_data_take_one_job_and_runs_are_submitted_in_order_one_repeat_at_a_time(lab, tmp_path):
+def test_data_take_one_job_and_all_runs_another_that_measures_each_once(lab, tmp_path):
+    """A run that is a target of its own has a job before or after that of all runs."""
     programs = tmp_path / "programs"
     programs.mkdir()
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(experiment(programs)))
     found = load(tmp_path / "experiment.yaml")
+    [across] = [run for run in found.timed if (run.layout, run.repeat) == ("2x1", 2)]
     done = snakemake(
         tmp_path,
-        *(run.file for run in found.timed),
+        *("runs", across.file),
         *("--profile", str(ROOT / "profiles" / "slurm"), "--seconds-between-status-checks", "2"),
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    [(_, prepare), *submitted] = SUBMITTED.findall(said)
-    assert prepare.startswith("group_prepare")
-    names = [
-        "_".join(run.file.removeprefix("results/").replace("runs/", "", 1).split("/")[:-1])
-        for run in found.timed
-    ]
-    assert len(names) == 4
-    assert [name for _, name in submitted] == names
-    first, second = (
-        [job for job, name in submitted if name.endswith(repeat)] for repeat in ("rep1", "rep2")
-    )
-    over = max(moment(job, "EndTime") for job in first)
-    assert all(moment(job, "SubmitTime") >= over for job in second)
+    [(_, prepare, _), *measuring] = SUBMITTED.findall(said)
+    assert prepare == "group_prepare"
+    jobs = {rule: number for number, rule, _ in measuring}
+    assert jobs.keys() == {"rule_measure", "rule_run"}
+    runs = [read_json(tmp_path / run.file) for run in found.timed]
+    assert {run["status"] for run in runs} == {"ok"}
+    assert {run["job"]["number"] for run in runs} <= {*jobs.values()}
+    assert all(run["job"]["nodes"] == ["n1", "n2"] for run in runs if run["layout"] == "2x1")
+    logs = [path.read_text() for path in (tmp_path / "results/ordered/logs").rglob("*.log")]
+    ended = re.findall(r"^results/ordered/(.+): ok$", "\n".join(logs), re.MULTILINE)
+    # None is measured twice, and those of a repeat follow each other.
+    assert sorted(ended) == sorted(run.file.removeprefix("results/ordered/") for run in found.timed)
+    began = sorted(runs, key=lambda run: run["started"])
+    assert began[0]["repeat"] == began[1]["repeat"] != began[2]["repeat"] == began[3]["repeat"]

@@ -115,9 +115,9 @@ def prepared_run(data: Path, folder: Path, settings: dict, strategy: str) -> Run
 PROFILE = ("--profile", str(ROOT / "profiles" / "lab"))
 
 
-def failed(folder: Path, run: Run) -> dict:
+def failed(folder: Path, run: Run, *arguments: str) -> dict:
     """Submit a run that does not end ok, and return what is recorded of it."""
-    done = snakemake(folder, run.file, *PROFILE)
+    done = snakemake(folder, run.file, *PROFILE, *arguments)
     assert done.returncode != 0
     assert (folder / run.file).exists(), done.stdout + done.stderr
     return read_json(folder / run.file)
@@ -199,12 +199,16 @@ def across(series, data, tmp_path_factory) -> dict[str, Path]:
     return folders | {run.strategy: folder / run.folder}
 
 
-def test_a_job_that_waits_too_long_in_the_queue_is_a_timeout(series, data, tmp_path):
+def test_a_job_that_waits_too_long_in_the_queue_is_named_and_no_run_has_failed(
+    series, data, tmp_path
+):
     """The nodes are taken by the series of runs that the following tests look at."""
     settings = experiment() | {"queue_minutes": 0.1, "time_limit_minutes": 1}
-    result = failed(tmp_path, prepared_run(data, tmp_path, settings, "single"))
-    assert result["status"] == "timeout"
-    assert "DEADLINE: it had not begun after queue_minutes" in result["reason"]
+    run = prepared_run(data, tmp_path, settings, "single")
+    done = snakemake(tmp_path, run.file, *PROFILE)
+    assert done.returncode != 0
+    assert "DEADLINE: it had not begun after queue_minutes" in done.stdout + done.stderr
+    assert not (tmp_path / run.file).exists()
 
 
 @pytest.mark.parametrize("strategy", ACROSS)
@@ -423,9 +427,8 @@ def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, data
 @pytest.mark.usefixtures("cold")
 def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, data, tmp_path):
     """SLURM counts the memory of the processes of a job, of which forks are none."""
-    settings = endless_experiment("horovod-mpi") | {"memory_gib": 0.35}
-    run = prepared_run(data, tmp_path, settings, "horovod-mpi")
-    result = failed(tmp_path, run)
+    run = prepared_run(data, tmp_path, endless_experiment("horovod-mpi"), "horovod-mpi")
+    result = failed(tmp_path, run, "--set-resources", "run:mem_mb=716")
     assert result["status"] == "out-of-memory", result["reason"]
     assert "exceeded memory limit" in result["reason"]
     assert eventually(lambda: not ranks_of(tmp_path / run.folder))

@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -44,14 +44,14 @@ def inside(
     folder: Path,
     program: list[str],
     *options: str,
-    profile: str = "allocation",
+    arguments: Sequence[str] = ("--cores", "all"),
     **changes: object,
 ) -> subprocess.CompletedProcess:
     """Run a program of SLURM's, with a call for the runs of repeat 2 of the experiment there."""
     (folder / "experiment.yaml").write_text(yaml.safe_dump(settings_of(**changes)))
     found = load(folder / "experiment.yaml")
     files = [run.file for run in found.runs if run.repeat == 2]
-    call = snakemake_command(folder, *files, "--profile", str(ROOT / "profiles" / profile))
+    call = snakemake_command(folder, *files, *arguments)
     (folder / "job.sh").write_text(f"#!/bin/sh\nexec {shlex.join(call)}\n")
     (folder / "job.sh").chmod(0o755)
     return subprocess.run(
@@ -154,7 +154,8 @@ def test_mpirun_starts_ranks_on_another_node_than_that_of_the_call(submitted):
         ([], {}, "shares its nodes with other jobs"),
         ([EXCLUSIVE], {"configurations": {"single": "1x1", "horovod-mpi": "3x1"}},
          "needs 3 nodes, and the job"),
-        ([EXCLUSIVE], {"profile": "slurm"}, "would submit further jobs from there"),
+        ([EXCLUSIVE], {"arguments": ("--profile", str(ROOT / "profiles" / "slurm"))},
+         "would submit further jobs from there"),
     ],
 )  # fmt: skip
 def test_what_a_job_cannot_measure_is_refused(lab, tmp_path, options, changes, reason):

@@ -181,7 +181,7 @@ def test_a_job_of_one_node_is_this_machine(inside, tmp_path):
         ),
         (SAID.replace("=NO", "=OK"), "n1", True, "1x1", "shares its nodes.*--exclusive"),
         (SAID, "n1", True, "5x1", "needs 5 nodes, and the job 17 has 4.*--nodes=5"),
-        (SAID, "n1", False, "1x1", "inside a job.*--profile profiles/allocation"),
+        (SAID, "n1", False, "1x1", "inside a job.*without --profile"),
     ],
 )
 def test_what_a_job_cannot_measure_is_refused_with_the_remedy(
@@ -195,9 +195,9 @@ def test_what_a_job_cannot_measure_is_refused_with_the_remedy(
 @pytest.mark.parametrize(
     ("minutes", "has_measured", "remedy"),
     [
-        (4, False, "submit the same script again"),
+        (4, False, "the same call, or the same script, goes on"),
         (20, False, "sbatch --time="),
-        (20, True, "submit the same script again"),
+        (20, True, "the same call, or the same script, goes on"),
     ],
 )
 def test_a_repeat_that_no_job_of_this_length_holds_needs_a_longer_one(

@@ -159,6 +159,20 @@ class House:
 
 
 @pytest.fixture
+def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Answer as `squeue` does of the job 17, with a state that a test names, or not at all."""
+
+    def answer(state: str) -> None:
+        program = tmp_path / "bin" / "squeue"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\n[ -z '{state}' ] || echo '17|{state}'\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+    return answer
+
+
+@pytest.fixture
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(alone.VARIABLE, str(tmp_path))
@@ -611,23 +625,35 @@ def test_a_run_that_goes_on_or_that_a_signal_ended_is_not_lost(house):
     ],
 )  # fmt: skip
 def test_slurm_is_asked_how_the_job_of_a_lost_run_ended(
-    house, monkeypatch, tmp_path, state, log, status, reason
+    house, squeue, tmp_path, state, log, status, reason
 ):
     job = described("17", f"JobId=17\n   StdOut={tmp_path}/my job.log\n")
     if log:
         Path(job.output).write_text(log)
     # The node of the job is another machine.
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket, "gethostname", lambda: "n1")
         house.killed(MPI, job=job)
-    asked = Path("bin/squeue")
-    asked.parent.mkdir()
-    asked.write_text(f"#!/bin/sh\n[ -z '{state}' ] || echo '17|{state}'\n")
-    asked.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    squeue(state)
     house.measure(house.plan.within(1))
     run = house.runs()[MPI]
     if status is None:
         assert run["status"] == "ok"
     else:
         assert run["status"] == status and reason in run["reason"]
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [("NODE_FAIL", "failed"), ("TIMEOUT", "ok"), ("FAILED", "ok"), ("", "ok")],
+)
+def test_a_run_that_slurm_lets_end_has_failed_only_where_it_may_be_the_cause(
+    house, squeue, state, status
+):
+    house.outcomes[MPI] = [{"raises": SystemExit(143)}]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(socket, "gethostname", lambda: "n1")
+        house.measure(job=JOB)
+    squeue(state)
+    house.measure(house.plan.within(1))
+    assert house.runs()[MPI]["status"] == status

@@ -241,7 +241,7 @@ def test_the_command_writes_the_script_and_says_what_comes_next(folder):
     words = shlex.split(done.stdout.splitlines()[-1])
     assert words[:2] == ["exec", "snakemake"] and words[-2:] == ["--configfile", "small.yaml"]
     assert "runs" in words and "title=a b" in words
-    assert words[words.index("--profile") + 1].endswith("profiles/allocation")
+    assert words[words.index("--cores") + 1] == "all" and "--profile" not in words
     assert "10 runs on 8 nodes" in done.stderr
     # Nothing is prepared yet.
     assert "run prepare -e small.yaml" in done.stderr and "run report -e small.yaml" in done.stderr
@@ -337,7 +337,7 @@ def test_a_trial_over_nodes_measures_all_in_one_job(folder, monkeypatch):
     own = ("--nodes", "2", "--profile", "profiles/own")
     assert trying(monkeypatch, *own) == [whole.format("profiles/own"), "0"]
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    assert trying(monkeypatch, "--nodes", "2") == [whole.format("profiles/allocation"), "0"]
+    assert trying(monkeypatch, "--nodes", "2") == ["run --experiment small.yaml", "0"]
 
 
 def test_no_doubling_is_submitted_before_the_data_of_all_are_prepared(folder):

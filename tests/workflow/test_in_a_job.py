@@ -75,7 +75,7 @@ def test_a_repeat_that_does_not_fit_waits_for_the_next_job(job):
     job.call(*first, experiment=SETTINGS)
     done = job.call(seconds=65, ok=False)
     assert done.returncode == NO_TIME, done.stdout + done.stderr
-    assert "3 of 6 runs measured; submit the same script again." in done.stdout
+    assert "3 of 6 runs measured; the same call, or the same script, goes on." in done.stdout
     # The whole job is too short for a repeat: the same script would never measure one.
     done = job.call(seconds=65, ran=0, ok=False)
     assert "3 of 6 runs measured; submit it with more time" in done.stdout
@@ -94,7 +94,7 @@ def test_a_repeat_that_does_not_fit_waits_for_the_next_job(job):
 def test_a_repeat_that_was_cut_is_measured_again_whole(job):
     (job.folder / "interrupts").write_text(CUT.folder)
     done = job.call(ok=False, experiment=SETTINGS)
-    assert "of 6 runs measured; submit the same script again." in done.stdout
+    assert "of 6 runs measured; the same call, or the same script, goes on." in done.stdout
     before = job.sessions()
     assert CUT.file not in before
     (job.folder / "interrupts").write_text("")

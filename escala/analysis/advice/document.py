@@ -44,8 +44,8 @@ from escala.experiment.references import NATIVE, Configuration
 FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"
 _MAKE = (
-    f"make it: {call('run advice')}, with --experiment FILE; in a job of several nodes also "
-    "with --profile profiles/allocation, so that their links are calibrated"
+    f"make it: {call('run advice')}, with --experiment FILE; inside a job of several nodes "
+    "their links are calibrated, too"
 )
 _PLAN_KEYS = ("experiment", "configurations", "workloads", "rows", "memory_gib", "power_model")
 _JOULES_PER_WATT_HOUR = 3600
