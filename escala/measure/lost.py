@@ -19,6 +19,7 @@ from escala.core.environment import session
 from escala.core.files import read_json, write_json
 from escala.core.progress import say
 from escala.measure.plan import PlannedRun
+from escala.record import key
 from escala.runtime import allocation, slurm
 from escala.runtime.allocation import same_host
 
@@ -35,7 +36,8 @@ def marked(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
     Where a signal ends it inside a job, the mark stays: SLURM then tells why it sent the signal.
     """
     mark = {"session": session(), "host": socket.gethostname(), "pid": os.getpid()}
-    mark |= {"started": clock.started(), "interrupted": False, "job": None, "log": None}
+    mark |= {"started": clock.started(), "request_sha256": key.request_sha256(planned.request)}
+    mark |= {"interrupted": False, "job": None, "log": None}
     if job:
         mark |= {"job": job.number, "log": job.output}
     write_json(_mark(planned), mark)
@@ -54,14 +56,16 @@ def marked(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
 def record(runs: Iterable[PlannedRun], write: Record) -> None:
     """Record the runs whose session is gone, each with a line.
 
-    A run whose job was cancelled, as by its user, has not failed: only its mark is removed.
+    A run whose job was cancelled, as by its user, has not failed: only its mark is removed. Nor has
+    one of other settings than those that were killed.
     """
     for planned in marked_of(runs):
-        ending = _ending(read_json(_mark(planned)))
+        mark = read_json(_mark(planned))
+        ending = _ending(mark)
         if ending is None:
             continue
         status, reason = ending
-        if status:
+        if status and mark["request_sha256"] == key.request_sha256(planned.request):
             write(planned, status, reason)
             say(f"{planned.file}: recorded as {status}: {reason}")
         _mark(planned).unlink(missing_ok=True)

@@ -657,3 +657,10 @@ def test_a_run_that_slurm_lets_end_has_failed_only_where_it_may_be_the_cause(
     squeue(state)
     house.measure(house.plan.within(1))
     assert house.runs()[MPI]["status"] == status
+
+
+def test_a_run_whose_settings_were_mended_since_it_was_killed_is_measured(house):
+    house.killed(GLOO)
+    house.settings["workloads"] = {"tal1-cnn": {"epochs": 2, "save_model": False}}
+    house.measure()
+    assert GLOO in house.begun and house.runs()[GLOO]["status"] == "ok"

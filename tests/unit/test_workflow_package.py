@@ -79,7 +79,9 @@ def test_the_configfile_of_a_call_is_the_default_experiment(tmp_path):
 def resources(study: Study, cores: int | None, **changes: str) -> dict:
     plans = Plans(study, False, lambda: False, set)
     jobs, named = Jobs(study, plans, lambda: cores), wildcards(**changes)
-    asked = ("threads", "nodes", "tasks", "cores_per_task", "launcher", "slurm_extra")
+    asked = (
+        "threads", "nodes", "tasks", "cores_per_task", "launcher", "slurm_extra", "minutes",
+    )  # fmt: skip
     return {name: getattr(jobs, name)(named) for name in asked}
 
 
@@ -91,6 +93,9 @@ def test_a_session_has_the_machine_to_itself_and_on_a_cluster_its_nodes(study, m
     assert (there["nodes"], there["tasks"], there["cores_per_task"]) == (1, 2, 1)
     assert there["launcher"] == "auto"
     assert there["slurm_extra"].startswith("--exclusive --ntasks-per-node=2 --deadline=now+")
+    # It may be as long as a run may take, whatever earlier ones took.
+    slow = Study(ROOT, ROOT, [], {"time_limit_minutes": 200})
+    assert resources(slow, None)["minutes"] == 205
     one = resources(study, None, strategy="single", layout="1x1", variant="threads")
     assert (one["tasks"], one["cores_per_task"], one["launcher"]) == (1, 2, None)
 
@@ -142,6 +147,10 @@ def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, 
     plans, again, _ = house.call(experiment="demo")
     assert set(plans.left) == {each.file for each in Plan.read(file).runs}
     assert Plan.read(again).call == f"s{house.session}"
+    # A job of a cluster measures all of their group.
+    [group] = [each for each in plan.groups if run.file in [other.file for other in each]]
+    begun = plans.begun_by(SimpleNamespace(experiment="demo"))
+    assert {each.file for each in begun} == {each.file for each in group} > plans.left.keys()
 
 
 def test_a_run_that_has_failed_is_refused_as_a_target(study, tmp_path, monkeypatch):
