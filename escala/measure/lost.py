@@ -1,8 +1,9 @@
 """Runs that ended with their session, because its process or its job was killed.
 
-A session marks the run that it measures, and removes the mark when the run has ended. Of a mark whose
-session is gone, SLURM is asked how the job ended, and the run is recorded as one that failed. So a
-run that is killed with its session is not measured by the next one, which it would end, too.
+A session marks the run that it measures, and removes the mark when the run has ended. Where the
+session of a mark is gone, SLURM is asked how its job ended, and the run is recorded as one that
+failed. So a run that is killed with its session is not measured by the next one, which it would
+end, too.
 """
 
 from __future__ import annotations

@@ -118,12 +118,8 @@ class Planned:
         return plans, file, file.stat().st_mtime > 1
 
 
-def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    house = Planned(study)
-    plans, file, is_new = house.call(experiment="demo")
-    plan = Plan.read(file)
-    assert is_new and len(plans.left) == len(plan.runs) > 20 and plan.call == "s1"
+def measured(plan: Plan) -> None:
+    """Write all runs of a plan as if this code had measured them."""
     present = Present()
     for each in plan.runs:
         record = present.identity(each) | {
@@ -131,6 +127,15 @@ def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, 
             "wall_seconds": 1.0, "disturbance": None,
         }  # fmt: skip
         write_json(Path(each.file), {**vars(each.run), **record}, durable=False)
+
+
+def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    house = Planned(study)
+    plans, file, is_new = house.call(experiment="demo")
+    plan = Plan.read(file)
+    assert is_new and len(plans.left) == len(plan.runs) > 20 and plan.call == "s1"
+    measured(plan)
     rows = table.rows_of(plan)
     # All are measured, and the table does not tell of them.
     assert house.call(experiment="demo")[2]
@@ -147,10 +152,26 @@ def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, 
     plans, again, _ = house.call(experiment="demo")
     assert set(plans.left) == {each.file for each in Plan.read(file).runs}
     assert Plan.read(again).call == f"s{house.session}"
-    # A job of a cluster measures all of their group.
-    [group] = [each for each in plan.groups if run.file in [other.file for other in each]]
-    begun = plans.begun_by(SimpleNamespace(experiment="demo"))
-    assert {each.file for each in begun} == {each.file for each in group} > plans.left.keys()
+
+
+def test_a_job_of_a_cluster_measures_all_of_a_group_of_which_a_run_is_left(tmp_path, monkeypatch):
+    configurations = [
+        {"strategy": "single", "layouts": ["1x1"], "variants": ["tuned"]},
+        {"strategy": "horovod-mpi", "layouts": ["1x2"], "variants": ["tuned"]},
+        {"strategy": "horovod-gloo", "layouts": ["1x2"], "variants": ["tuned"]},
+    ]
+    alone = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
+    changes = {"configurations": configurations, "references": [alone]}
+    monkeypatch.chdir(tmp_path)
+    house = Planned(Study(ROOT, ROOT, [], changes))
+    plan = Plan.read(house.call(experiment="demo")[1])
+    measured(plan)
+    Path(next(each.file for each in plan.runs if each.run.strategy == "horovod-gloo")).unlink()
+    plans, *_ = house.call(experiment="demo")
+    begun = {each.file for each in plans.begun_by(SimpleNamespace(experiment="demo"))}
+    assert begun > plans.left.keys()
+    groups = [{each.file for each in group} for group in plan.groups]
+    assert [group for group in groups if group & begun] == [begun]
 
 
 def test_a_run_that_has_failed_is_refused_as_a_target(study, tmp_path, monkeypatch):
