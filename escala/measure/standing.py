@@ -73,7 +73,7 @@ def left(
     Parameters
     ----------
     stored : sessions in which runs, by their files, count as measured, as if they were served.
-    whole : whether all of them are, if any is.
+    whole : whether all of them are, if any is, but for those that this session has measured.
     """
     there = {each.file: _There(each, present, (stored or {}).get(each.file)) for each in group}
     measured, before = {file for file, each in there.items() if not each.stands}, -1
@@ -90,7 +90,11 @@ def left(
                 elif other.session != session():  # Else an earlier plan of this call measured it.
                     measured.add(reference)
     if measured and whole:
-        measured = {file for file, each in there.items() if not each.has_failed}
+        measured |= {
+            file
+            for file, each in there.items()
+            if not each.has_failed and each.session != session()
+        }
     return [each for each in group if each.file in measured]
 
 

@@ -129,7 +129,7 @@ def ending(
         said = _WORDS.findall(log.read_text(encoding="utf-8", errors="replace"))
     if any(_OVER_MEMORY in line for line in said):
         state = "OUT_OF_MEMORY"
-    words = [f"its job {job} ended without a result", state, *said[:1]]
+    words = ["its job ended without a result", state, *said[:1]]
     has_failed = not was_interrupted or state in _BY_RUNS
     return _STATUSES.get(state, "failed") if has_failed else None, ": ".join(filter(None, words))
 

@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cluster
 
-SUBMITTED = re.compile(r"SLURM jobid (\d+) \(log: \S+/(\S+)/(\S+)/\d+\.log\)")
+SUBMITTED = re.compile(r"SLURM jobid (\d+) \(log: \S+/slurm_logs/(\S+)/\d+\.log\)")
 
 
 def experiment(folder: Path) -> dict:
@@ -48,9 +48,9 @@ def test_data_take_one_job_and_all_runs_another_that_measures_each_once(lab, tmp
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    [(_, prepare, _), *measuring] = SUBMITTED.findall(said)
-    assert prepare == "group_prepare"
-    jobs = {rule: number for number, rule, _ in measuring}
+    [(_, prepare), *measuring] = SUBMITTED.findall(said)
+    assert prepare.startswith("group_prepare")
+    jobs = {log.partition("/")[0]: number for number, log in measuring}
     assert jobs.keys() == {"rule_measure", "rule_run"}
     runs = [read_json(tmp_path / run.file) for run in found.timed]
     assert {run["status"] for run in runs} == {"ok"}

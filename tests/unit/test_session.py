@@ -85,9 +85,9 @@ class House:
     def experiment(self) -> Experiment:
         return Experiment(self.settings, "e.yaml")
 
-    def measure(self, plan: Plan | None = None, **options: Any) -> int:
-        """Measure in a session of its own; `begun` then holds what it measured."""
-        self.begun, self.session = [], f"s{int(self.session[1:]) + 1}"
+    def measure(self, plan: Plan | None = None, session: str | None = None, **options: Any) -> int:
+        """Measure in a session, by default one of its own; `begun` then holds what it measured."""
+        self.begun, self.session = [], session or f"s{int(self.session[1:]) + 1}"
         self._present = Present()
         options = {"measure_run": self.measure_run, "write_lost": self.write_lost} | options
         with pytest.MonkeyPatch.context() as patch:
@@ -449,6 +449,17 @@ def test_one_run_left_of_a_group_measures_all_of_it_in_a_job(house):
     assert len(house.begun) == 3
 
 
+@pytest.mark.parametrize("job", [None, JOB])
+def test_targets_of_one_call_measure_their_common_reference_once(house, job):
+    """Each target is a plan of its own, and the session is that of the call."""
+    runs = {run.strategy: run for run in house.experiment.timed if run.repeat == 1}
+    begun = []
+    for strategy in ("horovod-mpi", "horovod-gloo", "single"):
+        house.measure(plan_runs(house.experiment, [runs[strategy]]), session="s1", job=job)
+        begun += house.begun
+    assert sorted(begun) == sorted([REFERENCE, MPI, GLOO])
+
+
 def test_the_pilot_decides_how_many_repeats_follow_it(house):
     house.settings |= {"pilot": {"half_width": "5 %", "repeats": 2, "at_most": 5}}
     asked = []
@@ -618,7 +629,7 @@ def test_a_run_that_goes_on_or_that_a_signal_ended_is_not_lost(house):
         ("NODE_FAIL", "slurmstepd: error: *** JOB 17 ON n1 CANCELLED DUE TO NODE FAILURE ***\n",
          "failed", "NODE_FAIL: *** JOB 17 ON n1 CANCELLED DUE TO NODE FAILURE"),
         # Nobody remembers the job.
-        ("", None, "failed", "its job 17 ended without a result"),
+        ("", None, "failed", "its job ended without a result"),
         # Its user ended it, and it goes on.
         ("CANCELLED", None, None, None),
         ("COMPLETING", None, None, None),
