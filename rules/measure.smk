@@ -5,6 +5,8 @@
 #   .escala/plans/{experiment}/…/plan.json              what there is to measure; this call writes it
 # OUTPUTS:
 #   results/{experiment}/measurements.json    a row for each run that there is
+#   results/{experiment}/nodes-{nodes}/measurements.json   the same of the runs on so many nodes, if the
+#                                             experiment has a job for each number of nodes (jobs_by_nodes)
 #   results/{experiment}/pilot.json           of an experiment with a `pilot`: the number of repeats that it
 #                                             asks for
 # FURTHER OUTPUTS, in results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}/:
@@ -33,9 +35,7 @@ rule measure:
         "results/{experiment}/logs/measure.log",
     conda:
         lambda wildcards: (
-            "../envs/torch.yaml"
-            if JOBS.engines(wildcards) == {"torch"}
-            else "../envs/train.yaml"
+            "../envs/torch.yaml" if JOBS.engines(wildcards) == {"torch"} else "../envs/train.yaml"
         )
     threads: JOBS.threads
     resources:
@@ -60,6 +60,39 @@ rule measure:
             VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS
         exec python -m scripts.measure {input.plan:q} > >(tee -i {log:q}) 2>&1
         """
+
+
+# The runs on so many nodes, and those that they are compared with, as a session of their own.
+use rule measure as measure_on_nodes with:
+    output:
+        update("results/{experiment}/nodes-{nodes}/measurements.json"),
+    log:
+        "results/{experiment}/logs/measure-nodes-{nodes}.log",
+    message:
+        "Measure {wildcards.experiment} on nodes: {wildcards.nodes}"
+
+
+if EXPERIMENT.settings["jobs_by_nodes"] and internals.jobs_on_cluster(workflow):
+
+    ruleorder: join_measurements > measure
+
+    rule join_measurements:
+        input:
+            PLANS.parts_of,
+            plan=PLANS.of_experiment,
+        output:
+            update("results/{experiment}/measurements.json"),
+        log:
+            "results/{experiment}/logs/measure.log",
+        wildcard_constraints:
+            experiment=EXPERIMENT.name,
+        localrule: True
+        conda:
+            "../envs/train.yaml"
+        message:
+            "Join the tables of measurements of {wildcards.experiment}"
+        shell:
+            "python -m scripts.measure {input.plan:q} --table 2>&1 | tee -i {log:q}"
 
 
 # One run, with those that it is compared with. Its file stays while others are measured.

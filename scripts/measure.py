@@ -19,9 +19,9 @@ from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
 from escala.core.environment import SESSION_VARIABLE, session
 from escala.core.files import write_json, write_text
-from escala.measure import lost
+from escala.measure import lost, table
 from escala.measure.allocated import Allocated
-from escala.measure.plan import Plan, PlannedRun, no_time_file
+from escala.measure.plan import Plan, PlannedRun, asked, no_time_file
 from escala.measure.session import Session
 from escala.report.forming import Forming
 from escala.runtime import allocation
@@ -38,11 +38,17 @@ def main() -> int:
     if os.environ.get(SESSION_VARIABLE):
         # Ranks must not go on after Snakemake was killed: it would start them again alongside.
         die_with_parent()
-    plan = Plan.read(arguments.plan)
+    plan, called = Plan.read(arguments.plan), session()
     if arguments.lost:
         lost.record(plan.runs, write_lost)
         return exits.DONE
-    allocated = Allocated(allocation.number())
+    if arguments.table:
+        write_text(plan.table, table.text(asked(plan), table.rows_of(plan)))
+        return exits.DONE
+    if number := allocation.number():
+        # Runs of two jobs of a call are no match: their nodes may be others.
+        os.environ[SESSION_VARIABLE] = f"{called}-{number}"
+    allocated = Allocated(number)
     allocated.require(each.run for each in plan.runs)
 
     def measure_run(planned: PlannedRun, output: Path) -> Any:
@@ -77,7 +83,7 @@ def main() -> int:
         job=allocated.job,
     ).measure()
     if code == exits.NO_TIME:
-        write_text(no_time_file(plan.experiment), session())
+        write_text(no_time_file(plan.experiment), called)
     return code
 
 
@@ -94,6 +100,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("plan", type=Path, help=text)
     text = "measure nothing: record the runs whose session was killed, as the next session does"
     parser.add_argument("--lost", action="store_true", help=text)
+    text = "measure nothing: write the table of the runs that are there"
+    parser.add_argument("--table", action="store_true", help=text)
     return parser
 
 

@@ -147,7 +147,7 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
 
 
 def _pilot(settings: Settings) -> Iterator[Fault]:
-    """Refuse `pilot` if it contradicts `repeats` or itself, or if there are ladders."""
+    """Refuse `pilot` if it contradicts `repeats` or itself, with ladders, or with several jobs."""
     asked = settings.get("pilot")
     if not asked:
         return
@@ -160,6 +160,9 @@ def _pilot(settings: Settings) -> Iterator[Fault]:
         reason = "ladders have matches of their own, which the pilot does not measure"
         remedy = "move the ladders to another experiment, or leave pilot out"
         yield "pilot", list(settings["ladders"]), reason, remedy
+    if settings["jobs_by_nodes"]:
+        reason = "divides the session that the pilot decides in"
+        yield "jobs_by_nodes", True, reason, "leave jobs_by_nodes out, or pilot"
 
 
 def _layouts(settings: Settings) -> Iterator[Fault]:

@@ -80,7 +80,8 @@ def marked_of(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
 def forget(runs: Iterable[PlannedRun]) -> None:
     """Remove the marks of this session, which was interrupted: no run of it has failed."""
     for planned in marked_of(runs):
-        if read_json(_mark(planned))["session"] == session():
+        # That of a job begins with that of its call.
+        if f"{read_json(_mark(planned))['session']}-".startswith(f"{session()}-"):
             _mark(planned).unlink(missing_ok=True)
 
 

@@ -21,6 +21,7 @@ from escala.experiment import Experiment, Run
 from escala.experiment.references import Reference
 from escala.experiment.runs import is_of_ladder
 from escala.probes import PROBES
+from escala.runtime.layout import Layout
 
 #: Of a plan. Others are refused.
 FORMAT = 1
@@ -146,9 +147,9 @@ def asked(plan: Plan) -> Plan:
     return plan.within(read_json(file)["repeats"])
 
 
-def session_file(experiment: str) -> Path:
-    """Return the file of the plan of a whole experiment, in the working directory."""
-    return PLANS / experiment / "session" / "plan.json"
+def session_file(experiment: str, nodes: int | None = None) -> Path:
+    """Return the file of the plan of an experiment, or of a part of it (`by_nodes`)."""
+    return PLANS / experiment / (f"nodes-{nodes}" if nodes else "session") / "plan.json"
 
 
 def run_file(run: Run) -> Path:
@@ -166,9 +167,9 @@ def there_file(experiment: str) -> Path:
     return PLANS / experiment / "there" / "measurements.json"
 
 
-def table_of(experiment: str) -> str:
-    """Return the file of the table of measurements of an experiment."""
-    return f"results/{experiment}/measurements.json"
+def table_of(experiment: str, nodes: int | None = None) -> str:
+    """Return the file of the table of measurements of an experiment, or of a part of `by_nodes`."""
+    return f"results/{experiment}/{f'nodes-{nodes}/' if nodes else ''}measurements.json"
 
 
 def plan_session(e: Experiment) -> Plan:
@@ -207,6 +208,22 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
         )
         groups.setdefault(_group_of(run), []).append(planned)
     return Plan(e.name, tuple(e.references), None, tuple(map(tuple, groups.values())), table)
+
+
+def by_nodes(plan: Plan) -> dict[int, list[Run]]:
+    """Return the runs of a plan by the nodes that a run and its references need.
+
+    A number of nodes on which there are only references of others is left out.
+    """
+    nodes = {each.file: Layout.parse(each.run.layout).nodes for each in plan.runs}
+    named = {file for each in plan.runs for file in each.references}
+    found: dict[int, list[Run]] = {}
+    for each in plan.runs:
+        most = max(nodes[file] for file in (each.file, *each.references))
+        found.setdefault(most, []).append(each.run)
+    return {
+        most: runs for most, runs in sorted(found.items()) if {run.file for run in runs} - named
+    }
 
 
 def _infinite(position: float | None) -> float:

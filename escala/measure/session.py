@@ -41,7 +41,7 @@ class Session:
     decide : returns the number of repeats that the runs of the pilot ask for, by their files.
     tell : is called at the begin and after each group, with the plan as far as it is asked for and
         the runs that are left. The plan has its pilot as long as that may ask for more.
-    job : that the session is inside, if any. Its nodes may be others than those of earlier sessions,
+    job : that the session is inside, if any. Its nodes may be others than those of earlier ones,
         so all runs of a group are measured if one is.
     """
 

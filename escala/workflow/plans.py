@@ -23,6 +23,7 @@ from escala.measure.plan import (
     Plan,
     PlannedRun,
     asked,
+    by_nodes,
     plan_runs,
     plan_session,
     run_file,
@@ -33,6 +34,8 @@ from escala.measure.plan import (
 from escala.record.schema import read_result
 from escala.workflow.study import Study, Wildcards, refuse, shown
 
+#: What a plan is of: a run, the runs on so many nodes, or all runs of an experiment.
+Which = Run | int | None
 #: Of a plan with nothing to measure, in seconds since 1970.
 _OLD = 1
 
@@ -73,12 +76,19 @@ class Plans:
 
     def plan_of(self, wildcards: Wildcards) -> Plan:
         """Return the plan of a run and of its references, or of all runs of an experiment."""
-        is_run = hasattr(wildcards, "workload")
-        return self._plan(wildcards.experiment, self._study.run(wildcards) if is_run else None)
+        return self._plan(wildcards.experiment, self._which(wildcards))
 
     def of_experiment(self, wildcards: Wildcards) -> str:
-        """Return the file of the plan of an experiment, written if it has to be."""
-        return self._written(wildcards.experiment, None)
+        """Return the file of the plan of an experiment, or of its runs on so many nodes.
+
+        It is written if it has to be.
+        """
+        return self._written(wildcards.experiment, self._which(wildcards))
+
+    def parts_of(self, wildcards: Wildcards) -> list[str]:
+        """Return the tables of an experiment that has a session for each number of nodes."""
+        name = wildcards.experiment
+        return [table_of(name, nodes) for nodes in by_nodes(self._plan(name, None))]
 
     def of_run(self, wildcards: Wildcards) -> str:
         """Return the file of the plan of one run and its references, written if it has to be."""
@@ -89,9 +99,7 @@ class Plans:
 
         None where that is not known.
         """
-        is_run = hasattr(wildcards, "workload")
-        name, run = wildcards.experiment, self._study.run(wildcards) if is_run else None
-        return self._begun.get(_file_of(name, run), [])
+        return self._begun.get(_file_of(wildcards.experiment, self._which(wildcards)), [])
 
     def splits_of(self, wildcards: Wildcards) -> list[str]:
         """Return the descriptions of the splits that an experiment's runs train on."""
@@ -112,16 +120,25 @@ class Plans:
         left = standing.missing(tuple(runs.values()), present)
         return f"{len(runs) - len(left)} of {len(runs)} runs measured"
 
-    def _plan(self, name: str, run: Run | None) -> Plan:
+    def _which(self, wildcards: Wildcards) -> Which:
+        if hasattr(wildcards, "workload"):
+            return self._study.run(wildcards)
+        return int(wildcards.nodes) if hasattr(wildcards, "nodes") else None
+
+    def _plan(self, name: str, which: Which) -> Plan:
         e = self._study.named(name)
-        if run:
-            return plan_runs(e, [run])
+        if isinstance(which, Run):
+            return plan_runs(e, [which])
+        if which:
+            runs = by_nodes(self._plan(name, None)).get(which, [])
+            return plan_runs(e, runs, table_of(name, which))
         if isinstance(e, Calibration):
             return plan_runs(e, e.runs_needed(self._has_links()), table_of(name))
         return plan_session(e)
 
-    def _written(self, name: str, run: Run | None) -> str:
-        plan, file = self._plan(name, run), _file_of(name, run)
+    def _written(self, name: str, which: Which) -> str:
+        plan, file = self._plan(name, which), _file_of(name, which)
+        run = which if isinstance(which, Run) else None
         if self._is_main:
             if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
                 plan = replace(plan, since=session())
@@ -135,12 +152,14 @@ class Plans:
             if run:
                 self.added |= {each.run for each in left} - {run}
                 _refuse_failed(plan, run)
-            _write(file, plan, bool(left) or not (run or _is_told(asked(plan))))
+            # A later part of the experiment measures the references of an earlier one again.
+            is_told = which is not None or _is_told(asked(plan))
+            _write(file, plan, bool(left) or not is_told)
         return str(file)
 
 
-def _file_of(name: str, run: Run | None) -> Path:
-    return run_file(run) if run else session_file(name)
+def _file_of(name: str, which: Which) -> Path:
+    return run_file(which) if isinstance(which, Run) else session_file(name, which)
 
 
 def _refuse_failed(plan: Plan, run: Run) -> None:
@@ -171,7 +190,7 @@ def _write(path: Path, plan: Plan, is_outdated: bool) -> None:
 
 def _is_told(plan: Plan) -> bool:
     """Return whether the table of measurements tells of the runs of a plan as they are."""
-    return table.text(plan, table.rows_of(plan)) == _content(Path(table_of(plan.experiment)))
+    return table.text(plan, table.rows_of(plan)) == _content(Path(plan.table))
 
 
 def _content(file: Path) -> str | None:

@@ -82,6 +82,7 @@ wildcard_constraints:
     repeat=REPEATS,
     instrument=rf"({PROBE_NAMES})(\.rep[1-9]\d*)?",
     seed=r"\d+",
+    nodes=r"[1-9]\d*",
 
 
 # All data are prepared before anything is trained, so wrong input is reported early.

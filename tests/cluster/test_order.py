@@ -1,4 +1,4 @@
-"""How `profiles/slurm` submits the jobs of an experiment: how many, and in which order."""
+"""How `profiles/slurm` submits jobs: how many, in which order, and on which nodes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import yaml
 
 from escala.core.files import read_json
 from escala.experiment import load
+from escala.measure import table
+from escala.measure.plan import table_of
 from tests.cluster.test_runs import snakemake
 from tests.conftest import ROOT
 
@@ -62,3 +64,29 @@ def test_data_take_one_job_and_all_runs_another_that_measures_each_once(lab, tmp
     assert sorted(ended) == sorted(run.file.removeprefix("results/ordered/") for run in found.timed)
     began = sorted(runs, key=lambda run: run["started"])
     assert began[0]["repeat"] == began[1]["repeat"] != began[2]["repeat"] == began[3]["repeat"]
+
+
+def test_each_number_of_nodes_has_a_job_that_measures_the_references_too(lab, tmp_path):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    changes = {"repeats": 1, "oversubscribe": True, "jobs_by_nodes": True}
+    settings = experiment(programs) | changes
+    settings["configurations"][1]["layouts"] = ["1x2", "2x1"]
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings))
+    call = ("runs", "--profile", str(ROOT / "profiles" / "slurm"))
+    done = snakemake(tmp_path, *call, "--seconds-between-status-checks", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = load(tmp_path / "experiment.yaml")
+    runs = {run.layout: read_json(tmp_path / run.file) for run in found.timed}
+    reference = (tmp_path / found.timed[0].folder).glob("sessions/*.json")
+    sessions = {each["session"]: each["job"]["number"] for each in map(read_json, reference)}
+    # Each ratio is of one job, and that of one node holds one node.
+    assert {
+        runs[layout]["session"]: runs[layout]["job"]["number"] for layout in ("1x2", "2x1")
+    } == (sessions)
+    assert len(sessions) == 2 and len({*sessions.values()}) == 2
+    assert [len(runs[layout]["job"]["nodes"]) for layout in ("1x2", "2x1")] == [1, 2]
+    rows = table.read(tmp_path / table_of("ordered"))
+    assert [row["status"] for row in rows] == ["ok"] * 3
+    # A second call submits nothing.
+    assert not SUBMITTED.findall(snakemake(tmp_path, *call).stderr)
