@@ -57,8 +57,8 @@ def marked(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
 def record(runs: Iterable[PlannedRun], write: Record) -> None:
     """Record the runs whose session is gone, each with a line.
 
-    A run whose job was cancelled, as by its user, has not failed: only its mark is removed. Nor has
-    one of other settings than those that were killed.
+    A run whose job was cancelled, as by its user, or lost a node, has not failed: only its mark is
+    removed. Nor has one of other settings than those that were killed.
     """
     for planned in marked_of(runs):
         mark = read_json(_mark(planned))
@@ -66,7 +66,9 @@ def record(runs: Iterable[PlannedRun], write: Record) -> None:
         if ending is None:
             continue
         status, reason = ending
-        if status and mark["request_sha256"] == key.request_sha256(planned.request):
+        if status is None:
+            say(f"{planned.file}: measured again by the same call: {reason}")
+        elif mark["request_sha256"] == key.request_sha256(planned.request):
             write(planned, status, reason)
             say(f"{planned.file}: recorded as {status}: {reason}")
         _mark(planned).unlink(missing_ok=True)

@@ -18,10 +18,9 @@ from escala.core.errors import InputError
 #: SLURM's state of a job -> the status of its run, None if that has not failed; any other is
 #: `failed`.
 _STATUSES = {
-    "CANCELLED": None, "OUT_OF_MEMORY": "out-of-memory", "PREEMPTED": None, "TIMEOUT": "timeout",
+    "CANCELLED": None, "NODE_FAIL": None, "OUT_OF_MEMORY": "out-of-memory", "PREEMPTED": None,
+    "TIMEOUT": "timeout",
 }  # fmt: skip
-#: States of jobs that a run may cause.
-_BY_RUNS = {"NODE_FAIL", "OUT_OF_MEMORY"}
 #: States in which a job has ended (man squeue).
 _ENDED = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
@@ -114,8 +113,8 @@ def ending(
     Parameters
     ----------
     log : of the job, which has the scheduler's words; None if unknown.
-    was_interrupted : whether a signal had ended the run before: then only what a run may have done
-        counts as its failure.
+    was_interrupted : whether a signal had ended the run before: then only its memory counts as its
+        failure.
 
     Returns
     -------
@@ -130,7 +129,7 @@ def ending(
     if any(_OVER_MEMORY in line for line in said):
         state = "OUT_OF_MEMORY"
     words = ["its job ended without a result", state, *said[:1]]
-    has_failed = not was_interrupted or state in _BY_RUNS
+    has_failed = not was_interrupted or state == "OUT_OF_MEMORY"
     return _STATUSES.get(state, "failed") if has_failed else None, ": ".join(filter(None, words))
 
 

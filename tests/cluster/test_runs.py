@@ -388,20 +388,23 @@ def test_a_rank_killed_on_the_other_node_ends_the_run(lab, request_for, small_sp
 
 
 @pytest.mark.usefixtures("cold")
-def test_a_run_whose_job_is_ended_is_a_failed_run_with_the_schedulers_words(lab, data, tmp_path):
+def test_a_run_whose_job_loses_a_node_is_named_and_has_not_failed(lab, data, tmp_path):
     """A link is cut: SLURM takes the node for dead, and ends the job."""
     strategy = "horovod-gloo"
     run = prepared_run(data, tmp_path, endless_experiment(strategy), strategy)
     folder = tmp_path / run.folder
     actor = while_training(folder, lambda: network.cut("n2"))
     try:
-        result = failed(tmp_path, run)
+        done = snakemake(tmp_path, run.file, *PROFILE)
     finally:
         actor.join()
         network.mend("n2")
-    assert result["status"] == "failed"
-    assert "its job ended without a result" in result["reason"]
-    assert "NODE_FAIL" in result["reason"]
+    assert done.returncode != 0
+    assert (
+        f"{run.file}: measured again by the same call: its job ended without a result: NODE_FAIL"
+        in (done.stdout + done.stderr)
+    )
+    assert not (tmp_path / run.file).exists()
     # The rank on the node that could not be reached ends when SLURM reaches it again.
     assert eventually(lambda: not ranks_of(folder))
 

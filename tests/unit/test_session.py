@@ -626,12 +626,13 @@ def test_a_run_that_goes_on_or_that_a_signal_ended_is_not_lost(house):
         ("OUT_OF_MEMORY", None, "out-of-memory", "OUT_OF_MEMORY"),
         ("FAILED", "slurmstepd-n1: error: StepId=4.batch exceeded memory limit (2 > 1)\n",
          "out-of-memory", "StepId=4.batch exceeded memory limit"),
-        ("NODE_FAIL", "slurmstepd: error: *** JOB 17 ON n1 CANCELLED DUE TO NODE FAILURE ***\n",
-         "failed", "NODE_FAIL: *** JOB 17 ON n1 CANCELLED DUE TO NODE FAILURE"),
+        ("BOOT_FAIL", "slurmstepd: error: *** JOB 17 ON n1 DID NOT BOOT ***\n",
+         "failed", "BOOT_FAIL: *** JOB 17 ON n1 DID NOT BOOT"),
         # Nobody remembers the job.
         ("", None, "failed", "its job ended without a result"),
-        # Its user ended it, and it goes on.
+        # Its user or the cluster ended it, and it goes on.
         ("CANCELLED", None, None, None),
+        ("NODE_FAIL", None, None, None),
         ("COMPLETING", None, None, None),
     ],
 )  # fmt: skip
@@ -656,7 +657,13 @@ def test_slurm_is_asked_how_the_job_of_a_lost_run_ended(
 
 @pytest.mark.parametrize(
     ("state", "status"),
-    [("NODE_FAIL", "failed"), ("TIMEOUT", "ok"), ("FAILED", "ok"), ("", "ok")],
+    [
+        ("OUT_OF_MEMORY", "out-of-memory"),
+        ("NODE_FAIL", "ok"),
+        ("TIMEOUT", "ok"),
+        ("FAILED", "ok"),
+        ("", "ok"),
+    ],
 )
 def test_a_run_that_slurm_lets_end_has_failed_only_where_it_may_be_the_cause(
     house, squeue, state, status
