@@ -17,6 +17,7 @@ from typing import Any
 
 from escala.core import clock
 from escala.core.environment import session
+from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.core.progress import say
 from escala.measure.plan import PlannedRun
@@ -72,6 +73,21 @@ def record(runs: Iterable[PlannedRun], write: Record) -> None:
             write(planned, status, reason)
             say(f"{planned.file}: recorded as {status}: {reason}")
         _mark(planned).unlink(missing_ok=True)
+
+
+def require_ended(runs: Iterable[PlannedRun]) -> None:
+    """Refuse to measure beside a job that measures some of these runs, as after a call was killed.
+
+    Raises
+    ------
+    InputError : with the number of the job.
+    """
+    for planned in marked_of(runs):
+        job = read_json(_mark(planned))["job"]
+        if job and job != allocation.number() and slurm.state(job) == "RUNNING":
+            reason = f"is measured by the job {job} of another call, which goes on"
+            remedy = f"wait for its end, or end it: scancel {job}; then make this call again"
+            raise InputError(planned.file, None, reason, remedy)
 
 
 def marked_of(runs: Iterable[PlannedRun]) -> list[PlannedRun]:

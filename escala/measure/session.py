@@ -64,11 +64,13 @@ class Session:
 
         Raises
         ------
-        InputError : the input of a run cannot be used, or its job has lost a node of it.
+        InputError : the input of a run cannot be used, its job has lost a node of it, or another
+            job measures it.
         SystemExit : a signal ended the session. The run in progress then has no `run.json`.
         """
         again.times()  # It may be no number.
         lost.record(self.plan.runs, self.write_lost)
+        lost.require_ended(self.plan.runs)
         present = standing.Present(variables.describe(), self.plan.since)
         waiting = {
             group: runs

@@ -120,17 +120,17 @@ def ending(
     -------
     The status of the run, None if it has not failed, and the reason.
     """
-    state = _state(job)
-    if state and state not in _ENDED:
+    ended = state(job)
+    if ended and ended not in _ENDED:
         return None
     said = []
     if log and log.is_file():
         said = _WORDS.findall(log.read_text(encoding="utf-8", errors="replace"))
     if any(_OVER_MEMORY in line for line in said):
-        state = "OUT_OF_MEMORY"
-    words = ["its job ended without a result", state, *said[:1]]
-    has_failed = not was_interrupted or state == "OUT_OF_MEMORY"
-    return _STATUSES.get(state, "failed") if has_failed else None, ": ".join(filter(None, words))
+        ended = "OUT_OF_MEMORY"
+    words = ["its job ended without a result", ended, *said[:1]]
+    has_failed = not was_interrupted or ended == "OUT_OF_MEMORY"
+    return _STATUSES.get(ended, "failed") if has_failed else None, ": ".join(filter(None, words))
 
 
 def waited_too_long(name: str) -> list[str]:
@@ -200,7 +200,7 @@ def _exit_code(number: str) -> int | None:
     return ended or (exits.DONE if state[1] == "COMPLETED" else exits.FAILED)
 
 
-def _state(job: str) -> str | None:
+def state(job: str) -> str | None:
     """Return SLURM's state of a job, None if it does not tell it."""
     if state := _states(f"--jobs={job}").get(job):
         return state

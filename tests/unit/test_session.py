@@ -682,3 +682,14 @@ def test_a_run_whose_settings_were_mended_since_it_was_killed_is_measured(house)
     house.settings["workloads"] = {"tal1-cnn": {"epochs": 2, "save_model": False}}
     house.measure()
     assert GLOO in house.begun and house.runs()[GLOO]["status"] == "ok"
+
+
+def test_a_job_of_a_killed_call_that_goes_on_is_not_measured_beside(house, squeue):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "n1")
+        house.killed(MPI, job=JOB)
+    squeue("RUNNING")
+    begun = len(house.begun)
+    with pytest.raises(InputError, match=r"is measured by the job 17 .*scancel 17"):
+        house.measure()
+    assert len(house.begun) == begun and MPI not in house.runs()
