@@ -206,7 +206,7 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
             references=tuple(other.file for other in references[run]),
             place=places[run],
         )
-        groups.setdefault(_group_of(run), []).append(planned)
+        groups.setdefault(group_of(run), []).append(planned)
     return Plan(e.name, tuple(e.references), None, tuple(map(tuple, groups.values())), table)
 
 
@@ -230,7 +230,7 @@ def _infinite(position: float | None) -> float:
     return math.inf if position is None else position
 
 
-def _group_of(run: Run) -> tuple:
+def group_of(run: Run) -> tuple:
     """Return what the runs have in common that are measured together."""
     if run.instrument and not PROBES[run.instrument].compared:
         return (run,)

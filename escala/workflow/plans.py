@@ -24,6 +24,7 @@ from escala.measure.plan import (
     PlannedRun,
     asked,
     by_nodes,
+    group_of,
     plan_runs,
     plan_session,
     run_file,
@@ -52,7 +53,6 @@ class Plans:
     Attributes
     ----------
     left : the runs that this call measures, by their files.
-    added : those that it measures only because others are.
     files : of the plans that this call has asked for, with the plans.
     """
 
@@ -69,14 +69,21 @@ class Plans:
         self._plan = cache(self._plan)
         self._written = cache(self._written)
         self._given: list[PlannedRun] = []
+        self._targets: dict[tuple, set[Run]] = {}
+        self._with_targets: set[Run] = set()
         self.left: dict[str, Run] = {}
-        self.added: set[Run] = set()
         self.files: dict[Path, Plan] = {}
         self._begun: dict[Path, list[Run]] = {}
 
+    @property
+    def added(self) -> set[Run]:
+        """The runs that are measured only because others are, which are targets."""
+        return self._with_targets.difference(*self._targets.values())
+
     def plan_of(self, wildcards: Wildcards) -> Plan:
         """Return the plan of a run and of its references, or of all runs of an experiment."""
-        return self._plan(wildcards.experiment, self._which(wildcards))
+        name, which = wildcards.experiment, self._which(wildcards)
+        return self.files.get(_file_of(name, which)) or self._plan(name, which)
 
     def of_experiment(self, wildcards: Wildcards) -> str:
         """Return the file of the plan of an experiment, or of its runs on so many nodes.
@@ -137,25 +144,36 @@ class Plans:
         return plan_session(e)
 
     def _written(self, name: str, which: Which) -> str:
-        plan, file = self._plan(name, which), _file_of(name, which)
-        run = which if isinstance(which, Run) else None
-        if self._is_main:
-            if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
-                plan = replace(plan, since=session())
-            # What the environment of the job decides is not known here.
-            left = standing.left_of(asked(plan), standing.Present(since=plan.since))
-            self.left |= {each.file: each.run for each in left}
-            self._given += asked(plan).runs
-            self.files[file] = plan
-            begun = (group for group in asked(plan).groups if {*group} & {*left})
-            self._begun[file] = [each.run for group in begun for each in group]
-            if run:
-                self.added |= {each.run for each in left} - {run}
-                _refuse_failed(plan, run)
-            # A later part of the experiment measures the references of an earlier one again.
-            is_told = which is not None or _is_told(asked(plan))
-            _write(file, plan, bool(left) or not is_told)
+        file = _file_of(name, which)
+        if self._is_main and isinstance(which, Run):
+            # The first job of several for runs of one group measures all of these together.
+            targets = self._targets.setdefault((name, group_of(which)), set())
+            targets.add(which)
+            plan = plan_runs(self._study.named(name), targets)
+            for run in targets:
+                self._write_plan(name, run, plan)
+        elif self._is_main:
+            self._write_plan(name, which, self._plan(name, which))
         return str(file)
+
+    def _write_plan(self, name: str, which: Which, plan: Plan) -> None:
+        """Write a plan as a new one if there is something to do, else as an old one."""
+        file, run = _file_of(name, which), which if isinstance(which, Run) else None
+        if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
+            plan = replace(plan, since=session())
+        # What the environment of the job decides is not known here.
+        left = standing.left_of(asked(plan), standing.Present(since=plan.since))
+        self.left |= {each.file: each.run for each in left}
+        self._given += asked(plan).runs
+        self.files[file] = plan
+        begun = (group for group in asked(plan).groups if {*group} & {*left})
+        self._begun[file] = [each.run for group in begun for each in group]
+        if run:
+            self._with_targets |= {each.run for each in left}
+            _refuse_failed(plan, run)
+        # A later part of the experiment measures the references of an earlier one again.
+        is_told = which is not None or _is_told(asked(plan))
+        _write(file, plan, bool(left) or not is_told)
 
 
 def _file_of(name: str, which: Which) -> Path:

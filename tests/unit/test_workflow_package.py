@@ -174,6 +174,17 @@ def test_a_job_of_a_cluster_measures_all_of_a_group_of_which_a_run_is_left(tmp_p
     assert [group for group in groups if group & begun] == [begun]
 
 
+def test_the_first_job_of_targets_of_one_repeat_measures_all_of_them(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plans = Plans(study, True, lambda: False, set)
+    asked = [wildcards(), wildcards(strategy="single", layout="1x1")]
+    runs = {study.run(each).file for each in asked}
+    files = [Path(plans.of_run(each)) for each in asked]
+    assert all({each.file for each in Plan.read(file).runs} >= runs for file in files)
+    assert all({each.file for each in plans.plan_of(given).runs} >= runs for given in asked)
+    assert plans.added and not runs & {run.file for run in plans.added}
+
+
 def test_a_run_that_has_failed_is_refused_as_a_target(study, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, file, _ = Planned(study).call(**NAMES)
