@@ -37,7 +37,10 @@ from escala.workflow import internals
 
 #: Words by which a process is known as a call of Snakemake.
 _CALLS = ("snakemake", "escala.workflow.called")
-_UNKNOWN, _PROFILE = "unrecognized arguments: ", "--profile: "
+_UNKNOWN, _PROFILE = (
+    "unrecognized arguments: ",
+    re.compile(r"profile directory given \((.+?)\), but"),
+)
 
 
 def main() -> int:
@@ -117,11 +120,12 @@ def refused(message: str, options: Collection[str], words: Collection[str]) -> I
 
     Parameters
     ----------
-    options : all that Snakemake has.
+    message : of Snakemake.
+    options : all that it has.
     words : of the call.
     """
-    if message.startswith(_PROFILE):
-        reason = message.removeprefix(_PROFILE)
+    if profile := _PROFILE.match(message):
+        reason = f"{profile[1]} is not a folder with a config.yaml"
         return InputError("--profile", None, reason, "name one, such as profiles/slurm")
     if not message.startswith(_UNKNOWN):
         remedy = "correct it; `snakemake --help` describes all options, and so all keys of profiles"

@@ -5,18 +5,31 @@ No other module does (`tests/unit/test_workflow_package.py`).
 
 from __future__ import annotations
 
+import io
+import logging
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import NoReturn
 
 from snakemake import cli, exceptions  # First: the others import each other in a circle.
-from snakemake.api import SnakemakeApi, Workflow
+from snakemake.api import Workflow
 from snakemake.dag import DAG
 from snakemake.jobs import Job
+from snakemake.logging import logger
 from snakemake.settings.enums import RerunTrigger
 
-_argument_parser = cli.get_argument_parser
+from escala.core import exits
+
+#: Whose rules this process has read.
+_workflows: list[Workflow] = []
+
+
+def note(workflow: Workflow) -> None:
+    """Remember the workflow whose rules this process reads, for messages on errors."""
+    _workflows.append(workflow)
 
 
 def jobs(dag: DAG, *rules: str, needed: bool = False) -> Iterator[Job]:
@@ -48,10 +61,16 @@ def forget(workflow: Workflow, file: str) -> None:
     workflow.persistence.cleanup_metadata(file)
 
 
-def submitted_name(workflow: Workflow) -> str | None:
-    """Return the name of all jobs that this call has submitted to SLURM, if it submits any."""
-    executor = workflow.scheduler._executor if workflow.scheduler else None
-    return getattr(executor, "run_uuid", None)
+def submitted_names() -> list[str]:
+    """Return a list that gets the name of all jobs which this call submits to SLURM."""
+    found = []
+
+    def read(record: logging.LogRecord) -> bool:
+        found.extend(re.findall(r"^SLURM run ID: (\S+)", str(record.msg)))
+        return True
+
+    logger.addFilter(read)
+    return found
 
 
 def jobs_on_cluster(workflow: Workflow) -> bool:
@@ -81,32 +100,42 @@ def call(
     ----------
     tell : prints an error in its own way, and returns whether it did. It also gets the names of the
         rules that may be targets; none before the rules are read.
-    refuse : raises an error for a message on words, or on keys of a profile, that Snakemake cannot
-        read. It also gets all options.
+    refuse : raises an error for what Snakemake prints on words, or on keys of a profile, that it
+        cannot read. It also gets all options.
     """
 
-    def print_exception(error: Exception, linemaps: dict | None = None) -> None:
-        if not tell(error, ()):
-            exceptions.print_exception(error, linemaps)
+    def is_left(record: logging.LogRecord) -> bool:
+        """Return whether Snakemake prints a message: not that of an error which is told."""
+        error = sys.exc_info()[1]
+        if getattr(record, "exception", None) != type(error).__name__:
+            return True
+        rules = [rule for workflow in _workflows for rule in workflow.rules]
+        return not tell(error, [rule.name for rule in rules if not rule.has_wildcards()])
 
-    def print_exception_of_workflow(api: SnakemakeApi, error: Exception) -> None:
-        workflow = api._workflow_api._workflow_store if api._workflow_api else None
-        rules = workflow.rules if workflow else ()
-        if not tell(error, [rule.name for rule in rules if not rule.has_wildcards()]):
-            exceptions.print_exception(error, workflow.linemaps if workflow else None)
-
-    def get_argument_parser(profiles: Sequence[str | Path] | None = None):
-        for profile in profiles or ():
-            if cli.get_profile_dir(profile) is None:
-                refuse(f"--profile: {profile} is not a folder with a config.yaml", ())
-        parser = _argument_parser(profiles)
-        parser.error = lambda message: refuse(message, parser._option_string_actions)
-        return parser
-
-    cli.print_exception, cli.get_argument_parser = print_exception, get_argument_parser
-    SnakemakeApi.print_exception = print_exception_of_workflow
-    sys.argv = ["snakemake", *words]
+    logger.addFilter(is_left)
     try:
-        cli.main()
+        parser, arguments = _parse(words, refuse)
+        return exits.DONE if cli.args_to_api(arguments, parser) else exits.FAILED
     except SystemExit as end:
         return end.code
+    except Exception as error:
+        exceptions.print_exception(error)
+        return exits.FAILED
+    finally:
+        logger.removeFilter(is_left)
+
+
+def _parse(words: Sequence[str], refuse: Callable[[str, Collection[str]], NoReturn]) -> tuple:
+    """Return the parser of words and what it reads in them; see `call`."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            found = cli.parse_args(words)
+    except SystemExit as end:
+        if end.code:
+            text = said.getvalue()
+            message = re.search(r"(?:: e|^E)rror: (.*)", text, re.DOTALL | re.MULTILINE)
+            refuse((message[1] if message else text).strip(), re.findall(r"\[(--[\w-]+)", text))
+        raise
+    sys.stderr.write(said.getvalue())
+    return found

@@ -59,6 +59,7 @@ class Session:
     ):
         self._workflow, self._study, self._plans = workflow, study, plans
         self._allocated, self._project, self._folder = allocated, project, folder
+        self._submitted = internals.submitted_names()
 
     def reports_only(self) -> bool:
         """Return whether the call, or the one that started this job, only reports what is there."""
@@ -238,7 +239,7 @@ class Session:
 
         If a session ended because its job does, this call ends with `NO_TIME`, too.
         """
-        if name := internals.submitted_name(self._workflow):
+        for name in self._submitted:
             waited = [] if interrupts.received() else slurm.waited_too_long(name)
             for number in waited:
                 say(f"job {number}: DEADLINE: it had not begun after queue_minutes")

@@ -46,6 +46,7 @@ if workflow.is_main_process:
     # A lock must not outlive this process, whatever signal ends it.
     interrupts.handle()
 
+internals.note(workflow)
 STUDY = Study(ROOT, WORKDIR, *internals.experiment_settings(workflow))
 EXPERIMENT = STUDY.default
 ALLOCATED = Allocated(workflow)

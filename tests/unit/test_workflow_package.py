@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from snakemake import cli
-from snakemake.api import SnakemakeApi
-from snakemake.exceptions import WorkflowError
+from snakemake.exceptions import MissingRuleException, WorkflowError
 
 from escala.core.environment import SESSION_VARIABLE
+from escala.core.errors import InputError
 from escala.core.files import write_json, write_text
 from escala.measure import table
 from escala.measure.plan import Plan, table_of
 from escala.measure.standing import Present
 from escala.record.schema import FORMAT
-from escala.workflow import reports
-from escala.workflow.internals import DAG
+from escala.workflow import internals, reports
 from escala.workflow.jobs import Jobs
 from escala.workflow.plans import Plans
 from escala.workflow.study import Study
@@ -204,12 +201,41 @@ def test_a_report_has_the_figures_of_what_was_measured(study):
     assert set(reports.tables(study.default)) <= set(reports.files(study.default))
 
 
-def test_the_installed_snakemake_has_what_is_used_of_it():
-    assert all(callable(getattr(DAG, name)) for name in ("needrun", "finished"))
-    assert list(inspect.signature(SnakemakeApi.print_exception).parameters) == ["self", "ex"]
-    assert "self._workflow_api._workflow_store" in inspect.getsource(SnakemakeApi)
-    assert callable(cli.get_profile_dir)
-    assert "--cores" in cli.get_argument_parser()._option_string_actions
+def test_nothing_of_snakemake_is_replaced_and_nothing_private_is_read():
+    parts = (
+        "snakemake",
+        "cli",
+        "exceptions",
+        "logger",
+        "workflow",
+        "_workflow",
+        "scheduler",
+        "dag",
+    )
+    inside = re.compile(
+        rf"\b({'|'.join(parts)})\._|^ *(cli|exceptions|logger|SnakemakeApi)\.[\w, .]+ = "
+    )
+    files = [*Path(ROOT, "escala").rglob("*.py"), *Path(ROOT, "rules").rglob("*.smk")]
+    assert [path for path in files if inside.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize("words", [["--cores"], ["nothing", "--cores", "1"]])
+def test_errors_of_snakemake_are_told_in_words_of_our_own(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("Snakefile").write_text('rule made:\n    output: "made"\n    shell: "touch {output}"\n')
+    told, refused = [], []
+
+    def refuse(message, options):
+        refused.append((message, {"--jobs", "--forcerun"} <= {*options}))
+        raise InputError("call", None, message, "mend it")
+
+    code = internals.call(words, lambda error, rules: told.append(error) or True, refuse)
+    said = capsys.readouterr()
+    assert code == 1 and "Exception:" not in said.err + said.out and len(told) == 1
+    if len(words) == 1:
+        assert refused == [("argument --cores/-c: expected one argument", True)]
+    else:
+        assert isinstance(told[0], MissingRuleException) and not refused
 
 
 def test_only_one_module_uses_the_insides_of_snakemake():
