@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from snakemake.exceptions import MissingRuleException, WorkflowError
+from snakemake.logging import logger
+from snakemake_executor_plugin_slurm import Executor
 
 from escala.core.environment import SESSION_VARIABLE
 from escala.core.errors import InputError
@@ -217,6 +220,15 @@ def test_nothing_of_snakemake_is_replaced_and_nothing_private_is_read():
     )
     files = [*Path(ROOT, "escala").rglob("*.py"), *Path(ROOT, "rules").rglob("*.smk")]
     assert [path for path in files if inside.search(path.read_text())] == []
+
+
+def test_the_name_of_jobs_is_what_the_executor_of_slurm_tells_once(caplog):
+    assert 'self.logger.info(f"SLURM run ID: {self.run_uuid}")' in inspect.getsource(Executor)
+    names = internals.submitted_names()
+    with caplog.at_level("INFO", logger.name):
+        logger.info("Building DAG of jobs...")
+        logger.info("SLURM run ID: escala_1f-2e")
+    assert names == ["escala_1f-2e"]
 
 
 @pytest.mark.parametrize("words", [["--cores"], ["nothing", "--cores", "1"]])
