@@ -20,6 +20,7 @@ from snakemake.dag import DAG
 from snakemake.jobs import Job
 from snakemake.logging import logger
 from snakemake.settings.enums import RerunTrigger
+from snakemake_interface_logger_plugins.common import LogEvent
 
 from escala.core import exits
 
@@ -71,6 +72,13 @@ def submitted_names() -> list[str]:
 
     logger.addFilter(read)
     return found
+
+
+def leave_out_failed_jobs(when: Callable[[], bool]) -> None:
+    """Let Snakemake print nothing of jobs that fail, such as those which this call has ended."""
+    logger.addFilter(
+        lambda record: getattr(record, "event", None) is not LogEvent.JOB_ERROR or not when()
+    )
 
 
 def jobs_on_cluster(workflow: Workflow) -> bool:

@@ -99,6 +99,7 @@ class Session:
             an experiment without runs.
         """
         interrupts.handle(self._end_programs)
+        internals.leave_out_failed_jobs(interrupts.received)
         with shown():
             self._require_triggers()
             if self.reports_only():

@@ -129,6 +129,7 @@ def test_an_interrupted_run_has_not_failed(folder, tmp_path, number, send):
         said = os.fdopen(reading).read()
         assert "escala: interrupted" in said
         assert "0 of 2 runs measured; the same call goes on." in said
+        assert "Error in rule" not in said
 
 
 def test_a_run_on_a_cluster_that_is_interrupted_has_not_failed(folder, tmp_path):
