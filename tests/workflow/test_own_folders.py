@@ -80,7 +80,8 @@ def _figures(made: tuple[int, str]) -> set[str]:
     """Return the names of the figures that a dry run lists."""
     code, planned = made
     assert code == 0, planned
-    return set(re.findall(r"results/plane/figures/(\w+)\.svg", planned))
+    [settings] = re.findall(r'"figures": (\[.*?\])', planned)
+    return set(json.loads(settings))
 
 
 LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"
