@@ -64,6 +64,9 @@ rule page:
     params:
         code=lambda wildcards: project_code(),
         captions=lambda wildcards: {name: DECLARED[name].caption for name in DECLARED},
+        # Apart: Snakemake prints those that have changed.
+        title=lambda wildcards: experiment(wildcards).title,
+        question=lambda wildcards: experiment(wildcards).settings["question"],
         settings=lambda wildcards: json.dumps(report_settings(experiment(wildcards))),
         pilot=pilot_if_any,
         folder=subpath(output.page, parent=True),
@@ -72,6 +75,8 @@ rule page:
     shell:
         """
         python -m scripts.report \
+            --title={params.title:q} \
+            --question {params.question} \
             --settings @/dev/fd/3 \
             --measurements {input.measurements:q} \
             --datasets {input.datasets:q} \

@@ -20,6 +20,8 @@ SPLIT_FILES = ("leakage.json", "test_labels.npy", "test_genomes.npy", "test_simi
 def main() -> None:
     given = cli.options(
         __doc__,
+        title=str,
+        question=str,
         settings=cli.json_or_file,  # `escala.workflow.reports.settings` of the experiment.
         measurements=Path,  # The table of them.
         datasets=[Path],
@@ -39,7 +41,9 @@ def main() -> None:
         "report",
         code=code.project(),
         inputs={str(path): path for path in [*_read(given), *_read_runs([*runs, *series], probed)]},
-        parameters=given.settings | {"runs": list(map(str, runs)), "links": links},
+        parameters=given.settings
+        | {"title": given.title, "question": given.question}
+        | {"runs": list(map(str, runs)), "links": links},
         outputs={
             name: given.output / name for name in ("tables", "figures", "summary.md", "index.html")
         },
@@ -81,10 +85,10 @@ def _make(
         drawn[name] = file.read_text(encoding="utf-8")
         print(f"figure {name}: {perf_counter() - began:.1f} s", flush=True)
     files = [f"figures/{name}.svg" for name in drawn] + [f"tables/{name}.csv" for name in frames]
-    about = frames, settings["experiment"], settings["title"]
+    about = frames, settings["experiment"], given.title
     texts = {
-        "summary.md": summary(*about, files, settings["question"]),
-        "index.html": page(*about, drawn, files + links, settings["question"]),
+        "summary.md": summary(*about, files, given.question),
+        "index.html": page(*about, drawn, files + links, given.question),
     }
     for name, text in texts.items():
         with atomic(folder / name) as temporary:

@@ -88,20 +88,18 @@ def tables(e: Experiment) -> list[str]:
 
 def files(e: Experiment) -> list[str]:
     """Return the files of an experiment's report that show all its runs."""
-    names = ["index.html", *_STUDY_FILES * ("scaling" in e.settings)]
-    return [f"results/{e.name}/{name}" for name in names]
+    names = ["index.html", "summary.md", "figures", *_STUDY_FILES * ("scaling" in e.settings)]
+    return [*(f"results/{e.name}/{name}" for name in names), *tables(e)]
 
 
 def settings(e: Experiment) -> dict[str, Any]:
-    """Return what a report needs to know of its experiment besides files, for `scripts.report`.
+    """Return what a report needs to know of its experiment besides its title and question.
 
     `traced` are the run.json files of the probe runs that may leave a trace for Perfetto.
     """
     traced = (name for name, probe in PROBES.items() if TRACE in probe.products)
     return {
         "experiment": e.name,
-        "title": e.title,
-        "question": e.settings["question"],
         "figures": figure_names(e),
         "traced": [run.file for name in traced for run in e.probed(name)],
         "rungs": [vars(rung) for rung in e.rungs],
