@@ -35,7 +35,9 @@ rule measure:
         "results/{experiment}/logs/measure.log",
     conda:
         lambda wildcards: (
-            "../envs/torch.yaml" if JOBS.engines(wildcards) == {"torch"} else "../envs/train.yaml"
+            "../envs/torch.yaml"
+            if JOBS.engines(wildcards) == {"torch"}
+            else "../envs/train.yaml"
         )
     threads: JOBS.threads
     resources:

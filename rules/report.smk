@@ -11,7 +11,7 @@
 # OUTPUTS:
 #   results/{experiment}/tables/{table}.csv                  columns as in schemas/tables/
 #   results/{experiment}/figures/{figure}.svg
-#   results/{experiment}/figures/runs/{configuration}.{measurement}.{figure}.svg
+#   results/{experiment}/run_figures/{configuration}.{measurement}.{figure}.svg
 #   results/{experiment}/summary.md, index.html
 #
 # Tables and figures show a failed run as a gap with its name. Older measurements of a run, kept in
@@ -19,12 +19,11 @@
 
 
 wildcard_constraints:
-    figure="|".join([*FIGURES, *SOME_FIGURES]),
     run_figure="|".join(ONE_RUN),
     measurement=REPEATS,
 
 
-rule tables:
+rule page:
     input:
         measurements=lambda wildcards: measurements_of(experiment(wildcards)),
         datasets=lambda wildcards: experiment(wildcards).largest.dataset_files(),
@@ -32,75 +31,62 @@ rule tables:
         leakage=lambda wildcards: experiment(wildcards).largest.leakage_files(),
         predictions=predictions_if_any,
         history=history_files(),
+        run_figures=lambda wildcards: figures_of_runs(experiment(wildcards)),
     output:
-        **{
-            table: report(
+        page="results/{experiment}/index.html",
+        summary=report(
+            "results/{experiment}/summary.md",
+            caption="../report/summary.rst",
+            category="Summary",
+            labels={"summary": "findings"},
+        ),
+        figures=report(
+            directory("results/{experiment}/figures"),
+            patterns=["{figure}.svg"],
+            caption="../report/figure.rst",
+            category=lambda wildcards: DECLARED[wildcards.figure].category,
+            labels=lambda wildcards: {"figure": wildcards.figure.replace("_", " ")},
+        ),
+        tables=[
+            report(
                 f"results/{{experiment}}/tables/{table}.csv",
                 caption="../report/table.rst",
                 category="Tables",
                 labels={"table": table},
             )
             for table in TABLES
-        },
+        ],
     log:
-        "results/{experiment}/logs/tables.log",
+        "results/{experiment}/logs/page.log",
     localrule: True
     conda:
         "../envs/report.yaml"
     params:
         code=lambda wildcards: project_code(),
-        rungs=lambda wildcards: json.dumps([vars(rung) for rung in experiment(wildcards).rungs]),
-        references=lambda wildcards: json.dumps(experiment(wildcards).references),
-        scaling=lambda wildcards: json.dumps(experiment(wildcards).settings.get("scaling")),
-        probe_settings=lambda wildcards: json.dumps(experiment(wildcards).probe_settings),
+        captions=lambda wildcards: {name: DECLARED[name].caption for name in DECLARED},
+        # Apart: Snakemake prints those that have changed.
+        title=lambda wildcards: experiment(wildcards).title,
+        question=lambda wildcards: experiment(wildcards).settings["question"],
+        settings=lambda wildcards: json.dumps(report_settings(experiment(wildcards))),
         pilot=pilot_if_any,
+        folder=subpath(output.page, parent=True),
     message:
-        "Collect the runs of {wildcards.experiment} in tables"
+        "Report the runs of {wildcards.experiment}: tables, figures, the summary and the page"
     shell:
         """
-        python -m scripts.tables \
+        python -m scripts.report \
+            --title={params.title:q} \
+            --question {params.question} \
+            --settings @/dev/fd/3 \
             --measurements {input.measurements:q} \
-            --rungs @/dev/fd/3 \
-            --references @/dev/fd/4 \
-            --probe-settings @/dev/fd/5 \
-            --scaling @/dev/fd/6 \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
             --predictions {input.predictions:q} \
             --pilot {params.pilot:q} \
             --history {input.history:q} \
-            --output {output:q} \
-            3<<<{params.rungs:q} 4<<<{params.references:q} \
-    5<<<{params.probe_settings:q} 6<<<{params.scaling:q} 2>&1 | tee -i {log:q}
-        """
-
-
-rule figure:
-    input:
-        lambda wildcards: table_files(experiment(wildcards)),
-    output:
-        report(
-            "results/{experiment}/figures/{figure}.svg",
-            caption="../report/figure.rst",
-            category=lambda wildcards: DECLARED[wildcards.figure].category,
-            labels=lambda wildcards: {"figure": wildcards.figure.replace("_", " ")},
-        ),
-    log:
-        "results/{experiment}/logs/figures/{figure}.log",
-    localrule: True
-    conda:
-        "../envs/report.yaml"
-    params:
-        code=lambda wildcards: project_code(),
-        caption=lambda wildcards: DECLARED[wildcards.figure].caption,
-        tables=subpath(input[0], parent=True),
-    message:
-        "Draw {wildcards.figure} of {wildcards.experiment}"
-    shell:
-        """
-        python -m scripts.figure {wildcards.figure} \
-            --tables {params.tables:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
+            --run-figures {input.run_figures:q} \
+            --output {params.folder:q} \
+            3<<<{params.settings:q} 2>&1 | tee -i {log:q}
         """
 
 
@@ -121,91 +107,22 @@ rule figure_of_run:
             },
         ),
     log:
-        f"results/{{experiment}}/logs/figures/runs/{RUN_FIGURE_NAME}.log",
+        f"results/{{experiment}}/logs/run_figures/{RUN_FIGURE_NAME}.log",
     localrule: True
     conda:
         "../envs/report.yaml"
     params:
         code=lambda wildcards: project_code(),
-        caption=lambda wildcards: DECLARED[wildcards.run_figure].caption,
+        captions=lambda wildcards: {wildcards.run_figure: DECLARED[wildcards.run_figure].caption},
         run=f"{CONFIGURATION}/{{measurement}}/run.json",
         rows=rows_options,
     message:
         "Draw {wildcards.run_figure} of {wildcards.strategy} {wildcards.layout} ({wildcards.dataset})"
     shell:
         """
-        python -m scripts.figure {wildcards.run_figure} \
+        python -m scripts.figure_of_run {wildcards.run_figure} \
             --run {params.run:q} \
             {params.rows:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
-        """
-
-
-rule summary:
-    input:
-        tables=lambda wildcards: table_files(experiment(wildcards)),
-        figures=lambda wildcards: drawn_files(experiment(wildcards)),
-    output:
-        report(
-            "results/{experiment}/summary.md",
-            caption="../report/summary.rst",
-            category="Summary",
-            labels={"summary": "findings"},
-        ),
-    log:
-        "results/{experiment}/logs/summary.log",
-    localrule: True
-    conda:
-        "../envs/report.yaml"
-    params:
-        code=lambda wildcards: project_code(),
-        title=lambda wildcards: experiment(wildcards).title,
-        question=lambda wildcards: experiment(wildcards).settings["question"],
-        tables=subpath(input[0], parent=True),
-    message:
-        "Write the summary of {wildcards.experiment}"
-    shell:
-        """
-        python -m scripts.summary \
-            --experiment {wildcards.experiment} \
-            --title={params.title:q} \
-            --question {params.question} \
-            --tables {params.tables:q} \
-            --files {input.figures:q} {input.tables:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
-        """
-
-
-rule page:
-    input:
-        tables=lambda wildcards: table_files(experiment(wildcards)),
-        figures=lambda wildcards: experiment_figures(experiment(wildcards)),
-        run_figures=lambda wildcards: figures_of_runs(experiment(wildcards)),
-    output:
-        "results/{experiment}/index.html",
-    log:
-        "results/{experiment}/logs/page.log",
-    localrule: True
-    conda:
-        "../envs/report.yaml"
-    params:
-        code=lambda wildcards: project_code(),
-        title=lambda wildcards: experiment(wildcards).title,
-        question=lambda wildcards: experiment(wildcards).settings["question"],
-        tables=subpath(input[0], parent=True),
-        traced=lambda wildcards: traced_files(experiment(wildcards)),
-    message:
-        "Write the page of {wildcards.experiment}"
-    shell:
-        """
-        python -m scripts.page \
-            --experiment {wildcards.experiment} \
-            --title={params.title:q} \
-            --question {params.question} \
-            --tables {params.tables:q} \
-            --figures {input.figures:q} \
-            --traced {params.traced:q} \
-            --files {input.figures:q} {input.run_figures:q} {input.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 

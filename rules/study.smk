@@ -2,7 +2,7 @@
 #
 # REQUIRED INPUTS:
 #   results/{experiment}/tables/scaling.csv and the other tables
-#   results/{experiment}/figures/scaling.svg
+#   results/{experiment}/figures, with scaling.svg
 #   results/{experiment}/measurements.json
 #   results/{experiment}/job.sh                              if `escala submit` wrote it
 # OUTPUTS:
@@ -13,7 +13,7 @@
 rule study_document:
     input:
         tables=lambda wildcards: table_files(experiment(wildcards)),
-        figure="results/{experiment}/figures/scaling.svg",
+        figures="results/{experiment}/figures",
         measurements=lambda wildcards: measurements_of(experiment(wildcards)),
         job=job_if_any,
     output:
@@ -34,14 +34,11 @@ rule study_document:
     shell:
         """
         python -m scripts.study \
-            --experiment {wildcards.experiment} \
             --title={params.title:q} \
             --scaling @/dev/fd/3 \
             --tables {params.tables:q} \
-            --figure {input.figure:q} \
+            --figures {input.figures:q} \
             --measurements {input.measurements:q} \
-            --files results/{wildcards.experiment}/tables/scaling.csv \
-            {output.markdown:q} {output.latex:q} \
             --output {output.page:q} \
             3<<<{params.scaling:q} 2>&1 | tee -i {log:q}
         """

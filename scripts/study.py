@@ -7,7 +7,6 @@ from pathlib import Path
 
 from escala import cli
 from escala.measure import table
-from escala.report import documents
 from escala.report.figures import DECLARED
 
 #: What `escala submit` writes alongside the document.
@@ -15,31 +14,33 @@ JOB_SCRIPT = "job.sh"
 
 
 def main() -> None:
-    parser = documents.parser(__doc__)
-    text = "the key of this name of the experiment, with its defaults"
-    parser.add_argument(
-        "--scaling", required=True, type=cli.json_or_file, metavar="JSON", help=text
+    given = cli.options(
+        __doc__,
+        title=str,
+        scaling=cli.json_or_file,  # The key of this name of the experiment, with its defaults.
+        measurements=Path,  # The table of them.
+        tables=Path,  # Their folder, as that of the figures.
+        figures=Path,
+        output=Path,  # The page.
     )
-    parser.add_argument("--measurements", required=True, type=Path, help="the table of them")
-    parser.add_argument("--figure", required=True, type=Path, help="the figure scaling, as SVG")
-    arguments = parser.parse_args()
 
     from escala.analysis.measurements import read_run
     from escala.core.files import atomic
     from escala.report import study, tables
 
-    page = arguments.output
+    page = given.output
     found = study.study(
-        tables.read(arguments.tables),
-        arguments.title,
-        arguments.scaling,
-        [read_run(path) for path in table.timed(table.read(arguments.measurements))],
+        tables.read(given.tables),
+        given.title,
+        given.scaling,
+        [read_run(path) for path in table.timed(table.read(given.measurements))],
         job_script(page.with_name(JOB_SCRIPT)),
     )
+    links = ["tables/scaling.csv", *(page.with_suffix(each).name for each in (".md", ".tex"))]
     caption = DECLARED["scaling"].caption.replace("``", "`")
     texts = {
         page: study.html(
-            found, arguments.figure.read_text(encoding="utf-8"), caption, documents.links(arguments)
+            found, (given.figures / "scaling.svg").read_text(encoding="utf-8"), caption, links
         ),
         page.with_suffix(".md"): "\n".join(study.markdown(found)) + "\n",
         page.with_suffix(".tex"): "\n".join(study.latex(found)),

@@ -24,7 +24,7 @@ _STUDY_FILES = ("study.html", "study.md", "study.tex")
 RUN_FIGURE_NAME = (
     "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{measurement}.{run_figure}"
 )
-RUN_FIGURE = f"results/{{experiment}}/figures/runs/{RUN_FIGURE_NAME}"
+RUN_FIGURE = f"results/{{experiment}}/run_figures/{RUN_FIGURE_NAME}"
 
 
 def figure_names(e: Experiment) -> list[str]:
@@ -71,11 +71,6 @@ def _nodes(runs: Iterable[Run]) -> set[int]:
     return {Layout.parse(run.layout).nodes for run in runs}
 
 
-def figures(e: Experiment) -> list[str]:
-    """Return the figures that are drawn from an experiment's tables, as SVG."""
-    return [f"results/{e.name}/figures/{figure}.svg" for figure in figure_names(e)]
-
-
 def figures_of_runs(e: Experiment, runs: Sequence[Run]) -> list[str]:
     """Return the figures of the first of some runs of each dataset and workload, as SVG."""
     first = {(run.dataset, run.workload): run for run in reversed(runs)}.values()
@@ -92,15 +87,26 @@ def tables(e: Experiment) -> list[str]:
 
 
 def files(e: Experiment) -> list[str]:
-    """Return the files of an experiment's report that show all its runs, without figures."""
-    names = ["index.html", "summary.md", *_STUDY_FILES * ("scaling" in e.settings)]
+    """Return the files of an experiment's report that show all its runs."""
+    names = ["index.html", "summary.md", "figures", *_STUDY_FILES * ("scaling" in e.settings)]
     return [*(f"results/{e.name}/{name}" for name in names), *tables(e)]
 
 
-def traced_files(e: Experiment) -> list[str]:
-    """Return the run.json files of the probe runs that may leave a trace for Perfetto."""
+def settings(e: Experiment) -> dict[str, Any]:
+    """Return what a report needs to know of its experiment besides its title and question.
+
+    `traced` are the run.json files of the probe runs that may leave a trace for Perfetto.
+    """
     traced = (name for name, probe in PROBES.items() if TRACE in probe.products)
-    return [run.file for name in traced for run in e.probed(name)]
+    return {
+        "experiment": e.name,
+        "figures": figure_names(e),
+        "traced": [run.file for name in traced for run in e.probed(name)],
+        "rungs": [vars(rung) for rung in e.rungs],
+        "references": e.references,
+        "scaling": e.settings.get("scaling"),
+        "probe_settings": e.probe_settings,
+    }
 
 
 def history_files() -> list[str]:

@@ -1,12 +1,12 @@
 # Inputs of the rules for reports. What these names do is in escala/workflow/reports.py.
 
-from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
+from escala.report.figures import DECLARED, ONE_RUN
 from escala.workflow import reports
 from escala.workflow.reports import RUN_FIGURE, RUN_FIGURE_NAME, TABLES, history_files
 
 REPORTS = reports.Reports(STUDY)
-experiment_figures, table_files = reports.figures, reports.tables
-traced_files, scaling_of, study_files = reports.traced_files, reports.scaling, reports.study_files
+report_settings, table_files = reports.settings, reports.tables
+scaling_of, study_files = reports.scaling, reports.study_files
 tested_split, rows_options = REPORTS.tested_split, REPORTS.rows_options
 predictions_if_any, job_if_any = map(reports.if_any, ("predictions.json", "job.sh"))
 pilot_if_any = REPORTS.pilot
@@ -17,11 +17,6 @@ def figures_of_runs(e):
     return reports.figures_of_runs(e, [run for run in e.runs if there([run.file])])
 
 
-def drawn_files(e):
-    """Return all figures of an experiment's report, as SVG."""
-    return experiment_figures(e) + figures_of_runs(e)
-
-
 def report_files(e):
-    """Return the files of an experiment's report: page, summary, tables and figures."""
-    return reports.files(e) + drawn_files(e)
+    """Return the files of an experiment's report: the page, and figures of runs."""
+    return reports.files(e) + figures_of_runs(e)

@@ -36,7 +36,8 @@ LOADED_BY_RANKS = {
 
 GRAPH = grimp.build_graph("escala", "scripts", include_external_packages=True)
 # Modules that a script chooses by name.
-CHOSEN = {"scripts.figure": [f"escala.report.figures.{name}" for name in DECLARED]}
+FIGURES = [f"escala.report.figures.{name}" for name in DECLARED]
+CHOSEN = {"scripts.report": FIGURES, "scripts.figure_of_run": FIGURES}
 
 
 def pip_packages(environment: Path) -> list[str]:

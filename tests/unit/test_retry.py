@@ -94,9 +94,3 @@ def test_the_answer_is_named_only_by_a_call_that_made_the_page(tmp_path, monkeyp
 
 def test_a_folder_without_runs_is_wrong_input(tmp_path):
     assert "holds no runs" in _script("retry", tmp_path, code=2)
-
-
-@pytest.mark.parametrize(("name", "source"), [("speedup", "--run"), ("captions", "--tables")])
-def test_a_figure_is_drawn_from_its_own_source(tmp_path, name, source):
-    said = _script("figure", name, source, tmp_path, "--output", tmp_path / "x.svg", code=2)
-    assert f"{name} is drawn from" in said

@@ -104,6 +104,6 @@ def test_a_figure_is_drawn_of_any_timing_run(dry_run):
     scenes = {"kind": "captions", "source": source, "split": {"seeds": [4]}}
     settings["datasets"] = {"scenes": scenes}
     settings |= {"experiment": "two", "oversubscribe": True}
-    figures = "results/two/figures/runs/scenes.caption-lstm.single.1x1.tuned.native.rep2"
+    figures = "results/two/run_figures/scenes.caption-lstm.single.1x1.tuned.native.rep2"
     code, planned = dry_run(f"{figures}.captions.svg", experiment=settings)
     assert code == 0, planned

@@ -66,21 +66,22 @@ def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake, d
     assert json.loads((split / "dataset.json").read_text())["rows"] == {"train": 60, "test": 20}
 
     shown = "results/plane/summary.md"
-    assert _figures(dry_run(shown, experiment=settings)) >= OF_CLASSES
+    assert _figures(dry_run(shown, "--printshellcmds", experiment=settings)) >= OF_CLASSES
     (tmp_path / "dense" / "scores.py").write_text("def score(targets, predictions, description): 1")
-    figures = _figures(dry_run(shown, experiment=settings))
+    figures = _figures(dry_run(shown, "--printshellcmds", experiment=settings))
     assert "seconds_per_epoch" in figures and not figures & OF_CLASSES
     # Nothing is compared with a single configuration.
     assert "speedup" not in figures
     settings["configurations"] += [{"strategy": "horovod-mpi", "layouts": ["1x2"]}]
-    assert "speedup" in _figures(dry_run(shown, experiment=settings))
+    assert "speedup" in _figures(dry_run(shown, "--printshellcmds", experiment=settings))
 
 
 def _figures(made: tuple[int, str]) -> set[str]:
     """Return the names of the figures that a dry run lists."""
     code, planned = made
     assert code == 0, planned
-    return set(re.findall(r"results/plane/figures/(\w+)\.svg", planned))
+    [settings] = re.findall(r'"figures": (\[.*?\])', planned)
+    return set(json.loads(settings))
 
 
 LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"

@@ -18,7 +18,7 @@ FAMILIES = {
     "difficulty": 0.2,
     "records": dict.fromkeys(CLASSES, 30),
 }
-RULES = ("codes", "clusters", "arrays", "train", "leakage", "tables")
+RULES = ("codes", "clusters", "arrays", "train", "leakage", "page")
 CELL = "kmer-logreg/single/1x1/tuned/native/rep1"
 
 
@@ -63,7 +63,7 @@ def test_cluster_and_lineage_splits_keep_relatives_together(snakemake, dry_run, 
     experiment["datasets"]["lineage"]["similarity"] = 0.5
     _, planned = dry_run("--quiet", "rules", experiment=experiment)
     again = {name for name in RULES if re.search(rf"^{name} ", planned, re.MULTILINE)}
-    assert {"clusters", "leakage", "tables"} <= again, planned
+    assert {"clusters", "leakage", "page"} <= again, planned
     assert not {"arrays", "train"} & again, planned
 
 

@@ -1,4 +1,4 @@
-"""Draw one figure as SVG, from the tables of an experiment or from one run."""
+"""Draw one figure of one run as SVG."""
 
 from __future__ import annotations
 
@@ -7,33 +7,25 @@ from pathlib import Path
 
 from escala import cli
 from escala.cache import code
-from escala.report.figures import DECLARED, OfRun
+from escala.report.figures import DECLARED, ONE_RUN, OfRun
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=DECLARED)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--tables", type=Path, help="folder of the tables")
-    source.add_argument(
-        "--run",
-        type=Path,
-        metavar="run.json",
-        help="of the run that is shown, alongside the file that the figure reads",
-    )
+    parser.add_argument("name", choices=ONE_RUN)
+    text = "of the run that is shown, alongside the file that the figure reads"
+    parser.add_argument("--run", required=True, type=Path, metavar="run.json", help=text)
     parser.add_argument("--split", type=Path, help="split of the run, for figures of its test rows")
     parser.add_argument("--pictures", type=Path, help="folder of the photographs of these rows")
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()
     name, run, split = arguments.name, arguments.run, arguments.split
     declared = DECLARED[name]
-    if bool(declared.file) != (run is not None):
-        parser.error(f"{name} is drawn from --{'tables' if run else 'run'}")
     if bool(declared.kind) != (split is not None):
         parser.error(f"{name} is drawn with{'out' if split else ''} --split")
-    file = run.with_name(declared.file) if run else None
-    shown = OfRun(file if file and file.exists() else None, split, arguments.pictures)
-    inputs = {"run": run, "tables": arguments.tables, declared.file: shown.file, "split": split}
+    file = run.with_name(declared.file)
+    shown = OfRun(file if file.exists() else None, split, arguments.pictures)
+    inputs = {"run": run, declared.file: shown.file, "split": split}
     cli.serve_or_make(
         "figure",
         code=code.project(),
@@ -54,16 +46,10 @@ def _photographs(pictures: Path | None) -> dict:
 
 def _draw(arguments: argparse.Namespace, shown: OfRun) -> None:
     from escala.core.files import read_json
-    from escala.report import tables
     from escala.report.figures import common, figure
 
     with common.style():
-        draw = figure(arguments.name).draw
-        drawn = (
-            draw(read_json(arguments.run), shown)
-            if arguments.run
-            else draw(tables.read(arguments.tables))
-        )
+        drawn = figure(arguments.name).draw(read_json(arguments.run), shown)
         common.save(drawn, arguments.output)
 
 
