@@ -50,7 +50,7 @@ STEPS, CLOCK_STEPS, MOST_EPOCHS = 20, 40, 50
 ROWS, NUMBERS = 8000, 1000
 #: Fraction of the expected training rows that a split surely has.
 _SURE = 0.9
-ONE_NODE, TWO_NODES = "1x2", "2x1"
+ONE_NODE, TWO_NODES = Layout(1, 2), Layout(2, 1)
 _OFF = {"enabled": False}
 
 
@@ -130,7 +130,7 @@ class Calibration(Works, Experiment):
         size = size_of(self.datasets[run.dataset])
         numbers = sum(math.prod(each["shape"]) for each in size.inputs or ())
         least_rows = ROWS * NUMBERS / max(numbers, NUMBERS)
-        rows = global_batch(settings["training"], Layout.parse(run.layout).ranks)
+        rows = global_batch(settings["training"], run.layout.ranks)
         steps = settings["max_steps"] or max(STEPS, math.ceil(least_rows / rows))
         needed_epochs = steps * rows / (size.train_rows or math.inf)
         epochs = min(max(math.ceil(needed_epochs), 1), MOST_EPOCHS)
@@ -216,7 +216,7 @@ class Calibration(Works, Experiment):
     def _rank_settings(self, strategy: str) -> dict:
         """Return the configurations of a strategy in which collectives may be timed."""
         runs = [run for run in predictable(self.base) if run.strategy == strategy]
-        several = any(Layout.parse(run.layout).nodes > 1 for run in runs)
+        several = any(run.layout.nodes > 1 for run in runs)
         works = self._works_by_strategy()[one_process(strategy)[0]]
         variants = sorted({work.middle_variant for work in works})
         found = _configuration(strategy, ONE_NODE, *variants)
@@ -264,7 +264,7 @@ class Calibration(Works, Experiment):
         """
         found = {}
         for run in predictable(self.base):
-            layout = Layout.parse(run.layout)
+            layout = run.layout
             variant = self.work_of(run).middle_variant
             names = (self.name, run.dataset, run.workload, run.strategy)
             if layout.ranks > 1 and (layout.processes > 1 or not links):

@@ -124,8 +124,8 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
             key, network = f"ladders.{name}.{position}", rung["network"]
             yield from _unknown_names(settings, key, rung)
             yield from untrained(f"{key}.strategy", rung["strategy"], settings["workloads"])
-            yield from _layout(f"{key}.layout", rung["strategy"], rung["layout"])
-            multi_node = Layout.parse(rung["layout"]).nodes > 1
+            yield from _layout(f"{key}.layout", rung["strategy"], configuration_of(rung).layout)
+            multi_node = configuration_of(rung).layout.nodes > 1
             if multi_node and settings["networks"][network]["steps"]:
                 reason = "sets `steps`, so its epochs are cut short; a ladder needs whole epochs"
                 remedy = f"name another network, or leave networks.{network}.steps out"
@@ -172,19 +172,19 @@ def _layouts(settings: Settings) -> Iterator[Fault]:
             yield from _layout(key, entry["strategy"], layout)
 
 
-def _layout(key: str, name: str, layout: str) -> Iterator[Fault]:
+def _layout(key: str, name: str, layout: Layout) -> Iterator[Fault]:
     """Refuse a layout with more ranks or nodes than the strategy can have."""
-    strategy, parsed = STRATEGIES[name], Layout.parse(layout)
-    if strategy.layouts.one_rank and parsed.ranks > 1:
+    strategy = STRATEGIES[name]
+    if strategy.layouts.one_rank and layout.ranks > 1:
         yield key, layout, "this strategy has one process", "use the layout 1x1"
-    if strategy.layouts.one_node and parsed.nodes > 1:
+    if strategy.layouts.one_node and layout.nodes > 1:
         yield key, layout, "this strategy stays on one node", "use a layout 1xN"
 
 
 def _launcher(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse the local launcher for several nodes, and for several ranks of an MPI strategy."""
     for run in runs if settings["launcher"] == LOCAL else ():
-        layout = Layout.parse(run.layout)
+        layout = run.layout
         if layout.nodes > 1 or (STRATEGIES[run.strategy].meets_by == "mpi" and layout.ranks > 1):
             reason = f"cannot start {run.strategy} {run.layout}"
             yield "launcher", LOCAL, reason, "use auto, or leave that configuration out"
@@ -240,7 +240,7 @@ def _slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse `slowdown` and `busy_neighbours` for ranks that no layout has."""
     most_ranks: Counter[str] = Counter()
     for run in runs:
-        most_ranks[run.variant] = max(most_ranks[run.variant], Layout.parse(run.layout).ranks)
+        most_ranks[run.variant] = max(most_ranks[run.variant], run.layout.ranks)
     for name, ranks in most_ranks.items():
         variant = settings["variants"][name]
         named = max(variant["busy_neighbours"], default=-1) + 1
@@ -257,7 +257,7 @@ def _fractions(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Require one fraction for each rank and a positive sum."""
     for run in runs:
         ranks, fractions = (
-            Layout.parse(run.layout).ranks,
+            run.layout.ranks,
             settings["variants"][run.variant]["fractions"],
         )
         if not reads(run.strategy, "fractions") or fractions is None:
@@ -323,7 +323,7 @@ def _batches(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
                 continue
         elif not takes_steps(run):
             continue
-        ranks, variant = Layout.parse(run.layout).ranks, settings["variants"][run.variant]
+        ranks, variant = run.layout.ranks, settings["variants"][run.variant]
         batch, section = variant.get("batch"), f"variants.{run.variant}"
         if batch is None:
             section = f"workloads.{run.workload}"

@@ -17,7 +17,6 @@ from escala.experiment.references import (
 )
 from escala.experiment.runs import Run, Rung, configuration_of, is_compared
 from escala.probes import PROBES
-from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
@@ -50,9 +49,7 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
         for layout in entry["layouts"]
         for variant in entry.get("variants", settings["variants"])
         for network in (
-            entry.get("networks", settings["networks"])
-            if Layout.parse(layout).nodes > 1
-            else [NATIVE]
+            entry.get("networks", settings["networks"]) if layout.nodes > 1 else [NATIVE]
         )
     ]
     return found if kind != "fit" else [each for each in found if each[:2] == ONE_PROCESS][:1]

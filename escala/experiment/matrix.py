@@ -22,7 +22,6 @@ from escala.experiment.scaling import with_scaling
 from escala.experiment.schema import validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
-from escala.runtime.layout import Layout
 from escala.workloads import WORKLOADS
 
 
@@ -135,21 +134,28 @@ class Experiment:
 
     def holds(self, run: Run) -> bool:
         """Return whether a run is among those of the experiment."""
-        return run in self._places.get(run.instrument, ())
+        return run in self._known
+
+    @cached_property
+    def _known(self) -> dict[Run, Run]:
+        return {run: run for runs in self._places.values() for run in runs}
 
     def run(self, *names: Any, **more: Any) -> Run:
         """Return the timing run or the probe run with the names of a `Run`, after the experiment's.
+
+        The layout may be text.
 
         Raises
         ------
         InputError : the experiment holds no such run.
         """
         wanted = Run(self.name, *names, **more)
-        if not self.holds(wanted):
+        found = self._known.get(wanted)
+        if found is None:
             reason = f"is not among the runs of {self.origin}"
             remedy = "add its strategy, layout, variant or repeat there"
             raise InputError(wanted.file, f"{wanted.strategy} {wanted.layout}", reason, remedy)
-        return wanted
+        return found
 
     @property
     def tasks(self) -> list[tuple[str, str]]:
@@ -281,7 +287,7 @@ class Experiment:
     def cores_needed(self, run: Run) -> int:
         """Return the cores that a run needs on each of its nodes."""
         per_process = self.settings["variants"][run.variant]["cores_per_process"]
-        return Layout.parse(run.layout).processes * per_process
+        return run.layout.processes * per_process
 
     def require_cores(self, run: Run, available: int, steps: bool = False) -> None:
         """Refuse a run that this machine cannot start, or lacks cores for without `oversubscribe`.
@@ -298,7 +304,7 @@ class Experiment:
         if self.settings["launcher"] == SRUN and not steps:
             remedy = f"use auto, or run {by_slurm}"
             raise self.error("launcher", SRUN, "needs a SLURM allocation", remedy)
-        if Layout.parse(run.layout).nodes > 1 and not steps:
+        if run.layout.nodes > 1 and not steps:
             reason = "needs more than one node, but this is a single machine"
             remedy = f"use a layout 1xN, or run {by_slurm}, or the lab's --profile profiles/lab"
             raise self.error(where_listed(run), run.layout, reason, remedy)

@@ -14,7 +14,7 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.predictable import APPLIED, first_repeats, unsupported, variant_knobs
 from escala.experiment.runs import Run
 from escala.experiment.scaling import WEAK
-from escala.runtime.layout import Layout, global_batch
+from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, read_by_run
 
@@ -55,7 +55,7 @@ def _what_it_takes(base: Experiment, run: Run) -> dict[str, Any]:
     settings = base.settings_of(run)
     variant = base.settings["variants"][run.variant]
     return {
-        "rows": global_batch(settings["training"], Layout.parse(run.layout).ranks),
+        "rows": global_batch(settings["training"], run.layout.ranks),
         "cores": variant["cores_per_process"],
         "learning_rate": settings["training"].get("learning_rate"),
         "knobs": {name: value for name, value in settings["knobs"].items() if name in _OTHER_MODEL},

@@ -9,7 +9,7 @@ from escala.experiment.references import one_process
 from escala.experiment.runs import Run, takes_steps
 from escala.probes.clocks import Clocks
 from escala.probes.collectives import Collectives
-from escala.runtime.layout import Layout, global_batch
+from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, read_by_run, reads
 from escala.strategies.torch import SHARED_MEMORY
@@ -62,7 +62,7 @@ def unsupported(experiment: Experiment, run: Run) -> str | None:
 
 def rows_of_part(experiment: Experiment, run: Run) -> int:
     """Return the rows that a rank computes at a time."""
-    ranks = Layout.parse(run.layout).ranks
+    ranks = run.layout.ranks
     rows = math.ceil(global_batch(experiment.settings_of(run)["training"], ranks) / ranks)
     return math.ceil(rows / experiment.settings["variants"][run.variant]["accumulation"])
 

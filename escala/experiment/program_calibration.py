@@ -22,7 +22,7 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.runs import Run
 from escala.experiment.schema import program_schema
 from escala.experiment.works import Work, calibrated_rows
-from escala.runtime.layout import Layout, global_batch
+from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.training.program_place import HOOK
 from escala.workloads import WORKLOADS
@@ -41,7 +41,7 @@ def unsupported(run: Run) -> str | None:
         return (
             "the command names neither {rows} nor {rows_of_rank}, so all its steps are of one size"
         )
-    if Layout.parse(run.layout).ranks == 1:
+    if run.layout.ranks == 1:
         return None
     if strategy.programs == "unknown":
         return f"sums of a program under {run.strategy} are not timed"
@@ -63,7 +63,7 @@ def first_of_programs(experiment: Experiment) -> list[Run]:
 
 def rows_of(experiment: Experiment, run: Run) -> set[int]:
     """Return the rows of a step, and of the rank that takes the most of it."""
-    ranks = Layout.parse(run.layout).ranks
+    ranks = run.layout.ranks
     rows = global_batch(experiment.settings_of(run)["training"], ranks)
     return {rows, -(-rows // ranks)}
 
@@ -79,7 +79,7 @@ def works(experiment: Experiment) -> dict[tuple, Work]:
         if unsupported(run) is None:
             key = (run.dataset, run.workload, run.strategy, run.variant)
             rows.setdefault(key, set()).update(rows_of(experiment, run))
-            several |= {key} if Layout.parse(run.layout).ranks > 1 else set()
+            several |= {key} if run.layout.ranks > 1 else set()
     return {
         key: Work(*key, calibrated_rows(found)) for key, found in rows.items() if key in several
     }
@@ -139,14 +139,14 @@ def sums_layouts(experiment: Experiment, work: Work, links: bool) -> list[tuple[
         for run in first_of_programs(experiment)
         if (run.dataset, run.workload, run.strategy, run.variant) == work[:4]
         and unsupported(run) is None
-        and Layout.parse(run.layout).ranks > 1
+        and run.layout.ranks > 1
         and (links or _fits(experiment, run))
     ]
 
 
 def _fits(experiment: Experiment, run: Run) -> bool:
     """Return whether this machine has a core for each process of a layout of one node."""
-    one_node = Layout.parse(run.layout).nodes == 1
+    one_node = run.layout.nodes == 1
     return one_node and experiment.cores_needed(run) <= len(available_cores())
 
 

@@ -11,7 +11,6 @@ from escala.experiment.runs import Run
 from escala.experiment.scaling import weak
 from escala.experiment.schema import program_schema
 from escala.probes import PROBES
-from escala.runtime.layout import Layout
 from escala.strategies.knobs import read_by_run
 from escala.workloads import WORKLOADS
 from escala.workloads.program_environment import identity
@@ -56,7 +55,7 @@ def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
     training |= {key: variant[key] for key in _OVERRIDDEN[kind] if key in variant}
     if rows := weak(settings, run.layout, kind):
         training["weak"] = rows
-    several = Layout.parse(run.layout).nodes > 1
+    several = run.layout.nodes > 1
     link = settings["networks"][run.network] if several else _NO_LINK
     steps = link["steps"]
     if run.instrument:

@@ -26,7 +26,7 @@ class Run:
     dataset: str
     workload: str
     strategy: str
-    layout: str
+    layout: Layout
     variant: str
     network: str
     repeat: int | None
@@ -89,6 +89,6 @@ def is_compared(run: Run) -> bool:
 
 def configuration_of(place: dict) -> Configuration:
     """Return the configuration of a place on a ladder; one node uses no network."""
-    several = Layout.parse(place["layout"]).nodes > 1
-    network = place["network"] if several else NATIVE
-    return Configuration(place["strategy"], place["layout"], place["variant"], network)
+    layout = Layout.parse(place["layout"])
+    network = place["network"] if layout.nodes > 1 else NATIVE
+    return Configuration(place["strategy"], layout, place["variant"], network)

@@ -21,7 +21,7 @@ _NARROWED = ("variants", "networks", "workloads")
 Settings = Mapping[str, Any]
 
 
-def layouts_of(scaling: Settings) -> list[str]:
+def layouts_of(scaling: Settings) -> list[Layout]:
     """Return the layouts of a scaling study, by their ranks and then their nodes.
 
     Those of `up_to` halve the nodes of the largest one as long as there are several, rounded up,
@@ -36,7 +36,7 @@ def layouts_of(scaling: Settings) -> list[str]:
         while sizes[-1] > 1:
             sizes.append(-(-sizes[-1] // 2))
         found = (Layout(n, largest.processes) if several else Layout(1, n) for n in sizes)
-    return list(map(str, sorted(found, key=lambda each: (each.ranks, each.nodes))))
+    return sorted(found, key=lambda each: (each.ranks, each.nodes))
 
 
 def with_scaling(settings: Settings) -> dict[str, Any]:
@@ -51,9 +51,9 @@ def with_scaling(settings: Settings) -> dict[str, Any]:
     narrowed = {key: scaling[key] for key in _NARROWED if key in scaling}
     for strategy in scaling["strategies"]:
         alone = _one_rank_strategy(strategy, settings)
-        by_strategy: dict[str, list[str]] = {}
+        by_strategy: dict[str, list[Layout]] = {}
         for layout in layouts:
-            runs_as = alone if Layout.parse(layout).ranks == 1 else strategy
+            runs_as = alone if layout.ranks == 1 else strategy
             by_strategy.setdefault(runs_as, []).append(layout)
         for name, wanted in by_strategy.items():
             same = [entry for entry in listed if entry["strategy"] == name]
@@ -71,21 +71,21 @@ def with_scaling(settings: Settings) -> dict[str, Any]:
                         parts = {part: [each] for part, each in zip(_NARROWED, cell, strict=True)}
                         listed.append({"strategy": name, "layouts": [layout], **parts})
     found = dict(settings) | {"configurations": listed}
-    if "references" not in settings and Layout.parse(layouts[0]).ranks > 1:
+    if "references" not in settings and layouts[0].ranks > 1:
         found["references"] = [
             {"strategy": strategy, "layout": layouts[0]} for strategy in scaling["strategies"]
         ]
     return found
 
 
-def _cells(entry: Settings, layout: str, settings: Settings) -> list[tuple[str, ...]]:
+def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[str, ...]]:
     """Return each variant, network and workload in which an entry trains a layout."""
     if layout not in entry["layouts"]:
         return []
     trains_by = STRATEGIES[entry["strategy"]].trains_by
     variants, networks, workloads = (entry.get(part, settings[part]) for part in _NARROWED)
     # One node uses no network.
-    networks = networks if Layout.parse(layout).nodes > 1 else [*settings["networks"]][:1]
+    networks = networks if layout.nodes > 1 else [*settings["networks"]][:1]
     trained = [name for name in workloads if WORKLOADS[name].kind in trains_by]
     return list(itertools.product(variants, networks, trained))
 
@@ -160,7 +160,7 @@ def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
             yield f"{section}.shard", each["shard"], reason, "leave shard out, or kind: strong"
 
 
-def weak(settings: Settings, layout: str, kind: str) -> dict[str, int] | None:
+def weak(settings: Settings, layout: Layout, kind: str) -> dict[str, int] | None:
     """Return how the rows of an epoch grow in a run; None if the scaling of its rows is not weak.
 
     Parameters
@@ -174,5 +174,5 @@ def weak(settings: Settings, layout: str, kind: str) -> dict[str, int] | None:
     scaling = settings.get("scaling")
     if scaling is None or scaling["kind"] != WEAK or kind == "fit":
         return None
-    found = {"ranks": Layout.parse(layout).ranks}
+    found = {"ranks": layout.ranks}
     return found | ({"rows_per_rank": scaling["rows_per_rank"]} if kind == "steps" else {})

@@ -19,6 +19,7 @@ from escala.core.files import read_yaml
 from escala.data import DEFAULT_KIND, KINDS, Kind
 from escala.experiment.schema_errors import refusal
 from escala.probes import PROBES, with_probe_settings
+from escala.runtime.layout import Layout
 from escala.strategies.knobs import all_knobs
 from escala.workloads import WORKLOADS
 
@@ -49,7 +50,11 @@ def validated(settings: Any, origin: str) -> dict:
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
         for part in ("datasets", "workloads", "variants", "networks", "ladders")
     }
-    return filled | in_order
+    configurations = [
+        entry | {"layouts": [*map(Layout.parse, entry["layouts"])]}
+        for entry in filled["configurations"]
+    ]
+    return filled | in_order | {"configurations": configurations}
 
 
 def workload_settings(name: str, settings: Any, origin: str) -> dict:

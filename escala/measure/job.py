@@ -9,7 +9,6 @@ from math import ceil
 from escala.core.readable import counted
 from escala.experiment import Experiment, Run
 from escala.record import estimate
-from escala.runtime.layout import Layout
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
 
@@ -40,7 +39,7 @@ class Time:
 
 def shape(e: Experiment, runs: Sequence[Run]) -> Shape:
     """Return what the largest layouts of some runs need."""
-    layouts = [(Layout.parse(run.layout), STRATEGIES[run.strategy]) for run in runs]
+    layouts = [(run.layout, STRATEGIES[run.strategy]) for run in runs]
     tasks = max(processes_per_node(*each) for each in layouts)
     cores = max(map(e.cores_needed, runs))
     return Shape(max(layout.nodes for layout, _ in layouts), tasks, ceil(cores / tasks))

@@ -21,7 +21,7 @@ from escala.experiment import Experiment, Run
 from escala.experiment.references import Reference
 from escala.experiment.runs import is_of_ladder
 from escala.probes import PROBES
-from escala.runtime.layout import Layout
+from escala.runtime.layout import with_layout
 
 #: Of a plan. Others are refused.
 FORMAT = 1
@@ -122,8 +122,8 @@ class Plan:
             raise InputError(path, None, f"is no plan of format {FORMAT}", remedy) from None
 
 
-def _planned(references: list[str], **others: Any) -> PlannedRun:
-    return PlannedRun(**others, references=tuple(references))
+def _planned(request: dict, references: list[str], **others: Any) -> PlannedRun:
+    return PlannedRun(with_layout(request), references=tuple(references), **others)
 
 
 def is_within(group: Group, repeats: int) -> bool:
@@ -215,7 +215,7 @@ def by_nodes(plan: Plan) -> dict[int, list[Run]]:
 
     A number of nodes on which there are only references of others is left out.
     """
-    nodes = {each.file: Layout.parse(each.run.layout).nodes for each in plan.runs}
+    nodes = {each.file: each.run.layout.nodes for each in plan.runs}
     named = {file for each in plan.runs for file in each.references}
     found: dict[int, list[Run]] = {}
     for each in plan.runs:

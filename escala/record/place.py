@@ -10,7 +10,6 @@ from escala.core.hardware import hardware_threads, quota_clause
 from escala.record.outcome import Outcome
 from escala.runtime import allocation, launch, link
 from escala.runtime.launch import Launch
-from escala.runtime.layout import Layout
 from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
 from escala.training.plan import Plan
@@ -38,7 +37,7 @@ def placed(request: dict, plan: Plan, result: dict, links: Links | None) -> Laun
     ------
     InputError : there are fewer nodes or cores than the layout needs.
     """
-    layout, strategy = Layout.parse(request["layout"]), STRATEGIES[request["strategy"]]
+    layout, strategy = request["layout"], STRATEGIES[request["strategy"]]
     per_process = plan["knobs"]["cores_per_process"]
     started = launch.survey(
         layout, strategy, request["link"]["interface"], request["launcher"], request["nodes"]

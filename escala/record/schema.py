@@ -14,6 +14,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.core.progress import say
 from escala.probes import PROBES, with_probe_settings
+from escala.runtime.layout import with_layout
 from escala.strategies.knobs import all_knobs, strategy_knobs
 
 #: Of a run.json. Files of others are refused.
@@ -60,10 +61,10 @@ def read_result(path: Path) -> dict:
     FileNotFoundError : there is none.
     """
     try:
-        run = json.loads(path.read_bytes())
-    except ValueError:
-        run = None
-    if not isinstance(run, dict) or "status" not in run:
+        run = with_layout(json.loads(path.read_bytes()))
+    except (ValueError, TypeError, KeyError):
+        run = {}
+    if "status" not in run:
         problem = f"{path.stat().st_size} bytes", "is empty, cut off, or not a run.json"
     elif run.get("format") != FORMAT:
         problem = f"format {run.get('format')}", f"is not the present one, {FORMAT}"

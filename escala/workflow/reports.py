@@ -14,7 +14,6 @@ from escala.experiment import Experiment, Run
 from escala.probes import PROBES
 from escala.record import history
 from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
-from escala.runtime.layout import Layout
 from escala.strategies.base import TRACE
 from escala.workflow.study import Study, Wildcards, refuse
 
@@ -68,7 +67,7 @@ def if_any(name: str) -> Callable[[Wildcards], list[str]]:
 
 
 def _nodes(runs: Iterable[Run]) -> set[int]:
-    return {Layout.parse(run.layout).nodes for run in runs}
+    return {run.layout.nodes for run in runs}
 
 
 def figures(e: Experiment) -> list[str]:
