@@ -34,7 +34,6 @@ from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
-from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
 from escala.training import files_read, marks
 from escala.training.lines import marks_of
@@ -530,7 +529,7 @@ def starts(experiment: Experiment) -> Iterator[str]:
 
 
 def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
-    strategy, layout = STRATEGIES[run.strategy], run.layout
+    strategy, layout = run.declared.strategy, run.layout
     started = _example(strategy, layout)
     plan["start"]["interface"] = started.nodes[0].interface
     program = Program.from_plan(plan["start"]["program"])

@@ -68,7 +68,7 @@ class Works:
         key_by_names: dict[tuple[str, str, str, str], tuple] = {}
         for run in predictable(self.base):
             names = self._names_of_work(run)
-            key = (*names[:3], repr(knobs_of_one_process(self.base, run)))
+            key = (*names[:3], repr(knobs_of_one_process(run)))
             key_by_names[names] = key
             first.setdefault(key, run.variant)
             rows.setdefault(key, set()).add(rows_of_part(self.base, run))
@@ -125,7 +125,7 @@ class Calibration(Works, Experiment):
         Short steps are many, because the speed of the machine changes from second to second.
         """
         settings = super().settings_of(run)
-        if WORKLOADS[run.workload].kind == "command":
+        if run.declared.workload.kind == "command":
             return settings
         size = size_of(self.datasets[run.dataset])
         numbers = sum(math.prod(each["shape"]) for each in size.inputs or ())
@@ -141,7 +141,7 @@ class Calibration(Works, Experiment):
         settings, works = self.base.settings, self.different_works
         program_works = list(self.program_works.values())
         runs = predictable(self.base)
-        shared = [run.strategy for run in runs if STRATEGIES[run.strategy].library]
+        shared = [run.strategy for run in runs if run.declared.strategy.library]
         if not works and not program_works:
             self._refuse("none of them is predicted by the cost model")
         if works and not shared:

@@ -185,7 +185,7 @@ def _launcher(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse the local launcher for several nodes, and for several ranks of an MPI strategy."""
     for run in runs if settings["launcher"] == LOCAL else ():
         layout = run.layout
-        if layout.nodes > 1 or (STRATEGIES[run.strategy].meets_by == "mpi" and layout.ranks > 1):
+        if layout.nodes > 1 or (run.declared.strategy.meets_by == "mpi" and layout.ranks > 1):
             reason = f"cannot start {run.strategy} {run.layout}"
             yield "launcher", LOCAL, reason, "use auto, or leave that configuration out"
 
@@ -193,9 +193,9 @@ def _launcher(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
 def _slowdown(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse `slowdown` for strategies that cannot slow a single rank."""
     for run in runs:
-        strategy = STRATEGIES[run.strategy]
+        strategy = run.declared.strategy
         unsupported = not strategy.waits() or strategy.layouts.process_per_node
-        if unsupported and settings["variants"][run.variant]["slowdown"]:
+        if unsupported and run.declared.variant["slowdown"]:
             reason = "slowdown needs a synchronous strategy with one process per rank"
             remedy = "use busy_neighbours, or another strategy"
             yield where_listed(run), run.variant, reason, remedy
@@ -208,11 +208,11 @@ def _synchronous(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     rows than parts would exchange less often than others.
     """
     for run in runs:
-        variant = settings["variants"][run.variant]
+        variant = run.declared.variant
         for name, knob in workload_knobs(run.workload).items():
             if variant[name] not in knob.synchronous:
                 continue
-            if not STRATEGIES[run.strategy].waits():
+            if not run.declared.strategy.waits():
                 reason = f"needs ranks that make each step together, unlike those of {run.strategy}"
             elif variant["accumulation"] > 1:
                 reason = f"needs accumulation: 1, and this variant sets {variant['accumulation']}"
@@ -230,7 +230,7 @@ def _refused(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     for run in filter(takes_steps, runs):
         asked = run_settings(settings, run)
         every = asked["training"].get("checkpoint_epochs")
-        for name, reason, remedy in STRATEGIES[run.strategy].refused(asked["knobs"], every):
+        for name, reason, remedy in run.declared.strategy.refused(asked["knobs"], every):
             key, value = f"variants.{run.variant}.{name}", asked["knobs"][name]
             leaving = f"leave {run.strategy} {run.layout} {run.variant} out"
             yield key, value, reason, f"{remedy}, or {leaving}"
@@ -256,10 +256,7 @@ def _slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
 def _fractions(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Require one fraction for each rank and a positive sum."""
     for run in runs:
-        ranks, fractions = (
-            run.layout.ranks,
-            settings["variants"][run.variant]["fractions"],
-        )
+        ranks, fractions = run.layout.ranks, run.declared.variant["fractions"]
         if not reads(run.strategy, "fractions") or fractions is None:
             continue
         if len(fractions) != ranks:
@@ -318,12 +315,12 @@ def _stopping(settings: Settings) -> Iterator[Fault]:
 def _batches(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse a global batch with fewer rows than ranks, if the ranks take rows of it."""
     for run in runs:
-        if WORKLOADS[run.workload].kind == "command":
-            if not {"rows", "rows_of_rank"} & WORKLOADS[run.workload].program().named:
+        if run.declared.workload.kind == "command":
+            if not {"rows", "rows_of_rank"} & run.declared.workload.program().named:
                 continue
         elif not takes_steps(run):
             continue
-        ranks, variant = run.layout.ranks, settings["variants"][run.variant]
+        ranks, variant = run.layout.ranks, run.declared.variant
         batch, section = variant.get("batch"), f"variants.{run.variant}"
         if batch is None:
             section = f"workloads.{run.workload}"

@@ -15,7 +15,7 @@ from escala.experiment.references import (
     Configuration,
     Reference,
 )
-from escala.experiment.runs import Run, Rung, configuration_of, is_compared
+from escala.experiment.runs import NO_LINK, Declared, Run, Rung, configuration_of, is_compared
 from escala.probes import PROBES
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
@@ -78,10 +78,23 @@ def references(settings: Settings) -> list[Reference]:
     return [{"strategy": name, "layout": ONE_PROCESS[1]} for name in sorted(alone)]
 
 
+def _run(
+    settings: Settings, dataset: str, workload: str, configuration: Configuration, **last: Any
+) -> Run:
+    declared = Declared(
+        WORKLOADS[workload],
+        STRATEGIES[configuration.strategy],
+        settings["variants"][configuration.variant],
+        settings["networks"][configuration.network] if configuration.layout.nodes > 1 else NO_LINK,
+    )
+    names = settings["experiment"], dataset, workload, *configuration
+    return Run(*names, **last, declared=declared)
+
+
 def _cells(settings: Settings, **last: Any) -> Iterator[Run]:
     for dataset, workload in tasks(settings):
         for configuration in configurations(settings, workload):
-            yield Run(settings["experiment"], dataset, workload, *configuration, **last)
+            yield _run(settings, dataset, workload, configuration, **last)
 
 
 def timing_runs(settings: Settings) -> list[Run]:
@@ -105,7 +118,7 @@ def probe_runs(settings: Settings, probe: str) -> list[Run]:
         run
         for repeat in (range(1, repeats + 1) if repeats else [None])
         for run in _cells(settings, repeat=repeat, instrument=probe)
-        if PROBES[probe].applies(run, STRATEGIES[run.strategy])
+        if PROBES[probe].applies(run)
     ]
 
 
@@ -146,7 +159,7 @@ def ladder_runs(settings: Settings) -> list[Run]:
     """
     found = rungs(settings)
     return [
-        Run(settings["experiment"], dataset, workload, *configuration, repeat, series=rung.name)
+        _run(settings, dataset, workload, configuration, repeat=repeat, series=rung.name)
         for dataset, workload in tasks(settings)
         if WORKLOADS[workload].kind != "fit"
         for rung in found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -136,6 +136,10 @@ class Experiment:
         """Return whether a run is among those of the experiment."""
         return run in self._known
 
+    def known(self, runs: Iterable[Run]) -> list[Run]:
+        """Return those of some runs that the experiment holds, with what their names stand for."""
+        return [self._known[run] for run in runs if run in self._known]
+
     @cached_property
     def _known(self) -> dict[Run, Run]:
         return {run: run for runs in self._places.values() for run in runs}
@@ -216,8 +220,8 @@ class Experiment:
             others = [side for side in (rung.before, rung.after) if side != run.configuration]
         else:
             others = self._references[run.configuration]
-        found = (replace(run, **other._asdict()) for other in others)
-        return [other for other in found if self.holds(other)]
+        found = (self._known.get(replace(run, **other._asdict())) for other in others)
+        return [*filter(None, found)]
 
     @cached_property
     def _references(self) -> dict[Configuration, list[Configuration]]:
@@ -286,8 +290,7 @@ class Experiment:
 
     def cores_needed(self, run: Run) -> int:
         """Return the cores that a run needs on each of its nodes."""
-        per_process = self.settings["variants"][run.variant]["cores_per_process"]
-        return run.layout.processes * per_process
+        return run.layout.processes * run.declared.variant["cores_per_process"]
 
     def require_cores(self, run: Run, available: int, steps: bool = False) -> None:
         """Refuse a run that this machine cannot start, or lacks cores for without `oversubscribe`.

@@ -36,7 +36,7 @@ MOST_EPOCHS = 3
 
 def unsupported(run: Run) -> str | None:
     """Return why there are no bounds of a run of a program, or None."""
-    program, strategy = WORKLOADS[run.workload].program(), STRATEGIES[run.strategy]
+    program, strategy = run.declared.workload.program(), run.declared.strategy
     if not program.named & {"rows", "rows_of_rank"}:
         return (
             "the command names neither {rows} nor {rows_of_rank}, so all its steps are of one size"
@@ -57,7 +57,7 @@ def first_of_programs(experiment: Experiment) -> list[Run]:
     return [
         run
         for run in experiment.runs
-        if run.repeat == 1 and WORKLOADS[run.workload].kind == "command"
+        if run.repeat == 1 and run.declared.workload.kind == "command"
     ]
 
 

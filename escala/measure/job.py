@@ -10,7 +10,6 @@ from escala.core.readable import counted
 from escala.experiment import Experiment, Run
 from escala.record import estimate
 from escala.runtime.placement import processes_per_node
-from escala.strategies import STRATEGIES
 
 #: Minutes to ask for where nothing alike was measured before.
 UNKNOWN_MINUTES = 60
@@ -39,7 +38,7 @@ class Time:
 
 def shape(e: Experiment, runs: Sequence[Run]) -> Shape:
     """Return what the largest layouts of some runs need."""
-    layouts = [(run.layout, STRATEGIES[run.strategy]) for run in runs]
+    layouts = [(run.layout, run.declared.strategy) for run in runs]
     tasks = max(processes_per_node(*each) for each in layouts)
     cores = max(map(e.cores_needed, runs))
     return Shape(max(layout.nodes for layout, _ in layouts), tasks, ceil(cores / tasks))

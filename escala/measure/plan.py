@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.experiment import Experiment, Run
 from escala.experiment.references import Reference
-from escala.experiment.runs import is_of_ladder
+from escala.experiment.runs import NAMES, Declared, is_of_ladder
 from escala.probes import PROBES
 from escala.runtime.layout import with_layout
+from escala.strategies import STRATEGIES
+from escala.workloads import WORKLOADS
 
 #: Of a plan. Others are refused.
 FORMAT = 1
@@ -49,15 +50,17 @@ class PlannedRun:
     turn: Mapping[str, int] | None
     references: tuple[str, ...]
     place: int
-
-    @cached_property
-    def run(self) -> Run:
-        return Run(**{field.name: self.request[field.name] for field in fields(Run)})
+    run: Run
 
     @property
     def file(self) -> str:
         """Its `run.json`."""
         return self.run.file
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the file of a plan holds of it."""
+        return {name: value for name, value in vars(self).items() if name != "run"}
 
 
 Group = tuple[PlannedRun, ...]
@@ -99,7 +102,8 @@ class Plan:
 
     def text(self) -> str:
         """Return what its file holds."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+        groups = [[each.content for each in group] for group in self.groups]
+        return json.dumps({"format": FORMAT, **vars(self), "groups": groups}, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Plan:
@@ -123,7 +127,11 @@ class Plan:
 
 
 def _planned(request: dict, references: list[str], **others: Any) -> PlannedRun:
-    return PlannedRun(with_layout(request), references=tuple(references), **others)
+    request = with_layout(request)
+    of = WORKLOADS[request["workload"]], STRATEGIES[request["strategy"]]
+    declared = Declared(*of, request["knobs"], request["link"])
+    run = Run(**{name: request[name] for name in NAMES}, declared=declared)
+    return PlannedRun(request, references=tuple(references), run=run, **others)
 
 
 def is_within(group: Group, repeats: int) -> bool:
@@ -186,7 +194,7 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
     table : see `Plan`.
     """
     whole, references = e.largest, {}
-    waiting = list(runs)
+    waiting = whole.known(runs)
     while waiting:
         run = waiting.pop()
         if run not in references:
@@ -205,6 +213,7 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
             turn=whole.turn(run),
             references=tuple(other.file for other in references[run]),
             place=places[run],
+            run=run,
         )
         groups.setdefault(_group_of(run), []).append(planned)
     return Plan(e.name, tuple(e.references), None, tuple(map(tuple, groups.values())), table)

@@ -79,7 +79,7 @@ def figures_of_runs(e: Experiment, runs: Sequence[Run]) -> list[str]:
     """Return the figures of the first of some runs of each dataset and workload, as SVG."""
     first = {(run.dataset, run.workload): run for run in reversed(runs)}.values()
     return [
-        f"{RUN_FIGURE}.svg".format(**vars(run), measurement=Path(run.folder).name, run_figure=name)
+        f"{RUN_FIGURE}.svg".format(**run.names, measurement=Path(run.folder).name, run_figure=name)
         for name in ONE_RUN
         for run in first
         if DECLARED[name].kind in (None, e.datasets[run.dataset]["kind"])

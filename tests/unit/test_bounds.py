@@ -109,7 +109,7 @@ def calibrated(**changed):
 
 def asked(layout: str) -> dict:
     return {
-        "dataset": "none", "workload": "train", "strategy": "torch-ddp", "layout": layout,
+        "dataset": "none", "workload": "train", "strategy": "torch-ddp", "layout": Layout.parse(layout),
         "variant": "plain", "network": "native", "unavailable": None,
         "program": PROGRAM, "rows": 64, "cores": 1,
     }  # fmt: skip

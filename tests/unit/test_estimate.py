@@ -49,7 +49,7 @@ def experiment(tmp_path, monkeypatch) -> Experiment:
 
 
 def measured(run: Run, seconds: float, status: str = "ok", session: str = "first") -> None:
-    record = {"format": FORMAT, "status": status, "wall_seconds": seconds}
+    record = {"format": FORMAT, "status": status, "layout": run.layout, "wall_seconds": seconds}
     write_json(Path(run.folder) / "sessions" / f"{session}.json", record)
 
 

@@ -19,6 +19,8 @@ from escala.core import plugins
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.files.arrays import prepare
+from escala.experiment import Run
+from escala.experiment.runs import NAMES
 from escala.measure.plan import Plan, PlannedRun
 from escala.record.outcome import Outcome
 from escala.record.run import measure
@@ -545,7 +547,8 @@ def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch
     line = "echo lost > train.py; "
     line += "setsid sh -c 'trap \"\" TERM; setsid sleep 98 & sleep 97' & trap '' TERM; sleep 96"
     asked = request(tmp_path, request_for, "", shell(line), "1x1", "processes")
-    planned = PlannedRun(asked, str(tmp_path / "data"), LIMIT_SECONDS, None, (), 0)
+    run = Run(**{name: asked[name] for name in NAMES})
+    planned = PlannedRun(asked, str(tmp_path / "data"), LIMIT_SECONDS, None, (), 0, run)
     plan = Plan("programs", (), None, ((planned,),))
     (tmp_path / "plan.json").write_text(plan.text())
     command = [sys.executable, "-m", "scripts.measure", str(tmp_path / "plan.json")]
