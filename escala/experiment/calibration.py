@@ -39,7 +39,6 @@ from escala.probes import PROBES
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs
-from escala.workloads import WORKLOADS
 
 SUFFIX = "-calibration"
 REPEATS = 3
@@ -208,9 +207,10 @@ class Calibration(Works, Experiment):
         known = self.base.settings["workloads"]
         found = {work.workload: _untested(known[work.workload]) for work in works}
         for work in program_works:
-            found[work.workload] = programs.one_process(work.workload, known[work.workload])
+            program = self.base.settings.knows[work.workload]
+            found[work.workload] = programs.one_process(program, known[work.workload])
             if STRATEGIES[work.strategy].programs:
-                found[programs.sums_name(work)] = programs.sums_program(work)
+                found[programs.sums_name(work)] = programs.sums_program(work, program)
         return found
 
     def _rank_settings(self, strategy: str) -> dict:
@@ -302,7 +302,7 @@ class Calibration(Works, Experiment):
         links : as in `collectives`.
         """
         gradient_bytes = {
-            work.name: WORKLOADS[work.workload].program().gradient_bytes
+            work.name: self.base.settings.knows[work.workload].program().gradient_bytes
             for work in self.program_works.values()
         }
         return {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from escala.core.readable import counted
 from escala.experiment.expand import ladder_runs, timing_runs
@@ -15,14 +14,13 @@ from escala.experiment.references import NATIVE, Configuration, resolve
 from escala.experiment.requests import run_settings
 from escala.experiment.runs import Run, configuration_of, is_compared, takes_steps, where_listed
 from escala.experiment.scaling import faults as scaling_faults
+from escala.experiment.schema import Settings
 from escala.experiment.trainers import engines, every_workload_runs, untrained
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import reads, workload_knobs
-from escala.workloads import WORKLOADS
 
-Settings = Mapping[str, Any]
 Fault = tuple[str, object, str, str]
 
 
@@ -50,11 +48,11 @@ def faults(settings: Settings) -> Iterator[Fault]:
 def _kinds(settings: Settings) -> Iterator[Fault]:
     """Refuse a dataset that no workload reads, and a workload without a dataset that it reads."""
     kinds = {dataset["kind"] for dataset in settings["datasets"].values()}
-    read = {name: WORKLOADS[name].data_kind for name in settings["workloads"]}
+    read = {name: settings.knows[name].data_kind for name in settings["workloads"]}
     for name, dataset in settings["datasets"].items():
         kind = dataset["kind"]
         if kind not in read.values():
-            usable = [name for name, each in WORKLOADS.items() if each.data_kind == kind]
+            usable = [name for name, each in settings.knows.items() if each.data_kind == kind]
             reason = "no workload of the experiment reads data of this kind"
             adding = f"one of {', '.join(usable)} to workloads" if usable else "a workload for it"
             yield f"datasets.{name}.kind", kind, reason, f"add {adding}"
@@ -123,7 +121,9 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
         for position, rung in enumerate(rungs):
             key, network = f"ladders.{name}.{position}", rung["network"]
             yield from _unknown_names(settings, key, rung)
-            yield from untrained(f"{key}.strategy", rung["strategy"], settings["workloads"])
+            yield from untrained(
+                f"{key}.strategy", rung["strategy"], settings["workloads"], settings
+            )
             yield from _layout(f"{key}.layout", rung["strategy"], configuration_of(rung).layout)
             multi_node = configuration_of(rung).layout.nodes > 1
             if multi_node and settings["networks"][network]["steps"]:
@@ -138,7 +138,7 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
         kinds = {dataset["kind"] for dataset in settings["datasets"].values()}
         usable = [
             name
-            for name, workload in WORKLOADS.items()
+            for name, workload in settings.knows.items()
             if workload.kind == "steps" and workload.data_kind in kinds
         ]
         adding = f"add one of the workloads {', '.join(usable)}, or " if usable else ""
@@ -276,7 +276,7 @@ def _programs(settings: Settings) -> Iterator[Fault]:
     Its batch and the steps of an epoch are its own, so an epoch cannot be cut to some of its steps.
     """
     for name in settings["workloads"]:
-        workload = WORKLOADS[name]
+        workload = settings.knows[name]
         if workload.kind != "command":
             continue
         program = workload.program()
@@ -300,7 +300,7 @@ def _programs(settings: Settings) -> Iterator[Fault]:
 def _stopping(settings: Settings) -> Iterator[Fault]:
     """Refuse a target accuracy or early stopping by what is not computed after each epoch."""
     for name, workload in settings["workloads"].items():
-        if WORKLOADS[name].kind != "steps" or workload["validate"]:
+        if settings.knows[name].kind != "steps" or workload["validate"]:
             continue
         if "target_accuracy" in workload:
             reason = "time to accuracy needs the accuracy after each epoch"

@@ -16,11 +16,9 @@ from escala.experiment.references import (
     Reference,
 )
 from escala.experiment.runs import NO_LINK, Declared, Run, Rung, configuration_of, is_compared
+from escala.experiment.schema import Settings
 from escala.probes import PROBES
 from escala.strategies import STRATEGIES
-from escala.workloads import WORKLOADS
-
-Settings = Mapping[str, Any]
 
 
 def tasks(settings: Settings) -> list[tuple[str, str]]:
@@ -29,7 +27,7 @@ def tasks(settings: Settings) -> list[tuple[str, str]]:
         (dataset, workload)
         for dataset, described in settings["datasets"].items()
         for workload in settings["workloads"]
-        if WORKLOADS[workload].data_kind == described["kind"]
+        if settings.knows[workload].data_kind == described["kind"]
     ]
 
 
@@ -40,7 +38,7 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
     fit is one process, and no knob changes its result: it runs as `single` `1x1`, under the first
     variant of that configuration.
     """
-    kind = WORKLOADS[workload].kind
+    kind = settings.knows[workload].kind
     found = [
         Configuration(entry["strategy"], layout, variant, network)
         for entry in settings["configurations"]
@@ -64,7 +62,7 @@ def references(settings: Settings) -> list[Reference]:
     """
     if listed := settings.get("references"):
         return listed
-    programs = all(WORKLOADS[name].kind == "command" for name in settings["workloads"])
+    programs = all(settings.knows[name].kind == "command" for name in settings["workloads"])
     alone = {
         entry["strategy"]
         for entry in settings["configurations"]
@@ -82,7 +80,7 @@ def _run(
     settings: Settings, dataset: str, workload: str, configuration: Configuration, **last: Any
 ) -> Run:
     declared = Declared(
-        WORKLOADS[workload],
+        settings.knows[workload],
         STRATEGIES[configuration.strategy],
         settings["variants"][configuration.variant],
         settings["networks"][configuration.network] if configuration.layout.nodes > 1 else NO_LINK,
@@ -161,7 +159,7 @@ def ladder_runs(settings: Settings) -> list[Run]:
     return [
         _run(settings, dataset, workload, configuration, repeat=repeat, series=rung.name)
         for dataset, workload in tasks(settings)
-        if WORKLOADS[workload].kind != "fit"
+        if settings.knows[workload].kind != "fit"
         for rung in found
         for repeat in range(1, settings["repeats"] + 1)
         for configuration in (rung.before, rung.after)[:: 1 if repeat % 2 else -1]

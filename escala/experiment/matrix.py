@@ -22,7 +22,6 @@ from escala.experiment.scaling import with_scaling
 from escala.experiment.schema import validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
-from escala.workloads import WORKLOADS
 
 
 class Experiment:
@@ -40,8 +39,9 @@ class Experiment:
 
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
-        folders.adopt(settings, self.origin)
-        self.settings = with_scaling(validated(_with_repeats_of_pilot(settings), self.origin))
+        programs = folders.adopt(settings, self.origin)
+        settings = validated(_with_repeats_of_pilot(settings), self.origin, programs)
+        self.settings = with_scaling(settings)
         self.name: str = self.settings["experiment"]
         self.title: str = self.settings["title"]
         for name, dataset in self.datasets.items():
@@ -169,7 +169,7 @@ class Experiment:
     @property
     def has_classes(self) -> bool:
         """Return whether any workload is scored as a classification."""
-        known = [WORKLOADS[workload] for _, workload in self.tasks]
+        known = [self.settings.knows[workload] for _, workload in self.tasks]
         return any(each.is_scored and each.scores is None for each in known)
 
     def turn(self, run: Run) -> dict[str, int] | None:

@@ -25,7 +25,7 @@ from escala.experiment.works import Work, calibrated_rows
 from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.training.program_place import HOOK
-from escala.workloads import WORKLOADS
+from escala.workloads import Workload
 
 #: Bytes that are summed, besides those of the gradients: from what latency decides to what rates
 #: decide.
@@ -90,10 +90,9 @@ def sums_name(work: Work) -> str:
     return f"{work.workload}-sums-{STRATEGIES[work.strategy].programs}"
 
 
-def sums_program(work: Work) -> dict[str, Any]:
-    """Return the declaration of that program, as in an experiment."""
-    name, library = work.workload, STRATEGIES[work.strategy].programs
-    program = WORKLOADS[name].program()
+def sums_program(work: Work, known: Workload) -> dict[str, Any]:
+    """Return the declaration of that program, as in an experiment; `known` is that of the work."""
+    library, program = STRATEGIES[work.strategy].programs, known.program()
     stated = program.gradient_bytes
     sizes = SIZES
     if stated is not None:
@@ -107,18 +106,18 @@ def sums_program(work: Work) -> dict[str, Any]:
             "lines": list(program.lines),
             "variables": list(program.variables),
         },
-        "data_kind": WORKLOADS[name].data_kind,
+        "data_kind": known.data_kind,
         "in_place": True,
         "epochs": 1,
     }
 
 
-def one_process(workload: str, settings: dict) -> dict:
+def one_process(known: Workload, settings: dict) -> dict:
     """Return the settings of a program for timing its steps: with few epochs, if it takes them.
 
-    Its declaration is as the user wrote it, without defaults, or it would be another workload.
+    Its declaration is as the user wrote it, without defaults.
     """
-    known, declared = WORKLOADS[workload], program_schema()["properties"]
+    declared = program_schema()["properties"]
     found = {key: value for key, value in settings.items() if key not in declared}
     if PATH not in settings:
         found |= {key: value for key, value in known.declared.items() if key in declared}

@@ -63,7 +63,7 @@ def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
     knobs = {key: value for key, value in variant.items() if key not in _OVERRIDDEN["steps"]}
     return {
         "training": training,
-        "knobs": read_by_run(knobs, run.strategy, run.workload),
+        "knobs": read_by_run(knobs, run.strategy, run.workload, kind),
         "link": {key: link[key] for key in ("interface", "rate")}
         | {key: link[key] for key in _LINK_IF_SET if link.get(key)},
         "max_steps": None if kind == "command" else steps,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from escala.experiment.references import one_process
+from escala.experiment.schema import Settings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.workloads import WORKLOADS
 
 STRONG, WEAK = "strong", "weak"
 #: What the rule of a site compares a size with, and the time that it is about; the first are the
@@ -17,8 +16,6 @@ STRONG, WEAK = "strong", "weak"
 BASELINE, DOUBLING = "baseline", "doubling"
 RUN, STEPS = "run", "steps"
 _NARROWED = ("variants", "networks", "workloads")
-
-Settings = Mapping[str, Any]
 
 
 def layouts_of(scaling: Settings) -> list[Layout]:
@@ -39,14 +36,14 @@ def layouts_of(scaling: Settings) -> list[Layout]:
     return sorted(found, key=lambda each: (each.ranks, each.nodes))
 
 
-def with_scaling(settings: Settings) -> dict[str, Any]:
+def with_scaling(settings: Settings) -> Settings:
     """Return checked settings with the configurations and the references of their scaling study.
 
     Settings without `scaling` are returned as they are, and so are those that `faults` refuses.
     """
     scaling = settings.get("scaling")
     if scaling is None or any(faults(settings)):
-        return dict(settings)
+        return settings
     listed, layouts = list(settings["configurations"]), layouts_of(scaling)
     narrowed = {key: scaling[key] for key in _NARROWED if key in scaling}
     for strategy in scaling["strategies"]:
@@ -70,7 +67,7 @@ def with_scaling(settings: Settings) -> dict[str, Any]:
                     if cell not in there[layout]:
                         parts = {part: [each] for part, each in zip(_NARROWED, cell, strict=True)}
                         listed.append({"strategy": name, "layouts": [layout], **parts})
-    found = dict(settings) | {"configurations": listed}
+    found = settings | {"configurations": listed}
     if "references" not in settings and layouts[0].ranks > 1:
         found["references"] = [
             {"strategy": strategy, "layout": layouts[0]} for strategy in scaling["strategies"]
@@ -86,14 +83,14 @@ def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[st
     variants, networks, workloads = (entry.get(part, settings[part]) for part in _NARROWED)
     # One node uses no network.
     networks = networks if layout.nodes > 1 else [*settings["networks"]][:1]
-    trained = [name for name in workloads if WORKLOADS[name].kind in trains_by]
+    trained = [name for name in workloads if settings.knows[name].kind in trains_by]
     return list(itertools.product(variants, networks, trained))
 
 
 def _one_rank_strategy(strategy: str, settings: Settings) -> str:
     """Return the strategy that a layout of one rank runs as."""
     names = settings["scaling"].get("workloads", settings["workloads"])
-    kinds = {WORKLOADS[name].kind for name in names}
+    kinds = {settings.knows[name].kind for name in names}
     by_steps = "steps" in kinds & set(STRATEGIES[strategy].trains_by)
     return one_process(strategy)[0] if by_steps else strategy
 
@@ -140,7 +137,7 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
 
 def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
     """Yield settings with which the rows of a rank would not stay the same."""
-    by_steps = [name for name in settings["workloads"] if WORKLOADS[name].kind == "steps"]
+    by_steps = [name for name in settings["workloads"] if settings.knows[name].kind == "steps"]
     if by_steps and "rows_per_rank" not in settings["scaling"]:
         reason = f"does not say how many rows {by_steps[0]} trains on with one rank"
         remedy = "write scaling.rows_per_rank, at most the training rows of the dataset / the ranks"
@@ -148,7 +145,7 @@ def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
     sections = {
         f"workloads.{name}": each
         for name, each in settings["workloads"].items()
-        if WORKLOADS[name].kind != "fit"
+        if settings.knows[name].kind != "fit"
     }
     sections |= {f"variants.{name}": each for name, each in settings["variants"].items()}
     for section, each in sections.items():

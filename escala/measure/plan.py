@@ -22,7 +22,7 @@ from escala.experiment.runs import NAMES, Declared, is_of_ladder
 from escala.probes import PROBES
 from escala.runtime.layout import with_layout
 from escala.strategies import STRATEGIES
-from escala.workloads import WORKLOADS
+from escala.workloads import WORKLOADS, program
 
 #: Of a plan. Others are refused.
 FORMAT = 1
@@ -128,8 +128,9 @@ class Plan:
 
 def _planned(request: dict, references: list[str], **others: Any) -> PlannedRun:
     request = with_layout(request)
-    of = WORKLOADS[request["workload"]], STRATEGIES[request["strategy"]]
-    declared = Declared(*of, request["knobs"], request["link"])
+    workload = program({}, Path.cwd()) if "start" in request else WORKLOADS[request["workload"]]
+    strategy = STRATEGIES[request["strategy"]]
+    declared = Declared(workload, strategy, request["knobs"], request["link"])
     run = Run(**{name: request[name] for name in NAMES}, declared=declared)
     return PlannedRun(request, references=tuple(references), run=run, **others)
 

@@ -71,7 +71,7 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         counts = [description["counts"][name]["train"] for name in description["classes"]]
     plan: Plan = {
         **{name: request[name] for name in ("strategy", "workload", "training", "instrument")},
-        "kind": WORKLOADS[request["workload"]].kind,
+        "kind": "command" if "start" in request else WORKLOADS[request["workload"]].kind,
         "knobs": knobs | {"threads": threads},
         "ranks": layout.ranks,
         "data": str(data.resolve()),

@@ -179,7 +179,9 @@ def subject(
 
     A declaration that is not valid, a setting that is not allowed, and missing rows, are refused.
     """
-    folders.add(folders.WORKLOADS, NAME, str(folder), "workload")
+    if folders.add(folders.WORKLOADS, NAME, str(folder), "workload"):
+        reason = "is a program, which keeps no contract of Escala's"
+        raise InputError(folder, "command", reason, "try it: escala try")
     declared = WORKLOADS[NAME]
     if declared.kind == "steps" and DEFAULT not in declared.engines:
         raise InputError(
