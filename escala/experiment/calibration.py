@@ -36,7 +36,7 @@ from escala.experiment.references import NATIVE, ONE_PROCESS, one_process
 from escala.experiment.runs import Run
 from escala.experiment.works import Work, calibrated_rows, shared_settings, variant_name
 from escala.probes import PROBES
-from escala.runtime.layout import Layout, global_batch
+from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs
 
@@ -49,7 +49,7 @@ STEPS, CLOCK_STEPS, MOST_EPOCHS = 20, 40, 50
 ROWS, NUMBERS = 8000, 1000
 #: Fraction of the expected training rows that a split surely has.
 _SURE = 0.9
-ONE_NODE, TWO_NODES = Layout(1, 2), Layout(2, 1)
+ONE_NODE, TWO_NODES = "1x2", "2x1"
 _OFF = {"enabled": False}
 
 
@@ -240,9 +240,9 @@ class Calibration(Works, Experiment):
         """Return the runs that calibrate each program: of its steps, and of the sums by layout."""
         return {
             work.name: {
-                "steps": [work.steps_runs(self.name, REPEATS)],
+                "steps": [work.steps_runs(self.run, REPEATS)],
                 "sums": programs.sums_runs(
-                    self.name,
+                    self.run,
                     work,
                     programs.sums_layouts(self.base, work, links),
                     REPEATS,
@@ -252,8 +252,7 @@ class Calibration(Works, Experiment):
         }
 
     def clocks_of(self, work: Work) -> Run:
-        names = (self.name, *work[:3], ONE_PROCESS[1])
-        return Run(*names, work.middle_variant, NATIVE, 1, "clocks")
+        return self.run(*work[:3], ONE_PROCESS[1], work.middle_variant, NATIVE, 1, "clocks")
 
     def collectives(self, links: bool) -> list[Run]:
         """Return the runs that time collectives.
@@ -266,18 +265,18 @@ class Calibration(Works, Experiment):
         for run in predictable(self.base):
             layout = run.layout
             variant = self.work_of(run).middle_variant
-            names = (self.name, run.dataset, run.workload, run.strategy)
+            names = (run.dataset, run.workload, run.strategy)
             if layout.ranks > 1 and (layout.processes > 1 or not links):
-                found[Run(*names, ONE_NODE, variant, NATIVE, None, "collectives")] = None
+                found[self.run(*names, ONE_NODE, variant, NATIVE, None, "collectives")] = None
             if layout.nodes > 1 and links:
-                found[Run(*names, TWO_NODES, variant, run.network, None, "collectives")] = None
+                found[self.run(*names, TWO_NODES, variant, run.network, None, "collectives")] = None
         return list(found)
 
     def runs_needed(self, links: bool) -> list[Run]:
         """Return all runs of the calibration; `links` as in `collectives`."""
         works = self.different_works
         return [
-            *(run for work in works for run in work.steps_runs(self.name, REPEATS)),
+            *(run for work in works for run in work.steps_runs(self.run, REPEATS)),
             *map(self.clocks_of, works),
             *self.collectives(links),
             *(
@@ -309,7 +308,7 @@ class Calibration(Works, Experiment):
             "works": {
                 work.name: {
                     "gradients": self.gradients_file(work),
-                    "steps": [run.file for run in work.steps_runs(self.name, REPEATS)],
+                    "steps": [run.file for run in work.steps_runs(self.run, REPEATS)],
                     "clocks": self.clocks_of(work).file,
                 }
                 for work in self.different_works

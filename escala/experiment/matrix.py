@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -136,18 +136,12 @@ class Experiment:
         """Return whether a run is among those of the experiment."""
         return run in self._known
 
-    def known(self, runs: Iterable[Run]) -> list[Run]:
-        """Return those of some runs that the experiment holds, with what their names stand for."""
-        return [self._known[run] for run in runs if run in self._known]
-
     @cached_property
     def _known(self) -> dict[Run, Run]:
         return {run: run for runs in self._places.values() for run in runs}
 
     def run(self, *names: Any, **more: Any) -> Run:
         """Return the timing run or the probe run with the names of a `Run`, after the experiment's.
-
-        The layout may be text.
 
         Raises
         ------
@@ -288,10 +282,6 @@ class Experiment:
         """The settings of every probe, by its name."""
         return {name: self.settings[name] for name in PROBES}
 
-    def cores_needed(self, run: Run) -> int:
-        """Return the cores that a run needs on each of its nodes."""
-        return run.layout.processes * run.declared.variant["cores_per_process"]
-
     def require_cores(self, run: Run, available: int, steps: bool = False) -> None:
         """Refuse a run that this machine cannot start, or lacks cores for without `oversubscribe`.
 
@@ -311,10 +301,9 @@ class Experiment:
             reason = "needs more than one node, but this is a single machine"
             remedy = f"use a layout 1xN, or run {by_slurm}, or the lab's --profile profiles/lab"
             raise self.error(where_listed(run), run.layout, reason, remedy)
-        needed = self.cores_needed(run)
-        if needed > available and not self.settings["oversubscribe"]:
+        if run.cores > available and not self.settings["oversubscribe"]:
             quota = quota_clause(cpu_quota())
-            reason = f"needs {needed} cores, and {available} are available{quota}"
+            reason = f"needs {run.cores} cores, and {available} are available{quota}"
             remedy = (
                 "ask for fewer processes, lower cores_per_process of the variant, give Snakemake "
                 "more --cores, or set oversubscribe: true"

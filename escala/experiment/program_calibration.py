@@ -13,7 +13,7 @@ strategy.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from escala.core.hardware import available_cores
@@ -22,7 +22,7 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.runs import Run
 from escala.experiment.schema import program_schema
 from escala.experiment.works import Work, calibrated_rows
-from escala.runtime.layout import global_batch
+from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.training.program_place import HOOK
 from escala.workloads import Workload
@@ -126,7 +126,7 @@ def one_process(known: Workload, settings: dict) -> dict:
     return found
 
 
-def sums_layouts(experiment: Experiment, work: Work, links: bool) -> list[tuple[str, str]]:
+def sums_layouts(experiment: Experiment, work: Work, links: bool) -> list[tuple[Layout, str]]:
     """Return each layout of several ranks with its network, on which sums can be timed here.
 
     Parameters
@@ -139,27 +139,28 @@ def sums_layouts(experiment: Experiment, work: Work, links: bool) -> list[tuple[
         if (run.dataset, run.workload, run.strategy, run.variant) == work[:4]
         and unsupported(run) is None
         and run.layout.ranks > 1
-        and (links or _fits(experiment, run))
+        and (links or _fits(run))
     ]
 
 
-def _fits(experiment: Experiment, run: Run) -> bool:
+def _fits(run: Run) -> bool:
     """Return whether this machine has a core for each process of a layout of one node."""
     one_node = run.layout.nodes == 1
-    return one_node and experiment.cores_needed(run) <= len(available_cores())
+    return one_node and run.cores <= len(available_cores())
 
 
 def sums_runs(
-    name: str, work: Work, layouts: Sequence[tuple[str, str]], repeats: int
+    run: Callable[..., Run], work: Work, layouts: Sequence[tuple[Layout, str]], repeats: int
 ) -> list[list[Run]]:
     """Return the runs that time sums, those of each layout in a list.
 
     Parameters
     ----------
+    run : returns the run of the calibration with some names.
     layouts : as `sums_layouts` returns them.
     """
-    first, variant = (name, work.dataset, sums_name(work), work.strategy), work.middle_variant
+    first, variant = (work.dataset, sums_name(work), work.strategy), work.middle_variant
     return [
-        [Run(*first, layout, variant, network, repeat) for repeat in range(1, repeats + 1)]
+        [run(*first, layout, variant, network, repeat) for repeat in range(1, repeats + 1)]
         for layout, network in layouts
     ]

@@ -34,7 +34,7 @@ class Configuration(NamedTuple):
 
 
 #: Strategy and layout of a run in one process, of each engine and of the first one.
-ALONE = {name: (engine.one_process, Layout(1, 1)) for name, engine in ENGINES.items()}
+ALONE = {name: (engine.one_process, "1x1") for name, engine in ENGINES.items()}
 ONE_PROCESS = ALONE[DEFAULT]
 #: The references of an experiment that lists none: one process under the same variant.
 DEFAULT_REFERENCES = ({"strategy": ONE_PROCESS[0], "layout": ONE_PROCESS[1]},)
@@ -42,7 +42,7 @@ DEFAULT_REFERENCES = ({"strategy": ONE_PROCESS[0], "layout": ONE_PROCESS[1]},)
 Reference = Mapping[str, str]
 
 
-def one_process(strategy: str) -> tuple[str, Layout]:
+def one_process(strategy: str) -> tuple[str, str]:
     """Return strategy and layout of a run in one process of the engine of a strategy."""
     engine = STRATEGIES[strategy].engine or DEFAULT
     return ALONE[engine.partition(".")[0]]

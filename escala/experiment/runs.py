@@ -76,6 +76,11 @@ class Run:
         return f"{self.folder}/run.json"
 
     @property
+    def cores(self) -> int:
+        """The cores that it needs on each of its nodes."""
+        return self.layout.processes * self.declared.variant["cores_per_process"]
+
+    @property
     def configuration(self) -> Configuration:
         return Configuration(self.strategy, self.layout, self.variant, self.network)
 

@@ -42,6 +42,7 @@ class PlannedRun:
     turn : its place in its repeat (`escala.experiment.Experiment.turn`).
     references : files of the runs that its ratios are formed with, all of its group.
     place : its place among the runs as the experiment lists them.
+    run : with what its names stand for; where the plan was read, as far as the request tells it.
     """
 
     request: Mapping[str, Any]
@@ -56,11 +57,6 @@ class PlannedRun:
     def file(self) -> str:
         """Its `run.json`."""
         return self.run.file
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """What the file of a plan holds of it."""
-        return {name: value for name, value in vars(self).items() if name != "run"}
 
 
 Group = tuple[PlannedRun, ...]
@@ -102,7 +98,11 @@ class Plan:
 
     def text(self) -> str:
         """Return what its file holds."""
-        groups = [[each.content for each in group] for group in self.groups]
+
+        def content(each: PlannedRun) -> dict[str, Any]:
+            return {name: value for name, value in vars(each).items() if name != "run"}
+
+        groups = [[*map(content, group)] for group in self.groups]
         return json.dumps({"format": FORMAT, **vars(self), "groups": groups}, indent=1) + "\n"
 
     @classmethod
@@ -195,7 +195,7 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
     table : see `Plan`.
     """
     whole, references = e.largest, {}
-    waiting = whole.known(runs)
+    waiting = list(runs)
     while waiting:
         run = waiting.pop()
         if run not in references:

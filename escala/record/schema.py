@@ -61,15 +61,15 @@ def read_result(path: Path) -> dict:
     FileNotFoundError : there is none.
     """
     try:
-        run = with_layout(json.loads(path.read_bytes()))
-    except (ValueError, TypeError, KeyError):
-        run = {}
-    if "status" not in run:
+        run = json.loads(path.read_bytes())
+    except ValueError:
+        run = None
+    if not isinstance(run, dict) or "status" not in run:
         problem = f"{path.stat().st_size} bytes", "is empty, cut off, or not a run.json"
     elif run.get("format") != FORMAT:
         problem = f"format {run.get('format')}", f"is not the present one, {FORMAT}"
     else:
-        return run
+        return with_layout(run)
     experiment = next((p.parent for p in path.parents if p.name == "runs"), path.parent)
     remedy = f"remove it by `{call('retry', experiment)}`, then the same call again"
     raise InputError(path, *problem, remedy)
