@@ -28,12 +28,12 @@ from escala.record.estimate import duration, span
 from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
+from escala.record.schema import read_result
 from escala.runtime import launch
 from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
-from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
 from escala.training import files_read, marks
 from escala.training.lines import marks_of
@@ -136,7 +136,7 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
         if outcome.status == "timeout":
             found = _ended_early(run, limit_seconds, program, ranks, last)
             return replace(found, read=read)
-        result = read_json(output)
+        result = read_result(output)
         told = result["program"]
         if told["ran"]["idle"]:
             reason = (
@@ -198,7 +198,7 @@ def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: 
 
 def together(experiment: Experiment) -> Run | None:
     """Return the run of most processes on one node, or None if all have one process."""
-    layouts = ((Layout.parse(run.layout), run) for run in experiment.runs)
+    layouts = ((run.layout, run) for run in experiment.runs)
     on_one = [(layout.processes, run) for layout, run in layouts if layout.nodes == 1]
     most, run = max(on_one, key=lambda each: each[0])
     return run if most > 1 else None
@@ -227,7 +227,7 @@ def tried_together(
             "sends nothing"
         )
     elif (
-        Layout.parse(run.layout).processes > 1
+        run.layout.processes > 1
         and found.ended
         and not alone.ended
         and PATIENCE * found.seconds < alone.seconds
@@ -349,7 +349,7 @@ def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
 
 def _failed(program: Program, run: Run, reason: str) -> InputError:
     """Return the error of a program that failed: how it ended, its last lines, and a remedy."""
-    alone = Layout.parse(run.layout).processes == 1
+    alone = run.layout.processes == 1
     where = "" if alone else f"with {layout_in_words(run.layout, run.strategy)}: "
     ended, lines, said = reason.removeprefix("rank 0: ").partition(_LAST)
     ended, _, remedy = ended.partition(" Remedy: ")
@@ -470,7 +470,7 @@ def _seen(found: Trial) -> str:
 
 def _compared(alone: Trial, several: Trial) -> Iterator[str]:
     """Yield that several processes do other work than one, as far as their trials tell."""
-    ranks = Layout.parse(several.run.layout).ranks
+    ranks = several.run.layout.ranks
     used, together = (each.ran["core_seconds"] or 0.0 for each in (alone, several))
     times = {}
     if alone.rows and several.rows:
@@ -529,7 +529,7 @@ def starts(experiment: Experiment) -> Iterator[str]:
 
 
 def _starts_of(run: Run, plan: Plan) -> Iterator[str]:
-    strategy, layout = STRATEGIES[run.strategy], Layout.parse(run.layout)
+    strategy, layout = run.declared.strategy, run.layout
     started = _example(strategy, layout)
     plan["start"]["interface"] = started.nodes[0].interface
     program = Program.from_plan(plan["start"]["program"])

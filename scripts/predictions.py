@@ -36,12 +36,14 @@ def _make(arguments: argparse.Namespace) -> None:
     def make() -> None:
         from escala.analysis.cost_model import predictions
         from escala.analysis.cost_model.reading import read
+        from escala.runtime.layout import with_layout
 
         # …/data/{dataset}/split{seed}/dataset.json
         train_rows = {
             path.parent.parent.name: read_json(path)["rows"]["train"] for path in arguments.datasets
         }
-        found = predictions.rows(read(arguments.calibration), arguments.configurations, train_rows)
+        planned = [*map(with_layout, arguments.configurations)]
+        found = predictions.rows(read(arguments.calibration), planned, train_rows)
         machine = read_json(arguments.calibration)["machine"]
         write_json(arguments.predictions, {"machine": machine, "configurations": list(found)})
 

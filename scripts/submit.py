@@ -138,7 +138,7 @@ def write_and_submit(
     if not (runs := submit.left(e)):
         remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
         raise InputError("FILE", e.origin, "all its runs are measured", remedy)
-    shape = job.shape(e, [each.run for each in plan_session(e).runs])
+    shape = job.shape([each.run for each in plan_session(e).runs])
     time = job.time_of(runs)
     limit = arguments.time or submit.clock(time.minutes)
     why = "as --time says" if arguments.time else time.why

@@ -28,7 +28,6 @@ from escala.core.progress import say
 from escala.experiment import Experiment, draft_program
 from escala.experiment.draft import text
 from escala.runtime import allocation
-from escala.workloads import WORKLOADS
 from escala.workloads.program import PLACEHOLDERS
 
 #: What may take longer is asked for.
@@ -107,9 +106,6 @@ def main() -> int:
     read = {path for each in (found, several) if each for path in each.read}
     for sentence in draft_program.add_files(drafted, sorted(read)):
         say(sentence)
-    # The program with these files is another one of the same name.
-    for name in drafted.settings["workloads"]:
-        del WORKLOADS[name]
     experiment = Experiment(drafted.settings, file)
     with atomic(file) as temporary:
         temporary.write_text(text(drafted, "escala try"), encoding="utf-8")

@@ -29,6 +29,7 @@ from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
 from escala.core.variables import CALLERS_MODULES, CALLERS_PATH
 from escala.engines import interpreters
+from escala.runtime.layout import Layout
 from escala.strategies.knobs import complete
 from escala.workloads import program_copy
 from tests.warm import Warm
@@ -477,7 +478,7 @@ def request_for():
             "dataset": "small",
             "workload": "virus-cnn",
             "strategy": strategy,
-            "layout": layout,
+            "layout": Layout.parse(layout),
             "variant": "tuned",
             "network": "native",
             "repeat": None if changes.get("instrument") else 1,

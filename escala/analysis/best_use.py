@@ -19,7 +19,7 @@ from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SL
 from escala.core.readable import in_words
 from escala.experiment.references import Configuration
 from escala.record.comparable import CONFIGURATION
-from escala.runtime.layout import Layout
+from escala.runtime.layout import with_layout
 
 #: What is known of the best use. It *pays*: it takes less time than all that use no more. *More
 #: does not pay*: it uses the least, and takes less time than all that use more. *Tied*: some that
@@ -67,7 +67,7 @@ class Alternative:
 
     @property
     def ranks(self) -> int:
-        return Layout.parse(self.names[3]).ranks
+        return self.names[3].ranks
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class BestUse:
 
     @property
     def ranks(self) -> int:
-        return Layout.parse(self.names[3]).ranks
+        return self.names[3].ranks
 
     @property
     def there(self) -> Resources:
@@ -187,7 +187,7 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
     keys = ["dataset", "workload", "task"]
     for (dataset, workload, task), rows in table.fillna({"task": ""}).groupby(keys, sort=False):
         first = rows.iloc[0]
-        names = tuple(first[list(CONFIGURATION)])
+        names = tuple(with_layout(first[list(CONFIGURATION)]).values())
         found.append(
             BestUse(
                 dataset,
@@ -204,10 +204,10 @@ def best_uses(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[B
 
 
 def _alternative(row: pd.Series) -> Alternative:
-    names = [row["dataset"], row["workload"]]
+    other = {part: row[f"alternative_{part}"] for part in Configuration._fields}
     return Alternative(
         row["alternative_label"],
-        (*names, *(row[f"alternative_{part}"] for part in Configuration._fields)),
+        (row["dataset"], row["workload"], *with_layout(other).values()),
         Resources(*(int(row[f"alternative_{each}"]) for each in Resources._fields)),
         row["uses"],
         UNAVAILABLE if pd.isna(row["verdict"]) else row["verdict"],

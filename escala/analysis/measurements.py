@@ -8,6 +8,7 @@ from pathlib import Path
 
 from escala.record.comparable import CONFIGURATION, refusal
 from escala.record.schema import FORMAT, read_result, read_session
+from escala.runtime.layout import with_layout
 
 
 def read_run(path: str | Path) -> dict:
@@ -69,8 +70,11 @@ def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
             " AND list_contains(?, workload) AND series IS NULL) USING (run_sha256)",
             [sorted({str(run[key]) for run in found}) for key in ("dataset", "workload")],
         ).fetchall()
-    runs = [run for (text,) in texts if (run := json.loads(text))["format"] == FORMAT]
-    labelled = (_labelled(run, history_files[0], current.get(_run_key(run))) for run in runs)
+    read = (run for (text,) in texts if (run := json.loads(text))["format"] == FORMAT)
+    labelled = (
+        _labelled(run, history_files[0], current.get(_run_key(run)))
+        for run in map(with_layout, read)
+    )
     return [
         run
         for run in labelled

@@ -1,9 +1,9 @@
-"""Folders outside the project that serve as workloads and as kinds of datasets, and programs.
+"""Folders outside the project that serve as workloads and as kinds of datasets.
 
-An experiment names each folder by its path, and declares a program itself. The process that reads
-the experiment adds them to its registries and, through an environment variable, to those of the
-processes that it starts. Each folder is imported as a package. The package's name depends on the
-name in the experiment only, and not on the folder's path.
+An experiment names each folder by its path. The process that reads the experiment adds them to its
+registries and, through an environment variable, to those of the processes that it starts. Each
+folder is imported as a package. The package's name depends on the name in the experiment only, and
+not on the folder's path.
 """
 
 from __future__ import annotations
@@ -11,18 +11,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from typing import Any
 
 VARIABLE = "ESCALA_FOLDERS"
 #: The keys of an experiment under which folders are named.
 WORKLOADS, KINDS = "workloads", "kinds"
-_PROGRAMS = "programs"
 #: The file that declares what a folder holds.
 DECLARATIONS = {WORKLOADS: "workload.yaml", KINDS: "kind.yaml"}
 
@@ -40,32 +37,18 @@ def package(part: str, name: str) -> str:
 
 def add(part: str, name: str, folder: Path) -> None:
     """Let this process, and those that it starts, import a folder (an absolute path)."""
-    _know(part, name, str(folder))
-
-
-def add_program(name: str, declaration: Mapping[str, Any]) -> None:
-    """Let this process, and those that it starts, know a program that an experiment declares."""
-    _know(_PROGRAMS, name, dict(declaration))
-
-
-def _know(part: str, name: str, value: Any) -> None:
     known = _known()
-    known.setdefault(part, {})[name] = value
-    os.environ[VARIABLE] = json.dumps(known, default=str)
+    known.setdefault(part, {})[name] = str(folder)
+    os.environ[VARIABLE] = json.dumps(known)
 
 
-def _known() -> dict[str, dict[str, Any]]:
+def _known() -> dict[str, dict[str, str]]:
     return json.loads(os.environ.get(VARIABLE, "{}"))
 
 
 def folders(part: str) -> dict[str, Path]:
     """Return the folders that serve as workloads, or as kinds of datasets, by name."""
     return {name: Path(folder) for name, folder in _known().get(part, {}).items()}
-
-
-def programs() -> dict[str, dict[str, Any]]:
-    """Return the declarations of the programs that experiments hold, by name."""
-    return _known().get(_PROGRAMS, {})
 
 
 def folder_of(module: str) -> Path | None:

@@ -36,10 +36,9 @@ from escala.experiment.references import NATIVE, ONE_PROCESS, one_process
 from escala.experiment.runs import Run
 from escala.experiment.works import Work, calibrated_rows, shared_settings, variant_name
 from escala.probes import PROBES
-from escala.runtime.layout import Layout, global_batch
+from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs
-from escala.workloads import WORKLOADS
 
 SUFFIX = "-calibration"
 REPEATS = 3
@@ -68,7 +67,7 @@ class Works:
         key_by_names: dict[tuple[str, str, str, str], tuple] = {}
         for run in predictable(self.base):
             names = self._names_of_work(run)
-            key = (*names[:3], repr(knobs_of_one_process(self.base, run)))
+            key = (*names[:3], repr(knobs_of_one_process(run)))
             key_by_names[names] = key
             first.setdefault(key, run.variant)
             rows.setdefault(key, set()).add(rows_of_part(self.base, run))
@@ -125,12 +124,12 @@ class Calibration(Works, Experiment):
         Short steps are many, because the speed of the machine changes from second to second.
         """
         settings = super().settings_of(run)
-        if WORKLOADS[run.workload].kind == "command":
+        if run.declared.workload.kind == "command":
             return settings
         size = size_of(self.datasets[run.dataset])
         numbers = sum(math.prod(each["shape"]) for each in size.inputs or ())
         least_rows = ROWS * NUMBERS / max(numbers, NUMBERS)
-        rows = global_batch(settings["training"], Layout.parse(run.layout).ranks)
+        rows = global_batch(settings["training"], run.layout.ranks)
         steps = settings["max_steps"] or max(STEPS, math.ceil(least_rows / rows))
         needed_epochs = steps * rows / (size.train_rows or math.inf)
         epochs = min(max(math.ceil(needed_epochs), 1), MOST_EPOCHS)
@@ -141,7 +140,7 @@ class Calibration(Works, Experiment):
         settings, works = self.base.settings, self.different_works
         program_works = list(self.program_works.values())
         runs = predictable(self.base)
-        shared = [run.strategy for run in runs if STRATEGIES[run.strategy].library]
+        shared = [run.strategy for run in runs if run.declared.strategy.library]
         if not works and not program_works:
             self._refuse("none of them is predicted by the cost model")
         if works and not shared:
@@ -208,15 +207,16 @@ class Calibration(Works, Experiment):
         known = self.base.settings["workloads"]
         found = {work.workload: _untested(known[work.workload]) for work in works}
         for work in program_works:
-            found[work.workload] = programs.one_process(work.workload, known[work.workload])
+            program = self.base.settings.knows[work.workload]
+            found[work.workload] = programs.one_process(program, known[work.workload])
             if STRATEGIES[work.strategy].programs:
-                found[programs.sums_name(work)] = programs.sums_program(work)
+                found[programs.sums_name(work)] = programs.sums_program(work, program)
         return found
 
     def _rank_settings(self, strategy: str) -> dict:
         """Return the configurations of a strategy in which collectives may be timed."""
         runs = [run for run in predictable(self.base) if run.strategy == strategy]
-        several = any(Layout.parse(run.layout).nodes > 1 for run in runs)
+        several = any(run.layout.nodes > 1 for run in runs)
         works = self._works_by_strategy()[one_process(strategy)[0]]
         variants = sorted({work.middle_variant for work in works})
         found = _configuration(strategy, ONE_NODE, *variants)
@@ -240,9 +240,9 @@ class Calibration(Works, Experiment):
         """Return the runs that calibrate each program: of its steps, and of the sums by layout."""
         return {
             work.name: {
-                "steps": [work.steps_runs(self.name, REPEATS)],
+                "steps": [work.steps_runs(self.run, REPEATS)],
                 "sums": programs.sums_runs(
-                    self.name,
+                    self.run,
                     work,
                     programs.sums_layouts(self.base, work, links),
                     REPEATS,
@@ -252,8 +252,7 @@ class Calibration(Works, Experiment):
         }
 
     def clocks_of(self, work: Work) -> Run:
-        names = (self.name, *work[:3], ONE_PROCESS[1])
-        return Run(*names, work.middle_variant, NATIVE, 1, "clocks")
+        return self.run(*work[:3], ONE_PROCESS[1], work.middle_variant, NATIVE, 1, "clocks")
 
     def collectives(self, links: bool) -> list[Run]:
         """Return the runs that time collectives.
@@ -264,20 +263,20 @@ class Calibration(Works, Experiment):
         """
         found = {}
         for run in predictable(self.base):
-            layout = Layout.parse(run.layout)
+            layout = run.layout
             variant = self.work_of(run).middle_variant
-            names = (self.name, run.dataset, run.workload, run.strategy)
+            names = (run.dataset, run.workload, run.strategy)
             if layout.ranks > 1 and (layout.processes > 1 or not links):
-                found[Run(*names, ONE_NODE, variant, NATIVE, None, "collectives")] = None
+                found[self.run(*names, ONE_NODE, variant, NATIVE, None, "collectives")] = None
             if layout.nodes > 1 and links:
-                found[Run(*names, TWO_NODES, variant, run.network, None, "collectives")] = None
+                found[self.run(*names, TWO_NODES, variant, run.network, None, "collectives")] = None
         return list(found)
 
     def runs_needed(self, links: bool) -> list[Run]:
         """Return all runs of the calibration; `links` as in `collectives`."""
         works = self.different_works
         return [
-            *(run for work in works for run in work.steps_runs(self.name, REPEATS)),
+            *(run for work in works for run in work.steps_runs(self.run, REPEATS)),
             *map(self.clocks_of, works),
             *self.collectives(links),
             *(
@@ -302,14 +301,14 @@ class Calibration(Works, Experiment):
         links : as in `collectives`.
         """
         gradient_bytes = {
-            work.name: WORKLOADS[work.workload].program().gradient_bytes
+            work.name: self.base.settings.knows[work.workload].program().gradient_bytes
             for work in self.program_works.values()
         }
         return {
             "works": {
                 work.name: {
                     "gradients": self.gradients_file(work),
-                    "steps": [run.file for run in work.steps_runs(self.name, REPEATS)],
+                    "steps": [run.file for run in work.steps_runs(self.run, REPEATS)],
                     "clocks": self.clocks_of(work).file,
                 }
                 for work in self.different_works

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from escala.core.readable import counted
 from escala.experiment.expand import ladder_runs, timing_runs
@@ -15,14 +14,13 @@ from escala.experiment.references import NATIVE, Configuration, resolve
 from escala.experiment.requests import run_settings
 from escala.experiment.runs import Run, configuration_of, is_compared, takes_steps, where_listed
 from escala.experiment.scaling import faults as scaling_faults
+from escala.experiment.schema import Settings
 from escala.experiment.trainers import engines, every_workload_runs, untrained
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import reads, workload_knobs
-from escala.workloads import WORKLOADS
 
-Settings = Mapping[str, Any]
 Fault = tuple[str, object, str, str]
 
 
@@ -50,11 +48,11 @@ def faults(settings: Settings) -> Iterator[Fault]:
 def _kinds(settings: Settings) -> Iterator[Fault]:
     """Refuse a dataset that no workload reads, and a workload without a dataset that it reads."""
     kinds = {dataset["kind"] for dataset in settings["datasets"].values()}
-    read = {name: WORKLOADS[name].data_kind for name in settings["workloads"]}
+    read = {name: settings.knows[name].data_kind for name in settings["workloads"]}
     for name, dataset in settings["datasets"].items():
         kind = dataset["kind"]
         if kind not in read.values():
-            usable = [name for name, each in WORKLOADS.items() if each.data_kind == kind]
+            usable = [name for name, each in settings.knows.items() if each.data_kind == kind]
             reason = "no workload of the experiment reads data of this kind"
             adding = f"one of {', '.join(usable)} to workloads" if usable else "a workload for it"
             yield f"datasets.{name}.kind", kind, reason, f"add {adding}"
@@ -123,9 +121,11 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
         for position, rung in enumerate(rungs):
             key, network = f"ladders.{name}.{position}", rung["network"]
             yield from _unknown_names(settings, key, rung)
-            yield from untrained(f"{key}.strategy", rung["strategy"], settings["workloads"])
-            yield from _layout(f"{key}.layout", rung["strategy"], rung["layout"])
-            multi_node = Layout.parse(rung["layout"]).nodes > 1
+            yield from untrained(
+                f"{key}.strategy", rung["strategy"], settings["workloads"], settings
+            )
+            yield from _layout(f"{key}.layout", rung["strategy"], configuration_of(rung).layout)
+            multi_node = configuration_of(rung).layout.nodes > 1
             if multi_node and settings["networks"][network]["steps"]:
                 reason = "sets `steps`, so its epochs are cut short; a ladder needs whole epochs"
                 remedy = f"name another network, or leave networks.{network}.steps out"
@@ -138,7 +138,7 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
         kinds = {dataset["kind"] for dataset in settings["datasets"].values()}
         usable = [
             name
-            for name, workload in WORKLOADS.items()
+            for name, workload in settings.knows.items()
             if workload.kind == "steps" and workload.data_kind in kinds
         ]
         adding = f"add one of the workloads {', '.join(usable)}, or " if usable else ""
@@ -172,20 +172,20 @@ def _layouts(settings: Settings) -> Iterator[Fault]:
             yield from _layout(key, entry["strategy"], layout)
 
 
-def _layout(key: str, name: str, layout: str) -> Iterator[Fault]:
+def _layout(key: str, name: str, layout: Layout) -> Iterator[Fault]:
     """Refuse a layout with more ranks or nodes than the strategy can have."""
-    strategy, parsed = STRATEGIES[name], Layout.parse(layout)
-    if strategy.layouts.one_rank and parsed.ranks > 1:
+    strategy = STRATEGIES[name]
+    if strategy.layouts.one_rank and layout.ranks > 1:
         yield key, layout, "this strategy has one process", "use the layout 1x1"
-    if strategy.layouts.one_node and parsed.nodes > 1:
+    if strategy.layouts.one_node and layout.nodes > 1:
         yield key, layout, "this strategy stays on one node", "use a layout 1xN"
 
 
 def _launcher(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse the local launcher for several nodes, and for several ranks of an MPI strategy."""
     for run in runs if settings["launcher"] == LOCAL else ():
-        layout = Layout.parse(run.layout)
-        if layout.nodes > 1 or (STRATEGIES[run.strategy].meets_by == "mpi" and layout.ranks > 1):
+        layout = run.layout
+        if layout.nodes > 1 or (run.declared.strategy.meets_by == "mpi" and layout.ranks > 1):
             reason = f"cannot start {run.strategy} {run.layout}"
             yield "launcher", LOCAL, reason, "use auto, or leave that configuration out"
 
@@ -193,9 +193,9 @@ def _launcher(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
 def _slowdown(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse `slowdown` for strategies that cannot slow a single rank."""
     for run in runs:
-        strategy = STRATEGIES[run.strategy]
+        strategy = run.declared.strategy
         unsupported = not strategy.waits() or strategy.layouts.process_per_node
-        if unsupported and settings["variants"][run.variant]["slowdown"]:
+        if unsupported and run.declared.variant["slowdown"]:
             reason = "slowdown needs a synchronous strategy with one process per rank"
             remedy = "use busy_neighbours, or another strategy"
             yield where_listed(run), run.variant, reason, remedy
@@ -208,11 +208,11 @@ def _synchronous(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     rows than parts would exchange less often than others.
     """
     for run in runs:
-        variant = settings["variants"][run.variant]
+        variant = run.declared.variant
         for name, knob in workload_knobs(run.workload).items():
             if variant[name] not in knob.synchronous:
                 continue
-            if not STRATEGIES[run.strategy].waits():
+            if not run.declared.strategy.waits():
                 reason = f"needs ranks that make each step together, unlike those of {run.strategy}"
             elif variant["accumulation"] > 1:
                 reason = f"needs accumulation: 1, and this variant sets {variant['accumulation']}"
@@ -230,7 +230,7 @@ def _refused(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     for run in filter(takes_steps, runs):
         asked = run_settings(settings, run)
         every = asked["training"].get("checkpoint_epochs")
-        for name, reason, remedy in STRATEGIES[run.strategy].refused(asked["knobs"], every):
+        for name, reason, remedy in run.declared.strategy.refused(asked["knobs"], every):
             key, value = f"variants.{run.variant}.{name}", asked["knobs"][name]
             leaving = f"leave {run.strategy} {run.layout} {run.variant} out"
             yield key, value, reason, f"{remedy}, or {leaving}"
@@ -240,7 +240,7 @@ def _slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse `slowdown` and `busy_neighbours` for ranks that no layout has."""
     most_ranks: Counter[str] = Counter()
     for run in runs:
-        most_ranks[run.variant] = max(most_ranks[run.variant], Layout.parse(run.layout).ranks)
+        most_ranks[run.variant] = max(most_ranks[run.variant], run.layout.ranks)
     for name, ranks in most_ranks.items():
         variant = settings["variants"][name]
         named = max(variant["busy_neighbours"], default=-1) + 1
@@ -256,10 +256,7 @@ def _slow_ranks(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
 def _fractions(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Require one fraction for each rank and a positive sum."""
     for run in runs:
-        ranks, fractions = (
-            Layout.parse(run.layout).ranks,
-            settings["variants"][run.variant]["fractions"],
-        )
+        ranks, fractions = run.layout.ranks, run.declared.variant["fractions"]
         if not reads(run.strategy, "fractions") or fractions is None:
             continue
         if len(fractions) != ranks:
@@ -279,7 +276,7 @@ def _programs(settings: Settings) -> Iterator[Fault]:
     Its batch and the steps of an epoch are its own, so an epoch cannot be cut to some of its steps.
     """
     for name in settings["workloads"]:
-        workload = WORKLOADS[name]
+        workload = settings.knows[name]
         if workload.kind != "command":
             continue
         program = workload.program()
@@ -303,7 +300,7 @@ def _programs(settings: Settings) -> Iterator[Fault]:
 def _stopping(settings: Settings) -> Iterator[Fault]:
     """Refuse a target accuracy or early stopping by what is not computed after each epoch."""
     for name, workload in settings["workloads"].items():
-        if WORKLOADS[name].kind != "steps" or workload["validate"]:
+        if settings.knows[name].kind != "steps" or workload["validate"]:
             continue
         if "target_accuracy" in workload:
             reason = "time to accuracy needs the accuracy after each epoch"
@@ -318,12 +315,12 @@ def _stopping(settings: Settings) -> Iterator[Fault]:
 def _batches(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse a global batch with fewer rows than ranks, if the ranks take rows of it."""
     for run in runs:
-        if WORKLOADS[run.workload].kind == "command":
-            if not {"rows", "rows_of_rank"} & WORKLOADS[run.workload].program().named:
+        if run.declared.workload.kind == "command":
+            if not {"rows", "rows_of_rank"} & run.declared.workload.program().named:
                 continue
         elif not takes_steps(run):
             continue
-        ranks, variant = Layout.parse(run.layout).ranks, settings["variants"][run.variant]
+        ranks, variant = run.layout.ranks, run.declared.variant
         batch, section = variant.get("batch"), f"variants.{run.variant}"
         if batch is None:
             section = f"workloads.{run.workload}"

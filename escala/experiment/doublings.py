@@ -27,7 +27,7 @@ def doublings(e: Experiment) -> dict[str, dict[str, Any]]:
     ------
     InputError : no layout has twice the nodes of another.
     """
-    layouts = {Layout.parse(run.layout) for run in e.runs}
+    layouts = {run.layout for run in e.runs}
     counts = sorted({layout.nodes for layout in layouts})
     found = {
         f"{e.name}-{count}to{2 * count}": _doubling(e, read(e.origin), count)
@@ -47,8 +47,8 @@ def file_of(e: Experiment, name: str) -> Path:
 
 
 def _doubling(e: Experiment, settings: Mapping[str, Any], count: int) -> dict[str, Any]:
-    def kept(layouts: list[str]) -> list[str]:
-        return [each for each in layouts if Layout.parse(each).nodes in (count, 2 * count)]
+    def kept(layouts: list[Layout]) -> list[str]:
+        return [str(each) for each in layouts if each.nodes in (count, 2 * count)]
 
     changed = copy.deepcopy({key: value for key, value in settings.items() if key != "ladders"})
     changed["experiment"] = f"{e.name}-{count}to{2 * count}"

@@ -20,9 +20,11 @@ from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.core.yaml12 import Dumper
+from escala.experiment import folders
 from escala.experiment.files import owners
 from escala.experiment.matrix import Experiment
 from escala.experiment.schema import SCHEMA, composed
+from escala.workloads import WORKLOADS
 
 #: Names of the variants: a core for each process, and one process with threads on all cores.
 PROCESSES, THREADS = "tuned", "threads"
@@ -136,15 +138,12 @@ def require_place(file: Path, name: str, content: str, force: bool, other: str) 
 
 
 def text(draft: Draft, by: str) -> str:
-    """Return the file of a draft, with the first sentence of the schema above each key.
-
-    Its workloads must be known, so `Experiment` comes before.
-    """
+    """Return the file of a draft, with the first sentence of the schema above each key."""
     return "\n".join(_lines(draft.settings, _NOTES | draft.notes, by)) + "\n"
 
 
 def _lines(settings: Mapping[str, Any], notes: Mapping[str, str], by: str) -> Iterator[str]:
-    schema = composed(read_yaml(SCHEMA))
+    schema = composed(read_yaml(SCHEMA), WORKLOADS | folders.adopt(settings, by))
     yield f"# An experiment of Escala, written by `{by}`. Change any value."
     yield "# docs/reference/configuration.md describes every key, also those that are not here."
     for key, value in settings.items():

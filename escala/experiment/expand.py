@@ -15,13 +15,10 @@ from escala.experiment.references import (
     Configuration,
     Reference,
 )
-from escala.experiment.runs import Run, Rung, configuration_of, is_compared
+from escala.experiment.runs import NO_LINK, Declared, Run, Rung, configuration_of, is_compared
+from escala.experiment.schema import Settings
 from escala.probes import PROBES
-from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.workloads import WORKLOADS
-
-Settings = Mapping[str, Any]
 
 
 def tasks(settings: Settings) -> list[tuple[str, str]]:
@@ -30,7 +27,7 @@ def tasks(settings: Settings) -> list[tuple[str, str]]:
         (dataset, workload)
         for dataset, described in settings["datasets"].items()
         for workload in settings["workloads"]
-        if WORKLOADS[workload].data_kind == described["kind"]
+        if settings.knows[workload].data_kind == described["kind"]
     ]
 
 
@@ -41,7 +38,7 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
     fit is one process, and no knob changes its result: it runs as `single` `1x1`, under the first
     variant of that configuration.
     """
-    kind = WORKLOADS[workload].kind
+    kind = settings.knows[workload].kind
     found = [
         Configuration(entry["strategy"], layout, variant, network)
         for entry in settings["configurations"]
@@ -50,9 +47,7 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
         for layout in entry["layouts"]
         for variant in entry.get("variants", settings["variants"])
         for network in (
-            entry.get("networks", settings["networks"])
-            if Layout.parse(layout).nodes > 1
-            else [NATIVE]
+            entry.get("networks", settings["networks"]) if layout.nodes > 1 else [NATIVE]
         )
     ]
     return found if kind != "fit" else [each for each in found if each[:2] == ONE_PROCESS][:1]
@@ -67,7 +62,7 @@ def references(settings: Settings) -> list[Reference]:
     """
     if listed := settings.get("references"):
         return listed
-    programs = all(WORKLOADS[name].kind == "command" for name in settings["workloads"])
+    programs = all(settings.knows[name].kind == "command" for name in settings["workloads"])
     alone = {
         entry["strategy"]
         for entry in settings["configurations"]
@@ -81,10 +76,23 @@ def references(settings: Settings) -> list[Reference]:
     return [{"strategy": name, "layout": ONE_PROCESS[1]} for name in sorted(alone)]
 
 
+def _run(
+    settings: Settings, dataset: str, workload: str, configuration: Configuration, **last: Any
+) -> Run:
+    declared = Declared(
+        settings.knows[workload],
+        STRATEGIES[configuration.strategy],
+        settings["variants"][configuration.variant],
+        settings["networks"][configuration.network] if configuration.layout.nodes > 1 else NO_LINK,
+    )
+    names = settings["experiment"], dataset, workload, *configuration
+    return Run(*names, **last, declared=declared)
+
+
 def _cells(settings: Settings, **last: Any) -> Iterator[Run]:
     for dataset, workload in tasks(settings):
         for configuration in configurations(settings, workload):
-            yield Run(settings["experiment"], dataset, workload, *configuration, **last)
+            yield _run(settings, dataset, workload, configuration, **last)
 
 
 def timing_runs(settings: Settings) -> list[Run]:
@@ -108,7 +116,7 @@ def probe_runs(settings: Settings, probe: str) -> list[Run]:
         run
         for repeat in (range(1, repeats + 1) if repeats else [None])
         for run in _cells(settings, repeat=repeat, instrument=probe)
-        if PROBES[probe].applies(run, STRATEGIES[run.strategy])
+        if PROBES[probe].applies(run)
     ]
 
 
@@ -149,9 +157,9 @@ def ladder_runs(settings: Settings) -> list[Run]:
     """
     found = rungs(settings)
     return [
-        Run(settings["experiment"], dataset, workload, *configuration, repeat, series=rung.name)
+        _run(settings, dataset, workload, configuration, repeat=repeat, series=rung.name)
         for dataset, workload in tasks(settings)
-        if WORKLOADS[workload].kind != "fit"
+        if settings.knows[workload].kind != "fit"
         for rung in found
         for repeat in range(1, settings["repeats"] + 1)
         for configuration in (rung.before, rung.after)[:: 1 if repeat % 2 else -1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,13 @@ class Part:
 _ARRAYS = (("settings.py",), ("arrays.py",))
 _MODELS = (tuple(f"{each.module}.py" for each in ENGINES.values()),)
 KINDS = Part(plugins.KINDS, "kind", _ARRAYS, data.KINDS, data.add)
+#: Programs of the experiments that were read: a module of their name would be taken for theirs.
+_PROGRAMS: dict[str, workloads.Workload] = {}
 WORKLOADS = Part(plugins.WORKLOADS, "workload", _MODELS, workloads.WORKLOADS, workloads.add)
 
 
-def adopt(settings: Any, origin: str) -> None:
-    """Add the kinds and workloads that an experiment names by a `path`, and its programs.
+def adopt(settings: Any, origin: str) -> dict[str, workloads.Workload]:
+    """Add the kinds and workloads that an experiment names by a `path`, and return its programs.
 
     Parameters
     ----------
@@ -81,30 +83,34 @@ def adopt(settings: Any, origin: str) -> None:
     ------
     InputError : a folder is missing, or does not hold what it should, or its name is taken.
     """
+    programs = {}
     for part in (KINDS, WORKLOADS):
         entries = settings.get(part.key) if isinstance(settings, Mapping) else None
         for name, entry in entries.items() if isinstance(entries, Mapping) else ():
             if not isinstance(name, str) or not isinstance(entry, Mapping):
                 continue
             where = f"{origin}: {part.key}.{name}"
+            found = None
             if PATH in entry:
-                add(part, name, entry[PATH], where)
+                found = add(part, name, entry[PATH], where)
             elif part is WORKLOADS and COMMAND in entry:
-                _add_program(name, entry, where)
+                found = _program(name, entry, where)
+            if found:
+                programs[name] = found
+    _PROGRAMS.update(programs)
+    return programs
 
 
-def _add_program(name: str, entry: Mapping[str, Any], where: str) -> None:
-    """Add a program that an experiment declares; the experiment's schema checks it afterwards."""
+def _program(name: str, entry: Mapping[str, Any], where: str) -> workloads.Workload:
+    """Return a program that an experiment declares; its schema checks it afterwards."""
     _require_name(name, where)
-    keys = program_schema()["properties"]
-    declared = {key: value for key, value in entry.items() if key in keys} | {"where": where}
-    declared = _with_interpreter(declared, where)
-    known = workloads.WORKLOADS.get(name)
-    if known and {**known.declared, "where": where} != declared:
+    if name in workloads.WORKLOADS:
         reason = "is the name of another workload already"
         remedy = "choose another name, or make a call of its own for each experiment"
         raise InputError(where, name, reason, remedy)
-    workloads.add_program(name, declared)
+    keys = program_schema()["properties"]
+    declared = {key: value for key, value in entry.items() if key in keys} | {"where": where}
+    return workloads.program(_with_interpreter(declared, where), Path.cwd())
 
 
 def _with_interpreter(declared: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -136,8 +142,8 @@ def _require_name(name: str, where: str) -> None:
         raise InputError(where, name, "not allowed as a name", NAME_RULE)
 
 
-def add(part: Part, name: str, path: Any, where: str) -> None:
-    """Add one folder to the registry, once it is what it should be.
+def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | None:
+    """Add one folder to the registry, once it is what it should be; or return its program.
 
     Parameters
     ----------
@@ -162,23 +168,20 @@ def add(part: Part, name: str, path: Any, where: str) -> None:
         if not any((folder / file).is_file() for file in files):
             remedy = f"add it, as {GUIDES[part.key]} shows"
             raise InputError(where, path, f"holds no {' or '.join(files)}", remedy)
-    if name in part.known and part.known[name].folder.resolve() != folder:
-        reason = f"is the name of the {part.word} in {part.known[name].folder} already"
+    known = part.known if is_program or part is KINDS else {**_PROGRAMS, **part.known}
+    if name in known and known[name].folder.resolve() != folder:
+        reason = f"is the name of the {part.word} in {known[name].folder} already"
         raise InputError(where, name, reason, "choose another name")
     if is_program:
         file = folder / part.declaration
         completed(read(file), with_python_patterns(program_schema()), str(file))
-    else:
-        _check_declaration(part, folder)
-        _check_code(folder)
+        return workloads.program(_with_interpreter(read(file), str(file)), folder)
+    _check_declaration(part, folder)
+    _check_code(folder)
     part.add(name, folder)
-    if is_program:
-        known = workloads.WORKLOADS[name]
-        workloads.WORKLOADS[name] = replace(
-            known, declared=_with_interpreter(known.declared, str(folder / part.declaration))
-        )
     if part is KINDS:
         _check_settings(data.KINDS[name], folder)
+    return None
 
 
 def _is_program(folder: Path) -> bool:

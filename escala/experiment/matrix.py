@@ -22,8 +22,6 @@ from escala.experiment.scaling import with_scaling
 from escala.experiment.schema import validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
-from escala.runtime.layout import Layout
-from escala.workloads import WORKLOADS
 
 
 class Experiment:
@@ -41,8 +39,9 @@ class Experiment:
 
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
-        folders.adopt(settings, self.origin)
-        self.settings = with_scaling(validated(_with_repeats_of_pilot(settings), self.origin))
+        programs = folders.adopt(settings, self.origin)
+        settings = validated(_with_repeats_of_pilot(settings), self.origin, programs)
+        self.settings = with_scaling(settings)
         self.name: str = self.settings["experiment"]
         self.title: str = self.settings["title"]
         for name, dataset in self.datasets.items():
@@ -135,7 +134,11 @@ class Experiment:
 
     def holds(self, run: Run) -> bool:
         """Return whether a run is among those of the experiment."""
-        return run in self._places.get(run.instrument, ())
+        return run in self._known
+
+    @cached_property
+    def _known(self) -> dict[Run, Run]:
+        return {run: run for runs in self._places.values() for run in runs}
 
     def run(self, *names: Any, **more: Any) -> Run:
         """Return the timing run or the probe run with the names of a `Run`, after the experiment's.
@@ -145,11 +148,12 @@ class Experiment:
         InputError : the experiment holds no such run.
         """
         wanted = Run(self.name, *names, **more)
-        if not self.holds(wanted):
+        found = self._known.get(wanted)
+        if found is None:
             reason = f"is not among the runs of {self.origin}"
             remedy = "add its strategy, layout, variant or repeat there"
             raise InputError(wanted.file, f"{wanted.strategy} {wanted.layout}", reason, remedy)
-        return wanted
+        return found
 
     @property
     def tasks(self) -> list[tuple[str, str]]:
@@ -159,7 +163,7 @@ class Experiment:
     @property
     def has_classes(self) -> bool:
         """Return whether any workload is scored as a classification."""
-        known = [WORKLOADS[workload] for _, workload in self.tasks]
+        known = [self.settings.knows[workload] for _, workload in self.tasks]
         return any(each.is_scored and each.scores is None for each in known)
 
     def turn(self, run: Run) -> dict[str, int] | None:
@@ -210,8 +214,8 @@ class Experiment:
             others = [side for side in (rung.before, rung.after) if side != run.configuration]
         else:
             others = self._references[run.configuration]
-        found = (replace(run, **other._asdict()) for other in others)
-        return [other for other in found if self.holds(other)]
+        found = (self._known.get(replace(run, **other._asdict())) for other in others)
+        return [*filter(None, found)]
 
     @cached_property
     def _references(self) -> dict[Configuration, list[Configuration]]:
@@ -278,11 +282,6 @@ class Experiment:
         """The settings of every probe, by its name."""
         return {name: self.settings[name] for name in PROBES}
 
-    def cores_needed(self, run: Run) -> int:
-        """Return the cores that a run needs on each of its nodes."""
-        per_process = self.settings["variants"][run.variant]["cores_per_process"]
-        return Layout.parse(run.layout).processes * per_process
-
     def require_cores(self, run: Run, available: int, steps: bool = False) -> None:
         """Refuse a run that this machine cannot start, or lacks cores for without `oversubscribe`.
 
@@ -298,14 +297,13 @@ class Experiment:
         if self.settings["launcher"] == SRUN and not steps:
             remedy = f"use auto, or run {by_slurm}"
             raise self.error("launcher", SRUN, "needs a SLURM allocation", remedy)
-        if Layout.parse(run.layout).nodes > 1 and not steps:
+        if run.layout.nodes > 1 and not steps:
             reason = "needs more than one node, but this is a single machine"
             remedy = f"use a layout 1xN, or run {by_slurm}, or the lab's --profile profiles/lab"
             raise self.error(where_listed(run), run.layout, reason, remedy)
-        needed = self.cores_needed(run)
-        if needed > available and not self.settings["oversubscribe"]:
+        if run.cores > available and not self.settings["oversubscribe"]:
             quota = quota_clause(cpu_quota())
-            reason = f"needs {needed} cores, and {available} are available{quota}"
+            reason = f"needs {run.cores} cores, and {available} are available{quota}"
             remedy = (
                 "ask for fewer processes, lower cores_per_process of the variant, give Snakemake "
                 "more --cores, or set oversubscribe: true"

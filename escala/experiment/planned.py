@@ -14,8 +14,7 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.predictable import APPLIED, first_repeats, unsupported, variant_knobs
 from escala.experiment.runs import Run
 from escala.experiment.scaling import WEAK
-from escala.runtime.layout import Layout, global_batch
-from escala.strategies import STRATEGIES
+from escala.runtime.layout import global_batch
 from escala.strategies.knobs import complete, read_by_run
 
 #: Knobs that change the time of a collective.
@@ -37,7 +36,7 @@ def planned(works: Works) -> list[dict]:
     has those by which ranks may train another model than one process.
     """
     base = works.base
-    step_plans = [(run, unsupported(base, run), _step_plan) for run in first_repeats(base)]
+    step_plans = [(run, unsupported(run), _step_plan) for run in first_repeats(base)]
     program_plans = [
         (run, programs.unsupported(run), _program_plan) for run in programs.first_of_programs(base)
     ]
@@ -53,10 +52,9 @@ def planned(works: Works) -> list[dict]:
 def _what_it_takes(base: Experiment, run: Run) -> dict[str, Any]:
     """Return the rows of a step, the cores of a process, and by what it may train another model."""
     settings = base.settings_of(run)
-    variant = base.settings["variants"][run.variant]
     return {
-        "rows": global_batch(settings["training"], Layout.parse(run.layout).ranks),
-        "cores": variant["cores_per_process"],
+        "rows": global_batch(settings["training"], run.layout.ranks),
+        "cores": run.declared.variant["cores_per_process"],
         "learning_rate": settings["training"].get("learning_rate"),
         "knobs": {name: value for name, value in settings["knobs"].items() if name in _OTHER_MODEL},
     }
@@ -67,13 +65,13 @@ def _step_plan(works: Works, run: Run) -> dict[str, Any]:
     settings = base.settings_of(run)
     knobs, rate = complete(settings["knobs"], run.workload), settings["link"]["rate"]
     work = works.work_of(run)
-    first = read_by_run(variant_knobs(base, work.variant), run.strategy, run.workload)
-    first = complete(first, run.workload)
+    first = variant_knobs(base.settings["variants"][work.variant])
+    first = complete(read_by_run(first, run.strategy, run.workload), run.workload)
     weak = settings["training"].get("weak")
     return {
         "work": work.name,
         "epoch_rows": weak and weak["ranks"] * weak["rows_per_rank"],
-        "library": STRATEGIES[run.strategy].library,
+        "library": run.declared.strategy.library,
         "bits_per_second": bits_per_second(rate) if rate else None,
         "exchange": {name: knobs[name] for name in APPLIED},
         "other_knobs": [name for name in _OF_COLLECTIVES if knobs[name] != first[name]],

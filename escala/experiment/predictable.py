@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from escala.experiment.matrix import Experiment
 from escala.experiment.references import one_process
 from escala.experiment.runs import Run, takes_steps
 from escala.probes.clocks import Clocks
 from escala.probes.collectives import Collectives
-from escala.runtime.layout import Layout, global_batch
+from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, read_by_run, reads
 from escala.strategies.torch import SHARED_MEMORY
@@ -35,13 +37,12 @@ def first_repeats(experiment: Experiment) -> list[Run]:
 
 def predictable(experiment: Experiment) -> list[Run]:
     """Return the first repeat of each configuration that the cost model predicts."""
-    return [run for run in first_repeats(experiment) if unsupported(experiment, run) is None]
+    return [run for run in first_repeats(experiment) if unsupported(run) is None]
 
 
-def unsupported(experiment: Experiment, run: Run) -> str | None:
+def unsupported(run: Run) -> str | None:
     """Return why the cost model does not predict a run, or None."""
-    strategy = STRATEGIES[run.strategy]
-    variant = experiment.settings["variants"][run.variant]
+    strategy, variant = run.declared.strategy, run.declared.variant
     alone = STRATEGIES[one_process(run.strategy)[0]]
     if not alone.records_for(Clocks.name):
         return f"no run of {alone.name} records when the parts of a step begin and end"
@@ -62,19 +63,18 @@ def unsupported(experiment: Experiment, run: Run) -> str | None:
 
 def rows_of_part(experiment: Experiment, run: Run) -> int:
     """Return the rows that a rank computes at a time."""
-    ranks = Layout.parse(run.layout).ranks
+    ranks = run.layout.ranks
     rows = math.ceil(global_batch(experiment.settings_of(run)["training"], ranks) / ranks)
-    return math.ceil(rows / experiment.settings["variants"][run.variant]["accumulation"])
+    return math.ceil(rows / run.declared.variant["accumulation"])
 
 
-def knobs_of_one_process(experiment: Experiment, run: Run) -> dict:
+def knobs_of_one_process(run: Run) -> dict:
     """Return the knobs that determine what one process computes in a step."""
     known = all_knobs()
     usual = {name: known[name].default for name in (*APPLIED, *ON_PURPOSE)}
-    knobs = variant_knobs(experiment, run.variant) | usual
+    knobs = variant_knobs(run.declared.variant) | usual
     return read_by_run(knobs, one_process(run.strategy)[0], run.workload)
 
 
-def variant_knobs(experiment: Experiment, variant: str) -> dict:
-    settings = experiment.settings["variants"][variant]
-    return {name: value for name, value in settings.items() if name not in _TRAINING}
+def variant_knobs(variant: Mapping[str, Any]) -> dict:
+    return {name: value for name, value in variant.items() if name not in _TRAINING}

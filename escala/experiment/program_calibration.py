@@ -13,7 +13,7 @@ strategy.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from escala.core.hardware import available_cores
@@ -25,7 +25,7 @@ from escala.experiment.works import Work, calibrated_rows
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.training.program_place import HOOK
-from escala.workloads import WORKLOADS
+from escala.workloads import Workload
 
 #: Bytes that are summed, besides those of the gradients: from what latency decides to what rates
 #: decide.
@@ -36,12 +36,12 @@ MOST_EPOCHS = 3
 
 def unsupported(run: Run) -> str | None:
     """Return why there are no bounds of a run of a program, or None."""
-    program, strategy = WORKLOADS[run.workload].program(), STRATEGIES[run.strategy]
+    program, strategy = run.declared.workload.program(), run.declared.strategy
     if not program.named & {"rows", "rows_of_rank"}:
         return (
             "the command names neither {rows} nor {rows_of_rank}, so all its steps are of one size"
         )
-    if Layout.parse(run.layout).ranks == 1:
+    if run.layout.ranks == 1:
         return None
     if strategy.programs == "unknown":
         return f"sums of a program under {run.strategy} are not timed"
@@ -57,13 +57,13 @@ def first_of_programs(experiment: Experiment) -> list[Run]:
     return [
         run
         for run in experiment.runs
-        if run.repeat == 1 and WORKLOADS[run.workload].kind == "command"
+        if run.repeat == 1 and run.declared.workload.kind == "command"
     ]
 
 
 def rows_of(experiment: Experiment, run: Run) -> set[int]:
     """Return the rows of a step, and of the rank that takes the most of it."""
-    ranks = Layout.parse(run.layout).ranks
+    ranks = run.layout.ranks
     rows = global_batch(experiment.settings_of(run)["training"], ranks)
     return {rows, -(-rows // ranks)}
 
@@ -79,7 +79,7 @@ def works(experiment: Experiment) -> dict[tuple, Work]:
         if unsupported(run) is None:
             key = (run.dataset, run.workload, run.strategy, run.variant)
             rows.setdefault(key, set()).update(rows_of(experiment, run))
-            several |= {key} if Layout.parse(run.layout).ranks > 1 else set()
+            several |= {key} if run.layout.ranks > 1 else set()
     return {
         key: Work(*key, calibrated_rows(found)) for key, found in rows.items() if key in several
     }
@@ -90,10 +90,9 @@ def sums_name(work: Work) -> str:
     return f"{work.workload}-sums-{STRATEGIES[work.strategy].programs}"
 
 
-def sums_program(work: Work) -> dict[str, Any]:
-    """Return the declaration of that program, as in an experiment."""
-    name, library = work.workload, STRATEGIES[work.strategy].programs
-    program = WORKLOADS[name].program()
+def sums_program(work: Work, known: Workload) -> dict[str, Any]:
+    """Return the declaration of that program, as in an experiment; `known` is that of the work."""
+    library, program = STRATEGIES[work.strategy].programs, known.program()
     stated = program.gradient_bytes
     sizes = SIZES
     if stated is not None:
@@ -107,18 +106,18 @@ def sums_program(work: Work) -> dict[str, Any]:
             "lines": list(program.lines),
             "variables": list(program.variables),
         },
-        "data_kind": WORKLOADS[name].data_kind,
+        "data_kind": known.data_kind,
         "in_place": True,
         "epochs": 1,
     }
 
 
-def one_process(workload: str, settings: dict) -> dict:
+def one_process(known: Workload, settings: dict) -> dict:
     """Return the settings of a program for timing its steps: with few epochs, if it takes them.
 
-    Its declaration is as the user wrote it, without defaults, or it would be another workload.
+    Its declaration is as the user wrote it, without defaults.
     """
-    known, declared = WORKLOADS[workload], program_schema()["properties"]
+    declared = program_schema()["properties"]
     found = {key: value for key, value in settings.items() if key not in declared}
     if PATH not in settings:
         found |= {key: value for key, value in known.declared.items() if key in declared}
@@ -127,7 +126,7 @@ def one_process(workload: str, settings: dict) -> dict:
     return found
 
 
-def sums_layouts(experiment: Experiment, work: Work, links: bool) -> list[tuple[str, str]]:
+def sums_layouts(experiment: Experiment, work: Work, links: bool) -> list[tuple[Layout, str]]:
     """Return each layout of several ranks with its network, on which sums can be timed here.
 
     Parameters
@@ -139,28 +138,29 @@ def sums_layouts(experiment: Experiment, work: Work, links: bool) -> list[tuple[
         for run in first_of_programs(experiment)
         if (run.dataset, run.workload, run.strategy, run.variant) == work[:4]
         and unsupported(run) is None
-        and Layout.parse(run.layout).ranks > 1
-        and (links or _fits(experiment, run))
+        and run.layout.ranks > 1
+        and (links or _fits(run))
     ]
 
 
-def _fits(experiment: Experiment, run: Run) -> bool:
+def _fits(run: Run) -> bool:
     """Return whether this machine has a core for each process of a layout of one node."""
-    one_node = Layout.parse(run.layout).nodes == 1
-    return one_node and experiment.cores_needed(run) <= len(available_cores())
+    one_node = run.layout.nodes == 1
+    return one_node and run.cores <= len(available_cores())
 
 
 def sums_runs(
-    name: str, work: Work, layouts: Sequence[tuple[str, str]], repeats: int
+    run: Callable[..., Run], work: Work, layouts: Sequence[tuple[Layout, str]], repeats: int
 ) -> list[list[Run]]:
     """Return the runs that time sums, those of each layout in a list.
 
     Parameters
     ----------
+    run : returns the run of the calibration with some names.
     layouts : as `sums_layouts` returns them.
     """
-    first, variant = (name, work.dataset, sums_name(work), work.strategy), work.middle_variant
+    first, variant = (work.dataset, sums_name(work), work.strategy), work.middle_variant
     return [
-        [Run(*first, layout, variant, network, repeat) for repeat in range(1, repeats + 1)]
+        [run(*first, layout, variant, network, repeat) for repeat in range(1, repeats + 1)]
         for layout, network in layouts
     ]

@@ -25,7 +25,7 @@ class Configuration(NamedTuple):
     """Strategy, layout, variant and network under which a workload is trained."""
 
     strategy: str
-    layout: str
+    layout: Layout
     variant: str
     network: str
 
@@ -53,12 +53,12 @@ def resolve(reference: Reference, configuration: Configuration) -> Configuration
 
     A reference of one node uses no network, even if it names one.
     """
-    multi_node = Layout.parse(reference["layout"]).nodes > 1
+    layout = Layout.parse(reference["layout"])
     return Configuration(
         reference["strategy"],
-        reference["layout"],
+        layout,
         reference.get("variant", configuration.variant),
-        reference.get("network", configuration.network) if multi_node else NATIVE,
+        reference.get("network", configuration.network) if layout.nodes > 1 else NATIVE,
     )
 
 

@@ -11,9 +11,7 @@ from escala.experiment.runs import Run
 from escala.experiment.scaling import weak
 from escala.experiment.schema import program_schema
 from escala.probes import PROBES
-from escala.runtime.layout import Layout
 from escala.strategies.knobs import read_by_run
-from escala.workloads import WORKLOADS
 from escala.workloads.program_environment import identity
 
 #: Settings of a workload that a variant may override, by how it is trained.
@@ -22,8 +20,6 @@ _OVERRIDDEN = {
     "fit": (),
     "command": ("batch",),
 }
-# A layout of one node uses no network, even if the experiment defines a network `native`.
-_NO_LINK = {"interface": None, "rate": None, "steps": None}
 #: Keys of a network that determine a run only where they are set.
 _LINK_IF_SET = ("transport",)
 
@@ -37,7 +33,7 @@ def request(settings: Mapping[str, Any], run: Run, training: Mapping[str, Any]) 
     training : how the run trains, as `run_settings` returns it.
     """
     return {
-        **vars(run),
+        **run.names,
         **training,
         "launcher": settings["launcher"],
         "oversubscribe": settings["oversubscribe"],
@@ -48,16 +44,15 @@ def request(settings: Mapping[str, Any], run: Run, training: Mapping[str, Any]) 
 
 def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
     """Return how a run trains: its settings, the knobs it reads, its link and number of steps."""
-    kind = WORKLOADS[run.workload].kind
+    kind = run.declared.workload.kind
     # The content of the folder determines the run, not its path; so does that of a program.
     apart = {folders.PATH, *(program_schema()["properties"] if kind == "command" else ())}
-    workload, variant = settings["workloads"][run.workload], settings["variants"][run.variant]
+    workload, variant = settings["workloads"][run.workload], run.declared.variant
     training = {key: value for key, value in workload.items() if key not in apart}
     training |= {key: variant[key] for key in _OVERRIDDEN[kind] if key in variant}
     if rows := weak(settings, run.layout, kind):
         training["weak"] = rows
-    several = Layout.parse(run.layout).nodes > 1
-    link = settings["networks"][run.network] if several else _NO_LINK
+    link = run.declared.link
     steps = link["steps"]
     if run.instrument:
         steps = PROBES[run.instrument].steps(probe_settings(settings, run)) or steps
@@ -68,7 +63,7 @@ def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
     knobs = {key: value for key, value in variant.items() if key not in _OVERRIDDEN["steps"]}
     return {
         "training": training,
-        "knobs": read_by_run(knobs, run.strategy, run.workload),
+        "knobs": read_by_run(knobs, run.strategy, run.workload, kind),
         "link": {key: link[key] for key in ("interface", "rate")}
         | {key: link[key] for key in _LINK_IF_SET if link.get(key)},
         "max_steps": None if kind == "command" else steps,
@@ -92,10 +87,9 @@ def probe_settings(settings: Mapping[str, Any], run: Run) -> dict | None:
 
 def _program(dataset: Mapping[str, Any], run: Run) -> dict:
     """Return what determines the results of a program, and where it and its data are."""
-    declared = WORKLOADS[run.workload]
-    if declared.kind != "command":
+    if run.declared.workload.kind != "command":
         return {}
-    program, kind = declared.program(), kind_of(dataset).load("settings")
+    program, kind = run.declared.workload.program(), kind_of(dataset).load("settings")
     paths = kind.paths(dataset) if hasattr(kind, "paths") else {}
     where = {name: str(path) for name, path in paths.items()}
     return {"program": identity(program), "start": {"program": program.as_plan(), "paths": where}}

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from escala.experiment.references import NATIVE, Configuration
 from escala.runtime.layout import Layout
-from escala.workloads import WORKLOADS
+from escala.strategies.base import Strategy
+from escala.workloads import Workload
 
+#: A layout of one node uses no network, even if the experiment defines a network `native`.
+NO_LINK = {"interface": None, "rate": None, "steps": None}
 #: Value of `Run.series` for the duplicate run of a reference.
 DUPLICATE = "duplicate"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the names of a run stand for.
+
+    Attributes
+    ----------
+    variant : its settings, with every knob.
+    link : settings of its network; those of no network on one node.
+    """
+
+    workload: Workload
+    strategy: type[Strategy]
+    variant: Mapping[str, Any]
+    link: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -19,19 +40,26 @@ class Run:
     `instrument` is the name of the probe, None for a timing run. `repeat` is None for a run of a
     probe without `repeats`.
     `series` is the name of the ladder's rung that the run is one side of, or `DUPLICATE`
-    for the second run of a reference; None for all others.
+    for the second run of a reference; None for all others. `declared` is what the names stand for;
+    it makes no run another.
     """
 
     experiment: str
     dataset: str
     workload: str
     strategy: str
-    layout: str
+    layout: Layout
     variant: str
     network: str
     repeat: int | None
     instrument: str | None = None
     series: str | None = None
+    declared: Declared = field(default=None, compare=False, repr=False)
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What tells it from other runs, as `run.json` holds it."""
+        return {name: getattr(self, name) for name in NAMES}
 
     @property
     def folder(self) -> str:
@@ -48,8 +76,16 @@ class Run:
         return f"{self.folder}/run.json"
 
     @property
+    def cores(self) -> int:
+        """The cores that it needs on each of its nodes."""
+        return self.layout.processes * self.declared.variant["cores_per_process"]
+
+    @property
     def configuration(self) -> Configuration:
         return Configuration(self.strategy, self.layout, self.variant, self.network)
+
+
+NAMES = tuple(each.name for each in fields(Run) if each.compare)
 
 
 @dataclass(frozen=True)
@@ -79,16 +115,16 @@ def is_of_ladder(run: Run) -> bool:
 
 
 def takes_steps(run: Run) -> bool:
-    return WORKLOADS[run.workload].kind == "steps"
+    return run.declared.workload.kind == "steps"
 
 
 def is_compared(run: Run) -> bool:
     """Return whether the time of a run is compared: that of a fit is not."""
-    return WORKLOADS[run.workload].kind != "fit"
+    return run.declared.workload.kind != "fit"
 
 
 def configuration_of(place: dict) -> Configuration:
     """Return the configuration of a place on a ladder; one node uses no network."""
-    several = Layout.parse(place["layout"]).nodes > 1
-    network = place["network"] if several else NATIVE
-    return Configuration(place["strategy"], place["layout"], place["variant"], network)
+    layout = Layout.parse(place["layout"])
+    network = place["network"] if layout.nodes > 1 else NATIVE
+    return Configuration(place["strategy"], layout, place["variant"], network)

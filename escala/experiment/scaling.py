@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from escala.experiment.references import one_process
+from escala.experiment.schema import Settings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.workloads import WORKLOADS
 
 STRONG, WEAK = "strong", "weak"
 #: What the rule of a site compares a size with, and the time that it is about; the first are the
@@ -18,10 +17,8 @@ BASELINE, DOUBLING = "baseline", "doubling"
 RUN, STEPS = "run", "steps"
 _NARROWED = ("variants", "networks", "workloads")
 
-Settings = Mapping[str, Any]
 
-
-def layouts_of(scaling: Settings) -> list[str]:
+def layouts_of(scaling: Settings) -> list[Layout]:
     """Return the layouts of a scaling study, by their ranks and then their nodes.
 
     Those of `up_to` halve the nodes of the largest one as long as there are several, rounded up,
@@ -36,24 +33,24 @@ def layouts_of(scaling: Settings) -> list[str]:
         while sizes[-1] > 1:
             sizes.append(-(-sizes[-1] // 2))
         found = (Layout(n, largest.processes) if several else Layout(1, n) for n in sizes)
-    return list(map(str, sorted(found, key=lambda each: (each.ranks, each.nodes))))
+    return sorted(found, key=lambda each: (each.ranks, each.nodes))
 
 
-def with_scaling(settings: Settings) -> dict[str, Any]:
+def with_scaling(settings: Settings) -> Settings:
     """Return checked settings with the configurations and the references of their scaling study.
 
     Settings without `scaling` are returned as they are, and so are those that `faults` refuses.
     """
     scaling = settings.get("scaling")
     if scaling is None or any(faults(settings)):
-        return dict(settings)
+        return settings
     listed, layouts = list(settings["configurations"]), layouts_of(scaling)
     narrowed = {key: scaling[key] for key in _NARROWED if key in scaling}
     for strategy in scaling["strategies"]:
         alone = _one_rank_strategy(strategy, settings)
-        by_strategy: dict[str, list[str]] = {}
+        by_strategy: dict[str, list[Layout]] = {}
         for layout in layouts:
-            runs_as = alone if Layout.parse(layout).ranks == 1 else strategy
+            runs_as = alone if layout.ranks == 1 else strategy
             by_strategy.setdefault(runs_as, []).append(layout)
         for name, wanted in by_strategy.items():
             same = [entry for entry in listed if entry["strategy"] == name]
@@ -70,30 +67,30 @@ def with_scaling(settings: Settings) -> dict[str, Any]:
                     if cell not in there[layout]:
                         parts = {part: [each] for part, each in zip(_NARROWED, cell, strict=True)}
                         listed.append({"strategy": name, "layouts": [layout], **parts})
-    found = dict(settings) | {"configurations": listed}
-    if "references" not in settings and Layout.parse(layouts[0]).ranks > 1:
+    found = settings | {"configurations": listed}
+    if "references" not in settings and layouts[0].ranks > 1:
         found["references"] = [
             {"strategy": strategy, "layout": layouts[0]} for strategy in scaling["strategies"]
         ]
     return found
 
 
-def _cells(entry: Settings, layout: str, settings: Settings) -> list[tuple[str, ...]]:
+def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[str, ...]]:
     """Return each variant, network and workload in which an entry trains a layout."""
     if layout not in entry["layouts"]:
         return []
     trains_by = STRATEGIES[entry["strategy"]].trains_by
     variants, networks, workloads = (entry.get(part, settings[part]) for part in _NARROWED)
     # One node uses no network.
-    networks = networks if Layout.parse(layout).nodes > 1 else [*settings["networks"]][:1]
-    trained = [name for name in workloads if WORKLOADS[name].kind in trains_by]
+    networks = networks if layout.nodes > 1 else [*settings["networks"]][:1]
+    trained = [name for name in workloads if settings.knows[name].kind in trains_by]
     return list(itertools.product(variants, networks, trained))
 
 
 def _one_rank_strategy(strategy: str, settings: Settings) -> str:
     """Return the strategy that a layout of one rank runs as."""
     names = settings["scaling"].get("workloads", settings["workloads"])
-    kinds = {WORKLOADS[name].kind for name in names}
+    kinds = {settings.knows[name].kind for name in names}
     by_steps = "steps" in kinds & set(STRATEGIES[strategy].trains_by)
     return one_process(strategy)[0] if by_steps else strategy
 
@@ -140,7 +137,7 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
 
 def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
     """Yield settings with which the rows of a rank would not stay the same."""
-    by_steps = [name for name in settings["workloads"] if WORKLOADS[name].kind == "steps"]
+    by_steps = [name for name in settings["workloads"] if settings.knows[name].kind == "steps"]
     if by_steps and "rows_per_rank" not in settings["scaling"]:
         reason = f"does not say how many rows {by_steps[0]} trains on with one rank"
         remedy = "write scaling.rows_per_rank, at most the training rows of the dataset / the ranks"
@@ -148,7 +145,7 @@ def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
     sections = {
         f"workloads.{name}": each
         for name, each in settings["workloads"].items()
-        if WORKLOADS[name].kind != "fit"
+        if settings.knows[name].kind != "fit"
     }
     sections |= {f"variants.{name}": each for name, each in settings["variants"].items()}
     for section, each in sections.items():
@@ -160,7 +157,7 @@ def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
             yield f"{section}.shard", each["shard"], reason, "leave shard out, or kind: strong"
 
 
-def weak(settings: Settings, layout: str, kind: str) -> dict[str, int] | None:
+def weak(settings: Settings, layout: Layout, kind: str) -> dict[str, int] | None:
     """Return how the rows of an epoch grow in a run; None if the scaling of its rows is not weak.
 
     Parameters
@@ -174,5 +171,5 @@ def weak(settings: Settings, layout: str, kind: str) -> dict[str, int] | None:
     scaling = settings.get("scaling")
     if scaling is None or scaling["kind"] != WEAK or kind == "fit":
         return None
-    found = {"ranks": Layout.parse(layout).ranks}
+    found = {"ranks": layout.ranks}
     return found | ({"rows_per_rank": scaling["rows_per_rank"]} if kind == "steps" else {})

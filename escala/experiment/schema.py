@@ -19,8 +19,9 @@ from escala.core.files import read_yaml
 from escala.data import DEFAULT_KIND, KINDS, Kind
 from escala.experiment.schema_errors import refusal
 from escala.probes import PROBES, with_probe_settings
+from escala.runtime.layout import Layout
 from escala.strategies.knobs import all_knobs
-from escala.workloads import WORKLOADS
+from escala.workloads import WORKLOADS, Workload
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
 #: Where a folder outside the project has the workload.
@@ -31,25 +32,44 @@ _TRAINING_OF_PROGRAMS = ("epochs", "batch", "seed")
 _ANCHORED = re.compile(r"\^.*(?<!\\)(\\\\)*\$", re.DOTALL)
 
 
-def validated(settings: Any, origin: str) -> dict:
+class Settings(dict[str, Any]):
+    """The checked content of an experiment's file, and the workloads that it `knows` by name."""
+
+    knows: Mapping[str, Workload]
+
+    def __init__(self, content: Mapping[str, Any], knows: Mapping[str, Workload]):
+        super().__init__(content)
+        self.knows = knows
+
+    def __or__(self, other: Mapping[str, Any]) -> Settings:
+        return Settings({**self, **other}, self.knows)
+
+
+def validated(settings: Any, origin: str, programs: Mapping[str, Workload] = {}) -> Settings:
     """Return the settings of an experiment with every default filled in.
 
     Parameters
     ----------
     settings : the content of the experiment's file.
+    programs : those that it declares, by name.
     origin : the file, for messages.
 
     Raises
     ------
     InputError : a key is unknown or missing, or a value is not allowed.
     """
-    filled = completed(settings, with_python_patterns(composed(_common())), origin)
+    knows = {**WORKLOADS, **programs}
+    filled = completed(settings, with_python_patterns(composed(_common(), knows)), origin)
     # The keys are sorted. Runs and tables have the order of the file, so restore that order.
     in_order = {
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
         for part in ("datasets", "workloads", "variants", "networks", "ladders")
     }
-    return filled | in_order
+    configurations = [
+        entry | {"layouts": [*map(Layout.parse, entry["layouts"])]}
+        for entry in filled["configurations"]
+    ]
+    return Settings(filled | in_order | {"configurations": configurations}, knows)
 
 
 def workload_settings(name: str, settings: Any, origin: str) -> dict:
@@ -140,15 +160,23 @@ _Strict = validators.extend(
 )
 
 
-def composed(schema: dict) -> dict:
-    """Return the schema of an experiment, completed by the declarations of all plug-ins."""
+def composed(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> dict:
+    """Return the schema of an experiment, completed by the declarations of all plug-ins.
+
+    Parameters
+    ----------
+    knows : the workloads that it may name.
+    """
     definitions = schema["$defs"]
-    workloads = _workloads(definitions)
+    workloads = _workloads(definitions, knows)
     by_name = {
         name: {"description": workload.description, "$ref": f"#/$defs/workload_{name}"}
-        for name, workload in WORKLOADS.items()
+        for name, workload in knows.items()
     }
-    for name in plugins.folders(plugins.WORKLOADS):
+    in_folders = [
+        n for n, each in knows.items() if each.kind == "command" and "where" not in each.declared
+    ]
+    for name in (*plugins.folders(plugins.WORKLOADS), *in_folders):
         definition = workloads[f"workload_{name}"]
         definition["properties"] = _PATH | definition.get("properties", {})
     probes = {name: probe.settings for name, probe in PROBES.items()}
@@ -166,7 +194,7 @@ def program_schema() -> dict:
     return read_yaml(SCHEMA.with_name("declarations") / "program.schema.yaml")
 
 
-def _workloads(definitions: dict) -> dict:
+def _workloads(definitions: dict, knows: Mapping[str, Workload]) -> dict:
     """Return the definition of each workload's settings."""
     training = definitions["training"]["properties"]
     program = {name: training[name] for name in _TRAINING_OF_PROGRAMS}
@@ -178,7 +206,7 @@ def _workloads(definitions: dict) -> dict:
     return {
         f"workload_{name}": merged(each.settings, common[each.kind])
         | {"description": each.description}
-        for name, each in WORKLOADS.items()
+        for name, each in knows.items()
     }
 
 

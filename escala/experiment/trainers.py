@@ -8,10 +8,9 @@ from typing import Any
 from escala.core.engines import ENGINES
 from escala.experiment.expand import configurations
 from escala.experiment.references import ONE_PROCESS
+from escala.experiment.schema import Settings
 from escala.strategies import STRATEGIES
-from escala.workloads import WORKLOADS
 
-Settings = Mapping[str, Any]
 Fault = tuple[str, object, str, str]
 
 
@@ -19,7 +18,7 @@ def engines(settings: Settings) -> Iterator[Fault]:
     """Refuse a strategy of an engine for which a workload that is trained by steps has no model."""
     for position, entry in enumerate(settings["configurations"]):
         key = f"configurations.{position}.strategy"
-        yield from untrained(key, entry["strategy"], _named(entry, settings))
+        yield from untrained(key, entry["strategy"], _named(entry, settings), settings)
 
 
 def _named(entry: Mapping[str, Any], settings: Settings) -> Iterable[str]:
@@ -27,14 +26,14 @@ def _named(entry: Mapping[str, Any], settings: Settings) -> Iterable[str]:
     return entry.get("workloads", settings["workloads"])
 
 
-def untrained(key: str, name: str, workloads: Iterable[str]) -> Iterator[Fault]:
+def untrained(key: str, name: str, workloads: Iterable[str], settings: Settings) -> Iterator[Fault]:
     """Refuse a strategy that a key names, if its engine has no model of one of some workloads."""
     strategy = STRATEGIES.get(name)
     if strategy is None or "steps" not in strategy.trains_by:
         return
     engine = strategy.engine.partition(".")[0]
     for workload in workloads:
-        declared = WORKLOADS[workload]
+        declared = settings.knows[workload]
         if declared.kind != "steps" or engine in declared.engines:
             continue
         reason = f"trains by {engine}, and {workload} has no {ENGINES[engine].module}.py"
@@ -49,7 +48,7 @@ def untrained(key: str, name: str, workloads: Iterable[str]) -> Iterator[Fault]:
 def every_workload_runs(settings: Settings) -> Iterator[Fault]:
     """Refuse a workload without a run, and a strategy that trains none of the workloads."""
     for position, entry in enumerate(settings["configurations"]):
-        kinds = {WORKLOADS[name].kind for name in _named(entry, settings)}
+        kinds = {settings.knows[name].kind for name in _named(entry, settings)}
         if not kinds & STRATEGIES[entry["strategy"]].trains_by and kinds != {"fit"}:
             reason = "starts programs only, workloads with trained_by: command"
             if "command" in kinds:
@@ -59,9 +58,9 @@ def every_workload_runs(settings: Settings) -> Iterator[Fault]:
     for name in settings["workloads"]:
         if configurations(settings, name):
             continue
-        if WORKLOADS[name].kind != "fit":
+        if settings.knows[name].kind != "fit":
             reason = "no strategy of the configurations can train it"
-            usable = _strategies_for({WORKLOADS[name].kind})
+            usable = _strategies_for({settings.knows[name].kind})
             remedy = f"add one of {', '.join(usable)} to configurations"
         else:
             strategy, layout = ONE_PROCESS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from escala.experiment.references import NATIVE, ONE_PROCESS
@@ -46,16 +46,15 @@ class Work(NamedTuple):
         """The name of the variant with the middle one of its numbers of rows."""
         return variant_name(self.variant, self.rows[len(self.rows) // 2])
 
-    def steps_runs(self, name: str, repeats: int) -> list[Run]:
+    def steps_runs(self, run: Callable[..., Run], repeats: int) -> list[Run]:
         """Return the timing runs of one process, of all numbers of rows and repeats, in turns.
 
         Parameters
         ----------
-        name : of the calibration.
+        run : returns the run of the calibration with some names.
         """
-        names = (name, *self[:3], ONE_PROCESS[1])
         return [
-            Run(*names, variant_name(self.variant, rows), NATIVE, repeat)
+            run(*self[:3], ONE_PROCESS[1], variant_name(self.variant, rows), NATIVE, repeat)
             for repeat in range(1, repeats + 1)
             for rows in self.rows
         ]

@@ -10,7 +10,6 @@ from functools import cached_property
 from escala.experiment import Run
 from escala.record.estimate import duration
 from escala.runtime import allocation
-from escala.runtime.layout import Layout
 
 #: Seconds at the end of a job in which no run is planned. SLURM may send a signal that is asked for
 #: 120 seconds before the end a minute earlier.
@@ -49,7 +48,7 @@ class Allocated:
         """Return the nodes of a run, none if it uses this machine."""
         if not self.names:
             return []
-        return allocation.nested(self.names, Layout.parse(run.layout).nodes, run.repeat or 1)
+        return allocation.nested(self.names, run.layout.nodes, run.repeat or 1)
 
     def require(self, runs: Iterable[Run]) -> None:
         """Refuse runs that cannot be measured in this job.

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from escala.core.readable import counted
-from escala.experiment import Experiment, Run
+from escala.experiment import Run
 from escala.record import estimate
-from escala.runtime.layout import Layout
 from escala.runtime.placement import processes_per_node
-from escala.strategies import STRATEGIES
 
 #: Minutes to ask for where nothing alike was measured before.
 UNKNOWN_MINUTES = 60
@@ -38,12 +36,11 @@ class Time:
     why: str
 
 
-def shape(e: Experiment, runs: Sequence[Run]) -> Shape:
+def shape(runs: Sequence[Run]) -> Shape:
     """Return what the largest layouts of some runs need."""
-    layouts = [(Layout.parse(run.layout), STRATEGIES[run.strategy]) for run in runs]
-    tasks = max(processes_per_node(*each) for each in layouts)
-    cores = max(map(e.cores_needed, runs))
-    return Shape(max(layout.nodes for layout, _ in layouts), tasks, ceil(cores / tasks))
+    tasks = max(processes_per_node(run.layout, run.declared.strategy) for run in runs)
+    cores = max(run.cores for run in runs)
+    return Shape(max(run.layout.nodes for run in runs), tasks, ceil(cores / tasks))
 
 
 def time_of(runs: Sequence[Run]) -> Time:

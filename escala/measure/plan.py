@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.experiment import Experiment, Run
 from escala.experiment.references import Reference
-from escala.experiment.runs import is_of_ladder
+from escala.experiment.runs import NAMES, Declared, is_of_ladder
 from escala.probes import PROBES
-from escala.runtime.layout import Layout
+from escala.runtime.layout import with_layout
+from escala.strategies import STRATEGIES
+from escala.workloads import WORKLOADS, program
 
 #: Of a plan. Others are refused.
 FORMAT = 1
@@ -41,6 +42,7 @@ class PlannedRun:
     turn : its place in its repeat (`escala.experiment.Experiment.turn`).
     references : files of the runs that its ratios are formed with, all of its group.
     place : its place among the runs as the experiment lists them.
+    run : with what its names stand for; where the plan was read, as far as the request tells it.
     """
 
     request: Mapping[str, Any]
@@ -49,10 +51,7 @@ class PlannedRun:
     turn: Mapping[str, int] | None
     references: tuple[str, ...]
     place: int
-
-    @cached_property
-    def run(self) -> Run:
-        return Run(**{field.name: self.request[field.name] for field in fields(Run)})
+    run: Run
 
     @property
     def file(self) -> str:
@@ -99,7 +98,12 @@ class Plan:
 
     def text(self) -> str:
         """Return what its file holds."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+
+        def content(each: PlannedRun) -> dict[str, Any]:
+            return {name: value for name, value in vars(each).items() if name != "run"}
+
+        groups = [[*map(content, group)] for group in self.groups]
+        return json.dumps({"format": FORMAT, **vars(self), "groups": groups}, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Plan:
@@ -122,8 +126,13 @@ class Plan:
             raise InputError(path, None, f"is no plan of format {FORMAT}", remedy) from None
 
 
-def _planned(references: list[str], **others: Any) -> PlannedRun:
-    return PlannedRun(**others, references=tuple(references))
+def _planned(request: dict, references: list[str], **others: Any) -> PlannedRun:
+    request = with_layout(request)
+    workload = program({}, Path.cwd()) if "start" in request else WORKLOADS[request["workload"]]
+    strategy = STRATEGIES[request["strategy"]]
+    declared = Declared(workload, strategy, request["knobs"], request["link"])
+    run = Run(**{name: request[name] for name in NAMES}, declared=declared)
+    return PlannedRun(request, references=tuple(references), run=run, **others)
 
 
 def is_within(group: Group, repeats: int) -> bool:
@@ -205,6 +214,7 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
             turn=whole.turn(run),
             references=tuple(other.file for other in references[run]),
             place=places[run],
+            run=run,
         )
         groups.setdefault(group_of(run), []).append(planned)
     return Plan(e.name, tuple(e.references), None, tuple(map(tuple, groups.values())), table)
@@ -215,7 +225,7 @@ def by_nodes(plan: Plan) -> dict[int, list[Run]]:
 
     A number of nodes on which there are only references of others is left out.
     """
-    nodes = {each.file: Layout.parse(each.run.layout).nodes for each in plan.runs}
+    nodes = {each.file: each.run.layout.nodes for each in plan.runs}
     named = {file for each in plan.runs for file in each.references}
     found: dict[int, list[Run]] = {}
     for each in plan.runs:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Run(Protocol):
-    """The names of a run, see `escala.experiment.Run`."""
+    """The names of a run and what they stand for, see `escala.experiment.Run`."""
 
     dataset: str
     workload: str
@@ -26,6 +26,7 @@ class Run(Protocol):
     layout: str
     variant: str
     network: str
+    declared: Any
 
 
 class Recorder(Protocol):
@@ -100,17 +101,15 @@ class Probe:
         self.values, self.folder = values, folder
 
     @classmethod
-    def applies(cls, run: Run, strategy: type[Strategy]) -> bool:
+    def applies(cls, run: Run) -> bool:
         """Return whether it can capture a run.
 
         By default it can capture every run trained by one of `kinds`, if the engine has a recorder
         for a probe that records steps.
         """
-        from escala.workloads import WORKLOADS
-
-        if WORKLOADS[run.workload].kind not in cls.kinds:
+        if run.declared.workload.kind not in cls.kinds:
             return False
-        return not cls.records_steps or strategy.records_for(cls.name)
+        return not cls.records_steps or run.declared.strategy.records_for(cls.name)
 
     @classmethod
     def steps(cls, values: dict) -> int | None:

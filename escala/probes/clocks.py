@@ -122,8 +122,8 @@ class Clocks(Probe):
     records_steps = True
 
     @classmethod
-    def applies(cls, run, strategy):
-        return super().applies(run, strategy) and strategy.waits()
+    def applies(cls, run):
+        return super().applies(run) and run.declared.strategy.waits()
 
     def environment(self, strategy):
         # The clocks record when each rank was ready.

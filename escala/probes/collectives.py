@@ -155,9 +155,9 @@ class Collectives(Probe):
     records_steps = True
 
     @classmethod
-    def applies(cls, run, strategy):
+    def applies(cls, run):
         several = run.layout != "1x1"
-        return several and super().applies(run, strategy) and strategy.library is not None
+        return several and super().applies(run) and run.declared.strategy.library is not None
 
     def read(self, processes):
         files = [f"rank{number}.collectives.json" for number in range(len(processes))]

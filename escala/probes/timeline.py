@@ -69,9 +69,10 @@ class Timeline(Probe):
     records_steps = True
 
     @classmethod
-    def applies(cls, run, strategy):
+    def applies(cls, run):
+        strategy = run.declared.strategy
         if strategy.engine and strategy.records_for(cls.name):
-            return super().applies(run, strategy)
+            return super().applies(run)
         writes = strategy.timeline_environment(Path(RAW_TIMELINE))
         return bool(writes) and not strategy.layouts.one_rank
 

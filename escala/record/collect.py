@@ -12,9 +12,9 @@ from escala.data import reader
 from escala.data.base import Arrays
 from escala.engines import engine_name
 from escala.record import steps
-from escala.record.collect_program import collect_program, write_common
+from escala.record.collect_program import collect_program, common
 from escala.record.invariants import broken_promise, misplaced, planned_epochs
-from escala.record.outcome import Outcome
+from escala.record.outcome import Outcome, merge
 from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import model_knobs
@@ -25,14 +25,14 @@ from escala.workloads import WORKLOADS, models, scores_module
 PREDICTIONS = "predictions.npy"
 
 
-def collect(plan: Plan, data: Path, folder: Path, result: dict) -> Outcome:
-    """Write the ranks' measurements into `result`, if the run kept the invariants of every run.
+def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
+    """Return the ranks' measurements, if the run kept the invariants of every run.
 
     A run whose workload gives a score that is not a finite number has failed, and keeps the rest.
     """
     everyone = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
     if plan["kind"] == "command":
-        return collect_program(plan, everyone, folder, result)
+        return collect_program(plan, everyone, folder)
     ranks = [each for each in everyone if "epochs" in each]
     first, arrays = ranks[0], reader(data)
     table = steps.read(folder, len(ranks))
@@ -58,42 +58,42 @@ def collect(plan: Plan, data: Path, folder: Path, result: dict) -> Outcome:
     ]
     evaluation = _scored(plan, arrays, predictions)
     undefined = not_finite(evaluation.get("scores", {}))
-    _write(plan, folder, everyone, ranks, epochs, result)
-    result["evaluation"] = None if undefined else evaluation
+    found = merge(_told(everyone, ranks, epochs), common(plan, folder, everyone))
+    found["evaluation"] = None if undefined else evaluation
     # A strategy that does not wait for a step cannot measure its time.
     if STRATEGIES[plan["strategy"]].waits():
-        result["step_seconds"] = steps.summary(table)
+        found["step_seconds"] = steps.summary(table)
     if undefined:
         remedy = "return finite numbers, and leave out a score that these rows do not define"
-        return Outcome("failed", f"{undefined}: in `score` of the workload, {remedy}")
-    return Outcome("ok")
+        reason = f"{undefined}: in `score` of the workload, {remedy}"
+        return Outcome("failed", reason, found=found)
+    return Outcome("ok", found=found)
 
 
-def _write(
-    plan: Plan, folder: Path, everyone: list[dict], ranks: list[dict], epochs: list, result: dict
-) -> None:
-    """Write times, load, and what the first rank says of all into a result."""
+def _told(everyone: list[dict], ranks: list[dict], epochs: list[dict]) -> dict:
+    """Return times, and what the first rank says of all."""
     first = ranks[0]
+    said = ("optimizer", "parameters", "stopped_early", "best_epoch", "resumed_after")
+    exchanges, gpus = first.get("dense_exchange"), [each.get("gpus", []) for each in everyone]
     train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
     parts = {name: max(r["seconds"][name] for r in ranks) for name in first["seconds"]}
-    result |= {
+    return {
         "epochs": epochs,
         "seconds": parts | {"train": train_seconds},
         "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
         "weights_sha256": first["weights_sha256"][0],
+        "ranks": {
+            "obtained": first["ranks"],
+            "fractions": first["fractions"],
+            "evaluating": sum(stop > start for start, stop in (r["evaluated"] for r in ranks)),
+            **({"gpus": gpus} if any(gpus) else {}),
+        },
+        "training": {
+            **{name: first[name] for name in said},
+            "epochs_done": len(epochs),
+            **({"dense_exchange": exchanges} if exchanges else {}),
+        },
     }
-    write_common(plan, folder, everyone, result)
-    result["ranks"] |= {
-        "obtained": first["ranks"],
-        "fractions": first["fractions"],
-        "evaluating": sum(stop > start for start, stop in (r["evaluated"] for r in ranks)),
-    }
-    if any(gpus := [process.get("gpus", []) for process in everyone]):
-        result["ranks"]["gpus"] = gpus
-    said = ("optimizer", "parameters", "stopped_early", "best_epoch", "resumed_after")
-    result["training"] |= {name: first[name] for name in said} | {"epochs_done": len(epochs)}
-    if exchanges := first.get("dense_exchange"):
-        result["training"]["dense_exchange"] = exchanges
 
 
 def _scored(plan: Plan, arrays: Arrays, predictions: np.ndarray) -> dict:

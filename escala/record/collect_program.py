@@ -1,4 +1,4 @@
-"""Collection of what the processes of a program told into the result of a run."""
+"""Collection of what the processes of a program told."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from escala.record import processes, steps
 from escala.record.diagnose import tail
 from escala.record.disturbance import disturbance
 from escala.record.invariants import misplaced
-from escala.record.outcome import Outcome
+from escala.record.outcome import Outcome, merge
+from escala.runtime import allocation
+from escala.training.files_read import unlisted
 from escala.training.marks import HOOK, OUTPUT, WHOLE
 from escala.training.plan import Plan
+from escala.workloads import Program
 
 #: The better a way tells of steps, the earlier it stands here.
 _WAYS = (HOOK, OUTPUT, WHOLE)
@@ -23,8 +26,8 @@ _UNKNOWN_SECONDS = (
 )  # fmt: skip
 
 
-def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict) -> Outcome:
-    """Write into `result` what the processes of a program told.
+def collect_program(plan: Plan, everyone: list[dict], folder: Path) -> Outcome:
+    """Return what the processes of a program told.
 
     The epochs are those of the process that tells best of them; where several tell alike, an epoch
     takes as long as in the slowest of them.
@@ -35,7 +38,8 @@ def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict
     folder : the ranks' folder, with their steps.
     """
     known_by = min((each["known_by"] for each in everyone), key=_WAYS.index)
-    named = result["program"].get("named", ())
+    program = Program.from_plan(plan["start"]["program"])
+    named = program.named
     if problem := misplaced(plan, everyone) or _problem(plan, named, everyone, known_by, folder):
         return Outcome("failed", problem)
     telling = [each for each in everyone if each["known_by"] == known_by]
@@ -47,7 +51,10 @@ def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict
     rows = [epoch["rows"] for epoch in epochs]
     startups = [each["seconds"]["startup"] for each in telling]
     scores = {name: value for each in reversed(telling) for name, value in each["scores"].items()}
-    result |= {
+    notes = {note for each in everyone for note in each["notes"]}
+    notes = sorted(notes | set(processes.notes(plan, everyone)))
+    parameters = [each["parameters"] for each in telling if each["parameters"]]
+    found = {
         "epochs": epochs,
         "seconds": {
             "startup": None if None in startups else max(startups),
@@ -57,43 +64,38 @@ def collect_program(plan: Plan, everyone: list[dict], folder: Path, result: dict
         "step_seconds": _step_seconds(folder, len(everyone), telling),
         "samples_per_second": None if None in rows else sum(rows) / train_seconds,
         "evaluation": {"rows": None, "scores": scores} if scores else None,
-    }
-    notes = {note for each in everyone for note in each["notes"]}
-    notes = sorted(notes | set(processes.notes(plan, everyone)))
-    result["program"] |= {
-        "known_by": known_by,
-        "first_epoch_seconds": max(each["first_epoch"] or 0 for each in telling) or None,
-        "whole_seconds": max(each["seconds"]["whole"] for each in everyone),
-        "notes": [
-            *result["program"].get("notes", ()),
-            *notes,
-            *_notes(known_by, telling, named),
-        ],
-        "ran": processes.summary(everyone),
+        "program": {
+            "known_by": known_by,
+            "first_epoch_seconds": max(each["first_epoch"] or 0 for each in telling) or None,
+            "whole_seconds": max(each["seconds"]["whole"] for each in everyone),
+            "notes": [*notes, *_notes(known_by, telling, named)],
+            "ran": processes.summary(everyone),
+        },
+        "ranks": {"obtained": everyone[0]["ranks"]},
+        "training": {
+            "parameters": int(parameters[0]) if parameters else None,
+            "epochs_done": epochs[-1]["epoch"],
+        },
     }
     read = [each["read"] for each in everyone if each.get("read") is not None]
     if read:
-        result["program"]["read"] = sorted({path for each in read for path in each})
-    write_common(plan, folder, everyone, result)
-    result["ranks"]["obtained"] = everyone[0]["ranks"]
-    parameters = [each["parameters"] for each in telling if each["parameters"]]
-    result["training"] |= {
-        "parameters": int(parameters[0]) if parameters else None,
-        "epochs_done": epochs[-1]["epoch"],
-    }
-    return Outcome("ok")
+        paths = plan["start"]["paths"].values()
+        found["program"]["read"] = unlisted(
+            sorted(set().union(*read)), program, paths, folder.parent
+        )
+    return Outcome("ok", found=merge(found, common(plan, folder, everyone)))
 
 
-def write_common(plan: Plan, folder: Path, everyone: list[dict], result: dict) -> None:
-    """Write into a result what is known alike of every kind of training."""
-    result["disturbance"] = disturbance(everyone)
-    result["usage"] = [each["usage"] for each in everyone if each.get("usage")] or None
-    if "job" in result:
-        result["job"]["step"] = everyone[0]["step"]
-    result["ranks"]["one_clock"] = len({each["boot"] for each in everyone}) == 1
+def common(plan: Plan, folder: Path, everyone: list[dict]) -> dict:
+    """Return what is known alike of every kind of training."""
     probe = planned_probe(plan, folder)
-    if probe and probe.result:
-        result[probe.name] = probe.read(everyone)
+    return {
+        "disturbance": disturbance(everyone),
+        "usage": [each["usage"] for each in everyone if each.get("usage")] or None,
+        **({"job": {"step": everyone[0]["step"]}} if allocation.number() else {}),
+        "ranks": {"one_clock": len({each["boot"] for each in everyone}) == 1},
+        **({probe.name: probe.read(everyone)} if probe and probe.result else {}),
+    }
 
 
 def _problem(

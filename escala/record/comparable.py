@@ -42,7 +42,6 @@ from typing import Any, NamedTuple
 
 from escala.core.hardware import memory_gib
 from escala.experiment.references import Configuration
-from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.training.marks import OUTPUT
 
@@ -133,7 +132,7 @@ def _common(one: Measurement, other: Measurement) -> Iterator[str]:
     mechanisms = {run["ranks"].get("single_copy") for run in (one, other)} - {None}
     if len(mechanisms) > 1:
         yield "measured with another mechanism of copies between the ranks of a node"
-    several = all(Layout.parse(run["layout"]).nodes > 1 for run in (one, other))
+    several = all(run["layout"].nodes > 1 for run in (one, other))
     if several and one["network"] == other["network"]:
         yield from _links(one, other)
 
@@ -159,7 +158,7 @@ def other_lines(one: Measurement, other: Measurement) -> str | None:
 def _writers(run: Measurement) -> int:
     """Return how many processes write into one output."""
     per_node = STRATEGIES[run["strategy"]].layouts.process_per_node
-    return Layout.parse(run["layout"]).processes if per_node else 1
+    return run["layout"].processes if per_node else 1
 
 
 def _environment(run: Measurement) -> set[tuple[str, str]]:
@@ -298,7 +297,7 @@ def series(run: Measurement) -> dict[str, Any]:
     The configuration, environment, data, settings, knobs, ranks and the link asked for, as JSON can
     hold them.
     """
-    across = Layout.parse(run["layout"]).nodes > 1 and run["link"] is not None
+    across = run["layout"].nodes > 1 and run["link"] is not None
     return {
         **{key: run[key] for key in CONFIGURATION},
         "environment": dict(sorted(_environment(run))),

@@ -23,9 +23,8 @@ from escala.experiment import Experiment, Run
 from escala.experiment.runs import takes_steps
 from escala.record import key
 from escala.record.estimate import Experiments, expected
-from escala.runtime.layout import Layout, global_batch
+from escala.runtime.layout import global_batch
 from escala.runtime.placement import processes_per_node
-from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, model_knobs, reads
 from escala.training.memory import Footprint, node_bytes, rows_of_ranks, shortage
 
@@ -64,7 +63,7 @@ def memory(runs: list[Run], experiment: Experiments, project: Path) -> Memory:
     models: dict[Run, str] = {}
     unknown: Counter[str] = Counter()
     for run in filter(takes_steps, runs):
-        if STRATEGIES[run.strategy].divides_model:
+        if run.declared.strategy.divides_model:
             unknown[f"the ranks of {run.strategy} divide the variables"] += 1
             continue
         found = _model(run, experiment(run.experiment))
@@ -167,7 +166,7 @@ def sentence(memory: Memory, experiment: Experiments, available: float | None) -
         limit = available
         if limit is None:
             per_process = experiment(run.experiment).settings["memory_gib"] * 2**30
-            limit = per_process * Layout.parse(run.layout).processes
+            limit = per_process * run.layout.processes
         found.append((needed, rows, limit, run))
     parts = []
     if found:
@@ -189,8 +188,8 @@ def sentence(memory: Memory, experiment: Experiments, available: float | None) -
 
 def _needed_on_node(run: Run, experiment: Experiment, footprint: Footprint) -> tuple[int, int]:
     """Return the bytes of a run on its first node, and the most rows of a rank at a time."""
-    settings, strategy = experiment.settings_of(run), STRATEGIES[run.strategy]
-    layout = Layout.parse(run.layout)
+    settings, strategy = experiment.settings_of(run), run.declared.strategy
+    layout = run.layout
     whole = global_batch(settings["training"], layout.ranks)
     train_rows = expected(run, experiment).train_rows
     knobs = complete(settings["knobs"], run.workload)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from datetime import datetime
 
 from escala.core import variables
 from escala.core.environment import session
-from escala.experiment import Run
+from escala.experiment.runs import NAMES
 from escala.probes import PROBES
 from escala.record import key, machine
 from escala.record.schema import FORMAT, validate_run
@@ -34,7 +33,7 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
     )  # fmt: skip
     found = {
         "format": FORMAT,
-        **{field.name: request[field.name] for field in fields(Run)},
+        **{name: request[name] for name in NAMES},
         "session": session(),
         "started": started.isoformat(timespec="seconds"),
         "ranks": _ranks(plan),

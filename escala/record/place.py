@@ -10,7 +10,6 @@ from escala.core.hardware import hardware_threads, quota_clause
 from escala.record.outcome import Outcome
 from escala.runtime import allocation, launch, link
 from escala.runtime.launch import Launch
-from escala.runtime.layout import Layout
 from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
 from escala.training.plan import Plan
@@ -26,19 +25,23 @@ class Links(Protocol):
         """Return `mbit_per_second` and `latency_ms` from one node to another."""
 
 
-def placed(request: dict, plan: Plan, result: dict, links: Links | None) -> Launch:
-    """Find the nodes of a run, and write the place of every process into its plan and its result.
+def placed(request: dict, plan: Plan, links: Links | None) -> tuple[Launch, dict]:
+    """Find the nodes of a run, and write the place of every process into its plan.
 
     Parameters
     ----------
     request : also with `nodes`, the names of those that the run is given; empty without a choice.
     links : controller of the links between nodes, None where they are real.
 
+    Returns
+    -------
+    How it is started, and what its run.json holds of its ranks.
+
     Raises
     ------
     InputError : there are fewer nodes or cores than the layout needs.
     """
-    layout, strategy = Layout.parse(request["layout"]), STRATEGIES[request["strategy"]]
+    layout, strategy = request["layout"], STRATEGIES[request["strategy"]]
     per_process = plan["knobs"]["cores_per_process"]
     started = launch.survey(
         layout, strategy, request["link"]["interface"], request["launcher"], request["nodes"]
@@ -56,7 +59,7 @@ def placed(request: dict, plan: Plan, result: dict, links: Links | None) -> Laun
     if "start" in plan:
         plan["start"]["interface"] = started.nodes[0].interface
     plan["places"] = places(layout, strategy, plan["knobs"], started.nodes)
-    result["ranks"] |= {
+    ranks = {
         "launcher": started.launcher,
         "hosts": [node.host for node in started.nodes],
         "machines": [node.machine for node in started.nodes],
@@ -67,8 +70,8 @@ def placed(request: dict, plan: Plan, result: dict, links: Links | None) -> Laun
         "cores": [place["cores"] for place in plan["places"]],
     }
     if strategy.meets_by == "mpi" and layout.processes > 1:
-        result["ranks"]["single_copy"] = launch.single_copy(started.nodes)
-    return started
+        ranks["single_copy"] = launch.single_copy(started.nodes)
+    return started, {"ranks": ranks}
 
 
 def _share_cores(started: Launch) -> bool:
@@ -82,9 +85,7 @@ def experiment_folder(request: dict, folder: Path) -> Path:
     return next((each for each in folder.parents if each.name == request["experiment"]), folder)
 
 
-def linked(
-    request: dict, started: Launch, result: dict, links: Links | None, folder: Path
-) -> Outcome:
+def linked(request: dict, started: Launch, links: Links | None, folder: Path) -> Outcome:
     """Set the links between nodes to the requested rate, and measure it.
 
     Links that are real are measured once in a job, by TCP, and not where UCX was asked for.
@@ -101,12 +102,12 @@ def linked(
             "unavailable",
             f"the rate {rate} can be set only on the links of the lab; see docs/how-to/lab.md",
         )
-    result["link"] = request["link"] | {"mbit_per_second": None, "latency_ms": None}
+    found = request["link"] | {"mbit_per_second": None, "latency_ms": None}
     if links is not None:
         links.shape(rate or "native")
-        result["link"] |= links.measure(hosts[0], hosts[1])
+        found |= links.measure(hosts[0], hosts[1])
     elif started.job and request["link"].get("transport") != "ucx":
         name = f"link-{started.job}-{started.nodes[0].interface}.json"
         known = experiment_folder(request, folder) / "logs" / name
-        result["link"] |= link.measured(started, known) | {"measured_by": link.BY}
-    return Outcome("ok")
+        found |= link.measured(started, known) | {"measured_by": link.BY}
+    return Outcome("ok", found={"link": found})

@@ -15,7 +15,7 @@ from escala.core import variables
 from escala.core.errors import InputError
 from escala.data import base
 from escala.record import key
-from escala.runtime.layout import Layout, global_batch
+from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, threads_of
 from escala.training import checkpoint
@@ -59,7 +59,7 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         reason = "is validation, and this dataset has no validation rows: test rows must not decide"
         remedy = "use monitor: training, or a dataset with a validation side"
         raise InputError(data, "early_stopping.monitor", reason, remedy)
-    layout = Layout.parse(request["layout"])
+    layout = request["layout"]
     knobs = complete(request["knobs"], request["workload"])
     # The launcher of a program gives each rank threads of its own.
     together = STRATEGIES[request["strategy"]].layouts.process_per_node and "start" not in request
@@ -71,7 +71,7 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         counts = [description["counts"][name]["train"] for name in description["classes"]]
     plan: Plan = {
         **{name: request[name] for name in ("strategy", "workload", "training", "instrument")},
-        "kind": WORKLOADS[request["workload"]].kind,
+        "kind": "command" if "start" in request else WORKLOADS[request["workload"]].kind,
         "knobs": knobs | {"threads": threads},
         "ranks": layout.ranks,
         "data": str(data.resolve()),

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import shutil
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from escala.core import alone, interrupts, variables
 from escala.core.clock import started as process_start
+from escala.core.environment import session
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
 from escala.core.readable import name_first
@@ -25,7 +25,7 @@ from escala.record.collect import PREDICTIONS, collect
 from escala.record.disturbance import with_kernel, with_stops
 from escala.record.identity import identity
 from escala.record.kernel import Kernel
-from escala.record.outcome import Outcome
+from escala.record.outcome import Outcome, merge
 from escala.record.place import Links, experiment_folder, linked, placed
 from escala.record.plan import make_plan, resumption, split_description
 from escala.record.program_changes import notes
@@ -35,7 +35,7 @@ from escala.runtime import asking
 from escala.runtime.allocation import same_host
 from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
-from escala.training import checkpoint, files_read
+from escala.training import checkpoint
 from escala.training.plan import Plan
 from escala.training.rank import SCRATCH
 from escala.workloads import Program, models
@@ -109,34 +109,30 @@ def _measured(
     description = split_description(data)
     plan = make_plan(request, description, data)
     plan |= resumption(plan, description, folder)
-    known = identity(request, plan, description, started)
-    result = copy.deepcopy(known)
+    known, parts = identity(request, plan, description, started), []
     try:
-        outcome = _attempt(request, plan, data, folder, result, time_limit_seconds, links, aside)
+        outcome = _attempt(request, plan, data, folder, parts, time_limit_seconds, links, aside)
     finally:
         _tidy(ranks_folder)
     interrupts.end_if_received()
     if outcome.status != "ok":
         asking.require_answers(request["nodes"])
-    if outcome.status == "ok" and "program" in result:
-        result["program"]["notes"] += notes(request, data)
-        if "read" in result["program"]:
-            start, read = request["start"], result["program"]["read"]
-            program, paths = Program.from_plan(start["program"]), start["paths"].values()
-            result["program"]["read"] = files_read.unlisted(read, program, paths, folder)
+    if outcome.status == "ok" and "program" in known:
+        parts.append({"program": {"notes": [*notes(request, data)]}})
     seconds = time.monotonic() - clock - sum(aside)
-    problem = _invalid(result, outcome, seconds)
+    result = _record(known, parts, outcome, seconds, folder)
+    problem = _invalid(result)
     if problem:
         # Keep what was measured, but not as a result.
         with atomic(folder / INVALID) as temporary:
             temporary.write_text(json.dumps(result, indent=1, default=str) + "\n", encoding="utf-8")
-        reason = f"{problem}; {INVALID} holds what was measured"
-        result, outcome = known, Outcome("failed", reason)
+        outcome = Outcome("failed", f"{problem}; {INVALID} holds what was measured")
+        result = _record(known, [], outcome, seconds, folder)
     if outcome.status == "ok":
         checkpoint.forget(folder)
     elif not problem:
         _remove(folder, PREDICTIONS, *models.FILES)
-    _finish(result, outcome, output, seconds)
+    _write(result, output)
     return outcome
 
 
@@ -161,8 +157,8 @@ def lost(
     _tidy(output.parent / "ranks")
     _remove(output.parent, *PRODUCTS)
     plan = make_plan(request, description, data)
-    result = identity(request, plan, description, started)
-    _finish(result, Outcome(status, reason), output, 0.0)
+    known = identity(request, plan, description, started)
+    _write(_record(known, [], Outcome(status, reason), 0.0, output.parent), output)
 
 
 def _whole(request: dict, turn: dict[str, int] | None) -> dict:
@@ -175,15 +171,16 @@ def _attempt(
     plan: Plan,
     data: Path,
     folder: Path,
-    result: dict,
+    parts: list[Mapping],
     limit: float,
     links: Links | None,
     aside: list[float],
 ) -> Outcome:
-    """Run the ranks and write what they measured into `result`; whatever fails is an outcome.
+    """Run the ranks; whatever fails is an outcome.
 
     Parameters
     ----------
+    parts : takes what is found of the run, as parts of its run.json in the order of time.
     aside : takes the seconds of what looks at nodes, links and cores, and of copies of a folder,
         which are no part of a run.
     """
@@ -197,11 +194,12 @@ def _attempt(
             "run": str(folder),
         }
         with _timed(aside):
-            started = _begun(request, plan, folder, result, links)
-            outcome = linked(request, started, result, links, folder)
+            started = _begin(request, plan, folder, parts, links)
+            outcome = linked(request, started, links, folder)
+            parts.append(outcome.found)
             if outcome.status != "ok":
                 return outcome
-        with _isolated(plan, ranks_folder.resolve(), result, aside) as refused:
+        with _isolated(plan, ranks_folder.resolve(), parts, aside) as refused:
             with _timed(aside):
                 write_json(ranks_folder / "plan.json", plan, durable=False)
                 kernel = Kernel(_cores_here(plan, started))
@@ -210,15 +208,18 @@ def _attempt(
         stopped_seconds = outcome.stopped_seconds
         timeline.keep(ranks_folder)
         if outcome.status == "ok":
-            outcome = transport.recorded(request, ranks_folder, result)
+            outcome = transport.recorded(request, ranks_folder, started.nodes[0].interface)
+            parts.append(outcome.found)
         if outcome.status == "ok":
             with _timed(aside):
                 kernel.time()
-            outcome = collect(plan, data, ranks_folder, result)
-        if outcome.status == "ok":
-            log = experiment_folder(request, folder) / f"logs/kernel-{result['session']}.json"
-            found = with_kernel(result["disturbance"], kernel.judge(log))
-            result["disturbance"] = with_stops(found, stopped_seconds)
+            outcome = collect(plan, data, ranks_folder)
+            found = outcome.found
+            if outcome.status == "ok":
+                log = experiment_folder(request, folder) / f"logs/kernel-{session()}.json"
+                judged = with_kernel(found["disturbance"], kernel.judge(log))
+                found = {**found, "disturbance": with_stops(judged, stopped_seconds)}
+            parts.append(found)
         return outcome
     except InputError:
         raise
@@ -243,7 +244,7 @@ def _timed(aside: list[float]) -> Iterator[None]:
 
 @contextmanager
 def _isolated(
-    plan: Plan, folder: Path, result: dict, aside: list[float]
+    plan: Plan, folder: Path, parts: list[Mapping], aside: list[float]
 ) -> Iterator[Callable[[], str | None]]:
     """Let the program of a run work in a copy of its folder, and note what it wrote there.
 
@@ -263,10 +264,11 @@ def _isolated(
         with _timed(aside):
             names = copy.written()
         if names:
-            result["program"]["notes"].append(
+            note = (
                 f"it wrote {name_first(names)} into its folder, of which each run has a copy of "
                 "its own. Remedy: let it write to {output} what is to stay"
             )
+            parts.append({"program": {"notes": [note]}})
     finally:
         with _timed(aside):
             remove(folder / COPY)
@@ -279,22 +281,35 @@ def _cores_here(plan: Plan, started: Launch) -> list[int] | None:
     return sorted({core for place in plan["places"] for core in place["cores"]})
 
 
-def _begun(request: dict, plan: Plan, folder: Path, result: dict, links: Links | None) -> Launch:
+def _begin(
+    request: dict, plan: Plan, folder: Path, parts: list[Mapping], links: Links | None
+) -> Launch:
     """Find a run's nodes, and remove what its last measurement left unless its input is refused."""
     try:
-        started = placed(request, plan, result, links)
+        started, found = placed(request, plan, links)
     except InputError:
         raise
     except Exception:
         _clean(folder)
         raise
     _clean(folder)
+    parts.append(found)
     return started
 
 
-def _invalid(result: dict, outcome: Outcome, wall_seconds: float) -> str | None:
-    """Complete a result, and return why it cannot be a run.json, or None."""
-    result |= {"status": outcome.status, "reason": outcome.reason, "wall_seconds": wall_seconds}
+def _record(
+    known: dict, parts: Sequence[Mapping], outcome: Outcome, wall_seconds: float, folder: Path
+) -> dict:
+    """Return the content of a run.json: what was known before, what was found, and the outcome."""
+    reason, kept = outcome.reason, checkpoint.latest(folder)
+    if kept and outcome.status != "ok":
+        reason = f"{reason}; repeated, it goes on after epoch {kept}"
+    last = {"status": outcome.status, "reason": reason, "wall_seconds": wall_seconds}
+    return merge(known, *parts, last)
+
+
+def _invalid(result: dict) -> str | None:
+    """Return why a result cannot be a run.json, or None."""
     try:
         validate_run(result)
         json.dumps(result, allow_nan=False)
@@ -303,11 +318,7 @@ def _invalid(result: dict, outcome: Outcome, wall_seconds: float) -> str | None:
     return None
 
 
-def _finish(result: dict, outcome: Outcome, output: Path, wall_seconds: float) -> None:
-    reason, kept = outcome.reason, checkpoint.latest(output.parent)
-    if kept:
-        reason = f"{reason}; repeated, it goes on after epoch {kept}"
-    result |= {"status": outcome.status, "reason": reason, "wall_seconds": wall_seconds}
+def _write(result: dict, output: Path) -> None:
     write_json(output.parent / "sessions" / f"{result['session']}.json", result)
     write_json(output, result)
 

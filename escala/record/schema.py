@@ -14,6 +14,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.core.progress import say
 from escala.probes import PROBES, with_probe_settings
+from escala.runtime.layout import with_layout
 from escala.strategies.knobs import all_knobs, strategy_knobs
 
 #: Of a run.json. Files of others are refused.
@@ -68,7 +69,7 @@ def read_result(path: Path) -> dict:
     elif run.get("format") != FORMAT:
         problem = f"format {run.get('format')}", f"is not the present one, {FORMAT}"
     else:
-        return run
+        return with_layout(run)
     experiment = next((p.parent for p in path.parents if p.name == "runs"), path.parent)
     remedy = f"remove it by `{call('retry', experiment)}`, then the same call again"
     raise InputError(path, *problem, remedy)

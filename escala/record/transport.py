@@ -8,6 +8,7 @@ node, such as `tcp`. `escala.runtime.mpi.transport` lets it log both.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from escala.record.outcome import Outcome
@@ -21,40 +22,39 @@ _BTL = re.compile(
 _COMPONENTS = {"tcp": ("ob1", {"tcp"}), "ucx": ("ucx", set())}
 
 
-def recorded(request: dict, folder: Path, result: dict) -> Outcome:
-    """Write into a result what MPI ranks exchanged by; fail if it is not what was asked for.
+def recorded(request: dict, folder: Path, interface: str | None) -> Outcome:
+    """Tell what MPI ranks exchanged by; fail if it is not what was asked for.
 
     Parameters
     ----------
     folder : the ranks' folder, with their logs.
+    interface : of the ranks, unless it is UCX that chooses.
     """
     asked = request["link"].get("transport")
     if STRATEGIES[request["strategy"]].meets_by != "mpi":
         return Outcome("ok")
     pml, between = chosen(folder)
+    ranks = {}
     if pml is not None:
         obeyed = asked == "ucx" or between == {"tcp"}
-        result["ranks"]["transport"] = {
+        # UCX takes the interface that the experiment names, if any.
+        interface = request["link"]["interface"] if asked == "ucx" else interface
+        ranks["transport"] = {
             "pml": pml,
             "btl": sorted(between) if pml == "ob1" else None,
-            "interface": _interface(request, result) if obeyed else None,
+            "interface": interface if obeyed else None,
         }
+    ok = Outcome("ok", found={"ranks": ranks})
     if asked is None:
-        return Outcome("ok")
+        return ok
     wanted, carriers = _COMPONENTS[asked]
     if pml == wanted and between <= carriers:
-        return Outcome("ok")
+        return ok
     found = "Open MPI said nothing of its choice" if pml is None else f"Open MPI chose pml {pml}"
     by = f", btl {', '.join(sorted(between))} between nodes" if between else ""
-    remedy = f"see `escala check` in a job; leave networks.{result['network']}.transport out"
+    remedy = f"see `escala check` in a job; leave networks.{request['network']}.transport out"
     reason = f"transport {asked} was asked for, and {found}{by}. Remedy: {remedy}"
-    return Outcome("failed", reason)
-
-
-def _interface(request: dict, result: dict) -> str | None:
-    """Return the interface of the ranks: UCX takes that which the experiment names, if any."""
-    ucx = request["link"].get("transport") == "ucx"
-    return request["link"]["interface"] if ucx else result["ranks"]["interface"]
+    return replace(ok, status="failed", reason=reason)
 
 
 def chosen(folder: Path) -> tuple[str | None, set[str]]:

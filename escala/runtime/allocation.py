@@ -202,14 +202,14 @@ def require_exclusive(job: Job) -> None:
         )
 
 
-def require_nodes(job: Job, names: Sequence[str], layout: str) -> None:
+def require_nodes(job: Job, names: Sequence[str], layout: Layout) -> None:
     """Refuse a layout of more nodes than the job has.
 
     Raises
     ------
     InputError : with the remedy.
     """
-    needed = Layout.parse(layout).nodes
+    needed = layout.nodes
     if needed > len(names):
         raise InputError(
             "layout",

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True)
-class Layout:
-    """`nodes` machines with `processes` ranks on each."""
+class Layout(str):
+    """`nodes` machines with `processes` ranks on each. It is the text `NODESxPROCS` as well."""
 
     nodes: int
     processes: int
+
+    def __new__(cls, nodes: int, processes: int) -> Layout:
+        self = super().__new__(cls, f"{nodes}x{processes}")
+        self.nodes, self.processes = nodes, processes
+        return self
+
+    def __getnewargs__(self) -> tuple[int, int]:
+        return self.nodes, self.processes
 
     @classmethod
     def parse(cls, text: str) -> Layout:
@@ -32,8 +38,10 @@ class Layout:
     def ranks(self) -> int:
         return self.nodes * self.processes
 
-    def __str__(self) -> str:
-        return f"{self.nodes}x{self.processes}"
+
+def with_layout(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was read from a file with its `layout` parsed."""
+    return {**entry, "layout": Layout.parse(entry["layout"])}
 
 
 def global_batch(training: Mapping[str, Any], ranks: int) -> int:

@@ -94,19 +94,22 @@ def all_knobs() -> dict[str, Knob]:
     return knobs
 
 
-def read_by_run(knobs: Mapping[str, Any], strategy: str, workload: str) -> dict[str, Any]:
+def read_by_run(
+    knobs: Mapping[str, Any], strategy: str, workload: str, kind: str = "steps"
+) -> dict[str, Any]:
     """Return the knobs that a run reads.
 
     Parameters
     ----------
     knobs : of the variant.
     strategy, workload : of the run.
+    kind : how the workload is trained.
 
     Raises
     ------
     KeyError : a knob is not declared.
     """
-    known, kind = all_knobs(), WORKLOADS[workload].kind
+    known = all_knobs()
     read = readable(known, strategy, kind) | workload_knobs(workload)
     return {name: value for name, value in sorted(knobs.items()) if known[name] and name in read}
 

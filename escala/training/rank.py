@@ -135,7 +135,8 @@ def _place(error: BaseException, workload: str) -> str:
     """Return where an error was raised in the folder of the workload or of a user's kind."""
     from escala.workloads import WORKLOADS
 
-    folders = [WORKLOADS[workload].folder, *plugins.folders(plugins.KINDS).values()]
+    own = [WORKLOADS[workload].folder] if workload in WORKLOADS else []
+    folders = [*own, *plugins.folders(plugins.KINDS).values()]
     places = (user_code.location(error, folder) for folder in folders)
     return next((f"{place}: " for place in places if place), "")
 

@@ -32,7 +32,7 @@ class Jobs:
         return self._study.experiment(wildcards)
 
     def _shape(self, wildcards: Wildcards) -> job.Shape:
-        return job.shape(self._experiment(wildcards), self._runs(wildcards))
+        return job.shape(self._runs(wildcards))
 
     def engines(self, wildcards: Wildcards) -> set[str | None]:
         """Return the names of the engines that train."""

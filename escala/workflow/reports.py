@@ -14,7 +14,6 @@ from escala.experiment import Experiment, Run
 from escala.probes import PROBES
 from escala.record import history
 from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
-from escala.runtime.layout import Layout
 from escala.strategies.base import TRACE
 from escala.workflow.study import Study, Wildcards, refuse
 
@@ -68,14 +67,14 @@ def if_any(name: str) -> Callable[[Wildcards], list[str]]:
 
 
 def _nodes(runs: Iterable[Run]) -> set[int]:
-    return {Layout.parse(run.layout).nodes for run in runs}
+    return {run.layout.nodes for run in runs}
 
 
 def figures_of_runs(e: Experiment, runs: Sequence[Run]) -> list[str]:
     """Return the figures of the first of some runs of each dataset and workload, as SVG."""
     first = {(run.dataset, run.workload): run for run in reversed(runs)}.values()
     return [
-        f"{RUN_FIGURE}.svg".format(**vars(run), measurement=Path(run.folder).name, run_figure=name)
+        f"{RUN_FIGURE}.svg".format(**run.names, measurement=Path(run.folder).name, run_figure=name)
         for name in ONE_RUN
         for run in first
         if DECLARED[name].kind in (None, e.datasets[run.dataset]["kind"])

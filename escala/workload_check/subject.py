@@ -20,6 +20,7 @@ from escala.experiment.schema import workload_settings
 from escala.predict.model import load
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
+from escala.runtime.layout import Layout
 from escala.strategies.knobs import model_knobs
 from escala.training.plan import Plan
 from escala.workload_check.rows import DATASET, SEED, copy_rows, draw_rows
@@ -138,7 +139,8 @@ class Subject:
         """Return the request of a run, as that of an experiment."""
         return {
             "experiment": "check", "dataset": DATASET, "workload": NAME, "strategy": strategy,
-            "layout": layout, "variant": "plain", "network": "native", "repeat": 1, "series": None,
+            "layout": Layout.parse(layout), "variant": "plain", "network": "native", "repeat": 1,
+            "series": None,
             "instrument": None, "training": self.settings, "knobs": {},
             "link": {"interface": None, "rate": None}, "launcher": "auto", "oversubscribe": True,
             "max_steps": None, "probe_settings": None,
@@ -177,7 +179,9 @@ def subject(
 
     A declaration that is not valid, a setting that is not allowed, and missing rows, are refused.
     """
-    folders.add(folders.WORKLOADS, NAME, str(folder), "workload")
+    if folders.add(folders.WORKLOADS, NAME, str(folder), "workload"):
+        reason = "is a program, which keeps no contract of Escala's"
+        raise InputError(folder, "command", reason, "try it: escala try")
     declared = WORKLOADS[NAME]
     if declared.kind == "steps" and DEFAULT not in declared.engines:
         raise InputError(

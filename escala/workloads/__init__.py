@@ -114,7 +114,7 @@ __all__ = [
     "Program",
     "Workload",
     "add",
-    "add_program",
+    "program",
     "scores_module",
     "workload",
 ]
@@ -196,22 +196,22 @@ def _discover() -> dict[str, Workload]:
     """Return the workloads by name."""
     files = sorted(Path(__file__).parent.glob(f"*/{DECLARATION}"))
     own = plugins.folders(plugins.WORKLOADS)
-    return (
-        {file.parent.name.replace("_", "-"): declared(file) for file in files}
-        | {name: _outside(name, folder) for name, folder in own.items()}
-        | {name: _program(content, Path.cwd()) for name, content in plugins.programs().items()}
-    )
+    return {file.parent.name.replace("_", "-"): declared(file) for file in files} | {
+        name: _outside(name, folder) for name, folder in own.items()
+    }
 
 
 def _outside(name: str, folder: Path) -> Workload:
     """Return the workload in a folder outside the project."""
-    found = declared(folder / DECLARATION)
-    package = None if found.kind == "command" else plugins.package(plugins.WORKLOADS, name)
-    return replace(found, package=package)
+    return replace(declared(folder / DECLARATION), package=plugins.package(plugins.WORKLOADS, name))
 
 
-def _program(content: Mapping[str, Any], folder: Path) -> Workload:
-    """Return the workload of a program, from its declaration, which may not be checked yet."""
+def program(content: Mapping[str, Any], folder: Path) -> Workload:
+    """Return the workload of a program, from its declaration, which may not be checked yet.
+
+    It belongs to the experiment that declares it: those of others may have the same name. Its paths
+    start in the folder.
+    """
     settings = {"type": "object", "additionalProperties": False, "properties": {}}
     description = content.get("description", "A program that is run as it is.")
     kind = content.get("data_kind", "files")
@@ -222,7 +222,7 @@ def declared(file: Path) -> Workload:
     """Return the workload that a `workload.yaml` in a package's folder declares."""
     content = read_yaml(file)
     if content["trained_by"] == "command":
-        return _program(content, file.parent)
+        return program(content, file.parent)
     return Workload(
         content["description"],
         content["trained_by"],
@@ -235,6 +235,7 @@ def declared(file: Path) -> Workload:
     )
 
 
+#: Those of the project and in folders of experiments. What is a program is no part of it.
 WORKLOADS = _discover()
 
 
@@ -242,12 +243,6 @@ def add(name: str, folder: Path) -> None:
     """Add a workload whose folder, an absolute path, is outside the project."""
     plugins.add(plugins.WORKLOADS, name, folder)
     WORKLOADS[name] = _outside(name, folder)
-
-
-def add_program(name: str, declaration: Mapping[str, Any]) -> None:
-    """Add a program that an experiment declares. Its paths start in the working directory."""
-    plugins.add_program(name, declaration)
-    WORKLOADS[name] = _program(declaration, Path.cwd())
 
 
 def workload(name: str, engine: str = DEFAULT) -> ModuleType:

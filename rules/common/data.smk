@@ -5,7 +5,6 @@ from escala.data.genomes.settings import letters_kept
 from escala.data.paths import expanded_path, require_past
 from escala import predict
 from escala.predict import LENGTH_ERRORS
-from escala.workloads import WORKLOADS
 
 
 def genomes(wildcards):
@@ -65,7 +64,7 @@ def length_errors_of(wildcards):
 
 def predicting_code(wildcards, *further):
     """Return a digest of the code that predicts; refuse a kind without `queries` and `further`."""
-    if WORKLOADS[wildcards.workload].kind == "command":
+    if experiment(wildcards).settings.knows[wildcards.workload].kind == "command":
         refuse(f"{wildcards.workload} is a program: it keeps no model to classify with")
     for part in ("queries", *further):
         kind_with(wildcards, part)

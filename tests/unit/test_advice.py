@@ -71,7 +71,9 @@ def seconds(plan, of=EXACT) -> float:
 
 def planned(layout: str, network: str = "native", rows: int = PLAN.rows, **others) -> dict:
     several = layout != "1x1"
-    names = Configuration("horovod-mpi" if several else "single", layout, "tuned", network)
+    names = Configuration(
+        "horovod-mpi" if several else "single", Layout.parse(layout), "tuned", network
+    )
     return {
         "dataset": "small",
         "workload": "cnn",

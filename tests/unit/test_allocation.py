@@ -147,7 +147,7 @@ def call(local: bool = True, main: bool = True) -> Allocated:
 
 
 def run(layout: str, repeat: int | None = 1) -> Run:
-    return Run("e", "d", "w", "single", layout, "v", "native", repeat)
+    return Run("e", "d", "w", "single", Layout.parse(layout), "v", "native", repeat)
 
 
 def test_runs_of_a_call_inside_a_job_are_given_nodes_and_those_of_its_jobs_are_not(inside):

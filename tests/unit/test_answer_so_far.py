@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from escala.experiment import Run
+from escala.experiment.runs import Declared
 from escala.measure.plan import Plan, PlannedRun
 from escala.record import estimate
 from escala.report import so_far
 from escala.report.forming import Forming
+from escala.workloads import WORKLOADS
 
 REPEATS, STRATEGIES = range(1, 8), ("single", "horovod-mpi")
 
@@ -16,7 +18,7 @@ REPEATS, STRATEGIES = range(1, 8), ("single", "horovod-mpi")
 def run(strategy: str, repeat: int, **more: str) -> Run:
     layout = "1x1" if strategy == "single" else "1x2"
     names = ("small", "data", "virus-cnn", strategy, layout, "tuned", "native")
-    return Run(*names, repeat, **more)
+    return Run(*names, repeat, **more, declared=Declared(WORKLOADS["virus-cnn"], None, {}, {}))
 
 
 EVERY = [run(strategy, repeat) for repeat in REPEATS for strategy in STRATEGIES]
@@ -30,7 +32,7 @@ class Told:
         self._forming = Forming(clock=lambda: self.now)
 
     def after(self, *done: Run, more: tuple[Run, ...] = (), pilot=None) -> list[str]:
-        every = [PlannedRun(vars(each), "", 0, None, (), 0) for each in (*EVERY, *more)]
+        every = [PlannedRun(each.names, "", 0, None, (), 0, each) for each in (*EVERY, *more)]
         plan = Plan("small", (), pilot, tuple((each,) for each in every))
         self._forming.tell(plan, [each for each in every if each.run not in done])
         return self._capsys.readouterr().err.splitlines()

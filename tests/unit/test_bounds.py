@@ -26,6 +26,7 @@ from escala.experiment import Experiment
 from escala.experiment import program_calibration as programs
 from escala.experiment.calibration import Calibration
 from escala.experiment.planned import planned
+from escala.runtime.layout import Layout
 from escala.training.program_place import HOOK
 from tests.programs import experiment_on
 
@@ -109,9 +110,9 @@ def calibrated(**changed):
 
 def asked(layout: str) -> dict:
     return {
-        "dataset": "none", "workload": "train", "strategy": "torch-ddp", "layout": layout,
-        "variant": "plain", "network": "native", "unavailable": None,
-        "program": PROGRAM, "rows": 64, "cores": 1,
+        "dataset": "none", "workload": "train", "strategy": "torch-ddp",
+        "layout": Layout.parse(layout), "variant": "plain", "network": "native",
+        "unavailable": None, "program": PROGRAM, "rows": 64, "cores": 1,
     }  # fmt: skip
 
 

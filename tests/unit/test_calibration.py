@@ -180,7 +180,7 @@ def test_what_the_model_does_not_know_is_not_predicted(variant, strategy, reason
         configurations=[{"strategy": strategy, "layouts": [layout]}],
     )
     [run] = first_repeats(found)
-    told = unsupported(found, run)
+    told = unsupported(run)
     assert told is None if reason is None else reason in told
     assert bool(predictable(found)) == (reason is None)
 
@@ -487,7 +487,7 @@ def test_times_of_back_to_back_calls_count_where_few_steps_were_without_exchange
         times = {"bytes": 8, "operation": "allreduce", "seconds": [1.0] * 2}
         times |= {"computing_seconds": [2.0] * 2, "computing_fractions": [0.75] * 2}
         measured_calls = {"library": "mpi", "times": [times | {"after_step_seconds": after}]}
-        return {"layout": "1x2", "network": "native", "collectives": measured_calls}
+        return {"layout": Layout(1, 2), "network": "native", "collectives": measured_calls}
 
     for runs, seconds in (
         ([entry([3.0] * 5), entry([4.0])], [3.0] * 5 + [4.0]),

@@ -126,9 +126,9 @@ def test_a_result_that_is_not_valid_is_a_failed_run_and_kept(
 ):
     collect = run.collect
 
-    def wrong(plan, data, folder, result):
-        outcome = collect(plan, data, folder, result)
-        result["seconds"] |= {"startup": -3.0, "loading": float("nan")}
+    def wrong(plan, data, folder):
+        outcome = collect(plan, data, folder)
+        outcome.found["seconds"] |= {"startup": -3.0, "loading": float("nan")}
         return outcome
 
     monkeypatch.setattr(run, "collect", wrong)

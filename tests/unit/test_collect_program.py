@@ -7,13 +7,18 @@ from pathlib import Path
 import pytest
 
 from escala.record.collect_program import collect_program
+from escala.workloads import Program
 
-PLAN = {
-    "strategy": "processes", "ranks": 2, "instrument": None,
-    "knobs": {"threads": {"intra_op": 1, "inter_op": 1}},
-    "start": {"program": {"epoch_ends": None, "step_ends": None}},
-    "places": [{"host": "example", "cores": [0], "nodes": 1, "ranks": [0]}] * 2,
-}  # fmt: skip
+
+def planned(*words: str) -> dict:
+    """Return the plan of two processes of a program, with further words of its command."""
+    program = Program.of({"command": ["true", *words]}, Path.cwd(), "a test")
+    return {
+        "strategy": "processes", "ranks": 2, "instrument": None,
+        "knobs": {"threads": {"intra_op": 1, "inter_op": 1}},
+        "start": {"program": program.as_plan()},
+        "places": [{"host": "example", "cores": [0], "nodes": 1, "ranks": [0]}] * 2,
+    }  # fmt: skip
 
 
 def told(known_by: str, rows: int | None, seconds: float) -> dict:
@@ -46,9 +51,9 @@ def told(known_by: str, rows: int | None, seconds: float) -> dict:
     ids=["all tell", "one tells"],
 )
 def test_rows_are_known_if_every_process_tells_of_them(tmp_path: Path, other, rows, seconds):
-    result = {"program": {}, "ranks": {}, "training": {}}
-    outcome = collect_program(PLAN, [told("hook", 64, 2.0), other], tmp_path, result)
+    outcome = collect_program(planned(), [told("hook", 64, 2.0), other], tmp_path)
     assert outcome.status == "ok", outcome
+    result = outcome.found
     assert [epoch["rows"] for epoch in result["epochs"]] == [rows]
     assert result["seconds"]["train"] == seconds
     assert result["samples_per_second"] == (rows and rows / seconds)
@@ -58,7 +63,6 @@ def test_a_process_that_says_nothing_beside_one_that_tells_is_no_unknown_run(tmp
     silent = told("whole run", None, 9.0)
     notes = []
     for first in (told("output", None, 2.0), silent):
-        result = {"program": {"named": ["epochs"]}, "ranks": {}, "training": {}}
-        collect_program(PLAN, [first, silent], tmp_path, result)
-        notes.append([note for note in result["program"]["notes"] if "{epochs}" in note])
+        found = collect_program(planned("{epochs}"), [first, silent], tmp_path).found
+        notes.append([note for note in found["program"]["notes"] if "{epochs}" in note])
     assert [len(each) for each in notes] == [0, 1]

@@ -119,7 +119,9 @@ def test_a_report_is_of_results_that_are_there(project, monkeypatch, file, name)
 def _trained(project: Path, repeat: str, status: str = "ok") -> Path:
     folder = project / f"results/ladder/runs/demo-1000/virus-cnn/single/1x1/tuned/native/{repeat}"
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"format": FORMAT, "status": status}))
+    (folder / "run.json").write_text(
+        json.dumps({"format": FORMAT, "status": status, "layout": "1x1"})
+    )
     (folder / "model.json").write_text("{}")
     return folder.relative_to(project)
 

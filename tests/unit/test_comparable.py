@@ -17,7 +17,8 @@ from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.record import comparable, key
 from escala.record.comparable import matched, refusal
-from escala.record.schema import FORMAT, validate_run
+from escala.record.schema import FORMAT, read_result, validate_run
+from escala.runtime.layout import Layout
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -29,7 +30,7 @@ def runs(tmp_path_factory) -> dict[str, dict]:
     """One run of one process, and one over two nodes."""
     experiment = FakeExperiment(tmp_path_factory.mktemp("runs")).add_dataset()
     experiment.add("single", "1x1", 5.0, repeats=1).add("horovod-mpi", "2x1", 4.0, repeats=1)
-    single, across = map(read_json, experiment.runs)
+    single, across = map(read_result, map(Path, experiment.runs))
     across["ranks"] |= {"hosts": ["n1", "n2"], "machines": [MACHINE, MACHINE], "interface": "eth0"}
     across["network"] = "slow"
     across["link"] = {
@@ -52,7 +53,11 @@ def changed(run: dict, path: str, value: object) -> dict:
 
 def test_lines_that_come_in_multiples_may_be_those_of_each_process():
     def told(layout: str, epochs: int, strategy: str = "own-launcher", by: str = "output") -> dict:
-        about = {"strategy": strategy, "layout": layout, "training": {"epochs_done": epochs}}
+        about = {
+            "strategy": strategy,
+            "layout": Layout.parse(layout),
+            "training": {"epochs_done": epochs},
+        }
         return about | {"program": {"known_by": by}}
 
     one, two = told("1x1", 4), told("1x2", 8)
@@ -186,7 +191,7 @@ def test_nodes_far_apart_in_an_unlimited_network_are_compared_within_a_session(r
 
 
 def test_nodes_of_each_kind_are_counted(runs):
-    across = changed(runs["across"], "layout", "3x1")
+    across = changed(runs["across"], "layout", Layout(3, 1))
     fast = MACHINE | {"cpu": "Faster CPU"}
     one = changed(across, "ranks.machines", [MACHINE, MACHINE, fast])
     assert refusal(one, changed(one, "ranks.machines", [fast, MACHINE, MACHINE])) is None

@@ -34,18 +34,11 @@ def drafted(tmp_path, monkeypatch):
     parser = argparse.ArgumentParser()
     add_options(parser)
 
-    def forget() -> None:
-        """Forget the program of another draft, which may have the same name."""
-        for name in [name for name, each in WORKLOADS.items() if each.kind == "command"]:
-            del WORKLOADS[name]
-
     def make(call: str):
-        forget()
         options, _, command = call.partition("-- ")
         return draft(shlex.split(command), parser.parse_args(shlex.split(options)))
 
-    yield make
-    forget()
+    return make
 
 
 def compared(found) -> list[tuple[str, str, str]]:

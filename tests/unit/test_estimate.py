@@ -49,7 +49,7 @@ def experiment(tmp_path, monkeypatch) -> Experiment:
 
 
 def measured(run: Run, seconds: float, status: str = "ok", session: str = "first") -> None:
-    record = {"format": FORMAT, "status": status, "wall_seconds": seconds}
+    record = {"format": FORMAT, "status": status, "layout": run.layout, "wall_seconds": seconds}
     write_json(Path(run.folder) / "sessions" / f"{session}.json", record)
 
 
@@ -232,9 +232,11 @@ def test_disk_space_is_that_of_arrays_not_there_yet_and_of_kept_models(experimen
     settings = demo()
     settings["variants"]["tuned"]["checkpoint_epochs"] = 1
     kept = Experiment(settings, "e.yaml")
+    runs = [of(kept, "single", n) for n in (1, 2)]
     assert estimate.disk(runs, lambda name: kept, footprints).models == 200 + 2 * 150
     settings["workloads"]["virus-cnn"]["early_stopping"] = {"patience": 1}
     best = Experiment(settings, "e.yaml")
+    runs = [of(best, "single", n) for n in (1, 2)]
     assert estimate.disk(runs, lambda name: best, footprints).models == 200 + 2 * 250
     write_json("results/demo/data/demo-1000/split4/dataset.json", {"rows": {"train": 1}})
     assert estimate.disk(runs, named).arrays == 0

@@ -798,7 +798,8 @@ def measured_again(before: dict, after: dict) -> set[str]:
     present, files = Present(), {each.file for each in old.runs}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for each in old.runs:
-            record = {"format": FORMAT, "session": "s", "status": "ok", **present.identity(each)}
+            record = {"format": FORMAT, "session": "s", "status": "ok", "layout": each.run.layout}
+            record |= present.identity(each)
             for file in (Path(each.file), Path(each.run.folder, "sessions", "s.json")):
                 write_json(file, record, durable=False)
         again = left_of(plan_session(Experiment(after, "e.yaml")), present)
@@ -810,7 +811,7 @@ def test_a_request_says_who_the_run_is_and_how_it_trains():
     experiment = Experiment(matrix(put("workloads.virus-cnn", asked)), "e.yaml")
     for run in experiment.runs + experiment.probed("timeline"):
         request = json.loads(json.dumps(experiment.request(run)))
-        assert Run(**{k: request[k] for k in vars(run)}) == run
+        assert Run(**{k: request[k] for k in run.names}) == run
         cut = {"epochs": 1, "validate": False, "save_model": False}
         training = experiment.settings_of(run)["training"]
         assert training.items() >= (cut if run.instrument else asked).items()

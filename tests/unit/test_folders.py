@@ -312,7 +312,6 @@ def test_arrays_that_name_another_kind_are_refused(tmp_path):
 def test_a_program_may_ask_for_the_interpreter_of_an_engine(tmp_path, registries, monkeypatch):
     def told(**environment: str) -> str | None:
         """Declare a program in an experiment and one in a folder; return their interpreter."""
-        forget("written"), forget("in-folder")
         program = {"command": "python -c ''", "data_kind": "genomes", "environment": environment}
         (tmp_path / "workload.yaml").write_text(
             yaml.safe_dump(program | {"trained_by": "command", "directory": "."})
@@ -321,8 +320,8 @@ def test_a_program_may_ask_for_the_interpreter_of_an_engine(tmp_path, registries
         both = {"written": program | asked, "in-folder": {"path": str(tmp_path)} | asked}
         configurations = [{"strategy": "processes", "layouts": ["1x2"]}]
         changes = {"variants": {"plain": {}}, "configurations": configurations}
-        Experiment(experiment_of("own", SIMULATED, workloads=both, **changes), "e.yaml")
-        [found] = {WORKLOADS[name].program().python for name in both}
+        e = Experiment(experiment_of("own", SIMULATED, workloads=both, **changes), "e.yaml")
+        [found] = {e.settings.knows[name].program().python for name in both}
         return found
 
     assert told() is None

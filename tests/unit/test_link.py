@@ -53,11 +53,10 @@ def launch(tmp_path, monkeypatch) -> Launch:
 
 def linked(launch: Launch, folder: Path, **more: str) -> dict:
     """Return the link of a run that is recorded."""
-    result: dict = {}
     request = {"experiment": "demo", "link": {"interface": None, "rate": None} | more}
-    outcome = place.linked(request, launch, result, None, folder / "demo" / "runs" / "rep1")
+    outcome = place.linked(request, launch, None, folder / "demo" / "runs" / "rep1")
     assert outcome.status == "ok"
-    return result["link"]
+    return dict(outcome.found["link"])
 
 
 def test_a_link_is_measured_once_in_a_job(launch, tmp_path):

@@ -527,7 +527,7 @@ def test_the_statement_has_what_a_reviewer_asks_for(whole):
 
 def test_the_interconnect_and_the_jobs_are_those_that_runs_record(tmp_path):
     found = experiment(tmp_path)
-    runs = [read_json(path) for path in found.runs]
+    runs = [*map(read_run, found.runs)]
     frames = tabled(found, scaling=settings())
     about = dict(study.study(frames, "T", settings(), runs).about)
     assert about["interconnect"] == (

@@ -50,7 +50,7 @@ def runs_of(e: Experiment) -> list[Run]:
 
 
 def script(e: Experiment, options: dict | None = None, lines: tuple[str, ...] = ()) -> str:
-    asked = job.shape(e, runs_of(e))
+    asked = job.shape(runs_of(e))
     call = ["snakemake", "runs", "--configfile", "a file.yaml"]
     return submit.script(e, asked, "01:00:00", options or {}, lines, call)
 
@@ -128,7 +128,7 @@ def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
     runs = runs_of(e)
     assert "a guess" in job.time_of(runs).why
     for run in runs[:2]:
-        record = {"format": FORMAT, "status": "ok", "wall_seconds": 600.0}
+        record = {"format": FORMAT, "status": "ok", "layout": "1x1", "wall_seconds": 600.0}
         write_json(Path(run.folder, "sessions", "one.json"), record)
     # 10 runs of 10 minutes each.
     assert 100 < job.time_of(runs).minutes <= 150
@@ -193,7 +193,7 @@ def test_the_doublings_of_a_scaling_study_are_scaling_studies(folder):
 def result(run, e: Experiment, **changes: object) -> None:
     """Write what a run would leave that was measured with the code of today."""
     session = {
-        "format": FORMAT, "status": "ok", "session": "s1", "environment": {},
+        "format": FORMAT, "status": "ok", "session": "s1", "layout": "1x1", "environment": {},
         "request_sha256": key.request_sha256(e.request(run)),
         "source_sha256": key.code_sha256(run.workload, run.strategy, run.instrument),
     } | changes  # fmt: skip

@@ -126,7 +126,7 @@ def measured(plan: Plan) -> None:
             "format": FORMAT, "status": "ok", "session": "s1", "reason": None, "started": "",
             "wall_seconds": 1.0, "disturbance": None,
         }  # fmt: skip
-        write_json(Path(each.file), {**vars(each.run), **record}, durable=False)
+        write_json(Path(each.file), {**each.run.names, **record}, durable=False)
 
 
 def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, monkeypatch):
@@ -190,7 +190,9 @@ def test_a_run_that_has_failed_is_refused_as_a_target(study, tmp_path, monkeypat
     _, file, _ = Planned(study).call(**NAMES)
     run, present = study.run(wildcards()), Present()
     for each in Plan.read(file).runs:
-        record = present.identity(each) | {"format": FORMAT, "status": "ok", "session": "s1"}
+        record = present.identity(each) | {
+            "format": FORMAT, "status": "ok", "session": "s1", "layout": each.run.layout,
+        }  # fmt: skip
         if each.file == run.file:
             record |= {"status": "failed", "reason": "it diverged"}
         write_json(Path(each.file), record)

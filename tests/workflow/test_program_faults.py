@@ -19,10 +19,13 @@ from escala.core import plugins
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.files.arrays import prepare
+from escala.experiment import Run
+from escala.experiment.runs import NAMES
 from escala.measure.plan import Plan, PlannedRun
 from escala.record.outcome import Outcome
 from escala.record.run import measure
-from escala.workloads import WORKLOADS, add_program, program_copy
+from escala.workloads import program as workload_of
+from escala.workloads import program_copy
 from escala.workloads.program_environment import identity
 from tests.conftest import ROOT
 from tests.programs import eventually, with_marks
@@ -84,8 +87,7 @@ def run(tmp_path, request_for, monkeypatch) -> Iterator[Callable[..., Ran]]:
         outcome = measure(asked, tmp_path / "data", tmp_path / "run" / "run.json", limit)
         return Ran(outcome, read_json(tmp_path / "run" / "run.json"), tmp_path)
 
-    yield started
-    WORKLOADS.pop("lies", None)
+    return started
 
 
 def request(
@@ -105,8 +107,7 @@ def request(
     prepare("small", {"rows": None, "identify": "content"}, 1, {}, folder / "data")
     words = command.replace("{python}", sys.executable) if isinstance(command, str) else command
     about = {"command": words, "directory": str(source), "where": "workloads.lies"} | declared
-    add_program("lies", about)
-    program = WORKLOADS["lies"].program()
+    program = workload_of(about, folder).program()
     start = {"program": program.as_plan(), "paths": {}}
     training = {"epochs": 2, "batch": {"rows": 64, "per": "global"}, "seed": 0}
     return request_for(strategy, layout) | {
@@ -442,7 +443,6 @@ def test_the_key_knows_another_value_and_nothing_of_a_secret(tmp_path, request_f
 
     first, second = identity("one"), identity("two")
     assert first["MY_TOKEN"] == second["MY_TOKEN"] and first["MY_MODE"] != second["MY_MODE"]
-    WORKLOADS.pop("lies")
 
 
 @pytest.mark.parametrize(
@@ -545,7 +545,8 @@ def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch
     line = "echo lost > train.py; "
     line += "setsid sh -c 'trap \"\" TERM; setsid sleep 98 & sleep 97' & trap '' TERM; sleep 96"
     asked = request(tmp_path, request_for, "", shell(line), "1x1", "processes")
-    planned = PlannedRun(asked, str(tmp_path / "data"), LIMIT_SECONDS, None, (), 0)
+    run = Run(**{name: asked[name] for name in NAMES})
+    planned = PlannedRun(asked, str(tmp_path / "data"), LIMIT_SECONDS, None, (), 0, run)
     plan = Plan("programs", (), None, ((planned,),))
     (tmp_path / "plan.json").write_text(plan.text())
     command = [sys.executable, "-m", "scripts.measure", str(tmp_path / "plan.json")]
@@ -574,4 +575,3 @@ def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch
     assert gone(tmp_path)
     assert (tmp_path / "source" / "train.py").read_text() == ""
     assert (tmp_path / planned.run.folder / "ranks" / "copy").exists() == (who == "supervisor")
-    WORKLOADS.pop("lies")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from escala.core.files import read_json
 from tests.calls import python
@@ -113,3 +114,21 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     (moved / "train.py").write_text(TRAIN + "# another\n")
     other = snakemake(target, **kept)
     assert any("1x2" in name for name in started(other))
+
+
+def test_two_experiments_of_one_call_may_both_call_their_program_train(snakemake, tmp_path):
+    """Each run is of the program that its own experiment declares."""
+    experiments = {}
+    for name in ("mine", "yours"):
+        (tmp_path / f"{name}.sh").write_text("sleep 0.1\n")
+        work = {"command": f"sh {name}.sh", "directory": str(tmp_path), "files": [f"{name}.sh"]}
+        experiments[name] = experiment_on(name, {"train": work})
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments/yours.yaml").write_text(yaml.safe_dump(experiments["yours"]))
+    runs = {name: REP.format("train", "1x1").replace("mine", name) for name in experiments}
+    tables = (f"results/{name}/tables/runs.csv" for name in experiments)
+    snakemake(*runs.values(), *tables, experiment=experiments["mine"])
+    for name, file in runs.items():
+        run = read_json(tmp_path / file)
+        assert (run["status"], run["program"]["command"]) == ("ok", ["sh", f"{name}.sh"])
+        assert list(run["program"]["files"]) == [f"{name}.sh"]

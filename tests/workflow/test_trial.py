@@ -14,7 +14,7 @@ from escala.core import exits, plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.experiment import Experiment
-from escala.workloads import WORKLOADS, program_copy
+from escala.workloads import program_copy
 from tests.programs import experiment_on
 
 pytestmark = pytest.mark.cold
@@ -50,7 +50,6 @@ def experiment(tmp_path, monkeypatch):
         return Experiment(settings, "tried.yaml")
 
     yield make
-    WORKLOADS.pop("tried", None)
 
 
 def first(experiment: Experiment, **how: float) -> trial.Trial:
@@ -384,10 +383,7 @@ def test_runs_of_many_minutes_are_not_begun_without_a_word(
         trial, "tried", lambda e, run, *_: made(run, whole_seconds=200.0, result={})
     )
     monkeypatch.setattr(command, "_measured", lambda *_: pytest.fail("it measures"))
-    try:
-        assert command.main() == exits.NO_TIME
-    finally:
-        WORKLOADS.pop("train", None)
+    assert command.main() == exits.NO_TIME
     said = capsys.readouterr().err
     assert f"{runs} runs follow" in said and "Nothing is measured yet" in said
     assert re.search(r"escala run --experiment escala-train\.yaml$", said, re.MULTILINE)
@@ -409,10 +405,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
 
     monkeypatch.setattr(trial, "tried_as_typed", tried)
     monkeypatch.setattr(command, "_measured", lambda *_: 1)
-    try:
-        assert command.main() == 1
-    finally:
-        WORKLOADS.pop("train", None)
+    assert command.main() == 1
     assert names == ["train", "train"]
     assert "strategy: single" in (tmp_path / "escala-train.yaml").read_text()
 

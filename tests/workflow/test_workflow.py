@@ -56,7 +56,7 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     assert "Estimated disk: 30.1 KiB for the arrays of 1 split; 0 bytes for models" in before.stdout
     assert "small: variants.tuned.communication is set, and no run" in before.stdout
     assert not (tmp_path / "results").exists()
-    record = {"format": FORMAT, "status": "ok", "wall_seconds": 30.0}
+    record = {"format": FORMAT, "status": "ok", "layout": "1x1", "wall_seconds": 30.0}
     (tmp_path / SINGLE / "sessions").mkdir(parents=True)
     (tmp_path / SINGLE / "sessions" / "s.json").write_text(json.dumps(record))
     # In a job of SLURM the memory of this machine does not count.

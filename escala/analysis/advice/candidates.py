@@ -24,7 +24,6 @@ from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, pays
 from escala.core.errors import InputError
 from escala.experiment.references import Configuration
 from escala.record.comparable import other_exchange
-from escala.runtime.layout import Layout
 
 NOT_MEASURED = "no run of it has a time, and nothing was calibrated (escala run advice)"
 #: What the seconds of a candidate rest on.
@@ -223,7 +222,7 @@ def _program_candidate(
     ------
     InputError : it has no bounds, and why.
     """
-    names, layout = names_of(planned), Layout.parse(planned["layout"])
+    names, layout = names_of(planned), planned["layout"]
     found = bounds(calibration, {**planned, "rows": rows})
     ends = [found.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high")]
     if None in ends:
@@ -264,7 +263,7 @@ def _measured_candidate(
         names,
         Setup(
             planned.get("work") or planned.get("program") or "",
-            Layout.parse(planned["layout"]),
+            planned["layout"],
             training.rows_of(planned),
             cores=planned["cores"],
             network=names.network,
@@ -365,7 +364,7 @@ def other_model(planned: Mapping, first: Mapping) -> str | None:
         return f"another learning rate: {rates[0]} and not {rates[1]}"
     run = {
         "strategy": planned["strategy"],
-        "ranks": {"asked": Layout.parse(planned["layout"]).ranks},
+        "ranks": {"asked": planned["layout"].ranks},
         "knobs": planned.get("knobs", {}),
         "program": planned.get("program"),
     }

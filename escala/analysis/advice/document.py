@@ -40,6 +40,7 @@ from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.experiment.references import NATIVE, Configuration
+from escala.runtime.layout import with_layout
 
 FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"
@@ -115,7 +116,7 @@ def _read_plans(file: Path) -> Any:
 
 
 def _checked(found: Any, file: Path) -> Mapping:
-    """Return plans as they are, unless they lack a key, a configuration or rows.
+    """Return plans with their layouts parsed, unless they lack a key, a configuration or rows.
 
     Raises
     ------
@@ -131,7 +132,7 @@ def _checked(found: Any, file: Path) -> Mapping:
     without = {each["dataset"] for each in found["configurations"]} - found["rows"].keys()
     if without:
         raise InputError(file, sorted(without), "the rows of these datasets are missing", _MAKE)
-    return found
+    return found | {"configurations": [*map(with_layout, found["configurations"])]}
 
 
 def document(

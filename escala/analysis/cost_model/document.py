@@ -32,7 +32,6 @@ from escala.core.files import read_json
 from escala.experiment.references import one_process
 from escala.probes.collectives import AFTER, ALONE, COMPUTING, FRACTIONS
 from escala.record.comparable import unlike_machines
-from escala.runtime.layout import Layout
 
 #: Parts of a run before its first training step.
 _BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
@@ -143,7 +142,7 @@ def _cores(run: Mapping) -> int:
 
 def _place(run: Mapping) -> dict[str, Any]:
     """Return what the time of a collective depends on, as names of an entry."""
-    network = run["network"] if Layout.parse(run["layout"]).nodes > 1 else LOCAL
+    network = run["network"] if run["layout"].nodes > 1 else LOCAL
     library = run["collectives"]["library"]
     return {"library": library, "network": network, "layout": run["layout"]}
 
@@ -162,7 +161,7 @@ def _networks(runs: Sequence[Mapping]) -> dict[str, dict]:
     """Return rate and latency of each network; a ping takes two messages."""
     found = {LOCAL: {"bits_per_second": None, "latency_seconds": None}}
     for run in runs:
-        if Layout.parse(run["layout"]).nodes > 1:
+        if run["layout"].nodes > 1:
             link = run["link"] or {}
             rate, latency = link.get("mbit_per_second"), link.get("latency_ms")
             found[run["network"]] = {
@@ -249,7 +248,7 @@ def _contention(runs: Sequence[Mapping]) -> list[dict]:
             "library": run["collectives"]["library"],
             "rows": rows_of_rank(run),
             "cores": _cores(run),
-            "processes": Layout.parse(run["layout"]).processes,
+            "processes": run["layout"].processes,
         }
 
     found = [

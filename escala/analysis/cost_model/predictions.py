@@ -15,7 +15,6 @@ from escala.analysis.cost_model.networks import PRESETS, Network, payload
 from escala.analysis.cost_model.predict import DRAWS, TERMS, Prediction, Setup, interval, predict
 from escala.core.errors import InputError
 from escala.record.comparable import CONFIGURATION
-from escala.runtime.layout import Layout
 
 #: The error of the model is not measured on the machine that is predicted.
 ASSUMED = (
@@ -45,7 +44,7 @@ def rows(
         yield (
             {name: each[name] for name in CONFIGURATION}
             | {
-                "ranks": Layout.parse(each["layout"]).ranks,
+                "ranks": each["layout"].ranks,
                 "kind": UNAVAILABLE if row["basis"] == UNAVAILABLE else "estimated",
             }
             | row
@@ -76,7 +75,7 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
 def bounds(calibration: Calibration, planned: Mapping) -> dict:
     """Return the bounds of a program on a layout, for a step and an epoch."""
     program = calibration.programs.get(planned["program"])
-    ranks = Layout.parse(planned["layout"]).ranks
+    ranks = planned["layout"].ranks
     if program is None:
         return {"basis": UNAVAILABLE, "reason": "the program was not calibrated: calibrate again"}
     try:
@@ -115,7 +114,7 @@ def with_network(calibration: Calibration, planned: Mapping) -> Calibration:
     """
     name, rate = planned["network"], planned["bits_per_second"]
     known = name in calibration.networks or name in PRESETS
-    if known or Layout.parse(planned["layout"]).nodes == 1:
+    if known or planned["layout"].nodes == 1:
         return calibration
     if rate is None:
         raise InputError(
@@ -135,7 +134,7 @@ def setup_of(planned: Mapping, train_rows: int, rows: int | None = None) -> Setu
     knobs = planned["exchange"]
     return Setup(
         planned["work"],
-        Layout.parse(planned["layout"]),
+        planned["layout"],
         min(rows or planned["rows"], train_rows),
         planned["library"] or Setup.library,
         planned["cores"],

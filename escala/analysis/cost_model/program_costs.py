@@ -17,7 +17,6 @@ from escala.analysis.cost_model.computing import expected_largest
 from escala.analysis.measurements import read_run
 from escala.record import steps
 from escala.record.comparable import unlike_machines
-from escala.runtime.layout import Layout
 
 #: Bytes of the gradient of a parameter, if the program does not state them.
 BYTES = 4
@@ -93,14 +92,13 @@ def _rows_of_epoch(run: Mapping) -> float:
 def _exchange(group: Sequence[Mapping], runs: Sequence[Mapping]) -> dict:
     """Return the times of sums on a layout, of all repeats."""
     first = group[0]
-    ranks = Layout.parse(first["layout"]).ranks
     found = {
         "layout": first["layout"],
         "network": first["network"],
         "unavailable": None,
         "times": [],
         "contention": [],
-        "skew": expected_largest(np.sort(_steps(runs)), ranks),
+        "skew": expected_largest(np.sort(_steps(runs)), first["layout"].ranks),
     }
     scores = [(run["evaluation"] or {}).get("scores", {}) for run in group if run["status"] == "ok"]
     told = [each for each in scores if any(name.startswith(_BESIDE) for name in each)]

@@ -14,7 +14,6 @@ from escala.experiment.spoken import strategy_in_words
 from escala.report.findings.words import Tables
 from escala.report.study.cells import UNKNOWN
 from escala.report.study.statement import rule_in_words
-from escala.runtime.layout import Layout
 
 #: Packages by which training or exchange differ.
 _VERSIONS = (
@@ -100,7 +99,7 @@ def _machines(ok: Sequence[Mapping]) -> str:
 
 def _interconnect(ok: Sequence[Mapping]) -> str:
     """Return interface, transport, rate and latency of the links between nodes."""
-    across = [run for run in ok if Layout.parse(run["layout"]).nodes > 1]
+    across = [run for run in ok if run["layout"].nodes > 1]
     if not across:
         return "one node: ranks exchange through its memory or loopback interface"
     named = sorted({f"interface {run['ranks']['interface']}" for run in across})

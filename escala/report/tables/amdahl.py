@@ -33,7 +33,6 @@ from escala.experiment.references import Configuration, one_process
 from escala.record.comparable import CONFIGURATION, Matched, Measurement, left_out, work
 from escala.report.tables.base import ABOUT, Evidence, Tables, is_cut, ratios
 from escala.report.tables.speedup import Comparison, comparisons, inverse
-from escala.runtime.layout import Layout
 
 #: Parts of a run after its set-up that are never divided among processes, besides evaluation.
 _UNDIVIDED = ("averaging", "checkpoint", "save")
@@ -214,7 +213,7 @@ class _Point(NamedTuple):
 
     @classmethod
     def of(cls, compared: Comparison, row: Mapping) -> _Point:
-        runs, reference_ranks = compared.newest.runs, Layout.parse(row["reference_layout"]).ranks
+        runs, reference_ranks = compared.newest.runs, compared.reference.layout.ranks
         over, last = None, (_BOTH,)
         engines = {one_process(row[each]) for each in ("strategy", "reference_strategy")}
         if row["work"] != 1:

@@ -18,7 +18,6 @@ from escala.core.files import read_json
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
 from escala.experiment.runs import DUPLICATE
 from escala.record.comparable import CONFIGURATION, Matched, Measurement, work
-from escala.runtime.layout import Layout
 
 #: Parts of a run outside the training steps, in the order they happen.
 PARTS = (
@@ -214,7 +213,7 @@ def resources_of(run: Measurement) -> tuple[int, int, int]:
     """Return the nodes, the cores and the GPUs that a run uses; ranks may share cores."""
     available = sum(machine["cores_available"] for machine in run["ranks"]["machines"])
     cores = min(cores_of(run), available or cores_of(run))
-    return Layout.parse(run["layout"]).nodes, cores, gpus_of(run)
+    return run["layout"].nodes, cores, gpus_of(run)
 
 
 def gpus_of(run: Measurement) -> int:
@@ -222,7 +221,7 @@ def gpus_of(run: Measurement) -> int:
 
     Those on which a program computes are not known. It has all that it may use.
     """
-    nodes, ranks = Layout.parse(run["layout"]).nodes, run["ranks"]
+    nodes, ranks = run["layout"].nodes, run["ranks"]
     if "program" in run:
         return sum(len(machine.get("gpus", ())) for machine in ranks["machines"])
     devices = ranks.get("gpus", ())

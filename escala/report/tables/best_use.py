@@ -33,7 +33,6 @@ from escala.record.comparable import (
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import Comparison, Judge, Judgement, unmatched, usable
-from escala.runtime.layout import Layout
 from escala.training.marks import WHOLE
 
 #: Longest run that is projected, in epochs.
@@ -76,7 +75,7 @@ def tasks(evidence: Evidence) -> Iterator[Task]:
             for model in own or models:
                 # Configurations of one node are the same over each network.
                 if len(model) > 1 and all(model != other for _, other in found):
-                    within = all(Layout.parse(names[3]).nodes == 1 for names in model)
+                    within = all(names[3].nodes == 1 for names in model)
                     found.append((None if within else network, model))
         for network, model in found:
             rows = next(iter(model.values()))["training"]["global_batch"]
@@ -94,15 +93,13 @@ def _is_main(names: tuple, evidence: Evidence) -> bool:
 
 def _networks(runs: dict[tuple, Measurement]) -> Sequence[str | None]:
     """Return the networks between the nodes of several configurations; None if there is none."""
-    networks = {names[-1]: None for names in runs if Layout.parse(names[3]).nodes > 1}
+    networks = {names[-1]: None for names in runs if names[3].nodes > 1}
     return list(networks) or [None]
 
 
 def _over(network: str | None, runs: dict[tuple, Measurement]) -> dict[tuple, Measurement]:
     return {
-        names: run
-        for names, run in runs.items()
-        if names[-1] == network or Layout.parse(names[3]).nodes == 1
+        names: run for names, run in runs.items() if names[-1] == network or names[3].nodes == 1
     }
 
 

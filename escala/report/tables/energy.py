@@ -30,7 +30,6 @@ from escala.record.comparable import (
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import DECIMALS, Judge
-from escala.runtime.layout import Layout
 
 JOULES_PER_KWH = 3.6e6
 _SECONDS_PER_HOUR = 3600
@@ -78,7 +77,7 @@ def energy(evidence: Evidence, tables: Tables) -> Iterator[dict]:
         common = {
             **base.named(names),
             **base.reference_columns(number, reference),
-            "nodes": Layout.parse(any_run["layout"]).nodes,
+            "nodes": any_run["layout"].nodes,
             "cores": base.cores_of(any_run),
             **_core_hours(names, any_run, tables["runs"]),
             **base.data_of(any_run, base.ABOUT),
@@ -163,7 +162,7 @@ def _joules(run: Measurement, source: str, basis: str, model: Mapping | None) ->
         return found if isinstance(found, str) else found * to_epoch
     watts = base.cores_of(run) * model["core_watts"]
     if basis != "above idle":
-        watts += Layout.parse(run["layout"]).nodes * model["node_watts"]
+        watts += run["layout"].nodes * model["node_watts"]
     return watts * base.seconds_per_epoch(run)
 
 

@@ -27,7 +27,6 @@ from escala.record.comparable import CONFIGURATION, Matched, Measurement, is_emu
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import Comparison, Judge, inverse, usable
-from escala.runtime.layout import Layout
 
 #: Parts of a run before its training steps, and after them.
 SET_UP = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
@@ -89,26 +88,25 @@ def _series(every: Mapping[tuple, Sequence], study: Mapping) -> Iterator[_Series
         alone: dict[tuple, list[tuple]] = {}
         for names in every:
             dataset, workload, name, layout, variant, network = names
-            parsed, key = Layout.parse(layout), (dataset, workload, variant)
+            key = dataset, workload, variant
             if layout not in layouts:
                 continue
-            if parsed.ranks == 1 and name in (strategy, one_process(strategy)[0]):
+            if layout.ranks == 1 and name in (strategy, one_process(strategy)[0]):
                 alone.setdefault(key, []).append(names)
-            elif parsed.ranks > 1 and name == strategy:
+            elif layout.ranks > 1 and name == strategy:
                 sizes.setdefault(key, []).append(names)
         for key, several in sizes.items():
             # One process without the strategy comes first, if both are measured.
             first = sorted(alone.get(key, []), key=lambda names: names[2] == strategy)[:1]
-            networks = {names[5] for names in several if Layout.parse(names[3]).nodes > 1}
+            networks = {names[5] for names in several if names[3].nodes > 1}
             for network in sorted(networks) or [NATIVE]:
                 own = [names for names in several if names[5] == network
-                       or Layout.parse(names[3]).nodes == 1]  # fmt: skip
+                       or names[3].nodes == 1]  # fmt: skip
                 yield _Series(strategy, network, [*first, *sorted(own, key=_size)])
 
 
 def _size(names: tuple) -> tuple[int, int]:
-    layout = Layout.parse(names[3])
-    return layout.ranks, layout.nodes
+    return names[3].ranks, names[3].nodes
 
 
 def _times(
@@ -123,7 +121,7 @@ def _times(
     ----------
     before : the smaller sizes of the series to compare it with, None if it is not compared.
     """
-    layout, runs = Layout.parse(names[3]), timed.get(names, ())
+    layout, runs = names[3], timed.get(names, ())
     about = {"nodes": layout.nodes, "ranks": layout.ranks, "runs": len(runs)}
     if not runs:
         return about | {"kind": "unavailable"}
@@ -261,7 +259,7 @@ def _costs(runs: Sequence[Measurement], usable: Sequence[Measurement], row: Mapp
     row : of the table `configurations`.
     """
     run = next(iter(usable), runs[0])
-    wall, nodes = row["wall_seconds"], Layout.parse(run["layout"]).nodes
+    wall, nodes = row["wall_seconds"], run["layout"].nodes
     hours = None if wall is None else wall / _SECONDS_PER_HOUR
     counts = {"node": nodes, "core": base.cores_of(run), "gpu": base.gpus_of(run)}
     before, after = ([row[f"{part}_seconds"] for part in parts] for parts in (SET_UP, _AFTER))
@@ -306,7 +304,7 @@ def _used_by_nodes(run: Measurement) -> dict:
     Several processes of a node share its interface, so its bytes count once. Within a node ranks
     exchange through memory.
     """
-    nodes = Layout.parse(run["layout"]).nodes
+    nodes = run["layout"].nodes
     by_node = np.array_split(np.array(run["resources"], object), nodes)
     steps = sum(epoch["steps"] or 0 for epoch in run["epochs"])
     seconds = sum(epoch["train_seconds"] for epoch in run["epochs"])

@@ -40,7 +40,6 @@ from escala.record.comparable import (
 from escala.report.tables import base, together
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.runs import time_to_target
-from escala.runtime.layout import Layout
 
 #: Decimals of a ratio in sentences and in the table of configurations.
 DECIMALS = 2
@@ -162,7 +161,7 @@ def _row(each: Comparison, judge: Judge) -> dict:
     return {
         **base.named(each.names),
         **base.reference_columns(each.number, each.reference),
-        "ranks": Layout.parse(Configuration(*each.names[2:]).layout).ranks,
+        "ranks": each.names[3].ranks,
         "cores": cores,
         "reference_cores": baseline,
         "work": judge.work(each),
