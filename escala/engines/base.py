@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -28,28 +27,6 @@ Arguments = tuple
 
 #: Linux's name for the instructions that multiply numbers of the type bfloat16.
 BFLOAT16 = "avx512_bf16"
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """Bytes that one replica of a model takes.
-
-    Attributes
-    ----------
-    variables : of the model, trained or not, and parts of them that the optimizer updates.
-    optimizer : of the optimizer's variables.
-    gradient : of the largest trained variable whose gradient the optimizer needs as a whole. A
-        gradient can be applied and freed before the next one is computed, so no more than one need
-        exist.
-    row : of the layers' outputs and their gradients for one row.
-    shared : of variables that all replicas of a node share; they are in no other field.
-    """
-
-    variables: int
-    optimizer: int
-    gradient: int
-    row: int
-    shared: int = 0
 
 
 def require_products(kind: str) -> None:
@@ -192,10 +169,6 @@ class Engine(ABC):
         InputError : the workload has a part that would be ignored.
         Unavailable : the model needs what the strategy or a knob does not allow.
         """
-
-    @abstractmethod
-    def footprint(self) -> Footprint | None:
-        """Return what the model takes in memory; None if it is not in that of the node."""
 
     @abstractmethod
     def step(self, arguments: Sequence[Arguments], count: int = 1) -> tuple[Sequence, Sequence]:

@@ -50,8 +50,8 @@ class Place:
 
     `process` of `processes` is its number; `ranks` are those it holds; `local` is its number on its
     `node`. `addresses` are of all processes in their order, `ADDRESS:PORT`; `extra_addresses` are
-    two more on the first node. `memory` is what its node had available before the run started, in
-    bytes, None if unknown. `interface` is that of the network over which the processes exchange.
+    two more on the first node. `interface` is that of the network over which the processes
+    exchange.
     """
 
     process: int
@@ -65,7 +65,6 @@ class Place:
     cores: list[int]
     addresses: list[str]
     extra_addresses: list[str]
-    memory: int | None = None
     interface: str = ""
 
     @classmethod

@@ -18,7 +18,6 @@ from escala.data import reader
 from escala.engines.base import Engine
 from escala.probes import Probe
 from escala.strategies.knobs import model_knobs, reads
-from escala.training import memory
 from escala.training.checkpoint import FOLDER, Checkpoint
 from escala.training.data import STEP_COLUMNS, Clock, digest
 from escala.training.epoch import train_epoch
@@ -55,7 +54,6 @@ def train(
     ------
     Diverged : the loss became infinite or not a number.
     Unavailable : the model needs what the strategy or a knob does not allow.
-    MemoryError : the ranks of this node need more memory than it had available.
     InputError : the workload lacks what its dataset needs, or has a part that would be ignored.
     """
     training = _Training(plan, engine, folder, load or Load(None))
@@ -96,12 +94,11 @@ class _Training:
             self._data.touch()
 
     def build(self, probe: Probe | None) -> None:
-        """Build the model, and refuse it if it does not fit into the memory of its node."""
+        """Build the model."""
         plan = self._plan
         with self._clock.time("build"):
             knobs = model_knobs(plan["knobs"], plan["workload"])
             self._engine.build(self._work, self._data, knobs, probe)
-            memory.require(plan, self._engine, self._measures)
 
     def warm_up(self) -> None:
         """Make steps that leave no trace, measure the speed of ranks, and predict a row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -17,7 +18,6 @@ from escala.core.errors import Unavailable
 from escala.data.base import output_shape
 from escala.engines.base import Engine
 from escala.engines.jax import functions, models
-from escala.engines.jax.footprint import footprint, parameters
 from escala.engines.jax.ranks import Ranks
 from escala.workloads.models import rows_at_once
 
@@ -55,7 +55,6 @@ class JAX(Engine):
 
     def build(self, work, data, knobs, probe=None):
         plan, settings = self.plan, self.plan["training"]
-        self._specs = data.inputs
         form = output_shape(data.description)
         self.model = models.build(work, data.inputs, form, settings, knobs)
         self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
@@ -74,9 +73,6 @@ class JAX(Engine):
         self._evaluate = functions.evaluating(work, self.model, settings, self.rows_at_once)
         begun = self.model.begin(plan["seed"])
         self.restore(begun + [np.zeros_like(a) for _ in range(self.optimizer.slots) for a in begun])
-
-    def footprint(self):
-        return footprint(self.model, self.optimizer, self._specs)
 
     def step(self, arguments, count=1):
         [own] = arguments
@@ -149,7 +145,7 @@ class JAX(Engine):
 
     def about(self):
         return {
-            "parameters": parameters(self.model),
+            "parameters": sum(math.prod(each.shape) for each in self.model.arrays),
             "optimizer": self.optimizer.name,
             "dense_exchange": {},
         }

@@ -17,7 +17,6 @@ from escala.engines.tensorflow import building, functions, replicas
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.beginning import begin
 from escala.engines.tensorflow.exchanges import exchanges, methods
-from escala.engines.tensorflow.footprint import footprint
 from escala.engines.tensorflow.graphs import function_of
 from escala.engines.tensorflow.normalisation import synchronised
 from escala.engines.tensorflow.ranks import Ranks
@@ -131,11 +130,6 @@ class TensorFlow(Engine):
             self.group.reads_clock,
             independent=not synchronised(self.model),
         )
-
-    def footprint(self):
-        if any("GPU" in variable.device for variable in self.model.variables):
-            return None
-        return footprint(self.model, self.optimizer, self._state.updated, self._state.shared)
 
     def step(self, arguments, count=1):
         sums = self._steps[count](arguments)

@@ -18,14 +18,12 @@ from escala.engines import initial
 from escala.engines.base import Engine, require_products
 from escala.engines.torch import arrays, building, functions, replicas
 from escala.engines.torch import step as steps
-from escala.engines.torch.footprint import footprint
 from escala.engines.torch.normalisation import synchronised
 from escala.engines.torch.profiler import Profiler
 from escala.engines.torch.ranks import Ranks
 from escala.engines.torch.recorders import StepRecorder
 from escala.engines.torch.state import State
 from escala.probes import Probe
-from escala.strategies import STRATEGIES
 from escala.workloads.models import rows_at_once
 
 
@@ -53,7 +51,6 @@ class Torch(Engine):
         process, _ = self.group.part
         # Every process draws its own weights; the broadcast makes them equal.
         torch.manual_seed(plan["seed"] + process)
-        self._specs = data.inputs
         self.model = building.build(
             work, data.inputs, output_shape(data.description), settings, knobs
         ).to(self._device)
@@ -62,18 +59,11 @@ class Torch(Engine):
         self._local = replicas.local_buffers(self.model)
         form = building.output_form(work, self.model, data.inputs)
         self.rows_at_once = rows_at_once(form)
-        self._optimizer_for = partial(
-            work.optimizer,
-            settings=settings,
-            learning_rate=plan["learning_rate"],
-            knobs=knobs,
-        )
         self.recorder = self._recording(probe)
         watch = self.recorder and self.recorder.watched_exchange
         called = self.group.wrapped(self._compiled(), watch)
-        self.optimizer = self._optimizer_for(
-            [each for each in self.model.parameters() if each.requires_grad]
-        )
+        trained = [each for each in self.model.parameters() if each.requires_grad]
+        self.optimizer = work.optimizer(trained, settings, plan["learning_rate"], knobs)
         building.refuse_ignored(work, self.model, self.optimizer)
         self._state = State(self.model, self.optimizer)
         row_losses = functions.losses_of_rows(work, settings)
@@ -113,12 +103,6 @@ class Torch(Engine):
             around=around,
             normalises=bool(synchronised(self.model)),
         )
-
-    def footprint(self):
-        if self._device.type != "cpu" or STRATEGIES[self.plan["strategy"]].divides_model:
-            return None
-        with self.unchanged():
-            return footprint(self.model, self._optimizer_for, self._specs)
 
     def step(self, arguments, count=1):
         [own] = arguments
