@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,10 +16,9 @@ from escala.core import usage
 from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data.base import Arrays
-from escala.engines.base import Engine
-from escala.strategies import STRATEGIES
+from escala.engines.base import Engine, MadeStep
 from escala.training.data import VALIDATION
-from escala.training.shards import RankRows, Shards, calls, divisors, gathered, row_moments
+from escala.training.shards import Shards, gather_steps, row_moments
 
 log = logging.getLogger("escala")
 
@@ -36,31 +36,22 @@ def train_epoch(
 ) -> tuple[dict, list[int]]:
     """Make one pass over the shards of this process; the steps go to `writer`, of a CSV file.
 
-    Return the epoch's totals over all ranks, and the number of rows of each rank that this process
-    drives. `train_seconds` lasts from before the first batch is gathered until after the last step.
-    The times of a call are divided evenly among its steps. `load` reads what the machine does
-    meanwhile.
+    Return the epoch's totals over all ranks, and the number of rows of each rank whose steps this
+    process makes. `train_seconds` lasts from before the first batch is gathered until after the
+    last step. `load` reads what the machine does meanwhile.
     """
     shards = Shards.planned(plan, fractions)
-    # A rank that trains alone takes the mean over its own rows.
-    exchanges = STRATEGIES[plan["strategy"]].exchanges(plan["knobs"])
-    weighting = plan["knobs"]["weighting"] if exchanges else "ranks"
     steps = shards.steps(plan["max_steps"])
-    made = _Made(number, steps, engine, plan)
+    record = _Record(number, steps, engine, plan)
+    gather = partial(gather_steps, data, plan["weighting"])
     load.begin()
     # The ranks begin together, so that no rank's earlier work counts as training time of others.
     engine.group.meet()
     began, used = time.monotonic(), usage.of_self()
-    made.start = before = time.perf_counter()
-    for call in calls(islice(shards.epoch_batches(number), steps), engine.steps_per_call):
-        divided_by = divisors(call[0], weighting)
-        arguments = gathered(data, call, engine.group.driven, divided_by)
-        ready = time.perf_counter()
-        sums = engine.step(arguments, len(call))
-        made.add(call, sums, (before, ready, time.perf_counter()))
-        before = time.perf_counter()
-    engine.group.join()
-    train_seconds = time.perf_counter() - made.start
+    record.start = time.perf_counter()
+    for made in engine.make_steps(islice(shards.epoch_batches(number), steps), gather):
+        record.add(made)
+    train_seconds = time.perf_counter() - record.start
     used = usage.of_self().since(used)
     load.end()
     epoch = {
@@ -71,45 +62,39 @@ def train_epoch(
         "usage": used,
     }
     unknown = dict.fromkeys(VALIDATION) | {"scores": {}}
-    return epoch | made.totals(writer) | unknown, made.rows.tolist()
+    return epoch | record.totals(writer) | unknown, record.rows.tolist()
 
 
-class _Made:
+class _Record:
     """The steps of an epoch that were made: their times and sums, and the rows that they took.
 
-    `start` is when the epoch began, of `time.perf_counter`; `taken` has the row numbers of each
-    step and rank of this process, and `rows` how many these are, by rank.
+    `start` is when the epoch began, of `time.perf_counter`, and `rows` how many rows were taken, by
+    rank whose steps this process makes.
     """
 
     def __init__(self, epoch: int, steps: int, engine: Engine, plan: Mapping[str, Any]):
         self._epoch, self._steps, self._engine, self._plan = epoch, steps, engine, plan
         self._records: list[tuple] = []
+        self._taken: list[np.ndarray] = []
         self.start = self._told = time.perf_counter()
-        self.taken: list[np.ndarray] = []
-        self.rows = np.zeros(len(engine.group.driven), np.int64)
+        self.rows = np.int64(0)
 
-    def add(
-        self, call: list[RankRows], sums: tuple[Sequence, Sequence], moments: tuple[float, ...]
-    ) -> None:
-        """Add the steps of a call; `moments`: gathering began, ended, the steps were made."""
-        began, ready, after = moments
-        mine = [step[rank] for step in call for rank in self._engine.group.driven]
-        seconds = (ready - began) / len(call), (after - ready) / len(call)
-        rows = sum(map(len, mine)) // len(call)
-        for loss, hits in zip(*sums, strict=True):
-            number = len(self._records) + 1
-            self._records.append((self._epoch, number, rows, *seconds, loss, hits))
+    def add(self, made: MadeStep) -> None:
+        began, gathered, returned = made.moments
+        number, rows = len(self._records) + 1, np.array([*map(len, made.rows)])
+        seconds = gathered - began, returned - gathered
+        self._records.append((self._epoch, number, rows.sum(), *seconds, made.loss, made.hits))
         if recorder := self._engine.recorder:
-            recorder.note(self._epoch, len(self._records), *moments)
-        if after - self._told > PROGRESS_SECONDS:
-            self._told = after
-            self._tell(after)
-        self.taken += mine
-        self.rows += [sum(len(step[rank]) for step in call) for rank in self._engine.group.driven]
+            recorder.note(self._epoch, number, *made.moments)
+        if returned - self._told > PROGRESS_SECONDS:
+            self._told = returned
+            self._tell(returned)
+        self._taken += made.rows
+        self.rows = self.rows + rows
 
     def _tell(self, now: float) -> None:
         # Where ranks do not wait, losses are there only once all scheduled steps are.
-        if self._engine.waits:
+        if isinstance(self._records[-1][5], float):
             self._require_finite()
         number = len(self._records)
         log.info(
@@ -126,7 +111,7 @@ class _Made:
         self._records = [(*each[:5], float(each[5]), float(each[6])) for each in self._records]
         self._require_finite()
         writer.writerows(self._records)
-        taken = np.concatenate(self.taken)
+        taken = np.concatenate(self._taken)
         losses, right = (sum(record[column] for record in self._records) for column in (5, 6))
         losses, right, rows = self._engine.group.total(
             np.array([losses, right, len(taken)], np.float64)

@@ -46,7 +46,7 @@ def validate(
     finite, its counts do not have the shape (rows, n), or two of its scores have one name.
     """
     start = time.perf_counter()
-    rows = evaluation_rows(data.rows(side), *engine.group.part, divided)
+    rows = evaluation_rows(data.rows(side), engine.place.process, engine.place.processes, divided)
     predictions, sums = evaluated(engine, data, side, rows)
     counted = _counted(scores, data.gather(side, rows)[1], predictions)
     totals = engine.group.total(np.array([*sums.values(), *counted], np.float64))

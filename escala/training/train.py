@@ -70,8 +70,10 @@ class _Training:
     def __init__(self, plan: Mapping[str, Any], engine: Engine, folder: Path, load: Load):
         self._plan, self._engine, self._folder, self._load = plan, engine, folder, load
         self._settings, self._clock = plan["training"], Clock()
-        self._process, self._processes = engine.group.part
-        self._divided = plan["knobs"]["evaluation"] == "divided"
+        self._process, self._processes = engine.place.process, engine.place.processes
+        self._divided = (
+            reads(plan["strategy"], "evaluation") and plan["knobs"]["evaluation"] == "divided"
+        )
         self._by_speed = reads(plan["strategy"], "fractions")
         stated = self._by_speed and plan["knobs"]["fractions"]
         self._fractions = np.divide(stated or [1] * plan["ranks"], sum(stated or [plan["ranks"]]))

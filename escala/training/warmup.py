@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 
 import numpy as np
 
 from escala.data.base import Arrays
 from escala.engines.base import Engine
-from escala.training.shards import balanced_fractions, batches, calls, gather, gathered
+from escala.training.shards import balanced_fractions, batches, gather, gather_steps
 
 log = logging.getLogger("escala")
 
@@ -29,12 +30,7 @@ def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray, row
     last = rows % batch or max(1, batch // 2)
     for size in (batch, last, batch):
         for step in batches(np.arange(size), size, fractions):
-            for count in {1, engine.steps_per_call}:
-                for call in calls([step] * count, count):
-                    engine.step(
-                        gathered(data, call, engine.group.driven, [size] * len(step)), len(call)
-                    )
-    engine.group.join()
+            engine.warm_up(step, partial(gather_steps, data, "rows"))
 
 
 def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> np.ndarray:
@@ -53,7 +49,7 @@ def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> 
             start = time.perf_counter()
             engine.step_alone(rows)
             times.append(time.perf_counter() - start)
-        seconds[engine.group.place.process, column] = float(np.median(times))
+        seconds[engine.place.process, column] = float(np.median(times))
     together = engine.group.total(seconds.ravel()).reshape(seconds.shape)
     fractions = balanced_fractions(sizes, together, batch)
     log.info("fractions by speed: %s", ", ".join(f"{fraction:.3f}" for fraction in fractions))

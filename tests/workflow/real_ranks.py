@@ -102,7 +102,7 @@ def plan(
         "global_batch": batch,
         "learning_rate": rate,
         "seed": seed,
-        "shuffle_seed": seed,
+        "weighting": knobs.get("weighting", "rows"),
         "digest": "",
         "resume_after": 0,
     }

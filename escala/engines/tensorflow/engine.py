@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 
 import tensorflow as tf
 
@@ -12,7 +14,7 @@ from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
 from escala.engines import costs, initial
-from escala.engines.base import Engine, require_products
+from escala.engines.base import Engine, MadeStep, RankRows, require_products
 from escala.engines.tensorflow import building, functions, replicas
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.beginning import begin
@@ -50,10 +52,9 @@ class TensorFlow(Engine):
 
     def build(self, work, data, knobs, probe=None):
         plan, settings = self.plan, self.plan["training"]
-        process, _ = self.group.part
         with self.group.scope():
             # Every process draws its own weights; the broadcast makes them equal.
-            tf.keras.utils.set_random_seed(plan["seed"] + process)
+            tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
             replicas.use_generators()
             self.model = building.build(
                 work, data.inputs, output_shape(data.description), settings, knobs
@@ -93,7 +94,7 @@ class TensorFlow(Engine):
     def _compile(self, work, data, row_losses: Callable, probe) -> None:
         """Compile the steps: alone, and with the others, as many in a call as the knob says."""
         knobs, state, ranks = self.plan["knobs"], self._state, self.group
-        slowdown = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
+        slowdown = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
         correct = function_of(work, "correct", steps.most_probable_is_right)
 
         def computing(by_layer: Mapping, summed: Callable) -> Callable:
@@ -110,12 +111,12 @@ class TensorFlow(Engine):
         compute = computing(by_layer, ranks.summed)
         self.recorder = self._recording(probe)
         # A probe looks at single steps.
-        self.steps_per_call = 1 if probe else knobs["steps_per_call"]
+        self._at_once = 1 if probe else knobs["steps_per_call"]
         self._steps = {
             count: steps.train_step(
                 state, ranks, data, together, ranks.exchange, self.recorder, count
             )
-            for count in {1, self.steps_per_call}
+            for count in {1, self._at_once}
         }
         by_itself = computing({}, steps.local_sum)
         self._step_alone = steps.train_step(state, ranks, data, by_itself, steps.no_exchange)
@@ -125,18 +126,34 @@ class TensorFlow(Engine):
         return module and module.recorder(
             probe,
             self.plan,
-            self.group.place.process,
+            self.place.process,
             self.model.trainable_variables,
             self.group.reads_clock,
             independent=not synchronised(self.model),
         )
 
-    def step(self, arguments, count=1):
-        sums = self._steps[count](arguments)
-        return sums[:count], sums[count:]
+    def make_steps(self, steps, gather):
+        ranks = self.group.driven
+        began = time.perf_counter()
+        for call in calls(steps, self._at_once):
+            inputs, count = gather(call, ranks), len(call)
+            gathered = time.perf_counter()
+            sums = self._steps[count](inputs)
+            made = time.perf_counter()
+            moments = began, began + (gathered - began) / count, began + (made - began) / count
+            for number, step in enumerate(call):
+                rows = [step[rank] for rank in ranks]
+                yield MadeStep(rows, moments, sums[number], sums[count + number])
+            began = time.perf_counter()
+        self.group.join()
 
-    def step_alone(self, arguments):
-        self._step_alone([arguments])
+    def warm_up(self, step, gather):
+        for count in {1, self._at_once}:
+            for _ in self.make_steps([step] * count, gather):
+                pass
+
+    def step_alone(self, inputs):
+        self._step_alone([inputs])
 
     @contextmanager
     def unchanged(self):
@@ -192,6 +209,21 @@ class TensorFlow(Engine):
 
 
 ENGINE = TensorFlow
+
+
+def calls(steps: Iterable[RankRows], at_once: int) -> Iterator[list[RankRows]]:
+    """Group steps into calls, in their order: of `at_once` steps, or of a single one.
+
+    In a call of several steps, each rank has as many rows in every step as in the others, and at
+    least one. All ranks group the steps alike, because each knows the rows of all.
+    """
+    remaining = iter(steps)
+    while group := list(islice(remaining, at_once)):
+        sizes = {tuple(map(len, step)) for step in group}
+        if len(group) == at_once and len(sizes) == 1 and min(*sizes):
+            yield group
+        else:
+            yield from ([step] for step in group)
 
 
 def set_threads(threads: dict[str, int]) -> None:

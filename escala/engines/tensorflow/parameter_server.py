@@ -23,20 +23,11 @@ class ParameterServer(Ranks):
     reads_clock = False
 
     @property
-    def trains(self):
-        return self.place.process == 0
-
-    @property
     def driven(self):
-        return list(range(self.place.processes)) if self.trains else []
-
-    @property
-    def part(self):
-        # Process 0 of 1 that train: only the coordinator runs the training loop.
-        return 0, 1
+        return range(self.place.processes)
 
     def start(self):
-        if not self.trains:
+        if self.place.process:
             self._server = worker.serve(
                 self._cluster, "worker", self.place.process, self.knobs["threads"]
             )
@@ -89,13 +80,16 @@ class ParameterServer(Ranks):
         self._coordinator.join()
 
     def stop(self):
-        if self.trains:
+        if not self.place.process:
             children.stop(self._tasks, grace_seconds=0)
 
     def serve(self, folder):
+        if not self.place.process:
+            return False
         end_files = [folder / "rank0.json", folder / "rank0.error.json"]
         while not any(file.exists() for file in end_files):
             time.sleep(_POLL_SECONDS)
+        return True
 
 
 class _LazySum:

@@ -28,6 +28,14 @@ class Ranks(Group):
     #: Whether a process can read the clock inside its compiled step.
     reads_clock: ClassVar[bool] = True
 
+    @property
+    def driven(self) -> list[int]:
+        """The ranks whose rows this process gathers and whose steps it starts."""
+        return self.place.ranks
+
+    def join(self) -> None:
+        """Wait until every step that was started is done."""
+
     def scope(self) -> AbstractContextManager:
         """Return the context that model and optimizer are built in."""
         return nullcontext()

@@ -31,8 +31,6 @@ class Torch(Engine):
     """A process that trains with PyTorch; its group are `Ranks`."""
 
     group: Ranks
-    # Nothing is compiled that could hold several steps.
-    steps_per_call = 1
     recorder: StepRecorder | None
 
     def start(self):
@@ -48,9 +46,8 @@ class Torch(Engine):
 
     def build(self, work, data, knobs, probe=None):
         plan, settings = self.plan, self.plan["training"]
-        process, _ = self.group.part
         # Every process draws its own weights; the broadcast makes them equal.
-        torch.manual_seed(plan["seed"] + process)
+        torch.manual_seed(plan["seed"] + self.place.process)
         self.model = building.build(
             work, data.inputs, output_shape(data.description), settings, knobs
         ).to(self._device)
@@ -75,7 +72,7 @@ class Torch(Engine):
 
     def _recording(self, probe: Probe | None) -> StepRecorder | None:
         module = engines.recording(self.plan["strategy"], probe)
-        return module and module.recorder(probe, self.plan, self.group.place.process, self._device)
+        return module and module.recorder(probe, self.plan, self.place.process, self._device)
 
     def _compiled(self) -> nn.Module:
         """Return what computes in steps: the model, compiled if the knob says so."""
@@ -88,7 +85,7 @@ class Torch(Engine):
         around = None
         if knobs["autocast"] != "none":
             around = partial(torch.autocast, self._device.type, getattr(torch, knobs["autocast"]))
-        slowdown = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
+        slowdown = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
         steps.slow_down(self.model, slowdown)
         computed = steps.Computed(called, row_losses, correct)
         if self.recorder:
@@ -104,13 +101,11 @@ class Torch(Engine):
             normalises=bool(synchronised(self.model)),
         )
 
-    def step(self, arguments, count=1):
-        [own] = arguments
-        loss, right = self._step.together(own)
-        return (loss,), (right,)
+    def step(self, inputs):
+        return self._step.together(inputs)
 
-    def step_alone(self, arguments):
-        self._step.by_itself(arguments)
+    def step_alone(self, inputs):
+        self._step.by_itself(inputs)
 
     @contextmanager
     def unchanged(self):
@@ -157,7 +152,6 @@ class Torch(Engine):
         return {
             "parameters": arrays.parameters(self.model),
             "optimizer": type(self.optimizer).__name__,
-            "dense_exchange": {},
         }
 
     def board(self, folder):
