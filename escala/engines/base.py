@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from escala.core.errors import Unavailable
+from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import has_instructions
 
 if TYPE_CHECKING:
@@ -39,6 +39,18 @@ def require_products(kind: str) -> None:
     """
     if kind == "bfloat16" and not has_instructions(BFLOAT16):
         raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
+
+
+def require_whole_steps(synchronised: Sequence, parts: int) -> None:
+    """Refuse layers that normalise over all ranks if each rank computes its rows in several parts.
+
+    A rank with fewer rows than parts would exchange less often than the others. `parts` is the knob
+    `accumulation`.
+    """
+    if parts > 1 and synchronised:
+        raise Unavailable(
+            f"the model normalises over all ranks, which needs accumulation: 1, not {parts}"
+        )
 
 
 class MadeStep(NamedTuple):
@@ -251,3 +263,36 @@ class Engine(ABC):
     @abstractmethod
     def board(self, folder: Path) -> Callable[[int, Mapping[str, float]], None]:
         """Return a function that writes numbers by name, at a step, for TensorBoard."""
+
+
+#: Why a part is ignored.
+STEPS = "Escala makes the steps and computes `row_losses` itself"
+
+
+def refuse(work: ModuleType, ignored: Iterable[tuple[str, str]]) -> None:
+    """Refuse a workload with a part that a run would ignore.
+
+    Parameters
+    ----------
+    work : the module of the workload's model.
+    ignored : the reason and the remedy for each such part.
+
+    Raises
+    ------
+    InputError : for the first one.
+    """
+    for reason, remedy in ignored:
+        raise InputError(file_of(work), None, reason, remedy)
+
+
+def unread(work: ModuleType, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield what a module holds under names that nothing reads, each with the remedy."""
+    for name in names:
+        if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
+            reason = f"{name} of the module is never used: {STEPS}"
+            yield reason, f"remove {name}, or rename it if your code uses it"
+
+
+def file_of(work: ModuleType) -> str:
+    """Return the file of a workload's module, for messages."""
+    return work.__file__ or work.__name__

@@ -8,7 +8,7 @@ from typing import Protocol
 from escala.core.errors import InputError
 from escala.core.hardware import hardware_threads, quota_clause
 from escala.record.outcome import Outcome
-from escala.runtime import allocation, launch, link
+from escala.runtime import allocation, asking, launch
 from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
@@ -108,5 +108,5 @@ def linked(
     elif started.job and request["link"].get("transport") != "ucx":
         name = f"link-{started.job}-{started.nodes[0].interface}.json"
         known = experiment_folder(request, folder) / "logs" / name
-        result["link"] |= link.measured(started, known) | {"measured_by": link.BY}
+        result["link"] |= asking.measured(started, known) | {"measured_by": asking.BY}
     return Outcome("ok")

@@ -35,7 +35,7 @@ from escala.runtime import asking
 from escala.runtime.allocation import same_host
 from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
-from escala.training import checkpoint, files_read
+from escala.training import checkpoint, program_processes
 from escala.training.plan import Plan
 from escala.training.rank import SCRATCH
 from escala.workloads import Program, models
@@ -123,7 +123,7 @@ def _measured(
         if "read" in result["program"]:
             start, read = request["start"], result["program"]["read"]
             program, paths = Program.from_plan(start["program"]), start["paths"].values()
-            result["program"]["read"] = files_read.unlisted(read, program, paths, folder)
+            result["program"]["read"] = program_processes.unlisted(read, program, paths, folder)
     seconds = time.monotonic() - clock - sum(aside)
     problem = _invalid(result, outcome, seconds)
     if problem:

@@ -89,8 +89,8 @@ class Strategy:
 
     #: Where tables and figures list it: by position, and by name where several have one.
     position: ClassVar[int]
-    #: The engine that trains, and its module that joins the ranks, as `tensorflow.horovod`; None
-    #: for a strategy that only starts programs.
+    #: The engine that trains, and its class that joins the ranks, as `tensorflow.horovod.Horovod`;
+    #: None for a strategy that only starts programs.
     engine: ClassVar[str | None] = None
     #: The library by which the ranks of a program sum, as `escala/hook/escala_collectives.py` names
     #: it, or `UNKNOWN`; None for a strategy that starts no programs.

@@ -18,7 +18,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     with _without_garbage_collection():
         from escala.training.train import train
 
-        engine = engines.joined(plan, place)
+        engine = engines.create_engine(plan, place)
     ranks, total = engine.start()
     if (ranks, total) != (place.ranks, plan["ranks"]):
         raise RuntimeError(

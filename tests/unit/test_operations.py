@@ -21,7 +21,7 @@ from escala.engines.tensorflow import compiled, exchanges
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.dense_operations import input_gradient, rmsprop
 from escala.engines.tensorflow.factors import Factors
-from escala.engines.tensorflow.single import Single
+from escala.engines.tensorflow.ranks import Single
 from escala.engines.tensorflow.state import State
 from escala.record import key
 from escala.workloads.virus_cnn import model as virus_cnn

@@ -14,16 +14,15 @@ from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
 from escala.engines import costs, initial
-from escala.engines.base import Engine, MadeStep, RankRows, require_products
-from escala.engines.tensorflow import building, functions, replicas
+from escala.engines.base import Engine, MadeStep, RankRows, require_products, require_whole_steps
+from escala.engines.tensorflow import building, functions
+from escala.engines.tensorflow import state as states
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.beginning import begin
+from escala.engines.tensorflow.building import begin, function_of
 from escala.engines.tensorflow.exchanges import exchanges, methods
-from escala.engines.tensorflow.graphs import function_of
-from escala.engines.tensorflow.normalisation import synchronised
+from escala.engines.tensorflow.layers import synchronised
 from escala.engines.tensorflow.ranks import Ranks
 from escala.engines.tensorflow.shared_memory import SharedKernel
-from escala.engines.tensorflow.state import State
 from escala.probes import Probe, Recorder
 from escala.workloads.models import rows_at_once
 
@@ -55,7 +54,7 @@ class TensorFlow(Engine):
         with self.group.scope():
             # Every process draws its own weights; the broadcast makes them equal.
             tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
-            replicas.use_generators()
+            states.use_generators()
             self.model = building.build(
                 work, data.inputs, output_shape(data.description), settings, knobs
             )
@@ -63,23 +62,23 @@ class TensorFlow(Engine):
                 begin(self.model, plan["seed"])
             self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
             building.refuse_ignored(work, self.model, self.optimizer)
-            replicas.require_whole_steps(self.model, plan["knobs"]["accumulation"])
+            require_whole_steps(synchronised(self.model), plan["knobs"]["accumulation"])
             self._exchanges = exchanges(self.model, self.optimizer, plan, self.group)
             self._state = self._stated()
-            self._local = replicas.local_variables(self.model)
+            self._local = states.local_variables(self.model)
             row_losses = functions.losses_of_rows(work, settings)
             self._compile(work, data, row_losses, probe)
             self._evaluate = functions.evaluating(self.model, work, row_losses, data, settings)
             self.rows_at_once = rows_at_once(functions.output_form(self.model))
 
-    def _stated(self) -> State:
+    def _stated(self) -> states.State:
         """Build the optimizer, and place kernels that ranks share."""
         shared = [
             SharedKernel.among(layer.kernel, self.group, self.plan["global_batch"])
             for layer, exchange in self._exchanges.items()
             if exchange == costs.SHARED_MEMORY
         ]
-        return State(
+        return states.State(
             self.model,
             self.optimizer,
             shared,
@@ -163,11 +162,11 @@ class TensorFlow(Engine):
             variable.assign(value)
 
     def seed(self, *numbers):
-        replicas.seed_random_layers(self.model, *numbers)
+        states.seed_random_layers(self.model, *numbers)
 
     def end_epoch(self, rows):
         self._state.wait()
-        replicas.average(self._local, rows, self.group)
+        states.average(self._local, rows, self.group)
 
     def evaluate(self, inputs, targets):
         predictions, sums = self._evaluate(*inputs, targets)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from escala.core import children
 from escala.core.errors import Unavailable
 from escala.engines.tensorflow import worker
-from escala.engines.tensorflow.graphs import as_graph
+from escala.engines.tensorflow.building import as_graph
 from escala.engines.tensorflow.ranks import Ranks
 
 _POLL_SECONDS = 0.2
@@ -103,6 +103,3 @@ class _LazySum:
 
     def __float__(self) -> float:
         return float(sum(value.fetch()[self._index] for value in self._scheduled))
-
-
-RANKS = ParameterServer

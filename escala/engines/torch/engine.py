@@ -15,16 +15,16 @@ from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
 from escala.engines import initial
-from escala.engines.base import Engine, require_products
-from escala.engines.torch import arrays, building, functions, replicas
+from escala.engines.base import Engine, require_products, require_whole_steps
+from escala.engines.torch import arrays, building, functions
+from escala.engines.torch import state as states
 from escala.engines.torch import step as steps
 from escala.engines.torch.normalisation import synchronised
-from escala.engines.torch.profiler import Profiler
 from escala.engines.torch.ranks import Ranks
 from escala.engines.torch.recorders import StepRecorder
-from escala.engines.torch.state import State
+from escala.engines.torch.recorders.timeline import Profiler
 from escala.probes import Probe
-from escala.workloads.models import rows_at_once
+from escala.workloads.models import losses_of_rows, rows_at_once
 
 
 class Torch(Engine):
@@ -53,7 +53,7 @@ class Torch(Engine):
         ).to(self._device)
         if settings.get("initial_weights") == initial.SEEDED:
             arrays.begin(self.model, plan["seed"])
-        self._local = replicas.local_buffers(self.model)
+        self._local = states.local_buffers(self.model)
         form = building.output_form(work, self.model, data.inputs)
         self.rows_at_once = rows_at_once(form)
         self.recorder = self._recording(probe)
@@ -62,8 +62,8 @@ class Torch(Engine):
         trained = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = work.optimizer(trained, settings, plan["learning_rate"], knobs)
         building.refuse_ignored(work, self.model, self.optimizer)
-        self._state = State(self.model, self.optimizer)
-        row_losses = functions.losses_of_rows(work, settings)
+        self._state = states.State(self.model, self.optimizer)
+        row_losses = losses_of_rows(work, settings)
         self._step = self._steps(called, row_losses, functions.scoring(work))
         self._evaluate = functions.evaluating(self.model, work, row_losses, settings, self._device)
         # A process has one profiler, so that of a timeline is the only one.
@@ -76,7 +76,7 @@ class Torch(Engine):
 
     def _compiled(self) -> nn.Module:
         """Return what computes in steps: the model, compiled if the knob says so."""
-        replicas.require_whole_steps(self.model, self.plan["knobs"]["accumulation"])
+        require_whole_steps(synchronised(self.model), self.plan["knobs"]["accumulation"])
         return torch.compile(self.model) if self.plan["knobs"]["torch_compile"] else self.model
 
     def _steps(self, called, row_losses, correct) -> steps.Step:
@@ -116,7 +116,7 @@ class Torch(Engine):
         self._state.put_back(taken)
 
     def seed(self, *numbers):
-        replicas.seed_random_layers(*numbers)
+        states.seed_random_layers(*numbers)
         if self._profiler:  # An epoch begins with it.
             self._profiler.start()
 
