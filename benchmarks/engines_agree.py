@@ -143,7 +143,7 @@ def by_tensorflow(case: Case, precision: str = "float32") -> dict[str, np.ndarra
     import tensorflow as tf
 
     from escala.engines.tensorflow import building
-    from escala.engines.tensorflow.beginning import begin
+    from escala.engines.tensorflow.building import begin
     from escala.engines.tensorflow.functions import predicting
     from escala.engines.tensorflow.step import most_probable_is_right
     from escala.workloads import workload

@@ -2,7 +2,7 @@
 
 Prints, for each length and k: million letters counted a second on one core, the fraction of cells
 that are not 0, the seconds of a fit on a dense and on a sparse table, and the choice of
-`escala.workloads.kmer_logreg.kmers.frequencies`. Medians over the repetitions, in brackets the
+`escala.workloads.kmer_logreg.model.frequencies`. Medians over the repetitions, in brackets the
 range.
 """
 
@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import on_cores, seconds, spread
-from escala.workloads.kmer_logreg import kmers
+from escala.workloads.kmer_logreg import model
 
 CLASSES = 5
 #: Fraction of letters that differ between two sequences of a class.
@@ -35,7 +35,7 @@ def sequences(rows: int, length: int, seed: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _count(codes: np.ndarray, k: int) -> None:
-    for table in kmers.counts(codes, k):
+    for table in model.counts(codes, k):
         table.sum()
 
 
@@ -52,7 +52,7 @@ def main() -> None:
         codes, labels = sequences(arguments.rows, length, 0)
         for k in arguments.k:
             counting = [seconds(_count, codes, k) for _ in times]
-            selected = kmers.frequencies(codes, k)
+            selected = model.frequencies(codes, k)
             thin = sparse.csr_array(selected)
             full = thin.toarray()
 

@@ -35,7 +35,7 @@ from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
 from escala.strategies.base import Place
-from escala.training import files_read, marks
+from escala.training import marks, program_processes
 from escala.training.lines import marks_of
 from escala.training.plan import Plan
 from escala.training.program_place import values, variables
@@ -92,7 +92,7 @@ class Trial:
     named : placeholders of its command.
     notes : what else is to be said of it.
     read : files outside of installed packages that it read, and that are not among its own
-        (`escala.training.files_read`).
+        (`escala.training.program_processes`).
     result : its `run.json`, None if it did not end.
     """
 
@@ -126,10 +126,10 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
     began = time.time()
     with _attempted(experiment, run, limit_seconds) as (request, outcome, output):
         ranks, program = output.parent / "ranks", _program(request)
-        seen = [files_read.told(folder, began) for folder in ranks.glob("marks*")]
+        seen = [program_processes.files_told(folder, began) for folder in ranks.glob("marks*")]
         opened = {path for each in filter(None, seen) for path in each.read}
         paths = request["start"]["paths"].values()
-        read = tuple(files_read.unlisted(sorted(opened), program, paths, ranks.parent))
+        read = tuple(program_processes.unlisted(sorted(opened), program, paths, ranks.parent))
         _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
         lines = (each for each in said.split(" | ") if " escala: " not in each)
         last = " | ".join(lines) or "nothing"

@@ -72,8 +72,6 @@ class Engine:
     one_process, several_processes : the strategy by which one process trains, and the usual one by
         which several do.
     distributions : those whose versions decide a result. The first that is installed holds it.
-    process_bytes : of a process that has imported the framework and holds no model yet: its own
-        memory, without pages that processes share (docs/decisions/030-fits.md).
     keep_memory : variables with which processes keep freed memory, whatever its size.
     compiles : whether each training compiles operations, so that the compiler decides a result.
     environment : None for an engine in Escala's own.
@@ -89,7 +87,6 @@ class Engine:
     one_process: str
     several_processes: str
     distributions: tuple[str, ...]
-    process_bytes: int
     keep_memory: Mapping[str, str]
     compiles: bool = False
     environment: Environment | None = None

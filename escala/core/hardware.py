@@ -1,4 +1,4 @@
-"""Describe the hardware of a machine: processor, cores, memory, GPUs, and available memory."""
+"""Describe the hardware of a machine: processor, cores, memory and GPUs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import hashlib
 import math
 import os
 import platform
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,9 +22,6 @@ _PROCESSOR = {
     "stepping": ("stepping", "CPU revision"),
     "features": ("flags", "Features"),
 }
-
-#: Bytes of SLURM's units; without one it counts mebibytes.
-_UNITS = {"K": 2**10, "": 2**20, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def describe(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict:
@@ -80,44 +76,6 @@ def memory_gib(memory_bytes: int) -> int:
     return math.ceil(gib / unit) * unit
 
 
-def available_memory(
-    proc: Path = Path("/proc"),
-    groups: Path = Path("/sys/fs/cgroup"),
-    environment: Mapping[str, str] = os.environ,
-) -> int:
-    """Return the bytes of memory that further processes can use here without swapping.
-
-    It is the minimum of three: the kernel's estimate for the machine, what the control groups of
-    this process leave (man 7 cgroups), and what SLURM granted the job on this node (man sbatch).
-    Only memory that the kernel cannot reclaim counts as used in a group, so caches of files do not.
-
-    Parameters
-    ----------
-    proc, groups : where the kernel describes this process and the control groups.
-    environment : holds the variables that SLURM sets in a job.
-    """
-    bounds = [psutil.virtual_memory().available]
-    bounds += _left_in_groups(proc / "self/cgroup", groups)
-    bounds += _granted(environment)
-    return min(bounds)
-
-
-def _left_in_groups(membership: Path, groups: Path) -> Iterator[int]:
-    """Yield the bytes below the limit of each control group of this process (version 1 and 2)."""
-    for version, folder in control_groups("memory", membership, groups):
-        limit, used = (
-            ("memory.limit_in_bytes", ("total_rss", "total_shmem"))
-            if version == 1
-            else ("memory.max", ("anon", "shmem"))
-        )
-        if (folder / limit).is_file() and (
-            text := (folder / limit).read_text(encoding="utf-8")
-        ) != "max\n":
-            counted = (folder / "memory.stat").read_text(encoding="utf-8").split()
-            statistics = dict(zip(counted[::2], map(int, counted[1::2]), strict=True))
-            yield int(text) - sum(statistics.get(name, 0) for name in used)
-
-
 def control_groups(
     controller: str,
     membership: Path = Path("/proc/self/cgroup"),
@@ -159,22 +117,6 @@ def cpu_quota(
             if words[0] not in ("max", "-1"):
                 found.append(int(words[0]) / int(words[1]))
     return min(found, default=None)
-
-
-def _granted(environment: Mapping[str, str]) -> Iterator[int]:
-    """Yield the bytes that SLURM granted this job on this node; nothing for 0, which means all.
-
-    A user or a site may have set the variables for `srun`, which also reads units such as `4G`.
-    """
-    by_node, by_core = (
-        int(found[1]) * _UNITS[found[2].upper()]
-        if (found := re.fullmatch(r"(\d+)([KMGT]?)", environment.get(name, ""), re.I))
-        else 0
-        for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU")
-    )
-    cores = environment.get("SLURM_CPUS_ON_NODE", "")
-    by_core *= int(cores) if cores.isdecimal() else 0
-    yield from filter(None, (by_node, by_core))
 
 
 def has_instructions(name: str) -> bool:

@@ -1,7 +1,8 @@
 """Engines: what a process of a run does inside a framework. Each engine is a folder.
 
-A strategy names its engine and the module of it that joins the ranks, as `tensorflow.horovod`. They
-are imported in ranks only, so a framework may have an environment of its own.
+A strategy names its engine and the class of it that joins the ranks, as
+`tensorflow.horovod.Horovod`. They are imported in ranks only, so a framework may have an
+environment of its own.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from escala.cache.code import modules
 from escala.core import packages
 from escala.core.engines import ENGINES
 from escala.core.errors import Unavailable
+from escala.core.gpus import VISIBLE, available_gpus
 from escala.engines import interpreters
-from escala.engines.base import Engine
-from escala.engines.devices import show_device
+from escala.engines.base import Engine, Group
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
@@ -28,9 +29,9 @@ from escala.strategies.knobs import readable
 
 __all__ = [
     "Engine",
+    "create_engine",
     "engine_name",
     "interpreter",
-    "joined",
     "load",
     "modules",
     "recording",
@@ -81,24 +82,13 @@ def code(engine: str) -> dict[str, Path]:
     return {"trainer": here / engine, **modules(here)}
 
 
-def entries(strategy: str, probe: type[Probe] | None = None) -> list[str]:
-    """Return the names of the modules in which ranks begin to train: engine, group, recorder."""
-    if STRATEGIES[strategy].engine is None:
-        return []
-    name, joins = _named(strategy)
-    found = [f"escala.engines.{name}.engine", f"escala.engines.{name}.{joins}"]
-    return [*found, *recorders(strategy, probe)]
+def ranks_of(strategy: str) -> type[Group]:
+    """Return the class of an engine by which the ranks of a strategy join."""
+    engine, module, name = STRATEGIES[strategy].engine.split(".")
+    return getattr(load(engine, module), name)
 
 
-def recorders(strategy: str, probe: type[Probe] | Probe | None) -> list[str]:
-    """Return the name of the module by which an engine records steps for a probe, if it does."""
-    if not (probe and probe.records_steps and STRATEGIES[strategy].records_for(probe.name)):
-        return []
-    module = probe.name.replace("-", "_")
-    return [f"escala.engines.{engine_name(strategy)}.recorders.{module}"]
-
-
-def joined(plan: Mapping[str, Any], place: Place) -> Engine:
+def create_engine(plan: Mapping[str, Any], place: Place) -> Engine:
     """Return the engine of a run's process, which has imported its framework and not yet started.
 
     Raises
@@ -108,8 +98,8 @@ def joined(plan: Mapping[str, Any], place: Place) -> Engine:
     strategy = STRATEGIES[plan["strategy"]]
     show_device(plan["knobs"]["device"], place, strategy.has_nccl)
     os.environ.update(strategy.process_variables(place, place.interface))
-    engine, joins = map(import_module, entries(plan["strategy"]))
-    return engine.ENGINE(plan, joins.RANKS(readable(plan["knobs"], plan["strategy"]), place))
+    group = ranks_of(plan["strategy"])(readable(plan["knobs"], plan["strategy"]), place)
+    return load(engine_name(plan["strategy"]), "engine").ENGINE(plan, group)
 
 
 def load(engine: str, module: str) -> ModuleType:
@@ -119,7 +109,9 @@ def load(engine: str, module: str) -> ModuleType:
 
 def recording(strategy: str, probe: Probe | None) -> ModuleType | None:
     """Return the module by which an engine records the steps of a run for its probe."""
-    return next(map(import_module, recorders(strategy, probe)), None)
+    if not (probe and probe.records_steps and STRATEGIES[strategy].records_for(probe.name)):
+        return None
+    return load(engine_name(strategy), f"recorders.{probe.name.replace('-', '_')}")
 
 
 def engine_name(strategy: str) -> str | None:
@@ -128,5 +120,42 @@ def engine_name(strategy: str) -> str | None:
     return engine and engine.partition(".")[0]
 
 
-def _named(strategy: str) -> list[str]:
-    return STRATEGIES[strategy].engine.split(".")
+#: What `CUDA_VISIBLE_DEVICES` holds to show no GPU.
+_NONE = "-1"
+#: With this variable TensorFlow takes GPU memory only as needed, so processes can share a GPU.
+_GROW = "TF_FORCE_GPU_ALLOW_GROWTH"
+
+
+def show_device(device: str, place: Place, has_nccl: bool = False) -> None:
+    """Show this process and its children only the GPUs of its ranks.
+
+    Call it before any framework is imported. The GPUs of a node are dealt to its ranks in turn, so
+    ranks share them if there are fewer GPUs than ranks.
+
+    Parameters
+    ----------
+    device : `auto`, `gpu` or `cpu`; without a GPU, `auto` changes nothing.
+    has_nccl : whether ranks on GPUs exchange by NCCL, which takes no GPU for two of them.
+
+    Raises
+    ------
+    Unavailable : `device` is `gpu`, and there is none that this process may use; or ranks would
+        share one, and cannot.
+    """
+    if device == "cpu":
+        os.environ[VISIBLE] = _NONE
+        return
+    gpus = available_gpus()
+    if not gpus and device == "gpu":
+        raise Unavailable("device: gpu needs a GPU and NVIDIA's driver; see `escala check`")
+    ranks = place.processes_per_node * len(place.ranks)
+    if has_nccl and 0 < len(gpus) < ranks:
+        raise Unavailable(
+            f"NCCL takes a GPU for each of {ranks} ranks, and the node has {len(gpus)}. Remedy: a "
+            f"layout with at most {len(gpus)} on a node, ddp-gloo, or device: cpu"
+        )
+    if gpus:
+        first = place.local * len(place.ranks)
+        numbers = {(first + rank) % len(gpus): None for rank in range(len(place.ranks))}
+        os.environ[VISIBLE] = ",".join(gpus[number].identifier for number in numbers)
+        os.environ[_GROW] = "true"

@@ -2,54 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from escala.core.errors import Unavailable
+from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import has_instructions
-from escala.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from escala.data.base import Arrays
     from escala.probes import Probe, Recorder
     from escala.strategies.base import Place
 
-#: What a rank computes in a call: its inputs and targets, the weight of each row, and the divisor
-#: of the sum of the losses.
-Arguments = tuple
+#: Inputs and targets of a rank's rows, the weight of each row, and the divisor of their loss.
+StepInputs = tuple
+#: The row numbers of each rank in one step.
+RankRows = list[np.ndarray]
+#: Returns the inputs of some ranks for some steps with equally many rows, one after the other.
+Gather = Callable[[Sequence[RankRows], Sequence[int]], list[StepInputs]]
 
 
 #: Linux's name for the instructions that multiply numbers of the type bfloat16.
 BFLOAT16 = "avx512_bf16"
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """Bytes that one replica of a model takes.
-
-    Attributes
-    ----------
-    variables : of the model, trained or not, and parts of them that the optimizer updates.
-    optimizer : of the optimizer's variables.
-    gradient : of the largest trained variable whose gradient the optimizer needs as a whole. A
-        gradient can be applied and freed before the next one is computed, so no more than one need
-        exist.
-    row : of the layers' outputs and their gradients for one row.
-    shared : of variables that all replicas of a node share; they are in no other field.
-    """
-
-    variables: int
-    optimizer: int
-    gradient: int
-    row: int
-    shared: int = 0
 
 
 def require_products(kind: str) -> None:
@@ -59,6 +39,35 @@ def require_products(kind: str) -> None:
     """
     if kind == "bfloat16" and not has_instructions(BFLOAT16):
         raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
+
+
+def require_whole_steps(synchronised: Sequence, parts: int) -> None:
+    """Refuse layers that normalise over all ranks if each rank computes its rows in several parts.
+
+    A rank with fewer rows than parts would exchange less often than the others. `parts` is the knob
+    `accumulation`.
+    """
+    if parts > 1 and synchronised:
+        raise Unavailable(
+            f"the model normalises over all ranks, which needs accumulation: 1, not {parts}"
+        )
+
+
+class MadeStep(NamedTuple):
+    """A step of ranks whose steps this process makes.
+
+    Attributes
+    ----------
+    rows : the row numbers of each of these ranks.
+    moments : when gathering began and ended, and when the step was made, of `time.perf_counter`. Of
+        steps that are made in one call the times are equal.
+    loss, hits : sums over these ranks: a float, or what `float` converts once all steps are made.
+    """
+
+    rows: RankRows
+    moments: tuple[float, float, float]
+    loss: float
+    hits: float
 
 
 class Group(ABC):
@@ -81,21 +90,6 @@ class Group(ABC):
         ------
         Unavailable : a program or device that it needs is missing.
         """
-
-    @property
-    def trains(self) -> bool:
-        """Return whether this process trains. If not, it serves the processes that do."""
-        return True
-
-    @property
-    def driven(self) -> list[int]:
-        """The ranks whose rows this process gathers and whose steps it starts."""
-        return self.place.ranks
-
-    @property
-    def part(self) -> tuple[int, int]:
-        """The number of this process among those that train, and how many these are."""
-        return self.place.process, self.place.processes
 
     def total(self, values: np.ndarray) -> np.ndarray:
         """Return the sum of a float64 vector over all processes; each must call it."""
@@ -125,11 +119,12 @@ class Group(ABC):
         """Wait until every process that trains has come here."""
         self.total(np.zeros(1))
 
-    def join(self) -> None:  # noqa: B027
-        """Wait until every step that was started is done."""
+    def serve(self, folder: Path) -> bool:
+        """Return whether this process only served others, until the run's `folder` says their end.
 
-    def serve(self, folder: Path) -> None:  # noqa: B027
-        """Serve the processes that train until the run's `folder` says that they have ended."""
+        One that trains itself returns False at once.
+        """
+        return False
 
     def stop(self) -> None:  # noqa: B027
         """Leave the others."""
@@ -146,21 +141,14 @@ class Engine(ABC):
     Attributes
     ----------
     recorder : what the probe of the run records of the steps, None if it records none.
-    steps_per_call : how many steps a call of `step` may make, besides a single one.
-    rows_at_once : how many rows `evaluate` should be given at once. `build` sets these three.
+    rows_at_once : how many rows `evaluate` should be given at once. `build` sets both.
     """
 
     recorder: Recorder | None
-    steps_per_call: int
     rows_at_once: int
 
     def __init__(self, plan: Mapping[str, Any], group: Group):
-        self.plan, self.group = plan, group
-
-    @property
-    def waits(self) -> bool:
-        """Return whether ranks make each step together: its sums are then known when it returns."""
-        return STRATEGIES[self.plan["strategy"]].waits()
+        self.plan, self.group, self.place = plan, group, group.place
 
     @abstractmethod
     def start(self) -> tuple[list[int], int]:
@@ -193,26 +181,32 @@ class Engine(ABC):
         Unavailable : the model needs what the strategy or a knob does not allow.
         """
 
-    @abstractmethod
-    def footprint(self) -> Footprint | None:
-        """Return what the model takes in memory; None if it is not in that of the node."""
+    def make_steps(self, steps: Iterable[RankRows], gather: Gather) -> Iterator[MadeStep]:
+        """Make steps, one after the other, in which ranks exchange and update; yield each one.
 
-    @abstractmethod
-    def step(self, arguments: Sequence[Arguments], count: int = 1) -> tuple[Sequence, Sequence]:
-        """Make `count` steps of the ranks that this process drives, which exchange and update.
-
-        Parameters
-        ----------
-        arguments : of each rank, with the rows of all these steps, one step after the other.
-
-        Returns
-        -------
-        For each step the sum of the losses over these ranks, and that of hits. `float` converts
-        one, and may wait for the step.
+        The time until the next one is asked for is part of none.
         """
+        ranks = self.place.ranks
+        began = time.perf_counter()
+        for step in steps:
+            [inputs] = gather([step], ranks)
+            gathered = time.perf_counter()
+            sums = self.step(inputs)
+            moments = began, gathered, time.perf_counter()
+            yield MadeStep([step[rank] for rank in ranks], moments, *sums)
+            began = time.perf_counter()
+
+    def warm_up(self, step: RankRows, gather: Gather) -> None:
+        """Make a step, and others as an epoch makes them of such: what is compiled for them is."""
+        for _ in self.make_steps([step], gather):
+            pass
+
+    def step(self, inputs: StepInputs) -> tuple[float, float]:
+        """Make a step of this process's rank; return its sums of losses and of hits."""
+        raise NotImplementedError
 
     @abstractmethod
-    def step_alone(self, arguments: Arguments) -> None:
+    def step_alone(self, inputs: StepInputs) -> None:
         """Make a step of this process's only rank that exchanges nothing."""
 
     @contextmanager
@@ -230,7 +224,7 @@ class Engine(ABC):
 
         Parameters
         ----------
-        rows : number of rows in the epoch, of each rank that this process drives.
+        rows : number of rows in the epoch, of each rank whose steps this process makes.
         """
 
     @abstractmethod
@@ -264,8 +258,41 @@ class Engine(ABC):
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
-        """Return `parameters`, `optimizer`, and how gradients are exchanged, for `run.json`."""
+        """Return `parameters` and `optimizer` for `run.json`, and what else the engine tells."""
 
     @abstractmethod
     def board(self, folder: Path) -> Callable[[int, Mapping[str, float]], None]:
         """Return a function that writes numbers by name, at a step, for TensorBoard."""
+
+
+#: Why a part is ignored.
+STEPS = "Escala makes the steps and computes `row_losses` itself"
+
+
+def refuse(work: ModuleType, ignored: Iterable[tuple[str, str]]) -> None:
+    """Refuse a workload with a part that a run would ignore.
+
+    Parameters
+    ----------
+    work : the module of the workload's model.
+    ignored : the reason and the remedy for each such part.
+
+    Raises
+    ------
+    InputError : for the first one.
+    """
+    for reason, remedy in ignored:
+        raise InputError(file_of(work), None, reason, remedy)
+
+
+def unread(work: ModuleType, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield what a module holds under names that nothing reads, each with the remedy."""
+    for name in names:
+        if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
+            reason = f"{name} of the module is never used: {STEPS}"
+            yield reason, f"remove {name}, or rename it if your code uses it"
+
+
+def file_of(work: ModuleType) -> str:
+    """Return the file of a workload's module, for messages."""
+    return work.__file__ or work.__name__

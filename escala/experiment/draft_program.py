@@ -205,7 +205,7 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
 
     Parameters
     ----------
-    read : their paths (`escala.training.files_read.unlisted`).
+    read : their paths (`escala.training.program_processes.unlisted`).
     """
     [workload] = draft.settings["workloads"].values()
     folders = Counter(Path(name).parent for name in read if Path(name).suffix not in _CODE)

@@ -1,10 +1,11 @@
-"""The speed of the cores of a process, alone and while they also call collectives."""
+"""The speed of a process's cores, alone and while they call collectives; threads of a library."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -97,3 +98,43 @@ def _rates(work: Callable, amount: float, repeats: int) -> list[float]:
     while time.perf_counter() < ready:
         work()
     return [amount / seconds_of(work) for _ in range(repeats)]
+
+
+#: Until threads that have just computed are asleep, and while the others are looked for.
+_SETTLE, _IDLE = 0.1, 0.3
+
+
+def library_threads() -> list[int]:
+    """Return the numbers of the threads that run while this process waits.
+
+    A library that exchanges in the background wakes up at every cycle, also without anything to
+    send.
+    """
+    time.sleep(_SETTLE)
+    before = {thread: core_seconds([thread]) for thread in _threads()}
+    time.sleep(_IDLE)
+    own = threading.get_native_id()
+    return [
+        thread
+        for thread, seconds in before.items()
+        if thread != own and core_seconds([thread]) > seconds
+    ]
+
+
+def core_seconds(threads: Iterable[int]) -> float:
+    """Return the seconds that threads of this process have run; 0 for those that have ended.
+
+    The number of a thread's clock is that of `MAKE_THREAD_CPUCLOCK` with `CPUCLOCK_SCHED` in
+    Linux's `include/linux/posix-timers_types.h`.
+    """
+    total = 0.0
+    for thread in threads:
+        try:
+            total += time.clock_gettime((~thread << 3) | 6)
+        except OSError:
+            continue
+    return total
+
+
+def _threads() -> list[int]:
+    return [int(thread.name) for thread in Path("/proc/self/task").iterdir()]

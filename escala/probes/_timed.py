@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from escala.core.files import write_json
-from escala.probes import _cores, _threads
+from escala.probes import _cores
 from escala.probes._turns import EXCHANGING, IN_TURNS, Blocks, Turns
 from escala.probes.collectives import AFTER, ALONE, COMPUTING, FRACTIONS, Collectives
 
@@ -66,13 +66,13 @@ class Timed(ABC):
         self._timed = Timings(library, values["sizes"], values["rounds"], values["seconds"])
         self._timed.before_steps()
         self._timed.meet()
-        communicating = _threads.library_threads()
+        communicating = _cores.library_threads()
         self._turns = Turns(
             process,
             ranks,
             self._blocks,
             self._timed.meet,
-            partial(_threads.core_seconds, communicating),
+            partial(_cores.core_seconds, communicating),
         )
 
     @abstractmethod

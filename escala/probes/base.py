@@ -38,7 +38,7 @@ class Recorder(Protocol):
         """Return a rank's step with the operations that the recorder adds.
 
         The returned function may not use Python's `if`, `for` or `while` on tensors
-        (`escala.engines.tensorflow.graphs`).
+        (`escala.engines.tensorflow.building`).
 
         It is called only where moments inside the step can be read. The functions take and return
         what the engine computes with.

@@ -17,9 +17,8 @@ from typing import ClassVar
 from escala import cli
 from escala.core.errors import Unavailable
 from escala.core.files import read_json
-from escala.probes._counters import SYSFS, Counter, counters, interval
+from escala.probes._counters import SYSFS, Counter, counters, interval, summary
 from escala.probes._counters import read as read_counter
-from escala.probes._joules import summary
 from escala.probes._sampler import SAMPLE_SECONDS, announce, arguments, command, sample, tables
 from escala.probes.base import Probe, record, section, value
 

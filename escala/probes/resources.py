@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, ClassVar
 from escala import cli
 from escala.core.files import read_json
 from escala.core.gpus import Driver
-from escala.probes._processes import GpuUse, Rank, total
 from escala.probes._sampler import (
     SAMPLE_SECONDS,
     Announced,
+    GpuUse,
+    Rank,
     announce,
     arguments,
     command,
     sample,
     tables,
+    total,
 )
 from escala.probes.base import Probe, record, section, value
 

@@ -92,10 +92,10 @@ def keep(folder: Path) -> None:
         write(raw, *(folder.parent / name for name in TIMELINE_FILES))
     ranks = len([*folder.glob(PROFILE.format("*"))])
     if ranks:
-        from escala.probes import _profiles
+        from escala.probes import _trace_file
 
         profiles = [folder / PROFILE.format(rank) for rank in range(ranks)]
-        _profiles.join(profiles, folder.parent / TRACE)
+        _trace_file.join(profiles, folder.parent / TRACE)
 
 
 def repair(raw: str | Path) -> list[dict]:

@@ -18,8 +18,8 @@ from escala.record.outcome import Outcome, merge
 from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import model_knobs
-from escala.training.data import not_finite
 from escala.training.plan import Plan
+from escala.training.process import not_finite
 from escala.workloads import WORKLOADS, models, scores_module
 
 PREDICTIONS = "predictions.npy"

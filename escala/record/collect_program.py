@@ -12,9 +12,9 @@ from escala.record.disturbance import disturbance
 from escala.record.invariants import misplaced
 from escala.record.outcome import Outcome, merge
 from escala.runtime import allocation
-from escala.training.files_read import unlisted
 from escala.training.marks import HOOK, OUTPUT, WHOLE
 from escala.training.plan import Plan
+from escala.training.program_processes import unlisted
 from escala.workloads import Program
 
 #: The better a way tells of steps, the earlier it stands here.

@@ -18,7 +18,6 @@ from escala.core.readable import counted, size
 from escala.record.outcome import Outcome
 from escala.runtime.messages import cause
 from escala.training import endings, marks, printed
-from escala.training.memory import REMEDIES
 from escala.workloads.program import Program
 from escala.workloads.program_copy import COPY
 
@@ -29,6 +28,8 @@ _NO_MEMORY = re.compile(
     r"|CUDA_ERROR_OUT_OF_MEMORY|failed to allocate|exceeded memory limit",
     re.I,
 )
+#: What to do about a run that takes too much memory.
+_REMEDIES = "a smaller batch, a larger `accumulation`, or fewer processes on a node"
 _ERROR_LINES = 100
 #: What a rank that starts a program writes itself, and Open MPI on its choice of a transport.
 _OWN = re.compile(r" escala: (starts \[.*|done)$|^\[\S+:\d+\] (mca: |select)")
@@ -172,7 +173,7 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
 
 
 def _out_of_memory(how: str, said: str) -> Outcome:
-    remedy = "" if "Remedy: " in how else f". Remedy: {REMEDIES}"
+    remedy = "" if "Remedy: " in how else f". Remedy: {_REMEDIES}"
     return Outcome("out-of-memory", f"out of memory: {how}{remedy}{said}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +18,6 @@ from escala.data.size import Size
 from escala.experiment import Experiment, Run
 from escala.probes import PROBES
 from escala.record.schema import read_session
-from escala.training.memory import Footprint
-
-#: While a checkpoint is written, the one before it is kept.
-CHECKPOINTS = 2
 
 Experiments = Callable[[str], Experiment]
 
@@ -122,31 +118,18 @@ class Disk:
     ----------
     arrays : of splits that do not exist yet, as far as their size is known.
     splits, unknown : the number of these splits, and how many of them have no known size.
-    models : of kept models and the largest checkpoint; None if the models were not built.
-    unbuilt : the number of runs that keep a model or checkpoints, of a size that is not known.
     """
 
     arrays: float
     splits: int
     unknown: int
-    models: int | None
-    unbuilt: int = 0
-
-    @property
-    def bytes(self) -> float:
-        return self.arrays + (self.models or 0)
 
 
-def disk(
-    runs: list[Run], experiment: Experiments, footprints: Mapping[Run, Footprint] | None = None
-) -> Disk:
-    """Return the disk space that runs will take.
+def disk(runs: list[Run], experiment: Experiments) -> Disk:
+    """Return the disk space that the arrays of runs will take.
 
-    Logs, predictions, tables, figures and the data that arrays are prepared from are left out.
-
-    Parameters
-    ----------
-    footprints : of the models, where they are known; None if they were not built.
+    Models, checkpoints, logs, predictions, tables, figures and the data that arrays are prepared
+    from are left out.
     """
     splits = {}
     for run in runs:
@@ -154,22 +137,7 @@ def disk(
         if not (folder / "dataset.json").is_file():
             splits[folder] = size_of(experiment(run.experiment).datasets[run.dataset]).bytes
     known = [found for found in splits.values() if found is not None]
-    arrays = sum(known), len(splits), len(splits) - len(known)
-    if footprints is None:
-        return Disk(*arrays, None)
-    models, checkpoint, unbuilt = 0, 0, 0
-    for run in runs:
-        training = experiment(run.experiment).settings_of(run)["training"]
-        kept, saved = training.get("save_model"), training.get("checkpoint_epochs")
-        footprint = footprints.get(run)
-        if footprint is None:
-            unbuilt += bool(kept or saved)
-            continue
-        models += footprint.variables if kept else 0
-        if saved:
-            best = footprint.variables if "early_stopping" in training else 0
-            checkpoint = max(checkpoint, footprint.variables + footprint.optimizer + best)
-    return Disk(*arrays, models + CHECKPOINTS * checkpoint, unbuilt)
+    return Disk(sum(known), len(splits), len(splits) - len(known))
 
 
 def disk_sentence(found: Disk, results: Path) -> str:
@@ -185,18 +153,13 @@ def disk_sentence(found: Disk, results: Path) -> str:
     if found.unknown:
         splits = counted(found.unknown, "split")
         parts.append(f"unavailable for the arrays of {splits}, whose size is not known yet")
-    if found.models or (found.models is not None and not found.unbuilt):
-        parts.append(f"{size(found.models)} for models and checkpoints")
-    if found.unbuilt:
-        runs = counted(found.unbuilt, "run")
-        parts.append(f"unavailable for the models and checkpoints of {runs}, which were not built")
     free, kept = _free(results), store.location()
     parts.append(f"{size(free)} are free")
-    if found.bytes > free:
+    if found.arrays > free:
         parts.append("it does not fit")
     elif kept is not None:
         same = _existing(results).stat().st_dev == _existing(kept).stat().st_dev
-        copies = found.bytes * (2 if same else 1)
+        copies = found.arrays * (2 if same else 1)
         if copies > _free(kept):
             parts.append(
                 f"the store {kept} takes copies, which need up to {size(copies)} there, and "
@@ -215,12 +178,12 @@ def require_disk(found: Disk, results: Path) -> None:
     InputError : with the space needed and free.
     """
     free = _free(results)
-    if found.bytes > free:
+    if found.arrays > free:
         reason = f"is needed for arrays, and {size(free)} are free"
         remedy = (
             "free some space, ask for fewer splits or runs, or run in a folder on a larger disk"
         )
-        raise InputError(results, size(found.bytes), reason, remedy)
+        raise InputError(results, size(found.arrays), reason, remedy)
 
 
 def _free(folder: Path) -> int:

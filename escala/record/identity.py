@@ -53,7 +53,7 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
         "request_sha256": request["sha256"],
         "turn": request["turn"],
         "knobs": plan["knobs"],
-        "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
+        "seeds": {"weights": plan["seed"], "shuffle": plan["seed"]},
     }
     if job := machine.job():
         found["job"] = job

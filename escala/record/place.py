@@ -8,7 +8,7 @@ from typing import Protocol
 from escala.core.errors import InputError
 from escala.core.hardware import hardware_threads, quota_clause
 from escala.record.outcome import Outcome
-from escala.runtime import allocation, launch, link
+from escala.runtime import allocation, asking, launch
 from escala.runtime.launch import Launch
 from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
@@ -109,5 +109,5 @@ def linked(request: dict, started: Launch, links: Links | None, folder: Path) ->
     elif started.job and request["link"].get("transport") != "ucx":
         name = f"link-{started.job}-{started.nodes[0].interface}.json"
         known = experiment_folder(request, folder) / "logs" / name
-        found |= link.measured(started, known) | {"measured_by": link.BY}
+        found |= asking.measured(started, known) | {"measured_by": asking.BY}
     return Outcome("ok", found={"link": found})

@@ -117,8 +117,9 @@ def _schedule(plan: Plan, repeat: int) -> dict:
             "knobs": plan["knobs"] | {"threads": {"intra_op": threads, "inter_op": 1}},
             "epochs": 1,
             "global_batch": plan["train_rows"],
-            **dict.fromkeys(("learning_rate", "seed", "shuffle_seed")),
+            **dict.fromkeys(("learning_rate", "seed")),
         }
+    strategy, knobs = STRATEGIES[plan["strategy"]], plan["knobs"]
     batch, seed = global_batch(training, plan["ranks"]), training["seed"] + repeat - 1
     if plan["kind"] == "steps":
         declared = training["learning_rate"]
@@ -129,8 +130,9 @@ def _schedule(plan: Plan, repeat: int) -> dict:
         "epochs": training["epochs"],
         "global_batch": batch,
         "learning_rate": rate,
+        # A rank that exchanges nothing takes the mean over its own rows.
+        "weighting": knobs["weighting"] if strategy.exchanges(knobs) else "ranks",
         "seed": seed,
-        "shuffle_seed": seed,
     }
 
 

@@ -75,9 +75,8 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
     held = by_interface[interface][0]
     ports_found, cores = _free_ports(held, ports), available_cores()
     machine = hardware.describe() | {"speed_seconds": speed_seconds(cores[0])}
-    memory = hardware.available_memory()
     single_copy = other_memory.may_be_read()
-    return Node(host, interface, held, cores, ports_found, machine, memory, single_copy)
+    return Node(host, interface, held, cores, ports_found, machine, single_copy)
 
 
 def _resolved(name: str) -> str | None:

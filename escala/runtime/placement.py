@@ -20,7 +20,7 @@ class Node:
     `cores` are the logical cores that the run may use, in this order. `interface` and `address`
     belong to the network that its ranks exchange over. `ports` were free. `machine` is the result
     of `escala.core.hardware.describe` with the `speed_seconds` of its first core
-    (`escala.core.speed`). `memory` is that of `available_memory`, in bytes.
+    (`escala.core.speed`).
     `single_copy` says whether a process there may read the memory of another one.
     """
 
@@ -30,7 +30,6 @@ class Node:
     cores: list[int]
     ports: list[int]
     machine: dict
-    memory: int | None = None
     single_copy: bool = True
 
 
@@ -72,7 +71,6 @@ def places(
                         cores=cores if knobs["bind"] else sorted(node.cores),
                         addresses=addresses,
                         extra_addresses=extra_addresses,
-                        memory=node.memory,
                         interface=node.interface,
                     )
                 )

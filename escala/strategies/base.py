@@ -50,8 +50,8 @@ class Place:
 
     `process` of `processes` is its number; `ranks` are those it holds; `local` is its number on its
     `node`. `addresses` are of all processes in their order, `ADDRESS:PORT`; `extra_addresses` are
-    two more on the first node. `memory` is what its node had available before the run started, in
-    bytes, None if unknown. `interface` is that of the network over which the processes exchange.
+    two more on the first node. `interface` is that of the network over which the processes
+    exchange.
     """
 
     process: int
@@ -65,7 +65,6 @@ class Place:
     cores: list[int]
     addresses: list[str]
     extra_addresses: list[str]
-    memory: int | None = None
     interface: str = ""
 
     @classmethod
@@ -90,8 +89,8 @@ class Strategy:
 
     #: Where tables and figures list it: by position, and by name where several have one.
     position: ClassVar[int]
-    #: The engine that trains, and its module that joins the ranks, as `tensorflow.horovod`; None
-    #: for a strategy that only starts programs.
+    #: The engine that trains, and its class that joins the ranks, as `tensorflow.horovod.Horovod`;
+    #: None for a strategy that only starts programs.
     engine: ClassVar[str | None] = None
     #: The library by which the ranks of a program sum, as `escala/hook/escala_collectives.py` names
     #: it, or `UNKNOWN`; None for a strategy that starts no programs.

@@ -21,7 +21,7 @@ class Single(Strategy):
     name = "single"
     said = "by itself"
     position = 0
-    engine = "tensorflow.single"
+    engine = "tensorflow.ranks.Single"
     programs = UNKNOWN
     layouts = Layouts(one_rank=True)
 
@@ -29,7 +29,7 @@ class Single(Strategy):
 class Horovod(EvaluatesInParts):
     """Synchronous data parallelism by Horovod's allreduce."""
 
-    engine = "tensorflow.horovod"
+    engine = "tensorflow.horovod.Horovod"
     #: The library that carries control messages and data: `gloo` or `mpi`.
     carried_by: ClassVar[str]
 
@@ -127,7 +127,7 @@ class Mirrored(Distribute):
     name = "mirrored"
     said = "TensorFlow's MirroredStrategy"
     position = 5
-    engine = "tensorflow.mirrored"
+    engine = "tensorflow.distribute.Mirrored"
     layouts = Layouts(one_node=True, process_per_node=True)
 
 
@@ -137,7 +137,7 @@ class MultiWorkerMirrored(Distribute, EvaluatesInParts):
     name = "multiworker-mirrored"
     said = "TensorFlow's MultiWorkerMirroredStrategy"
     position = 6
-    engine = "tensorflow.multiworker_mirrored"
+    engine = "tensorflow.distribute.MultiWorkerMirrored"
     library = "tensorflow"
     meets_by = SERVERS
 
@@ -154,7 +154,7 @@ class ParameterServer(Distribute):
     name = "parameter-server"
     said = "TensorFlow's ParameterServerStrategy"
     position = 7
-    engine = "tensorflow.parameter_server"
+    engine = "tensorflow.parameter_server.ParameterServer"
     meets_by = SERVERS
 
     @classmethod

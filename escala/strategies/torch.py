@@ -21,14 +21,14 @@ class TorchSingle(PyTorch):
     name = "torch-single"
     said = "PyTorch by itself"
     position = 20
-    engine = "torch.single"
+    engine = "torch.ranks.Single"
     layouts = Layouts(one_rank=True)
 
 
 class DDP(PyTorch, AsTorchrun, EvaluatesInParts):
     """DistributedDataParallel: gradients are summed by buckets."""
 
-    engine = "torch.ddp"
+    engine = "torch.ddp.DDP"
 
     @classmethod
     def exchanges(cls, knobs):
@@ -79,7 +79,7 @@ class DDPNccl(DDP):
     name = "ddp-nccl"
     said = "PyTorch's DDP over NCCL"
     position = 23
-    engine = "torch.ddp_nccl"
+    engine = "torch.ddp.NCCL"
     library = "nccl"
     has_nccl = True
 
@@ -103,7 +103,7 @@ class FSDP(PyTorch, AsTorchrun, EvaluatesInParts):
     name = "fsdp"
     said = "PyTorch's FSDP"
     position = 25
-    engine = "torch.fsdp"
+    engine = "torch.fsdp.FSDP"
     divides_model = True
     has_nccl = True
 

@@ -23,10 +23,9 @@ from escala.core.variables import MARKS
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
-from escala.training import child, endings, files_read, lines, marks, program_processes
-from escala.training.data import STEP_COLUMNS
+from escala.training import child, endings, lines, marks, program_processes
 from escala.training.marks import Epoch, Mark
-from escala.training.process import load_reader
+from escala.training.process import STEP_COLUMNS, load_reader
 from escala.training.program_place import moved_of, rows_of_rank, values, variables
 from escala.training.wording import better
 from escala.workloads.program import Program
@@ -98,7 +97,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         error.at = time.time() - (time.monotonic() - ended.at)
         error.code = ended.code
         raise
-    seen = files_read.told(told, began)
+    seen = program_processes.files_told(told, began)
     notes = [*written.notes, *_notes(ended, written, place, unread, reported)]
     did = ran(ended)
     lone = known_by == marks.OUTPUT and len(place.ranks) == 1

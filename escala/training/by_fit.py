@@ -21,10 +21,16 @@ from escala.data import reader
 from escala.data.base import Arrays
 from escala.probes import Probe
 from escala.strategies.base import Place
-from escala.training.data import STEP_COLUMNS, VALIDATION, Clock, digest
-from escala.training.process import load_reader, startup_seconds
+from escala.training.process import (
+    STEP_COLUMNS,
+    VALIDATION,
+    Clock,
+    digest,
+    load_reader,
+    startup_seconds,
+)
 from escala.training.shards import row_moments
-from escala.workloads import models, offers, workload
+from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
 
@@ -59,7 +65,7 @@ def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
     clock, work = Clock(), workload(plan["workload"])
     with clock.time("loading"):
         data = reader(plan["data"])
-        offers.require_classes(work, data.description)
+        models.require_classes(work, data.description)
         data.touch()
     weights, epoch, loss_sum, correct = _fitted(work, plan, data, load)
     with open(folder / "rank0.steps.csv", "w", newline="", encoding="utf-8") as handle:

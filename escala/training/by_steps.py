@@ -18,7 +18,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     with _without_garbage_collection():
         from escala.training.train import train
 
-        engine = engines.joined(plan, place)
+        engine = engines.create_engine(plan, place)
     ranks, total = engine.start()
     if (ranks, total) != (place.ranks, plan["ranks"]):
         raise RuntimeError(
@@ -27,13 +27,11 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         )
     startup = startup_seconds(place.process, place.processes)
     measured = {}
-    if engine.group.trains:
+    if not engine.group.serve(folder):
         load = load_reader(plan, place)
         measured = train(plan, engine, folder, probe, load)
         measured["seconds"]["startup"] = startup
         measured["load"] = load.found
-    else:
-        engine.group.serve(folder)
     engine.group.stop()
     return measured | {"ranks": total} | engine.obtained()
 

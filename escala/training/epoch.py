@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from itertools import islice
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,10 @@ from escala.core import usage
 from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data.base import Arrays
-from escala.engines.base import Engine
-from escala.strategies import STRATEGIES
-from escala.training.data import VALIDATION
-from escala.training.shards import RankRows, Shards, calls, divisors, gathered, row_moments
+from escala.engines.base import Engine, MadeStep
+from escala.training.process import VALIDATION, not_finite
+from escala.training.shards import Shards, evaluation_rows, gather_steps, row_moments
+from escala.workloads.models import row_blocks
 
 log = logging.getLogger("escala")
 
@@ -36,31 +38,22 @@ def train_epoch(
 ) -> tuple[dict, list[int]]:
     """Make one pass over the shards of this process; the steps go to `writer`, of a CSV file.
 
-    Return the epoch's totals over all ranks, and the number of rows of each rank that this process
-    drives. `train_seconds` lasts from before the first batch is gathered until after the last step.
-    The times of a call are divided evenly among its steps. `load` reads what the machine does
-    meanwhile.
+    Return the epoch's totals over all ranks, and the number of rows of each rank whose steps this
+    process makes. `train_seconds` lasts from before the first batch is gathered until after the
+    last step. `load` reads what the machine does meanwhile.
     """
     shards = Shards.planned(plan, fractions)
-    # A rank that trains alone takes the mean over its own rows.
-    exchanges = STRATEGIES[plan["strategy"]].exchanges(plan["knobs"])
-    weighting = plan["knobs"]["weighting"] if exchanges else "ranks"
     steps = shards.steps(plan["max_steps"])
-    made = _Made(number, steps, engine, plan)
+    record = _Record(number, steps, engine, plan)
+    gather = partial(gather_steps, data, plan["weighting"])
     load.begin()
     # The ranks begin together, so that no rank's earlier work counts as training time of others.
     engine.group.meet()
     began, used = time.monotonic(), usage.of_self()
-    made.start = before = time.perf_counter()
-    for call in calls(islice(shards.epoch_batches(number), steps), engine.steps_per_call):
-        divided_by = divisors(call[0], weighting)
-        arguments = gathered(data, call, engine.group.driven, divided_by)
-        ready = time.perf_counter()
-        sums = engine.step(arguments, len(call))
-        made.add(call, sums, (before, ready, time.perf_counter()))
-        before = time.perf_counter()
-    engine.group.join()
-    train_seconds = time.perf_counter() - made.start
+    record.start = time.perf_counter()
+    for made in engine.make_steps(islice(shards.epoch_batches(number), steps), gather):
+        record.add(made)
+    train_seconds = time.perf_counter() - record.start
     used = usage.of_self().since(used)
     load.end()
     epoch = {
@@ -71,45 +64,39 @@ def train_epoch(
         "usage": used,
     }
     unknown = dict.fromkeys(VALIDATION) | {"scores": {}}
-    return epoch | made.totals(writer) | unknown, made.rows.tolist()
+    return epoch | record.totals(writer) | unknown, record.rows.tolist()
 
 
-class _Made:
+class _Record:
     """The steps of an epoch that were made: their times and sums, and the rows that they took.
 
-    `start` is when the epoch began, of `time.perf_counter`; `taken` has the row numbers of each
-    step and rank of this process, and `rows` how many these are, by rank.
+    `start` is when the epoch began, of `time.perf_counter`, and `rows` how many rows were taken, by
+    rank whose steps this process makes.
     """
 
     def __init__(self, epoch: int, steps: int, engine: Engine, plan: Mapping[str, Any]):
         self._epoch, self._steps, self._engine, self._plan = epoch, steps, engine, plan
         self._records: list[tuple] = []
+        self._taken: list[np.ndarray] = []
         self.start = self._told = time.perf_counter()
-        self.taken: list[np.ndarray] = []
-        self.rows = np.zeros(len(engine.group.driven), np.int64)
+        self.rows = np.int64(0)
 
-    def add(
-        self, call: list[RankRows], sums: tuple[Sequence, Sequence], moments: tuple[float, ...]
-    ) -> None:
-        """Add the steps of a call; `moments`: gathering began, ended, the steps were made."""
-        began, ready, after = moments
-        mine = [step[rank] for step in call for rank in self._engine.group.driven]
-        seconds = (ready - began) / len(call), (after - ready) / len(call)
-        rows = sum(map(len, mine)) // len(call)
-        for loss, hits in zip(*sums, strict=True):
-            number = len(self._records) + 1
-            self._records.append((self._epoch, number, rows, *seconds, loss, hits))
+    def add(self, made: MadeStep) -> None:
+        began, gathered, returned = made.moments
+        number, rows = len(self._records) + 1, np.array([*map(len, made.rows)])
+        seconds = gathered - began, returned - gathered
+        self._records.append((self._epoch, number, rows.sum(), *seconds, made.loss, made.hits))
         if recorder := self._engine.recorder:
-            recorder.note(self._epoch, len(self._records), *moments)
-        if after - self._told > PROGRESS_SECONDS:
-            self._told = after
-            self._tell(after)
-        self.taken += mine
-        self.rows += [sum(len(step[rank]) for step in call) for rank in self._engine.group.driven]
+            recorder.note(self._epoch, number, *made.moments)
+        if returned - self._told > PROGRESS_SECONDS:
+            self._told = returned
+            self._tell(returned)
+        self._taken += made.rows
+        self.rows = self.rows + rows
 
     def _tell(self, now: float) -> None:
         # Where ranks do not wait, losses are there only once all scheduled steps are.
-        if self._engine.waits:
+        if isinstance(self._records[-1][5], float):
             self._require_finite()
         number = len(self._records)
         log.info(
@@ -126,7 +113,7 @@ class _Made:
         self._records = [(*each[:5], float(each[5]), float(each[6])) for each in self._records]
         self._require_finite()
         writer.writerows(self._records)
-        taken = np.concatenate(self.taken)
+        taken = np.concatenate(self._taken)
         losses, right = (sum(record[column] for record in self._records) for column in (5, 6))
         losses, right, rows = self._engine.group.total(
             np.array([losses, right, len(taken)], np.float64)
@@ -145,3 +132,71 @@ class _Made:
             return
         epoch, step, *_ = next(r for r in self._records if not math.isfinite(float(r[5])))
         raise Diverged(f"the loss is not finite in epoch {epoch}, step {step}")
+
+
+def evaluated(
+    engine: Engine, data: Arrays, side: str, rows: slice
+) -> tuple[np.ndarray, dict[str, float]]:
+    """Return the predictions for some rows of a side, and the sums of their losses and scores."""
+    blocks = list(row_blocks(rows, engine.rows_at_once))
+    # For the form of what no rows have, one is predicted.
+    found = [engine.evaluate(*data.gather(side, block)) for block in blocks or [slice(0, 1)]]
+    names = found[0][1]
+    if not blocks:
+        return found[0][0][:0], dict.fromkeys(names, 0.0)
+    sums = {name: sum((each[name] for _, each in found), 0.0) for name in names}
+    return np.concatenate([predictions for predictions, _ in found]), sums
+
+
+def validate(
+    engine: Engine,
+    data: Arrays,
+    side: str,
+    scores: ModuleType | None = None,
+    divided: bool = True,
+) -> dict:
+    """Return a side's losses and scores over all ranks, for an epoch's record.
+
+    `scores` is the module of this name of the workload, if it has one. If the processes do not
+    divide the rows (`divided`), the first evaluates all.
+
+    Raise `Diverged` if the loss is not finite. It is a ValueError if a score of the workload is not
+    finite, its counts do not have the shape (rows, n), or two of its scores have one name.
+    """
+    start = time.perf_counter()
+    rows = evaluation_rows(data.rows(side), engine.place.process, engine.place.processes, divided)
+    predictions, sums = evaluated(engine, data, side, rows)
+    counted = _counted(scores, data.gather(side, rows)[1], predictions)
+    totals = engine.group.total(np.array([*sums.values(), *counted], np.float64))
+    means = dict(zip(sums, (totals[: len(sums)] / data.rows(side)).tolist(), strict=True))
+    loss, accuracy = means.pop("loss"), means.pop("correct")
+    if not math.isfinite(loss):
+        raise Diverged(f"the {side} loss is {loss}")
+    if problem := not_finite(means):
+        raise ValueError(f"{problem}: `row_scores` must give a finite number for each {side} row")
+    from_sums = scores.scores_of(totals[len(sums) :]) if counted.size else {}
+    if problem := not_finite(from_sums):
+        raise ValueError(f"{problem}: `scores_of` must give finite numbers, or leave a score out")
+    if twice := means.keys() & from_sums.keys():
+        raise ValueError(f"score {min(twice)} is given by row_scores and by scores_of")
+    return {
+        "validation_accuracy": accuracy,
+        "validation_loss": loss,
+        "scores": means | from_sums,
+        "validation_seconds": time.perf_counter() - start,
+    }
+
+
+def _counted(scores: ModuleType | None, targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    """Return the sums over rows of what a workload counts, float64 (n,); (0,) if it counts nothing.
+
+    Counts that are not those of these rows are a ValueError.
+    """
+    if not (hasattr(scores, "counts") and hasattr(scores, "scores_of")):
+        return np.empty(0)
+    counts = np.asarray(scores.counts(targets, predictions), np.float64)
+    if counts.ndim != 2 or len(counts) != len(targets) or not counts.shape[1]:
+        raise ValueError(
+            f"`counts` gives the shape {counts.shape} for {len(targets)} rows in place of (rows, n)"
+        )
+    return counts.sum(axis=0)

@@ -29,9 +29,11 @@ class Plan(TypedDict, total=False):
     #: Rows of a step, all ranks together.
     global_batch: int
     learning_rate: float | None
-    #: Seeds of the initial weights and of the shuffles; None for the kind `fit`.
+    #: Whether the loss of a step is the mean over its `rows`, or the mean of the means of its
+    #: `ranks`.
+    weighting: str
+    #: The seed of the initial weights and of the shuffles; None for the kind `fit`.
     seed: int | None
-    shuffle_seed: int | None
     #: Steps after which an epoch ends early; None for whole epochs.
     max_steps: int | None
     #: The probe that instruments the run, and its settings; None for a timing run.

@@ -1,4 +1,4 @@
-"""What the processes of a program did: how many worked, on how many cores, and as which ranks.
+"""What the processes of a program did: how many worked, as which ranks, and which files they read.
 
 Processes of Python tell of themselves (`escala/hook/escala_processes.py`). Of all others, and of
 what each used, the kernel tells while they run (`escala.training.child`).
@@ -7,11 +7,16 @@ what each used, the kernel tells while they run (`escala.training.child`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from escala.core.errors import InputError
 from escala.core.usage import Usage
+from escala.workloads.program import Program
+from escala.workloads.program_copy import COPY
+from escala.workloads.program_environment import files
 
 if TYPE_CHECKING:
     from escala.training.child import Ended
@@ -173,3 +178,87 @@ def _most_cores(used: Sequence[tuple[float, Usage]]) -> float | None:
                 found.append((grown.user_seconds + grown.system_seconds) / (ended - began))
                 break
     return max(0.0, *found) if found else None
+
+
+class FilesTold(NamedTuple):
+    """The files that the processes of a program read, and their numbers of threads.
+
+    Its processes of Python tell of them (`escala/hook/escala_files.py`).
+
+    Attributes
+    ----------
+    read : paths of the files that they read, did not write, and left as they were.
+    threads : `OMP_NUM_THREADS` at the end of each process, without repeats.
+    """
+
+    read: list[str]
+    threads: set[str]
+
+
+def files_told(marks: Path, since: float) -> FilesTold | None:
+    """Return what the processes of a program told, None if none did.
+
+    Parameters
+    ----------
+    marks : the folder of their marks. The copy of the program's folder alongside may be gone.
+    since : when the program began, in seconds since the epoch.
+    """
+    lines = [
+        (line[:1], line[2:])
+        for file in marks.glob("*.files")
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
+    if not lines:
+        return None
+    copy = str(marks.parent.resolve() / COPY)
+    read, written = (
+        {
+            os.path.realpath(os.path.realpath(path).removeprefix(copy))
+            for kind, path in lines
+            if kind == each
+        }
+        for each in "rw"
+    )
+    left = [path for path in sorted(read - written) if _is_older(Path(path), since)]
+    return FilesTold(left, {value for kind, value in lines if kind == "t"})
+
+
+def _is_older(file: Path, than: float) -> bool:
+    try:
+        return file.is_file() and file.stat().st_mtime < than
+    except OSError:
+        return False
+
+
+def unlisted(
+    read: Iterable[str], program: Program, paths: Iterable[str], folder: Path
+) -> list[str]:
+    """Return the files that a program read and that its key does not hold.
+
+    They are neither among its files nor of its dataset, and belong to no cache and to no history of
+    a repository.
+
+    Parameters
+    ----------
+    read : absolute paths, without links.
+    paths : of the dataset.
+    folder : of the run.
+
+    Returns
+    -------
+    Their paths, from the program's folder for those in it.
+    """
+    try:
+        known = files(program.directory, program.command, program.files, program.where)
+    except InputError:  # One of them is gone.
+        known = set()
+    known = {os.path.realpath(path) for path in known}
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    apart = [os.path.realpath(path) for path in (folder, caches, *paths)]
+    found = []
+    for path in map(Path, read):
+        if str(path) in known or ".git" in path.parts or any(map(path.is_relative_to, apart)):
+            continue
+        inside = path.is_relative_to(program.directory)
+        found.append(path.relative_to(program.directory).as_posix() if inside else str(path))
+    return found

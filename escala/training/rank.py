@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -52,6 +52,9 @@ def main(plan_file: str) -> int:
     tempfile.tempdir = str((folder / SCRATCH).absolute())
     Path(tempfile.tempdir).mkdir(exist_ok=True)
     os.sched_setaffinity(0, place.cores)
+    # If memory runs out, the kernel ends this process and its children before any other.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
     try:
         probe = planned_probe(plan, folder)
         with (

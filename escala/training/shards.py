@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 
 from escala.data.base import Arrays
-
-#: The row numbers of each rank in one step.
-RankRows = list[np.ndarray]
+from escala.engines.base import RankRows, StepInputs
 
 
 def epoch_order(rows: int, seed: int | Sequence[int], epoch: int) -> np.ndarray:
@@ -44,7 +41,7 @@ class Shards:
     def planned(cls, plan: Mapping[str, Any], fractions: Sequence[float]) -> Shards:
         """Return the shards of a plan (`escala.training.plan`)."""
         return cls(
-            plan["shuffle_seed"],
+            plan["seed"],
             plan["train_rows"],
             plan["global_batch"],
             fractions,
@@ -126,35 +123,22 @@ def split_rows(rows: int, fractions: Sequence[float]) -> np.ndarray:
     return whole
 
 
-def calls(steps: Iterable[RankRows], at_once: int) -> Iterator[list[RankRows]]:
-    """Group steps into calls, in their order: of `at_once` steps, or of a single one.
+def gather_steps(
+    data: Arrays, weighting: str, steps: Sequence[RankRows], ranks: Sequence[int]
+) -> list[StepInputs]:
+    """Return for each of some ranks what `gather` returns, with the rows of all steps.
 
-    In a call of several steps, each rank has as many rows in every step as in the others, and at
-    least one. All ranks group the steps alike, because each knows the rows of all.
+    The divisor of each rank is the same in every step. With the data and how rows are weighed, it
+    is an `escala.engines.base.Gather`.
     """
-    remaining = iter(steps)
-    while group := list(islice(remaining, at_once)):
-        sizes = {tuple(map(len, step)) for step in group}
-        if len(group) == at_once and len(sizes) == 1 and min(*sizes):
-            yield group
-        else:
-            yield from ([step] for step in group)
-
-
-def gathered(
-    data: Arrays, call: Sequence[RankRows], ranks: Sequence[int], divisors: Sequence[float]
-) -> list[tuple]:
-    """Return for each of some ranks what `gather` returns, with the rows of all steps of a call.
-
-    The divisor of each rank is the same in every step.
-    """
+    by_rank = divisors(steps[0], weighting)
     return [
-        gather(data, np.concatenate([step[rank] for step in call]), divisors[rank])
+        gather(data, np.concatenate([step[rank] for step in steps]), by_rank[rank])
         for rank in ranks
     ]
 
 
-def gather(data: Arrays, rows: np.ndarray, divisor: float) -> tuple:
+def gather(data: Arrays, rows: np.ndarray, divisor: float) -> StepInputs:
     """Return inputs, targets and weights of a rank's rows, and the divisor of its loss.
 
     An empty part becomes one row of weight 0: the rank takes part in the exchange but adds

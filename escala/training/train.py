@@ -1,4 +1,7 @@
-"""The training of one process: warm-up, epochs, evaluation, each timed under its own name."""
+"""The training of one process: warm-up, epochs, evaluation, each timed under its own name.
+
+The warm-up traces and compiles by real steps, and measures the speed of a rank.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import csv
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +19,22 @@ from escala import engines
 from escala.core.load import Load
 from escala.core.usage import Usage
 from escala.data import reader
+from escala.data.base import Arrays
 from escala.engines.base import Engine
 from escala.probes import Probe
 from escala.strategies.knobs import model_knobs, reads
-from escala.training import memory
 from escala.training.checkpoint import FOLDER, Checkpoint
-from escala.training.data import STEP_COLUMNS, Clock, digest
-from escala.training.epoch import train_epoch
-from escala.training.evaluate import evaluated, validate
-from escala.training.shards import evaluation_rows
+from escala.training.epoch import evaluated, train_epoch, validate
+from escala.training.process import STEP_COLUMNS, Clock, digest
+from escala.training.shards import (
+    balanced_fractions,
+    batches,
+    evaluation_rows,
+    gather,
+    gather_steps,
+)
 from escala.training.stopping import EarlyStopping
-from escala.training.warmup import fractions_by_speed, warm_up
-from escala.workloads import models, offers, scores_module, workload
+from escala.workloads import models, scores_module, workload
 
 log = logging.getLogger("escala")
 
@@ -55,7 +63,6 @@ def train(
     ------
     Diverged : the loss became infinite or not a number.
     Unavailable : the model needs what the strategy or a knob does not allow.
-    MemoryError : the ranks of this node need more memory than it had available.
     InputError : the workload lacks what its dataset needs, or has a part that would be ignored.
     """
     training = _Training(plan, engine, folder, load or Load(None))
@@ -72,8 +79,10 @@ class _Training:
     def __init__(self, plan: Mapping[str, Any], engine: Engine, folder: Path, load: Load):
         self._plan, self._engine, self._folder, self._load = plan, engine, folder, load
         self._settings, self._clock = plan["training"], Clock()
-        self._process, self._processes = engine.group.part
-        self._divided = plan["knobs"]["evaluation"] == "divided"
+        self._process, self._processes = engine.place.process, engine.place.processes
+        self._divided = (
+            reads(plan["strategy"], "evaluation") and plan["knobs"]["evaluation"] == "divided"
+        )
         self._by_speed = reads(plan["strategy"], "fractions")
         stated = self._by_speed and plan["knobs"]["fractions"]
         self._fractions = np.divide(stated or [1] * plan["ranks"], sum(stated or [plan["ranks"]]))
@@ -92,16 +101,15 @@ class _Training:
         self._scores = scores_module(plan["workload"])
         with self._clock.time("loading"):
             self._data = reader(plan["data"])
-            offers.require(self._work, self._data.description, self._scores)
+            models.require(self._work, self._data.description, self._scores)
             self._data.touch()
 
     def build(self, probe: Probe | None) -> None:
-        """Build the model, and refuse it if it does not fit into the memory of its node."""
+        """Build the model."""
         plan = self._plan
         with self._clock.time("build"):
             knobs = model_knobs(plan["knobs"], plan["workload"])
             self._engine.build(self._work, self._data, knobs, probe)
-            memory.require(plan, self._engine, self._measures)
 
     def warm_up(self) -> None:
         """Make steps that leave no trace, measure the speed of ranks, and predict a row."""
@@ -236,3 +244,47 @@ def _shown(epoch: Mapping[str, Any], learning_rate: float) -> dict[str, float]:
     shown["learning_rate"] = learning_rate
     shown["step_seconds"] = epoch["train_seconds"] / epoch["steps"]
     return {name: value for name, value in shown.items() if value is not None}
+
+
+log = logging.getLogger("escala")
+
+#: Steps of each size; the median of their times gives a rank's speed.
+SPEED_STEPS = 9
+
+
+def warm_up(engine: Engine, data: Arrays, batch: int, fractions: np.ndarray, rows: int) -> None:
+    """Trace, compile and connect by real steps, of a full batch and of the last one of an epoch.
+
+    If that is a full one too, half a batch is taken.
+
+    Parameters
+    ----------
+    rows : of an epoch, over all ranks.
+    """
+    last = rows % batch or max(1, batch // 2)
+    for size in (batch, last, batch):
+        for step in batches(np.arange(size), size, fractions):
+            engine.warm_up(step, partial(gather_steps, data, "rows"))
+
+
+def fractions_by_speed(engine: Engine, data: Arrays, batch: int, ranks: int) -> np.ndarray:
+    """Return the fractions of a batch that take every rank the same time, measured before training.
+
+    All ranks work at the same time without exchange, so that contention between them counts.
+    """
+    sizes = (max(1, batch // (2 * ranks)), batch)
+    seconds = np.zeros((ranks, len(sizes)))
+    for column, size in enumerate(sizes):
+        rows = gather(data, np.arange(size), size)
+        engine.step_alone(rows)
+        engine.group.meet()
+        times = []
+        for _ in range(SPEED_STEPS):
+            start = time.perf_counter()
+            engine.step_alone(rows)
+            times.append(time.perf_counter() - start)
+        seconds[engine.place.process, column] = float(np.median(times))
+    together = engine.group.total(seconds.ravel()).reshape(seconds.shape)
+    fractions = balanced_fractions(sizes, together, batch)
+    log.info("fractions by speed: %s", ", ".join(f"{fraction:.3f}" for fraction in fractions))
+    return fractions

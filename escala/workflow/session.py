@@ -16,7 +16,7 @@ from escala.cache import store
 from escala.core import exits, interrupts, own_results
 from escala.core.environment import call, session
 from escala.core.errors import InputError
-from escala.core.hardware import available_cores, available_memory
+from escala.core.hardware import available_cores
 from escala.core.progress import say
 from escala.core.readable import counted
 from escala.core.variables import PROFILE
@@ -25,7 +25,7 @@ from escala.experiment.calibration import SUFFIX
 from escala.experiment.unused import idle_probes, unread_knobs
 from escala.measure import again, lost
 from escala.measure.plan import no_time_file, told
-from escala.record import estimate, estimate_memory
+from escala.record import estimate
 from escala.runtime import allocation, slurm
 from escala.workflow import internals
 from escala.workflow.allocated import Allocated
@@ -54,11 +54,10 @@ class Session:
         study: Study,
         plans: Plans,
         allocated: Allocated,
-        project: Path,
         folder: Path,
     ):
         self._workflow, self._study, self._plans = workflow, study, plans
-        self._allocated, self._project, self._folder = allocated, project, folder
+        self._allocated, self._folder = allocated, folder
         self._submitted = internals.submitted_names()
 
     def reports_only(self) -> bool:
@@ -165,7 +164,7 @@ class Session:
                 print(f"{self._plans.progress()}; {self._allocated.remedy}.", flush=True)
 
     def end_dry_run(self) -> None:
-        """List the runs, and print what they take, with the memory of models, which it builds."""
+        """List the runs, and print what they take."""
         if not internals.end_dry_run(self._workflow):
             return
         print(*map(told, self.runs()), sep="\n")
@@ -173,7 +172,7 @@ class Session:
             self._print_estimate()
             if self.runs():
                 with chdir(self._folder):
-                    self._print_disk(self._print_memory())
+                    self._print_disk()
         except InputError as error:
             print(error, file=sys.stderr)
 
@@ -215,19 +214,10 @@ class Session:
                 print(f"Runs in the store {folder} take no time.")
             sys.stdout.flush()
 
-    def _print_disk(self, footprints: dict | None = None) -> estimate.Disk:
-        needed = estimate.disk(self.runs(), self._study.named, footprints)
+    def _print_disk(self) -> estimate.Disk:
+        needed = estimate.disk(self.runs(), self._study.named)
         print(estimate.disk_sentence(needed, _RESULTS), flush=True)
         return needed
-
-    def _print_memory(self) -> dict:
-        """Build the models of the runs, print their memory, and return their footprints."""
-        named = self._study.named
-        found = estimate_memory.memory(self.runs(), named, self._project)
-        available = None if internals.jobs_on_cluster(self._workflow) else available_memory()
-        if text := estimate_memory.sentence(found, named, available):
-            print(text, flush=True)
-        return found.footprints
 
     def _refuse_impossible_layouts(self) -> None:
         cores, steps = min(len(available_cores()), self._workflow.cores), self._allocated.names

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from escala.workload_check.subject import Refused, Subject, kept_model
-from escala.workloads import offers
+from escala.workloads import models as contract
 
 
 def _fitted(subject: Subject) -> dict[str, np.ndarray]:
@@ -18,7 +18,7 @@ def _fitted(subject: Subject) -> dict[str, np.ndarray]:
 
 def _fit(subject: Subject) -> str:
     subject.require("OPTIMIZER", "fit", "shapes", "probabilities")
-    offers.require_classes(subject.module, subject.arrays.description)
+    contract.require_classes(subject.module, subject.arrays.description)
     weights, again = _fitted(subject), _fitted(subject)
     shapes = {name: tuple(shape) for name, shape in subject.module.shapes(*subject.form).items()}
     if {name: array.shape for name, array in weights.items()} != shapes:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from escala.training.data import not_finite
+from escala.training.process import not_finite
 from escala.workload_check.subject import BATCH, NAME, ROWS_TOLERANCE, Refused, Subject, kept_model
-from escala.workloads import WORKLOADS, offers, scores_module
+from escala.workloads import WORKLOADS, models, scores_module
 from escala.workloads.models import given
 
 STEPS = 50
@@ -36,7 +36,7 @@ def _build(subject: Subject) -> str:
             f"the model gives the shape {shape} for a row, and the argument outputs is {wanted}",
             "let the last layer give the shape outputs",
         )
-    offers.require(subject.module, subject.arrays.description, WORKLOADS[NAME].scores)
+    models.require(subject.module, subject.arrays.description, WORKLOADS[NAME].scores)
     return f"{len(first)} variables, {subject.model.count_params()} parameters, twice the same"
 
 
@@ -155,7 +155,7 @@ def _ranks(subject: Subject) -> str:
 
 
 def _scores(subject: Subject) -> str:
-    from escala.workloads.offers import SUMMED
+    from escala.workloads.models import SUMMED
 
     names: set[str] = set()
     if hasattr(subject.module, "row_scores"):

@@ -92,7 +92,7 @@ class Subject:
     def built(self) -> Any:
         """Return a newly built model."""
         from escala.engines.tensorflow import building
-        from escala.engines.tensorflow.replicas import use_generators
+        from escala.engines.tensorflow.state import use_generators
 
         use_generators()
         return building.build(self.module, *self.form, self.knobs)

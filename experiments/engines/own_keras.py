@@ -9,7 +9,7 @@ import tensorflow as tf
 from escala_steps import keras as escala_keras
 from own_way import RANKS, Problem, arguments
 
-from escala.engines.tensorflow import beginning
+from escala.engines.tensorflow import building
 from escala.workloads.models import given as form_of
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     problem = Problem(given, "tensorflow")
     with strategy.scope():
         model = problem.work.build(*problem.form)
-        beginning.begin(model, given.seed)
+        building.begin(model, given.seed)
         model.compile(
             problem.work.optimizer(problem.settings, given.rate, problem.knobs),
             lambda targets, outputs: problem.work.row_losses(

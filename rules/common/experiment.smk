@@ -58,7 +58,7 @@ def has_links():
 
 
 PLANS = Plans(STUDY, workflow.is_main_process, has_links, lambda: SESSION.forced())
-SESSION = Session(workflow, STUDY, PLANS, ALLOCATED, ROOT, WORKDIR)
+SESSION = Session(workflow, STUDY, PLANS, ALLOCATED, WORKDIR)
 JOBS = Jobs(STUDY, PLANS, SESSION.cores)
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset
 there = SESSION.there

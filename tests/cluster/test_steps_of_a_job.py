@@ -171,11 +171,11 @@ def test_the_shell_of_salloc_is_refused_also_for_several_nodes(lab, tmp_path):
 
 LINK = """
 from pathlib import Path
-from escala.runtime import launch, link
+from escala.runtime import asking, launch
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 started = launch.survey(Layout.parse("2x1"), STRATEGIES["horovod-gloo"], None, "auto")
-link.measured(started, Path("link.json"))
+asking.measured(started, Path("link.json"))
 """
 
 

@@ -16,7 +16,7 @@ from escala.data.base import Arrays, Spec
 from escala.data.splits import Side, write_split
 from escala.engines.tensorflow import factors
 from escala.engines.tensorflow.functions import evaluating, output_form
-from escala.training.evaluate import validate
+from escala.training.epoch import validate
 from escala.workloads.caption_lstm import model as work
 from escala.workloads.caption_lstm import scores
 from escala.workloads.models import PREDICTION_ROWS, rows_at_once

@@ -11,8 +11,7 @@ import time
 import pytest
 
 from escala.core import clock
-from escala.probes._processes import Rank
-from escala.probes._sampler import announce
+from escala.probes._sampler import Rank, announce
 from escala.probes.clocks import to_epoch
 from escala.record import run
 from escala.training import process

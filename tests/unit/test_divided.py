@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from escala.engines import costs
 from escala.engines.tensorflow import exchanges
+from escala.engines.tensorflow.ranks import Single
 from escala.engines.tensorflow.shared_memory import can_be_shared, partition
-from escala.engines.tensorflow.single import Single
 from escala.engines.tensorflow.state import State
 
 

@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 
 from escala.core.errors import Unavailable
 from escala.core.files import write_json
-from escala.probes import _counters, _joules, _sampler, energy
+from escala.probes import _counters, _sampler, energy
 from escala.probes.energy import Energy
 from tests.unit.counter_trees import Tree, two_packages
 from tests.unit.nvml import Gpu, Nvml
@@ -70,7 +70,7 @@ class Node:
         return _sampler.tables(self.folder, "energy")
 
     def summary(self, idle=(1010.0, 1020.0), trained=(1040.25, 1080.75)) -> dict:
-        [found] = _joules.summary(self.sampled(), {0: {"idle": idle, "trained": trained}})
+        [found] = _counters.summary(self.sampled(), {0: {"idle": idle, "trained": trained}})
         Draft202012Validator(Energy.result["items"]).validate(found)
         return found
 
@@ -114,7 +114,7 @@ def test_growth_is_that_of_the_energy_behind_the_counter(watts, interval, one, o
         return
     expected = np.interp(end, seconds, behind) - np.interp(begin, seconds, behind)
     shuffled = rows.assign(range_joules=most).sample(frac=1, random_state=len(watts))
-    assert _joules.grown(shuffled, begin, end) == pytest.approx(expected, rel=1e-6, abs=1e-5)
+    assert _counters.grown(shuffled, begin, end) == pytest.approx(expected, rel=1e-6, abs=1e-5)
 
 
 def test_nothing_is_trained_without_counters(tmp_path):
@@ -229,12 +229,12 @@ def test_rare_and_late_samples_miss_no_wrap(tmp_path, node):
     node.tree.zone("0", "package-0", 450, start=60e9, most=65_532_610_987)
     node.at(300, lambda: node.sleep(40))
     rows = node.sampled(700, every=60)[0]
-    assert _joules.grown(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
+    assert _counters.grown(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
 
 
 def test_a_node_whose_sampler_never_began():
     with pytest.raises(Unavailable, match="node 1 has no samples of energy"):
-        _joules.summary({}, {1: {"idle": (0, 1), "trained": (1, 2)}})
+        _counters.summary({}, {1: {"idle": (0, 1), "trained": (1, 2)}})
 
 
 def test_without_a_cool_down_only_the_idle_power_is_unknown(node):

@@ -11,7 +11,7 @@ import pytest
 
 from escala.core.engines import ENGINES, FOLDER
 from escala.core.variables import passed
-from escala.engines import engine_name, entries, interpreters
+from escala.engines import engine_name, interpreters
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
@@ -65,7 +65,8 @@ def modules_of_ranks(engine: str) -> list[str]:
     return [
         *(f"escala.training.{name}" for name in ("rank", "by_steps", "train")),
         *(f"escala.engines.{engine}.recorders.{path.stem}" for path in recorders),
-        *(module for name in ours for module in entries(name)),
+        f"escala.engines.{engine}.engine",
+        *(f"escala.engines.{STRATEGIES[name].engine.rpartition('.')[0]}" for name in ours),
         "escala.data.base",
         *(
             f"{each.package}.{model}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,16 +12,18 @@ import pytest
 
 from escala.core.errors import Diverged
 from escala.core.load import Load
+from escala.engines.base import Engine, MadeStep
 from escala.training import epoch
 from escala.training.epoch import train_epoch
 
 PLAN = {
     "global_batch": 2,
     "train_rows": 6,
-    "shuffle_seed": 1,
+    "seed": 1,
     "max_steps": None,
     "strategy": "ddp-single",
-    "knobs": {"shard": True, "weighting": "rows", "trained_module": "wrapped"},
+    "weighting": "rows",
+    "knobs": {"shard": True},
     "training": {"epochs": 1},
 }
 
@@ -39,20 +41,22 @@ class Data:
 class Steps:
     """An engine of one rank whose steps have the losses that it is given."""
 
-    steps_per_call, recorder = 1, None
+    recorder, place = None, SimpleNamespace(ranks=[0])
 
-    def __init__(self, losses: list, waits: bool, join: Callable[[], None]):
-        self._losses, self.waits = iter(losses), waits
-        self.group = SimpleNamespace(
-            driven=[0], total=lambda values: values, meet=lambda: None, join=join
-        )
+    def __init__(self, losses: list, join: Callable[[], None]):
+        self._losses, self._join = iter(losses), join
+        self.group = SimpleNamespace(total=lambda values: values, meet=lambda: None)
 
-    def step(self, arguments: list, count: int) -> tuple:
-        return [next(self._losses)], [1.0]
+    def make_steps(self, steps: Iterable, gather: Callable) -> Iterator[MadeStep]:
+        yield from Engine.make_steps(self, steps, gather)
+        self._join()
+
+    def step(self, inputs: tuple) -> tuple:
+        return next(self._losses), 1.0
 
 
-def epoch_of(losses: list, waits: bool = True, join: Callable[[], None] = lambda: None) -> dict:
-    writer, engine = csv.writer(io.StringIO()), Steps(losses, waits, join)
+def epoch_of(losses: list, join: Callable[[], None] = lambda: None) -> dict:
+    writer, engine = csv.writer(io.StringIO()), Steps(losses, join)
     found, _ = train_epoch(1, engine, Data(), PLAN, np.ones(1), writer, Load(None))
     return found
 
@@ -83,4 +87,4 @@ def test_progress_does_not_wait_for_the_steps_of_an_asynchronous_strategy(monkey
     def join() -> None:
         Scheduled.joined = True
 
-    assert epoch_of([Scheduled() for _ in range(3)], waits=False, join=join)["loss"] == 0.5
+    assert epoch_of([Scheduled() for _ in range(3)], join=join)["loss"] == 0.5

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from escala import data
 from escala.core.errors import InputError
 from escala.core.files import write_json
+from escala.core.readable import size
 from escala.data import kind_of
 from escala.data.base import description, output_shape
 from escala.experiment import Experiment, Run, read
 from escala.experiment.files import ROOT
 from escala.experiment.schema import validated
-from escala.record import estimate, estimate_memory
+from escala.record import estimate
 from escala.record.estimate import duration, expected, sentence
 from escala.record.schema import FORMAT
-from escala.training.memory import Footprint
 
 
 def demo() -> dict:
@@ -221,35 +218,20 @@ def test_a_kind_whose_size_is_no_size_is_refused(experiment, monkeypatch):
         said([of(experiment, "single", 1)], experiment)
 
 
-def test_disk_space_is_that_of_arrays_not_there_yet_and_of_kept_models(experiment):
+def test_disk_space_is_that_of_arrays_not_there_yet(experiment):
     """4500 × 0.7 + 2350 × 0.3 rows of 1000 letters and an int64 label."""
     runs, named = [of(experiment, "single", n) for n in (1, 2)], lambda name: experiment
     arrays = (4500 * 0.7 + 2350 * 0.3) * 1008
     found = estimate.disk(runs, named)
-    assert (found.arrays, found.splits, found.models) == (pytest.approx(arrays), 1, None)
-    footprints = dict.fromkeys(runs, Footprint(variables=100, optimizer=50, gradient=9, row=9))
-    assert estimate.disk(runs, named, footprints).models == 200
-    settings = demo()
-    settings["variants"]["tuned"]["checkpoint_epochs"] = 1
-    kept = Experiment(settings, "e.yaml")
-    runs = [of(kept, "single", n) for n in (1, 2)]
-    assert estimate.disk(runs, lambda name: kept, footprints).models == 200 + 2 * 150
-    settings["workloads"]["virus-cnn"]["early_stopping"] = {"patience": 1}
-    best = Experiment(settings, "e.yaml")
-    runs = [of(best, "single", n) for n in (1, 2)]
-    assert estimate.disk(runs, lambda name: best, footprints).models == 200 + 2 * 250
+    assert (found.arrays, found.splits) == (pytest.approx(arrays), 1)
     write_json("results/demo/data/demo-1000/split4/dataset.json", {"rows": {"train": 1}})
     assert estimate.disk(runs, named).arrays == 0
 
 
 def test_runs_that_do_not_fit_on_the_disk_are_refused(monkeypatch, tmp_path):
-    results, found = tmp_path / "results", estimate.Disk(3 * 2**20, 2, 1, None)
+    results, found = tmp_path / "results", estimate.Disk(3 * 2**20, 2, 1)
     text = estimate.disk_sentence(found, results)
     assert "3.0 MiB for the arrays of 1 split; unavailable for the arrays of 1 split" in text
-    unbuilt = estimate.disk_sentence(estimate.Disk(0, 0, 0, 0, 2), results)
-    assert "unavailable for the models and checkpoints of 2 runs" in unbuilt
-    assert "0 bytes for models" not in unbuilt
-
     free = SimpleNamespace(free=4 * 2**20)
     monkeypatch.setattr(estimate.shutil, "disk_usage", lambda folder: free)
     monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
@@ -274,110 +256,9 @@ def test_the_form_of_a_split_is_that_of_its_arrays_once_they_stand(experiment):
     assert (found.train_rows, found.inputs[0]["shape"], found.outputs) == (9, [70], (3,))
 
 
-def test_the_memory_of_the_run_nearest_to_its_limit_is_named(experiment):
-    """A row takes 1 MiB. `demo` has 32 rows in a step on each of two ranks."""
-    named = {"demo": experiment}.get
-    runs = [of(experiment, "single", 1), of(experiment, "horovod-mpi", 1)]
-    batch = experiment.settings["workloads"]["virus-cnn"]["batch"]
-    needed = 2 * 200 + batch["rows"] * (2 if batch["per"] == "rank" else 1)
-    footprints = dict.fromkeys(runs, Footprint(0, 0, 0, 2**20))
-    found = estimate_memory.Memory(footprints, {"the form of x is not known": 2})
-    text, nearest = estimate_memory.sentence(found, named, 2.0**30), "run nearest to its limit"
-    largest = "virus-cnn on demo-1000, horovod-mpi 1x2 tuned"
-    assert f"at least {needed}.0 MiB on a node for the {nearest}, {largest}, and 1.0 GiB" in text
-    assert "unavailable for 2 runs: the form of x is not known" in text
-    text = estimate_memory.sentence(found, named, 2.0**28)
-    assert f"it will not begin, because it needs at least {needed}.0 MiB" in text
-    # Memory is asked for each process, so one process with all rows is nearer to its limit.
-    text = estimate_memory.sentence(found, named, None)
-    assert f"{nearest}, virus-cnn on demo-1000, single 1x1 tuned, for which memory_gib" in text
-    assert estimate_memory.sentence(estimate_memory.Memory({}, {}), named, 1.0) is None
-
-
-@pytest.mark.usefixtures("as_forks")
-def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(
-    experiment, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
-    settings = demo()
-    settings["workloads"] |= {"majority": {}, "mlp": TRAINING, "cifar-cnn": TRAINING}
-    table = {"kind": "tabular", "source": {"type": "csv", "path": "x.csv"}}
-    settings["datasets"]["table"] = table | {"split": {"seeds": [1]}}
-    settings["datasets"]["tiny"] = EXPECTED["outlines"]
-    both, asked = Experiment(settings, "e.yaml"), []
-    start = estimate_memory.children.start
-
-    def counted(command, *arguments):
-        asked.append(Path(command[-2]).read_text())
-        return start(command, *arguments)
-
-    monkeypatch.setattr(estimate_memory.children, "start", counted)
-    found = estimate_memory.memory(both.runs, lambda name: both, ROOT)
-    assert sorted(json.loads(model)["workload"] for model in asked) == ["cifar-cnn", "virus-cnn"]
-    assert {run.dataset for run in found.footprints} == {"demo-1000"}
-    # 2 067 181 parameters of float32.
-    assert {each.variables for each in found.footprints.values()} == {4 * 2_067_181}
-    reasons = "; ".join(found.unknown)
-    assert "the form of table is not known before its data are" in reasons
-    assert "cifar-cnn: InputError: size: (8, 10): is less than 22 × 22" in reasons
-    again = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
-    assert again.footprints.items() <= found.footprints.items(), "the store has what was built"
-    assert len(asked) == 2
-    monkeypatch.setenv("ESCALA_STORE", "off")
-    monkeypatch.setattr(estimate_memory, "COMMAND", [*estimate_memory.COMMAND, "--wrong"])
-    found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
-    assert "no model could be built: " in next(iter(found.unknown))
-    monkeypatch.setattr(estimate_memory, "COMMAND", ["-c", "print('Goodbye')"])
-    found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
-    [reason] = found.unknown
-    assert reason.endswith(": its code ended the process with exit code 0: Goodbye")
-
-
-@pytest.mark.torch
-def test_a_model_of_pytorch_is_built_in_its_environment(monkeypatch):
-    monkeypatch.setenv("ESCALA_STORE", "off")
-    settings = demo() | {"repeats": 1}
-    settings["configurations"] = [{"strategy": "torch-single", "layouts": ["1x1"]}]
-    experiment = Experiment(settings, "e.yaml")
-    found = estimate_memory.memory(experiment.runs, lambda name: experiment, ROOT)
-    assert {each.variables for each in found.footprints.values()} == {4 * 2_067_181}
-    monkeypatch.setenv("ESCALA_TORCH", "/nowhere/python")
-    found = estimate_memory.memory(experiment.runs, lambda name: experiment, ROOT)
-    assert "virus-cnn: no model could be built: ESCALA_TORCH" in next(iter(found.unknown))
-
-
-def test_code_that_ends_or_never_ends_takes_no_other_estimate_along(
-    own_workload, tmp_path, monkeypatch
-):
-    """A dry run builds the models of the folders that an experiment names: it survives each."""
-    from escala.core import plugins
-    from tests.folders import changed
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(estimate_memory, "LIMIT_SECONDS", 12.0)
-    faults = {
-        "raises": "raise KeyError('raised')",
-        "ends": "import os; os._exit(0)",
-        "hangs": "import subprocess; subprocess.run(['sleep', '600.25'])",
-    }
-    settings = demo() | {"repeats": 1}
-    settings["configurations"] = [{"strategy": "single", "layouts": ["1x1"]}]
-    settings["workloads"] = {}
-    for name, fault in (faults | {"whole": "pass"}).items():
-        folder = tmp_path / name
-        shutil.copytree(own_workload, folder)
-        changed(folder / "model.py", "    [codes] = specs\n", f"    {fault}\n    [codes] = specs\n")
-        settings["workloads"][name] = TRAINING | {"path": str(folder), "words": 4}
-    wanted = Experiment(settings, "e.yaml")
-    assert plugins.folders(plugins.WORKLOADS).keys() == settings["workloads"].keys()
-    found = estimate_memory.memory(wanted.runs, lambda name: wanted, ROOT)
-    assert {run.workload for run in found.footprints} == {"whole"}
-    reasons = sorted(found.unknown)
-    for name, part in {
-        "raises": "KeyError: 'raised'",
-        "ends": "no model could be built: its code ended the process with exit code 0",
-        "hangs": "no model could be built: it took more than 12 s",
-    }.items():
-        assert any(reason.startswith(f"{name}: {part}") for reason in reasons), reasons
-    commands = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
-    assert ["sleep", "600.25"] not in commands
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (2**31, "2.0 GiB")],
+)
+def test_sizes_are_written_as_people_do(number, text):
+    assert size(number) == text

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from escala.training.files_read import Told, told, unlisted
 from escala.training.program_place import HOOK
+from escala.training.program_processes import FilesTold, files_told, unlisted
 from escala.workloads.program import Program
 from escala.workloads.program_copy import COPY, Copy
 
@@ -52,7 +52,7 @@ def started(tmp_path):
     (folder / "rows.db").write_bytes(b"")
     (elsewhere / "elsewhere.py").touch()
 
-    def start(source: str, **given: str) -> tuple[Told | None, str]:
+    def start(source: str, **given: str) -> tuple[FilesTold | None, str]:
         (folder / "train.py").write_text(source)
         time.sleep(0.02)
         began = time.time()
@@ -62,7 +62,7 @@ def started(tmp_path):
             [sys.executable, "train.py"], cwd=folder, env=variables, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-        return told(marks, began), done.stdout + done.stderr
+        return files_told(marks, began), done.stdout + done.stderr
 
     return start
 
@@ -115,7 +115,7 @@ def test_what_is_read_in_a_copy_is_told_as_of_the_folder_itself(is_there, tmp_pa
     lines = [line.replace(" ", f" {into}{mine}/") for line in lines] + [f"r {into}{link}"]
     time.sleep(0.02)
     (marks / "1.files").write_text("\n".join(lines))
-    assert told(marks, time.time()).read == [str(mine / "kept.json")]
+    assert files_told(marks, time.time()).read == [str(mine / "kept.json")]
 
 
 def test_files_of_packages_are_not_among_the_most_that_are_told(started, tmp_path):
@@ -131,7 +131,7 @@ open("settings.json").close()
 
 
 def test_a_program_of_another_kind_tells_nothing(tmp_path):
-    assert told(tmp_path, time.time()) is None
+    assert files_told(tmp_path, time.time()) is None
 
 
 def test_a_measured_program_costs_little(started, tmp_path):

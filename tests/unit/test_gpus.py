@@ -11,7 +11,6 @@ from escala import engines
 from escala.core import hardware
 from escala.core.errors import Unavailable
 from escala.core.gpus import VISIBLE, available_gpus
-from escala.engines import devices
 from escala.strategies.base import Place
 from tests.unit.nvml import Gpu, Nvml
 
@@ -93,7 +92,7 @@ def test_each_rank_has_a_gpu_of_its_node(driver, monkeypatch, device, gpus, rank
     shown = []
     for local, held in enumerate(ranks):
         monkeypatch.delenv(VISIBLE, raising=False)
-        devices.show_device(device, place(local, held))
+        engines.show_device(device, place(local, held))
         shown.append(os.environ[VISIBLE])
         assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
     assert shown == expected
@@ -101,16 +100,16 @@ def test_each_rank_has_a_gpu_of_its_node(driver, monkeypatch, device, gpus, rank
 
 def test_ranks_on_cores_see_no_gpu(driver):
     driver(["GPU-a"])
-    devices.show_device("cpu", place(0, [0]))
+    engines.show_device("cpu", place(0, [0]))
     assert available_gpus() == []
 
 
 def test_without_gpus_auto_changes_nothing_and_gpu_is_refused(driver):
     driver(None)
-    devices.show_device("auto", place(0, [0]))
+    engines.show_device("auto", place(0, [0]))
     assert VISIBLE not in os.environ
     with pytest.raises(Unavailable, match="device: gpu needs a GPU"):
-        devices.show_device("gpu", place(0, [0]))
+        engines.show_device("gpu", place(0, [0]))
 
 
 def test_a_tensorflow_without_cuda_is_not_taken_for_one_that_uses_the_gpu(driver, monkeypatch):
@@ -130,4 +129,4 @@ def test_ranks_that_would_share_a_gpu_by_nccl_are_unavailable(driver, strategy):
     driver(["GPU-a"])
     plan = {"strategy": strategy, "knobs": {"device": "auto"}}
     with pytest.raises(Unavailable, match="a GPU for each of 2 ranks, and the node has 1"):
-        engines.joined(plan, place(0, [0]))
+        engines.create_engine(plan, place(0, [0]))

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from escala.data.base import Spec
+from escala.engines.tensorflow.building import function_of
 from escala.engines.tensorflow.functions import evaluating, losses_of_rows
-from escala.engines.tensorflow.graphs import function_of
-from escala.engines.tensorflow.single import Single
+from escala.engines.tensorflow.ranks import Single
 from escala.engines.tensorflow.state import State
 from escala.engines.tensorflow.step import computing, local_sum, no_exchange, train_step
 from escala.predict.model import load

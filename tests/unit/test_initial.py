@@ -9,7 +9,7 @@ from scipy.stats import ks_2samp
 
 from escala.core.errors import InputError
 from escala.engines import initial
-from escala.engines.tensorflow.beginning import begin
+from escala.engines.tensorflow.building import begin
 
 KERAS, LAYERS = tf.keras.initializers, tf.keras.layers
 #: Arrays of a convolution and of a dense layer, in Keras's layout.

@@ -15,7 +15,7 @@ ROWS, EPOCHS = 21, 3
 @pytest.mark.parametrize("steps", [2, 99])
 def test_planned_epochs_hold_the_rows_of_all_steps(shard, fractions, steps):
     plan = {
-        "kind": "steps", "shuffle_seed": 5, "train_rows": ROWS, "global_batch": 8,
+        "kind": "steps", "seed": 5, "train_rows": ROWS, "global_batch": 8,
         "knobs": {"shard": shard},
     }  # fmt: skip
     rank = {"fractions": fractions, "epochs": [{"steps": steps}] * EPOCHS}

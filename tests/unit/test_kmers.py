@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import sparse
 
-from escala.workloads.kmer_logreg import kmers
+from escala.workloads.kmer_logreg import model
 
 COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
@@ -38,7 +38,7 @@ def brute_force(codes: np.ndarray, k: int) -> np.ndarray:
 
 
 def counted(codes: np.ndarray, k: int) -> np.ndarray:
-    return np.concatenate([np.empty((0, kmers.columns(k)), int), *kmers.counts(codes, k)])
+    return np.concatenate([np.empty((0, model.columns(k)), int), *model.counts(codes, k)])
 
 
 sequences = arrays.arrays(
@@ -64,33 +64,33 @@ def test_a_sequence_and_its_reverse_complement_count_alike(codes, k):
 
 @pytest.mark.parametrize("k", range(1, 7))
 def test_there_are_as_many_columns_as_canonical_kmers(k):
-    assert kmers.columns(k) == len(vocabulary(k))
-    assert kmers.letters(kmers.columns(k)) == k
+    assert model.columns(k) == len(vocabulary(k))
+    assert model.letters(model.columns(k)) == k
 
 
 @pytest.mark.parametrize("k", [0, 9, 10**9])
 def test_other_kmers_are_not_counted(k):
     with pytest.raises(ValueError, match="not from 1 to 8"):
-        kmers.columns(k)
+        model.columns(k)
 
 
 @settings(max_examples=30)
 @given(sequences, st.integers(1, 3))
 def test_blocks_are_put_together_in_order(codes, k):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kmers, "BLOCK_LETTERS", 2 * max(1, codes.shape[1]))
+        patch.setattr(model, "BLOCK_LETTERS", 2 * max(1, codes.shape[1]))
         np.testing.assert_array_equal(counted(codes, k), brute_force(codes, k))
-        patch.setattr(kmers, "BLOCK_CELLS", 1)
-        assert all(len(block) == 1 for block in kmers.counts(codes, k))
+        patch.setattr(model, "BLOCK_CELLS", 1)
+        assert all(len(block) == 1 for block in model.counts(codes, k))
 
 
 @settings(max_examples=30)
 @given(sequences, st.integers(1, 5))
 def test_rows_have_length_1_unless_they_hold_no_kmer(codes, k):
-    found = kmers.frequencies(codes, k)
-    assert sparse.issparse(found) == (2 * (codes.shape[1] - k + 1) < kmers.columns(k))
+    found = model.frequencies(codes, k)
+    assert sparse.issparse(found) == (2 * (codes.shape[1] - k + 1) < model.columns(k))
     dense = found.toarray() if sparse.issparse(found) else found
-    assert dense.dtype == np.float32 and dense.shape == (len(codes), kmers.columns(k))
+    assert dense.dtype == np.float32 and dense.shape == (len(codes), model.columns(k))
     counts = brute_force(codes, k)
     lengths = np.linalg.norm(counts, axis=1, keepdims=True)
     np.testing.assert_allclose(dense * np.maximum(lengths, 1), counts, rtol=1e-6)
@@ -100,7 +100,7 @@ def test_counting_takes_memory_that_does_not_grow_with_the_rows():
     def peak(rows: int) -> int:
         codes = np.tile(np.arange(1000, dtype=np.uint8) % 5, (rows, 1))
         tracemalloc.start()
-        for _ in kmers.counts(codes, 6):
+        for _ in model.counts(codes, 6):
             pass
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

@@ -14,21 +14,21 @@ import pytest
 from escala.core.files import read_json
 from escala.record import place
 from escala.record.comparable import _links
-from escala.runtime import link
+from escala.runtime import asking
 from escala.runtime.launch import SRUN, Launch
 
 FOUND = {"mbit_per_second": 940.0, "latency_ms": 0.25}
 
 
 def test_two_ends_measure_rate_and_latency(monkeypatch):
-    monkeypatch.setattr(link, "_OMITTED", 0.02)
-    monkeypatch.setattr(link, "_COUNTED", 0.1)
+    monkeypatch.setattr(asking, "_OMITTED", 0.02)
+    monkeypatch.setattr(asking, "_COUNTED", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     found: dict[str, float] = {}
-    served = threading.Thread(target=lambda: found.update(link.serve("127.0.0.1", port)))
+    served = threading.Thread(target=lambda: found.update(asking.serve("127.0.0.1", port)))
     served.start()
-    found |= link.connect("127.0.0.1", port)
+    found |= asking.connect("127.0.0.1", port)
     served.join(30)
     assert found.keys() == FOUND.keys() and min(found.values()) > 0
     with socket.create_server(("127.0.0.1", port), reuse_port=False):
@@ -38,7 +38,7 @@ def test_two_ends_measure_rate_and_latency(monkeypatch):
 @pytest.fixture
 def launch(tmp_path, monkeypatch) -> Launch:
     """Three nodes of a job, whose `srun` notes its words and answers as two ends do."""
-    lines = [link.MARK + json.dumps({name: value}) for name, value in FOUND.items()]
+    lines = [asking.LINK_MARK + json.dumps({name: value}) for name, value in FOUND.items()]
     said = "; ".join(f"echo '{line}'" for line in lines)
     (tmp_path / "srun").write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\n{said}\n')
     (tmp_path / "srun").chmod(0o755)

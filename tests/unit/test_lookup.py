@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tensorflow.keras import layers
 
 from escala.engines.tensorflow.lookup import TABLE_BYTES, Lookup
-from escala.training.data import digest
+from escala.training.process import digest
 from escala.workloads.virus_cnn import model as virus_cnn
 
 #: Of the largest value: sums of some hundred float32 numbers, taken in another order.

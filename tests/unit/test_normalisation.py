@@ -8,9 +8,9 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.core.errors import Unavailable
-from escala.engines.tensorflow.normalisation import SynchronisedBatchNormalization, over_ranks
+from escala.engines.tensorflow.layers import SynchronisedBatchNormalization, over_ranks
 from escala.engines.tensorflow.parameter_server import ParameterServer
-from escala.engines.tensorflow.replicas import local_variables
+from escala.engines.tensorflow.state import local_variables
 
 SHAPES = [(6,), (4, 5, 6)]
 

@@ -21,8 +21,7 @@ from escala.engines.tensorflow import compiled, exchanges
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.dense_operations import input_gradient, rmsprop
 from escala.engines.tensorflow.factors import Factors
-from escala.engines.tensorflow.footprint import footprint
-from escala.engines.tensorflow.single import Single
+from escala.engines.tensorflow.ranks import Single
 from escala.engines.tensorflow.state import State
 from escala.record import key
 from escala.workloads.virus_cnn import model as virus_cnn
@@ -244,14 +243,6 @@ def test_an_option_that_changes_the_update_is_refused(option):
     value = True if option in ("centered", "use_ema") else 0.5
     with pytest.raises(ValueError, match=f"^{option} is "):
         rmsprop.OnePassRMSprop(RATE, **{option: value})
-
-
-def test_a_kernel_that_is_updated_by_factors_needs_no_memory_for_its_gradient():
-    model = virus_cnn.network(100, 3)
-    optimizer = rmsprop.OnePassRMSprop()
-    optimizer.build(model.trainable_variables)
-    sizes = sorted(array.nbytes for array in model.get_weights())
-    assert footprint(model, optimizer).gradient == sizes[-2]
 
 
 def test_only_large_matrices_of_float32_have_factors():

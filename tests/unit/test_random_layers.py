@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.engines.tensorflow.replicas import local_variables, seed_random_layers, use_generators
+from escala.engines.tensorflow.state import local_variables, seed_random_layers, use_generators
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from tensorflow.keras import layers
 from escala.data.base import Arrays
 from escala.engines import costs
 from escala.engines.tensorflow import exchanges
+from escala.engines.tensorflow.exchanges import data_bytes, layers_before
 from escala.engines.tensorflow.gradients import ROWS, described
 from escala.engines.tensorflow.lookup import Lookup
-from escala.engines.tensorflow.recompute import data_bytes, layers_before
 from escala.workloads.virus_cnn import model as virus_cnn
 from tests.conftest import KNOBS
 

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from escala.core.errors import InputError
 from escala.data.base import Spec
-from escala.engines.torch import arrays, building, functions, layers, normalisation, single
+from escala.engines.torch import arrays, building, functions, layers, normalisation, ranks
 """
 #: Layers that Keras does not have keep all that is theirs, under a name of its own.
 ARRAYS = """
@@ -95,7 +95,7 @@ torch.testing.assert_close(layer.bias.grad, together.bias.grad)
 INFINITE = """
 mask = torch.tensor([0.0, float("-inf")])
 other = np.array([0.0, float("-inf"), 1.0])
-group = single.RANKS({}, None)
+group = ranks.Single({}, None)
 group.total = lambda own: own + 5 * other
 group.agree([mask], 0)
 assert mask.tolist() == [0.0, float("-inf")]

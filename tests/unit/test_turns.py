@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escala.probes import _threads
+from escala.probes import _cores
 from escala.probes._turns import (
     EXCHANGING,
     IN_TURNS,
@@ -111,11 +111,11 @@ def test_threads_of_a_library_are_those_that_run_while_the_process_waits():
     running, waiting = (threading.Thread(target=each) for each in (wake_up, ended.wait))
     running.start(), waiting.start()
     try:
-        found = _threads.library_threads()
+        found = _cores.library_threads()
         assert running.native_id in found and waiting.native_id not in found
-        before = _threads.core_seconds(found)
+        before = _cores.core_seconds(found)
         time.sleep(0.1)
-        assert _threads.core_seconds(found) > before > 0
+        assert _cores.core_seconds(found) > before > 0
     finally:
         ended.set()
         running.join(), waiting.join()
@@ -124,7 +124,7 @@ def test_threads_of_a_library_are_those_that_run_while_the_process_waits():
     deadline = time.monotonic() + 10
     while thread.exists() and time.monotonic() < deadline:
         time.sleep(0.001)
-    assert _threads.core_seconds([running.native_id]) == 0
+    assert _cores.core_seconds([running.native_id]) == 0
 
 
 #: Seconds of a step by itself, how many times longer it is next to another one, and of an exchange.

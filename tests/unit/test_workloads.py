@@ -26,7 +26,7 @@ from escala.data.base import Spec
 from escala.engines import interpreters
 from escala.predict import networks
 from escala.predict.model import load
-from escala.training.data import digest
+from escala.training.process import digest
 from escala.workloads import WORKLOADS, workload
 from escala.workloads.models import WEIGHTS, describe
 

@@ -22,7 +22,7 @@ from escala.engines.tensorflow.engine import set_threads
 from escala.strategies.base import Place
 from escala.training import train
 from escala.training.shards import Shards, gather
-from escala.training.warmup import warm_up
+from escala.training.train import warm_up
 from escala.workloads.models import WEIGHTS
 from escala.workloads.resnet34.model import NORMALISATIONS
 from tests.conftest import KNOBS

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -102,7 +101,7 @@ def plan(
         "global_batch": batch,
         "learning_rate": rate,
         "seed": seed,
-        "shuffle_seed": seed,
+        "weighting": knobs.get("weighting", "rows"),
         "digest": "",
         "resume_after": 0,
     }
@@ -120,7 +119,7 @@ def ranks_by(strategy: str, knobs: Mapping[str, object], at: Place | None) -> An
     """Return a process among those of a run (`escala.engines.tensorflow.ranks`), not started."""
     if at:
         os.environ.update(STRATEGIES[strategy].process_variables(at, ""))
-    return import_module(engines.entries(strategy)[1]).RANKS(knobs, at)
+    return engines.ranks_of(strategy)(knobs, at)
 
 
 def trained(asked: dict, ranks: Any, at: Place, total: int, folder: Path) -> None:

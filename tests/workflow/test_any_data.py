@@ -15,7 +15,7 @@ from escala.engines.tensorflow.functions import evaluating, losses_of_rows
 from escala.predict.model import load
 from escala.record import steps
 from escala.record.run import INVALID
-from escala.training.evaluate import validate
+from escala.training.epoch import validate
 from tests.workflow.conftest import add_workload, measured
 from tests.workloads.regression import model as regression
 from tests.workloads.regression import scores

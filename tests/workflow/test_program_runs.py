@@ -29,7 +29,8 @@ for number in range(epochs):
     for rows in steps([x[at : at + batch] for at in range(0, len(x), batch)], rows=len):
         rows @ rows.T
     epoch(loss=1 / (number + 1))
-score(f1=0.9)
+with open("/proc/self/oom_score_adj") as file:
+    score(f1=0.9, ends_first=float(file.read()))
 """
 #: It names nothing, tells nothing, and fails where it is told to.
 WORK = """
@@ -85,7 +86,8 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     assert trained["program"]["known_by"] == "hook"
     assert trained["training"]["global_batch"] == 64
     assert [epoch["rows"] for epoch in trained["epochs"]] == [4096, 4096]
-    assert trained["evaluation"]["scores"] == {"loss": 1 / 3, "best_loss": 1 / 3, "f1": 0.9}
+    scores = {"loss": 1 / 3, "best_loss": 1 / 3, "f1": 0.9, "ends_first": 1000}
+    assert trained["evaluation"]["scores"] == scores
     assert worked["program"]["known_by"] == "whole run" and worked["program"]["named"] == []
     asked = ("global_batch", "rows_per_rank", "epochs_asked")
     assert [worked["training"][name] for name in asked] == [None] * 3

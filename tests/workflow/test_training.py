@@ -27,7 +27,7 @@ from escala.record import steps
 from escala.record.invariants import broken_promise
 from escala.record.run import measure
 from escala.strategies.base import GRADIENT
-from escala.training.data import digest
+from escala.training.process import digest
 from escala.training.rank import _busy_neighbours
 from escala.training.shards import split_rows
 from tests.conftest import CLASSES

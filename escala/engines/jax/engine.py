@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -17,7 +18,6 @@ from escala.core.errors import Unavailable
 from escala.data.base import output_shape
 from escala.engines.base import Engine
 from escala.engines.jax import functions, models
-from escala.engines.jax.footprint import footprint, parameters
 from escala.engines.jax.ranks import Ranks
 from escala.workloads.models import rows_at_once
 
@@ -31,7 +31,6 @@ class JAX(Engine):
     """A process that trains with JAX; its group are `Ranks`."""
 
     group: Ranks
-    steps_per_call = 1
     recorder = None
 
     def start(self):
@@ -55,7 +54,6 @@ class JAX(Engine):
 
     def build(self, work, data, knobs, probe=None):
         plan, settings = self.plan, self.plan["training"]
-        self._specs = data.inputs
         form = output_shape(data.description)
         self.model = models.build(work, data.inputs, form, settings, knobs)
         self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
@@ -75,27 +73,23 @@ class JAX(Engine):
         begun = self.model.begin(plan["seed"])
         self.restore(begun + [np.zeros_like(a) for _ in range(self.optimizer.slots) for a in begun])
 
-    def footprint(self):
-        return footprint(self.model, self.optimizer, self._specs)
-
-    def step(self, arguments, count=1):
-        [own] = arguments
+    def step(self, inputs):
         if self._whole:
-            self._state, (loss, right) = jax.block_until_ready(self._whole(self._state, *own))
+            self._state, (loss, right) = jax.block_until_ready(self._whole(self._state, *inputs))
         else:
-            gradients, (loss, right) = self._computed(own)
+            gradients, (loss, right) = self._computed(inputs)
             self._apply(self.group.summed(gradients))
-        return (float(loss),), (float(right),)
+        return float(loss), float(right)
 
-    def step_alone(self, arguments):
-        self._apply(self._computed(arguments)[0])
+    def step_alone(self, inputs):
+        self._apply(self._computed(inputs)[0])
 
-    def _computed(self, arguments: Sequence) -> tuple[models.Values, tuple]:
+    def _computed(self, inputs: Sequence) -> tuple[models.Values, tuple]:
         """Return the gradients of a rank's rows, and the sums of their losses and hits.
 
         They are computed in the parts of the knob `accumulation`, as slowly as `slowdown` says.
         """
-        *rows, divisor = arguments
+        *rows, divisor = inputs
         knobs, began = self.plan["knobs"], time.perf_counter()
         size = -(-len(rows[-1]) // knobs["accumulation"])
         parts = [
@@ -103,7 +97,7 @@ class JAX(Engine):
             for start in range(0, len(rows[-1]), size)
         ]
         found = reduce(_added, parts)
-        factor = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
+        factor = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
         if factor > 1:
             jax.block_until_ready(found)
             time.sleep((factor - 1) * (time.perf_counter() - began))
@@ -149,9 +143,8 @@ class JAX(Engine):
 
     def about(self):
         return {
-            "parameters": parameters(self.model),
+            "parameters": sum(math.prod(each.shape) for each in self.model.arrays),
             "optimizer": self.optimizer.name,
-            "dense_exchange": {},
         }
 
     def board(self, folder):

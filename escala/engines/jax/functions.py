@@ -11,7 +11,7 @@ import numpy as np
 
 from escala.data.base import Spec
 from escala.engines.jax import models
-from escala.workloads import offers
+from escala.workloads import models as contract
 
 
 def gradients_of(work: ModuleType, model: models.Model, settings: Mapping) -> Callable:
@@ -19,7 +19,7 @@ def gradients_of(work: ModuleType, model: models.Model, settings: Mapping) -> Ca
 
     It returns the gradients of the sum of the losses ÷ divisor, and the sums of losses and hits.
     """
-    losses, correct = _losses(work, settings), _correct(work)
+    losses, correct = contract.losses_of_rows(work, settings), _correct(work)
 
     def loss(arrays, *rows):
         *inputs, targets, weights, divisor = rows
@@ -36,14 +36,14 @@ def evaluating(work: ModuleType, model: models.Model, settings: Mapping, size: i
     It returns their predictions and the sums over the rows of each loss and score. Fewer rows are
     filled up, so that it is compiled once.
     """
-    losses, correct = _losses(work, settings), _correct(work)
+    losses, correct = contract.losses_of_rows(work, settings), _correct(work)
     row_scores = getattr(work, "row_scores", lambda targets, outputs: {})
 
     @jax.jit
     def computed(arrays, weights, targets, *inputs):
         outputs = model.outputs(arrays, *inputs)
         found = losses(targets, outputs), correct(targets, outputs), row_scores(targets, outputs)
-        sums = {name: weights @ each for name, each in offers.named_sums(*found).items()}
+        sums = {name: weights @ each for name, each in contract.named_sums(*found).items()}
         return _predictions(work, outputs), sums
 
     def evaluate(arrays, inputs, targets):
@@ -82,22 +82,6 @@ def restored(
         lambda *rows: _taken(predicted(*rows)),
         models.output_form(model, specs),
     )
-
-
-def _losses(work: ModuleType, settings: Mapping) -> Callable:
-    """Return the losses of rows, and refuse others: they would be broadcast over the weights."""
-
-    def losses(targets, outputs):
-        found = work.row_losses(targets, outputs, settings)
-        if found.shape != targets.shape[:1]:
-            code = work.row_losses.__code__
-            raise ValueError(
-                f"row_losses gives the shape {found.shape} in place of (rows,), a loss for each "
-                f'row: File "{code.co_filename}", line {code.co_firstlineno}'
-            )
-        return found
-
-    return losses
 
 
 def _correct(work: ModuleType) -> Callable:

@@ -18,7 +18,7 @@ from jax.nn import one_hot
 from escala.core.errors import InputError
 from escala.data.base import Spec
 from escala.engines import initial
-from escala.engines.ignored import file_of
+from escala.engines.base import file_of
 
 Values = Sequence[jax.Array]
 

@@ -1,11 +1,15 @@
-"""The processes of a run as JAX has them. A module of a strategy names its class `RANKS`."""
+"""The processes of a run as JAX has them: how they join, sum and agree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from escala.engines.base import Group
 
@@ -20,3 +24,60 @@ class Ranks(Group):
     def broadcast(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Return the arrays that rank 0 gives; every rank must call it."""
         return arrays
+
+
+class Single(Ranks):
+    def start(self):
+        return [0], 1
+
+
+#: A vector over all ranks, of which each holds its own part.
+_DIVIDED, _WHOLE = PartitionSpec("ranks"), PartitionSpec()
+
+
+class Gloo(Ranks):
+    """A rank with one device, the processor."""
+
+    def start(self):
+        place, address = self.place, self.place.extra_addresses[0]
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(
+            address, place.processes, place.process, coordinator_bind_address=address
+        )
+        mesh = Mesh(np.array(jax.devices()), ("ranks",))
+        self._sharding = NamedSharding(mesh, _DIVIDED)
+        total = partial(jax.lax.psum, axis_name="ranks")
+        self._total = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=_DIVIDED, out_specs=_WHOLE))
+        return [jax.process_index()], jax.process_count()
+
+    def summed(self, arrays):
+        # As one vector: a sum of each array by itself took 2 to 20 times as long.
+        own = _joined(arrays)
+        over_ranks = (self.place.processes * own.size,)
+        vector = jax.make_array_from_single_device_arrays(over_ranks, self._sharding, [own])
+        return _divided(self._total(vector).addressable_data(0), arrays)
+
+    def broadcast(self, arrays):
+        return multihost_utils.broadcast_one_to_all(list(arrays))
+
+    def total(self, values):
+        # JAX has no numbers of 64 bits unless all have them, so their halves are gathered.
+        halves = np.ascontiguousarray(values, np.float64).view(np.uint32)
+        return np.asarray(multihost_utils.process_allgather(halves)).view(np.float64).sum(axis=0)
+
+    def stop(self):
+        jax.distributed.shutdown()
+
+
+@jax.jit
+def _joined(arrays):
+    """Return one vector with all numbers of some arrays."""
+    return jnp.concatenate([each.ravel() for each in arrays])
+
+
+@jax.jit
+def _divided(vector, like):
+    """Return the arrays that such a vector holds; `like` have their shapes."""
+    ends = np.cumsum([each.size for each in like])[:-1]
+    parts = jnp.split(vector, ends)
+    return [part.reshape(each.shape) for part, each in zip(parts, like, strict=True)]

@@ -6,7 +6,7 @@ model's own, would be left out without a word.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from escala.core.errors import InputError
 from escala.data.base import Spec
-from escala.engines.ignored import STEPS, file_of, refuse, unread
+from escala.engines import initial
+from escala.engines.base import STEPS, file_of, refuse, unread
 from escala.workloads.models import given
 
 #: Methods that only a training by Keras itself calls: its `fit`, `evaluate` and `predict`.
@@ -154,3 +155,86 @@ def _is_in_float16(layer: Any) -> bool:
 
 def _kind(result: Any) -> str:
     return next((t.__name__ for t in (dict, list, tuple) if isinstance(result, t)), "structure")
+
+
+_NAMES = (
+    *("kernel", "bias", "embeddings", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel"),
+    *("gamma", "beta", "moving_mean", "moving_variance"),
+)
+#: Names of initialisers that differ from those of the variables.
+_INITIALISERS = {"recurrent_kernel": "recurrent"}
+_KERAS = tf.keras.initializers
+
+
+def begin(model: tf.keras.Model, seed: int) -> None:
+    """Set the weights of a model to those that a seed gives under every engine.
+
+    Raises
+    ------
+    InputError : an initialiser has no law here.
+    """
+    known = {variable.ref(): law for layer in layers_of(model) for variable, law in _laws(layer)}
+    laws = [(known.get(variable.ref()), tuple(variable.shape)) for variable in model.weights]
+    for variable, value in zip(model.weights, initial.drawn(laws, seed), strict=True):
+        if value is None:
+            raise InputError(
+                "initial_weights",
+                initial.SEEDED,
+                f"{variable.name} begins by an initialiser that is not known outside of TensorFlow",
+                "remove the setting, or use VarianceScaling, Orthogonal, RandomUniform from -x to "
+                "x, Zeros or Ones",
+            )
+        variable.assign(value)
+
+
+def _laws(layer: tf.keras.layers.Layer) -> Iterator[tuple[tf.Variable, initial.Law | None]]:
+    """Yield the variables of a layer itself with their laws."""
+    for name in _NAMES:
+        variable = getattr(layer, name, None)
+        initialiser = getattr(layer, f"{_INITIALISERS.get(name, name)}_initializer", None)
+        if isinstance(variable, tf.Variable):
+            forgets = name == "bias" and getattr(layer, "unit_forget_bias", False)
+            yield variable, initial.forget_gate if forgets else _law(initialiser)
+
+
+def _law(initialiser: object) -> initial.Law | None:
+    if isinstance(initialiser, _KERAS.VarianceScaling):
+        # Keras names the normal law without limits otherwise.
+        distribution = initialiser.distribution.removeprefix("untruncated_")
+        return initial.variance_scaling(initialiser.scale, initialiser.mode, distribution)
+    if isinstance(initialiser, _KERAS.Orthogonal) and initialiser.gain == 1:
+        return initial.orthogonal
+    if isinstance(initialiser, _KERAS.RandomUniform) and initialiser.minval == -initialiser.maxval:
+        return initial.uniform(initialiser.maxval)
+    constants = {_KERAS.Zeros: initial.ZEROS, _KERAS.Ones: initial.ONES}
+    return next((law for kind, law in constants.items() if isinstance(initialiser, kind)), None)
+
+
+_autograph = tf.__internal__.autograph
+
+
+def as_graph(**options: Any) -> Callable[[Callable], Callable]:
+    """Return a decorator that compiles a function as `tf.function` does, without AutoGraph.
+
+    Inside the function Keras still applies AutoGraph to the `call` of layers and models whose
+    classes are not part of Keras. With `tf.function(autograph=False)` alone, Keras would not
+    convert them. `options` are those of `tf.function`.
+    """
+
+    def compiled(function: Callable) -> Callable:
+        context = _autograph.control_status_ctx()
+        unconverted = _autograph.tf_convert(function, context, convert_by_default=False)
+        return tf.function(unconverted, autograph=False, **options)
+
+    return compiled
+
+
+def function_of(work: ModuleType, name: str, default: Callable | None = None) -> Callable:
+    """Return a function of a workload, whose control flow may depend on tensors, or the default.
+
+    `work` is the module `model` of the workload. The default is used as it is if the workload does
+    not have the function; without a default this is an AttributeError.
+    """
+    if default and not hasattr(work, name):
+        return default
+    return _autograph.tf_convert(getattr(work, name), _autograph.control_status_ctx())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 
 import tensorflow as tf
 
@@ -12,17 +14,15 @@ from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
 from escala.engines import costs, initial
-from escala.engines.base import Engine, require_products
-from escala.engines.tensorflow import building, functions, replicas
+from escala.engines.base import Engine, MadeStep, RankRows, require_products, require_whole_steps
+from escala.engines.tensorflow import building, functions
+from escala.engines.tensorflow import state as states
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.beginning import begin
+from escala.engines.tensorflow.building import begin, function_of
 from escala.engines.tensorflow.exchanges import exchanges, methods
-from escala.engines.tensorflow.footprint import footprint
-from escala.engines.tensorflow.graphs import function_of
-from escala.engines.tensorflow.normalisation import synchronised
+from escala.engines.tensorflow.layers import synchronised
 from escala.engines.tensorflow.ranks import Ranks
 from escala.engines.tensorflow.shared_memory import SharedKernel
-from escala.engines.tensorflow.state import State
 from escala.probes import Probe, Recorder
 from escala.workloads.models import rows_at_once
 
@@ -51,11 +51,10 @@ class TensorFlow(Engine):
 
     def build(self, work, data, knobs, probe=None):
         plan, settings = self.plan, self.plan["training"]
-        process, _ = self.group.part
         with self.group.scope():
             # Every process draws its own weights; the broadcast makes them equal.
-            tf.keras.utils.set_random_seed(plan["seed"] + process)
-            replicas.use_generators()
+            tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
+            states.use_generators()
             self.model = building.build(
                 work, data.inputs, output_shape(data.description), settings, knobs
             )
@@ -63,23 +62,23 @@ class TensorFlow(Engine):
                 begin(self.model, plan["seed"])
             self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
             building.refuse_ignored(work, self.model, self.optimizer)
-            replicas.require_whole_steps(self.model, plan["knobs"]["accumulation"])
+            require_whole_steps(synchronised(self.model), plan["knobs"]["accumulation"])
             self._exchanges = exchanges(self.model, self.optimizer, plan, self.group)
             self._state = self._stated()
-            self._local = replicas.local_variables(self.model)
+            self._local = states.local_variables(self.model)
             row_losses = functions.losses_of_rows(work, settings)
             self._compile(work, data, row_losses, probe)
             self._evaluate = functions.evaluating(self.model, work, row_losses, data, settings)
             self.rows_at_once = rows_at_once(functions.output_form(self.model))
 
-    def _stated(self) -> State:
+    def _stated(self) -> states.State:
         """Build the optimizer, and place kernels that ranks share."""
         shared = [
             SharedKernel.among(layer.kernel, self.group, self.plan["global_batch"])
             for layer, exchange in self._exchanges.items()
             if exchange == costs.SHARED_MEMORY
         ]
-        return State(
+        return states.State(
             self.model,
             self.optimizer,
             shared,
@@ -94,7 +93,7 @@ class TensorFlow(Engine):
     def _compile(self, work, data, row_losses: Callable, probe) -> None:
         """Compile the steps: alone, and with the others, as many in a call as the knob says."""
         knobs, state, ranks = self.plan["knobs"], self._state, self.group
-        slowdown = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
+        slowdown = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
         correct = function_of(work, "correct", steps.most_probable_is_right)
 
         def computing(by_layer: Mapping, summed: Callable) -> Callable:
@@ -111,12 +110,12 @@ class TensorFlow(Engine):
         compute = computing(by_layer, ranks.summed)
         self.recorder = self._recording(probe)
         # A probe looks at single steps.
-        self.steps_per_call = 1 if probe else knobs["steps_per_call"]
+        self._at_once = 1 if probe else knobs["steps_per_call"]
         self._steps = {
             count: steps.train_step(
                 state, ranks, data, together, ranks.exchange, self.recorder, count
             )
-            for count in {1, self.steps_per_call}
+            for count in {1, self._at_once}
         }
         by_itself = computing({}, steps.local_sum)
         self._step_alone = steps.train_step(state, ranks, data, by_itself, steps.no_exchange)
@@ -126,23 +125,34 @@ class TensorFlow(Engine):
         return module and module.recorder(
             probe,
             self.plan,
-            self.group.place.process,
+            self.place.process,
             self.model.trainable_variables,
             self.group.reads_clock,
             independent=not synchronised(self.model),
         )
 
-    def footprint(self):
-        if any("GPU" in variable.device for variable in self.model.variables):
-            return None
-        return footprint(self.model, self.optimizer, self._state.updated, self._state.shared)
+    def make_steps(self, steps, gather):
+        ranks = self.group.driven
+        began = time.perf_counter()
+        for call in calls(steps, self._at_once):
+            inputs, count = gather(call, ranks), len(call)
+            gathered = time.perf_counter()
+            sums = self._steps[count](inputs)
+            made = time.perf_counter()
+            moments = began, began + (gathered - began) / count, began + (made - began) / count
+            for number, step in enumerate(call):
+                rows = [step[rank] for rank in ranks]
+                yield MadeStep(rows, moments, sums[number], sums[count + number])
+            began = time.perf_counter()
+        self.group.join()
 
-    def step(self, arguments, count=1):
-        sums = self._steps[count](arguments)
-        return sums[:count], sums[count:]
+    def warm_up(self, step, gather):
+        for count in {1, self._at_once}:
+            for _ in self.make_steps([step] * count, gather):
+                pass
 
-    def step_alone(self, arguments):
-        self._step_alone([arguments])
+    def step_alone(self, inputs):
+        self._step_alone([inputs])
 
     @contextmanager
     def unchanged(self):
@@ -152,11 +162,11 @@ class TensorFlow(Engine):
             variable.assign(value)
 
     def seed(self, *numbers):
-        replicas.seed_random_layers(self.model, *numbers)
+        states.seed_random_layers(self.model, *numbers)
 
     def end_epoch(self, rows):
         self._state.wait()
-        replicas.average(self._local, rows, self.group)
+        states.average(self._local, rows, self.group)
 
     def evaluate(self, inputs, targets):
         predictions, sums = self._evaluate(*inputs, targets)
@@ -198,6 +208,21 @@ class TensorFlow(Engine):
 
 
 ENGINE = TensorFlow
+
+
+def calls(steps: Iterable[RankRows], at_once: int) -> Iterator[list[RankRows]]:
+    """Group steps into calls, in their order: of `at_once` steps, or of a single one.
+
+    In a call of several steps, each rank has as many rows in every step as in the others, and at
+    least one. All ranks group the steps alike, because each knows the rows of all.
+    """
+    remaining = iter(steps)
+    while group := list(islice(remaining, at_once)):
+        sizes = {tuple(map(len, step)) for step in group}
+        if len(group) == at_once and len(sizes) == 1 and min(*sizes):
+            yield group
+        else:
+            yield from ([step] for step in group)
 
 
 def set_threads(threads: dict[str, int]) -> None:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from escala.core.errors import Unavailable
+from escala.engines.tensorflow.building import as_graph
 from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
-from escala.engines.tensorflow.graphs import as_graph
 from escala.workloads.models import given
 
 # Keras exports this class under no public name.

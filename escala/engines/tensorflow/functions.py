@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 
 import numpy as np
@@ -10,51 +11,33 @@ import tensorflow as tf
 
 from escala.data.base import Arrays, Spec
 from escala.engines.tensorflow import building
-from escala.engines.tensorflow.graphs import as_graph, function_of
+from escala.engines.tensorflow.building import as_graph, function_of
 from escala.engines.tensorflow.step import most_probable_is_right, row_signature
-from escala.workloads import offers
+from escala.workloads import models as contract
 from escala.workloads.models import given
 
 
 def losses_of_rows(work: ModuleType, settings: Mapping) -> Callable:
     """Return a function of targets and outputs that returns the loss of every row, shape (rows,).
 
-    A mean over the rows, or a loss for each place in a row, would be broadcast over the weights of
-    the rows, so that training would minimise another quantity. If the `row_losses` of `work`, the
-    module `model` of the workload, returns another shape, a ValueError names its file and line.
+    Another shape is a ValueError, as far as it is known (`escala.workloads.models`).
     """
     row_losses = function_of(work, "row_losses")
 
-    def checked(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        losses = tf.convert_to_tensor(row_losses(targets, outputs, settings))
-        if not has_a_loss_for_each_row(losses, targets):
-            code = work.row_losses.__code__
-            raise ValueError(
-                f"row_losses gives the shape {losses.shape} in place of (rows,), a loss for each "
-                f'row: File "{code.co_filename}", line {code.co_firstlineno}'
-            )
-        return losses
+    def fits(shape: tf.TensorShape, rows: tf.TensorShape) -> bool:
+        return shape.rank is None or (shape.rank == 1 and shape[0] in (None, rows[0]))
 
-    return checked
+    return contract.losses_of_rows(
+        work, settings, lambda *given: tf.convert_to_tensor(row_losses(*given)), fits
+    )
 
 
-def has_a_loss_for_each_row(losses: tf.Tensor, targets: tf.Tensor) -> bool:
-    """Return whether losses can be one number for each row, as far as their shape is known."""
-    if losses.shape.rank is None:
-        return True
-    return losses.shape.rank == 1 and losses.shape[0] in (None, targets.shape[0])
-
-
-def predicting(work: ModuleType, model: tf.keras.Model, settings: Mapping) -> Callable:
-    """Return the function from the inputs and outputs of some rows to their predictions.
-
-    By default a prediction is the number of the most probable class, int64.
-    """
-    if hasattr(work, "generate"):
-        generate = function_of(work, "generate")
-        return lambda inputs, outputs: generate(model, inputs, settings)
-    predict = function_of(work, "predict", lambda outputs: tf.argmax(outputs, axis=-1))
-    return lambda inputs, outputs: predict(outputs)
+#: The function of a workload's module, a model and settings to the predictions of rows.
+predicting = partial(
+    contract.predicting,
+    most_probable=lambda outputs: tf.argmax(outputs, axis=-1),
+    function=function_of,
+)
 
 
 def evaluating(
@@ -64,7 +47,7 @@ def evaluating(
 
     It returns their predictions and the sums over the rows of each loss and score: `loss`, to which
     regularisers add, `correct`, and the workload's own. Its first call raises ValueError if the
-    workload gives one of its scores a name of `offers.SUMMED`.
+    workload gives one of its scores a name of `contract.SUMMED`.
     """
     predictions = predicting(work, model, settings)
     correct = function_of(work, "correct", most_probable_is_right)
@@ -78,7 +61,7 @@ def evaluating(
         if added := model.losses:
             losses += tf.add_n(added)
         further = row_scores(targets, outputs)
-        scores = offers.named_sums(losses, correct(targets, outputs), further)
+        scores = contract.named_sums(losses, correct(targets, outputs), further)
         return predictions(inputs, outputs), {
             name: tf.reduce_sum(each) for name, each in scores.items()
         }

@@ -13,13 +13,14 @@ import tensorflow as tf
 from escala.data import reader
 from escala.data.base import Arrays, output_shape
 from escala.engines import costs
-from escala.engines.tensorflow import building, replicas
+from escala.engines.tensorflow import building
 from escala.engines.tensorflow import step as steps
+from escala.engines.tensorflow.building import as_graph, function_of
+from escala.engines.tensorflow.exchanges import data_bytes, layers_before
 from escala.engines.tensorflow.factors import products
 from escala.engines.tensorflow.functions import losses_of_rows
-from escala.engines.tensorflow.graphs import as_graph, function_of
 from escala.engines.tensorflow.ranks import tensor_names
-from escala.engines.tensorflow.recompute import data_bytes, layers_before
+from escala.engines.tensorflow.state import local_variables
 from escala.strategies.knobs import complete, model_knobs
 from escala.workloads import workload
 from escala.workloads.models import given
@@ -48,7 +49,7 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
         losses_of_rows(work, training),
         function_of(work, "correct", steps.most_probable_is_right),
         {},
-        replicas.local_variables(model),
+        local_variables(model),
         steps.local_sum,
     )
     traced = []

@@ -90,6 +90,3 @@ class Horovod(Ranks):
 
     def stop(self):
         hvd.shutdown()
-
-
-RANKS = Horovod

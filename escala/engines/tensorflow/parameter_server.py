@@ -13,7 +13,7 @@ import tensorflow as tf
 from escala.core import children
 from escala.core.errors import Unavailable
 from escala.engines.tensorflow import worker
-from escala.engines.tensorflow.graphs import as_graph
+from escala.engines.tensorflow.building import as_graph
 from escala.engines.tensorflow.ranks import Ranks
 
 _POLL_SECONDS = 0.2
@@ -23,20 +23,11 @@ class ParameterServer(Ranks):
     reads_clock = False
 
     @property
-    def trains(self):
-        return self.place.process == 0
-
-    @property
     def driven(self):
-        return list(range(self.place.processes)) if self.trains else []
-
-    @property
-    def part(self):
-        # Process 0 of 1 that train: only the coordinator runs the training loop.
-        return 0, 1
+        return range(self.place.processes)
 
     def start(self):
-        if not self.trains:
+        if self.place.process:
             self._server = worker.serve(
                 self._cluster, "worker", self.place.process, self.knobs["threads"]
             )
@@ -89,13 +80,16 @@ class ParameterServer(Ranks):
         self._coordinator.join()
 
     def stop(self):
-        if self.trains:
+        if not self.place.process:
             children.stop(self._tasks, grace_seconds=0)
 
     def serve(self, folder):
+        if not self.place.process:
+            return False
         end_files = [folder / "rank0.json", folder / "rank0.error.json"]
         while not any(file.exists() for file in end_files):
             time.sleep(_POLL_SECONDS)
+        return True
 
 
 class _LazySum:
@@ -109,6 +103,3 @@ class _LazySum:
 
     def __float__(self) -> float:
         return float(sum(value.fetch()[self._index] for value in self._scheduled))
-
-
-RANKS = ParameterServer

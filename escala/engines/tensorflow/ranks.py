@@ -1,6 +1,6 @@
 """The processes of a run as TensorFlow has them: how they join, exchange gradients and agree.
 
-A module of a strategy has one subclass of `Ranks`, which it names `RANKS`.
+A strategy names one of the classes here or in a module beside it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,28 @@ import numpy as np
 import tensorflow as tf
 
 from escala.engines.base import Group
-from escala.engines.tensorflow.graphs import as_graph
+from escala.engines.tensorflow.building import as_graph
 
 
 class Ranks(Group):
     """One process among those of a run, and how its ranks exchange inside TensorFlow.
 
     What runs inside a step may not use Python's `if`, `for` or `while` on tensors
-    (`escala.engines.tensorflow.graphs`).
+    (`escala.engines.tensorflow.building`).
     """
 
     #: Whether ranks can exchange the gradient of a dense layer in other ways than by its sum.
     gathers: ClassVar[bool] = False
     #: Whether a process can read the clock inside its compiled step.
     reads_clock: ClassVar[bool] = True
+
+    @property
+    def driven(self) -> list[int]:
+        """The ranks whose rows this process gathers and whose steps it starts."""
+        return self.place.ranks
+
+    def join(self) -> None:
+        """Wait until every step that was started is done."""
 
     def scope(self) -> AbstractContextManager:
         """Return the context that model and optimizer are built in."""
@@ -97,3 +105,11 @@ def tensor_names(variables: Sequence[tf.Variable]) -> list[str]:
     """
     names = [variable.name.partition(":")[0] for variable in variables]
     return [f"{position}.{name}" for position, name in enumerate(names)]
+
+
+class Single(Ranks):
+    # Its own factors are those of all ranks.
+    gathers = True
+
+    def start(self):
+        return [0], 1

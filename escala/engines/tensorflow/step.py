@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from escala.data.base import Arrays
 from escala.engines.tensorflow import factors
-from escala.engines.tensorflow.normalisation import over_ranks
+from escala.engines.tensorflow.layers import over_ranks
 from escala.engines.tensorflow.ranks import Ranks
 from escala.engines.tensorflow.state import State
 from escala.probes import Recorder

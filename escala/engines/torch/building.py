@@ -12,7 +12,7 @@ from torch import nn
 
 from escala.core.errors import InputError
 from escala.data.base import Spec
-from escala.engines.ignored import STEPS, file_of, refuse, unread
+from escala.engines.base import STEPS, file_of, refuse, unread
 from escala.workloads.models import given
 
 #: What trainers of other libraries call, by name.

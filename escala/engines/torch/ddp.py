@@ -12,7 +12,9 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from escala.engines.torch import shared_memory
+from escala.core.environment import call
+from escala.core.errors import Unavailable
+from escala.engines.torch import ddp, shared_memory
 from escala.engines.torch.ranks import Ranks
 from escala.strategies.torch import BARE, SHARED_MEMORY
 
@@ -155,4 +157,13 @@ def meeting(address: str, process: int, processes: int) -> dist.Store:
         )
 
 
-RANKS = DDP
+class NCCL(ddp.DDP):
+    backend = "cpu:gloo,cuda:nccl"
+
+    def start(self):
+        if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
+            raise Unavailable(
+                "NCCL sums arrays on GPUs, and PyTorch finds no GPU. Remedy: use ddp-gloo, or "
+                f"install the PyTorch with CUDA: {call('install torch')}"
+            )
+        return super().start()

@@ -15,26 +15,22 @@ from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
 from escala.engines import initial
-from escala.engines.base import Engine, require_products
-from escala.engines.torch import arrays, building, functions, replicas
+from escala.engines.base import Engine, require_products, require_whole_steps
+from escala.engines.torch import arrays, building, functions
+from escala.engines.torch import state as states
 from escala.engines.torch import step as steps
-from escala.engines.torch.footprint import footprint
 from escala.engines.torch.normalisation import synchronised
-from escala.engines.torch.profiler import Profiler
 from escala.engines.torch.ranks import Ranks
 from escala.engines.torch.recorders import StepRecorder
-from escala.engines.torch.state import State
+from escala.engines.torch.recorders.timeline import Profiler
 from escala.probes import Probe
-from escala.strategies import STRATEGIES
-from escala.workloads.models import rows_at_once
+from escala.workloads.models import losses_of_rows, rows_at_once
 
 
 class Torch(Engine):
     """A process that trains with PyTorch; its group are `Ranks`."""
 
     group: Ranks
-    # Nothing is compiled that could hold several steps.
-    steps_per_call = 1
     recorder: StepRecorder | None
 
     def start(self):
@@ -50,33 +46,24 @@ class Torch(Engine):
 
     def build(self, work, data, knobs, probe=None):
         plan, settings = self.plan, self.plan["training"]
-        process, _ = self.group.part
         # Every process draws its own weights; the broadcast makes them equal.
-        torch.manual_seed(plan["seed"] + process)
-        self._specs = data.inputs
+        torch.manual_seed(plan["seed"] + self.place.process)
         self.model = building.build(
             work, data.inputs, output_shape(data.description), settings, knobs
         ).to(self._device)
         if settings.get("initial_weights") == initial.SEEDED:
             arrays.begin(self.model, plan["seed"])
-        self._local = replicas.local_buffers(self.model)
+        self._local = states.local_buffers(self.model)
         form = building.output_form(work, self.model, data.inputs)
         self.rows_at_once = rows_at_once(form)
-        self._optimizer_for = partial(
-            work.optimizer,
-            settings=settings,
-            learning_rate=plan["learning_rate"],
-            knobs=knobs,
-        )
         self.recorder = self._recording(probe)
         watch = self.recorder and self.recorder.watched_exchange
         called = self.group.wrapped(self._compiled(), watch)
-        self.optimizer = self._optimizer_for(
-            [each for each in self.model.parameters() if each.requires_grad]
-        )
+        trained = [each for each in self.model.parameters() if each.requires_grad]
+        self.optimizer = work.optimizer(trained, settings, plan["learning_rate"], knobs)
         building.refuse_ignored(work, self.model, self.optimizer)
-        self._state = State(self.model, self.optimizer)
-        row_losses = functions.losses_of_rows(work, settings)
+        self._state = states.State(self.model, self.optimizer)
+        row_losses = losses_of_rows(work, settings)
         self._step = self._steps(called, row_losses, functions.scoring(work))
         self._evaluate = functions.evaluating(self.model, work, row_losses, settings, self._device)
         # A process has one profiler, so that of a timeline is the only one.
@@ -85,11 +72,11 @@ class Torch(Engine):
 
     def _recording(self, probe: Probe | None) -> StepRecorder | None:
         module = engines.recording(self.plan["strategy"], probe)
-        return module and module.recorder(probe, self.plan, self.group.place.process, self._device)
+        return module and module.recorder(probe, self.plan, self.place.process, self._device)
 
     def _compiled(self) -> nn.Module:
         """Return what computes in steps: the model, compiled if the knob says so."""
-        replicas.require_whole_steps(self.model, self.plan["knobs"]["accumulation"])
+        require_whole_steps(synchronised(self.model), self.plan["knobs"]["accumulation"])
         return torch.compile(self.model) if self.plan["knobs"]["torch_compile"] else self.model
 
     def _steps(self, called, row_losses, correct) -> steps.Step:
@@ -98,7 +85,7 @@ class Torch(Engine):
         around = None
         if knobs["autocast"] != "none":
             around = partial(torch.autocast, self._device.type, getattr(torch, knobs["autocast"]))
-        slowdown = dict(enumerate(knobs["slowdown"])).get(self.group.part[0], 1.0)
+        slowdown = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
         steps.slow_down(self.model, slowdown)
         computed = steps.Computed(called, row_losses, correct)
         if self.recorder:
@@ -114,19 +101,11 @@ class Torch(Engine):
             normalises=bool(synchronised(self.model)),
         )
 
-    def footprint(self):
-        if self._device.type != "cpu" or STRATEGIES[self.plan["strategy"]].divides_model:
-            return None
-        with self.unchanged():
-            return footprint(self.model, self._optimizer_for, self._specs)
+    def step(self, inputs):
+        return self._step.together(inputs)
 
-    def step(self, arguments, count=1):
-        [own] = arguments
-        loss, right = self._step.together(own)
-        return (loss,), (right,)
-
-    def step_alone(self, arguments):
-        self._step.by_itself(arguments)
+    def step_alone(self, inputs):
+        self._step.by_itself(inputs)
 
     @contextmanager
     def unchanged(self):
@@ -137,7 +116,7 @@ class Torch(Engine):
         self._state.put_back(taken)
 
     def seed(self, *numbers):
-        replicas.seed_random_layers(*numbers)
+        states.seed_random_layers(*numbers)
         if self._profiler:  # An epoch begins with it.
             self._profiler.start()
 
@@ -173,7 +152,6 @@ class Torch(Engine):
         return {
             "parameters": arrays.parameters(self.model),
             "optimizer": type(self.optimizer).__name__,
-            "dense_exchange": {},
         }
 
     def board(self, folder):

@@ -46,6 +46,3 @@ class FSDP(Distributed):
 
     def broadcast(self, tensors):
         super().broadcast([each for each in tensors if not hasattr(each, "full_tensor")])
-
-
-RANKS = FSDP

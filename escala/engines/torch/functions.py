@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 
 import numpy as np
@@ -12,35 +13,8 @@ from torch import nn
 from escala.data.base import Spec
 from escala.engines.torch import arrays, building
 from escala.engines.torch.building import evaluation
-from escala.workloads import offers
+from escala.workloads import models as contract
 from escala.workloads.models import given
-
-
-def losses_of_rows(work: ModuleType, settings: Mapping) -> Callable:
-    """Return a function of targets and outputs that returns the loss of every row, shape (rows,).
-
-    A mean over the rows, or a loss for each place in a row, would be broadcast over the weights of
-    the rows, so that training would minimise another quantity.
-
-    Parameters
-    ----------
-    work : the module `model_torch` of the workload. If its `row_losses` returns another shape, a
-        ValueError names its file and line.
-    settings : of the workload.
-    """
-    row_losses = work.row_losses
-
-    def checked(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
-        losses = row_losses(targets, outputs, settings)
-        if losses.shape != targets.shape[:1]:
-            code = row_losses.__code__
-            raise ValueError(
-                f"row_losses gives the shape {tuple(losses.shape)} in place of (rows,), a loss for "
-                f'each row: File "{code.co_filename}", line {code.co_firstlineno}'
-            )
-        return losses
-
-    return checked
 
 
 def scoring(work: ModuleType) -> Callable:
@@ -53,15 +27,8 @@ def most_probable_is_right(targets: torch.Tensor, outputs: torch.Tensor) -> torc
     return (outputs.argmax(-1) == targets).float()
 
 
-def predicting(work: ModuleType, model: nn.Module, settings: Mapping) -> Callable:
-    """Return the function from the inputs and outputs of some rows to their predictions.
-
-    By default a prediction is the number of the most probable class, int64.
-    """
-    if hasattr(work, "generate"):
-        return lambda inputs, outputs: work.generate(model, inputs, settings)
-    predict = getattr(work, "predict", lambda outputs: outputs.argmax(-1))
-    return lambda inputs, outputs: predict(outputs)
+#: The function of a workload's module, a model and settings to the predictions of rows.
+predicting = partial(contract.predicting, most_probable=lambda outputs: outputs.argmax(-1))
 
 
 def evaluating(
@@ -75,7 +42,7 @@ def evaluating(
 
     It returns their predictions and the sums over the rows of each loss and score: `loss`,
     `correct`, and the workload's own. It raises ValueError if the workload gives one of its scores
-    a name of `offers.SUMMED`.
+    a name of `contract.SUMMED`.
     """
     correct = scoring(work)
     predictions = predicting(work, model, settings)
@@ -90,7 +57,7 @@ def evaluating(
             found = predictions(inputs, outputs).cpu().numpy()
         further = row_scores(targets, outputs)
         losses = row_losses(targets, outputs)
-        scores = offers.named_sums(losses, correct(targets, outputs), further)
+        scores = contract.named_sums(losses, correct(targets, outputs), further)
         return found, {name: float(each.sum()) for name, each in scores.items()}
 
     return evaluate

@@ -1,6 +1,6 @@
 """The processes of a run as PyTorch has them: how they join, exchange gradients and agree.
 
-A module of a strategy has one subclass of `Ranks`, which it names `RANKS`.
+A strategy names one of the classes here or in a module beside it.
 """
 
 from __future__ import annotations
@@ -65,3 +65,8 @@ class Ranks(Group):
 
     def divide(self) -> None:
         """Let this rank hold its part of each parameter only, if it does between steps."""
+
+
+class Single(Ranks):
+    def start(self):
+        return [0], 1

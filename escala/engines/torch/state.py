@@ -1,4 +1,11 @@
-"""All tensors that the steps of a process change: of the model, and of the optimizer."""
+"""All tensors that the steps of a process change: of the model, and of the optimizer.
+
+Parameters and variables of the optimizer are *replicated*: equal on all ranks after any step.
+Buffers, such as the running statistics of batch normalisation, are *local* to a rank during an
+epoch, because each rank updates them with its own rows. At the end of every epoch the ranks make
+them equal again (`Ranks.agree`). Layers that normalise over the rows of all ranks (`normalisation`)
+keep theirs equal after any step.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +18,8 @@ import torch
 from torch import nn
 
 from escala.core.errors import Unavailable
-from escala.engines.torch import divided
-from escala.engines.torch.divided import fill, whole
+from escala.engines.torch.arrays import distribute_like, fill, whole
+from escala.engines.torch.normalisation import synchronised
 
 
 class State:
@@ -94,5 +101,28 @@ def as_array(value: torch.Tensor | float) -> np.ndarray:
 def _as(like: torch.Tensor | float, value: np.ndarray) -> torch.Tensor | float:
     """Return a value in the form of another one."""
     if isinstance(like, torch.Tensor):
-        return divided.like(like, torch.from_numpy(np.array(value)))
+        return distribute_like(like, torch.from_numpy(np.array(value)))
     return type(like)(value)
+
+
+def local_buffers(model: nn.Module) -> list[torch.Tensor]:
+    """Return the buffers that each rank updates by its own rows: those that hold floats.
+
+    Statistics of the rows of all ranks are not among them: they are equal on all.
+    """
+    shared = {id(buffer) for layer in synchronised(model) for buffer in layer.buffers()}
+    return [b for b in model.buffers() if b.is_floating_point() and id(b) not in shared]
+
+
+def seed_random_layers(*seed: int) -> None:
+    """Seed what layers such as `Dropout` draw.
+
+    So the random numbers of an epoch do not depend on earlier ones, and a resumed run draws the
+    same numbers as an uninterrupted one.
+
+    Parameters
+    ----------
+    seed : non-negative integers that identify the run, the process and the epoch.
+    """
+    [key] = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    torch.manual_seed(int(key))

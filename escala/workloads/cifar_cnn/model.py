@@ -13,7 +13,7 @@ from tensorflow.keras import layers
 
 from escala.data.base import Spec
 from escala.engines.tensorflow import optimizers
-from escala.engines.tensorflow.pictures import picture_input, row_losses
+from escala.engines.tensorflow.layers import picture_input, row_losses
 from escala.workloads.cifar_cnn import FILTERS, NEURONS, require_size
 
 __all__ = ["build", "optimizer", "row_losses"]

@@ -5,14 +5,15 @@ Counts of canonical k-mers depend neither on where a genome begins nor on its st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 import numpy as np
+from scipy import sparse
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from escala.data.base import Spec
-from escala.workloads.kmer_logreg import kmers
 
 OPTIMIZER = "lbfgs"
 
@@ -29,13 +30,13 @@ def fit(
     """
     [codes], k, classes = inputs, settings["k"], len(counts)
     model = LogisticRegression(C=settings["C"], max_iter=settings["max_iterations"])
-    model.fit(kmers.frequencies(codes, k), np.asarray(targets))
+    model.fit(frequencies(codes, k), np.asarray(targets))
     coefficients, intercepts = model.coef_, model.intercept_
     if len(model.classes_) == 2:
         # For two classes scikit-learn keeps only the logit of the second.
         coefficients = np.concatenate([np.zeros_like(coefficients), coefficients])
         intercepts = np.concatenate([[0.0], intercepts])
-    weights = np.zeros((classes, kmers.columns(k)), np.float32)
+    weights = np.zeros((classes, columns(k)), np.float32)
     weights[model.classes_] = coefficients
     biases = np.full(classes, -np.inf, np.float32)
     biases[model.classes_] = intercepts
@@ -44,16 +45,107 @@ def fit(
 
 def shapes(specs: Sequence[Spec], outputs: tuple[int], settings: Mapping) -> dict[str, tuple]:
     """Return the shapes of the weights; see `escala.workloads`."""
-    return {"weights": (*outputs, kmers.columns(settings["k"])), "intercepts": outputs}
+    return {"weights": (*outputs, columns(settings["k"])), "intercepts": outputs}
 
 
 def probabilities(weights: dict[str, np.ndarray], inputs: tuple[np.ndarray]) -> np.ndarray:
     """Return the probability of every class, float32 (rows, classes); see `escala.workloads`."""
     [codes] = inputs
-    k = kmers.letters(weights["weights"].shape[1])
+    k = letters(weights["weights"].shape[1])
     return np.concatenate(
         [
             softmax(block @ weights["weights"].T + weights["intercepts"], axis=1)
-            for block in kmers.frequency_blocks(codes, k)
+            for block in frequency_blocks(codes, k)
         ]
     )
+
+
+#: Letters, and cells of the table of counts, that are processed at a time: some 100 MB.
+BLOCK_LETTERS, BLOCK_CELLS = 2**22, 2**22
+LETTERS = 4
+#: Longest k-mer that is counted.
+MOST_LETTERS = 8
+#: Number of codes, with code 0 for every other letter and for padding.
+CODES = LETTERS + 1
+
+
+def columns(k: int) -> int:
+    """Return the number of canonical k-mers: 32, 136, 512, 2080 for k from 3 to 6.
+
+    If k is even, 4^(k/2) of the 4^k words are their own reverse complement. A k that is not from 1
+    to 8 is a ValueError.
+    """
+    if k not in range(1, MOST_LETTERS + 1):
+        raise ValueError(f"k is {k}, and not from 1 to {MOST_LETTERS}")
+    own = LETTERS ** (k // 2) if k % 2 == 0 else 0
+    return (LETTERS**k + own) // 2
+
+
+def letters(kmers: int) -> int:
+    """Return k for a number of canonical k-mers."""
+    return next(k for k in range(1, MOST_LETTERS + 1) if columns(k) == kmers)
+
+
+def frequencies(codes: np.ndarray, k: int) -> np.ndarray | sparse.csr_array:
+    """Return the k-mer counts of every row, scaled to Euclidean length 1.
+
+    `codes` and `k` are as of `counts`. The result, float32 of shape (rows, columns(k)), is sparse,
+    to save memory, if a row is too short to hold half of the k-mers.
+    """
+    shape = (len(codes), columns(k))
+    if 2 * (codes.shape[1] - k + 1) < shape[1]:
+        blocks = [sparse.csr_array(block) for block in frequency_blocks(codes, k)]
+        return sparse.vstack([sparse.csr_array((0, shape[1]), dtype=np.float32), *blocks], "csr")
+    table, start = np.empty(shape, np.float32), 0
+    for block in frequency_blocks(codes, k):
+        table[start : start + len(block)] = block
+        start += len(block)
+    return table
+
+
+def frequency_blocks(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
+    """Yield the rows of `frequencies`, float32, some at a time; a row without k-mers stays 0."""
+    for block in counts(codes, k):
+        lengths = np.sqrt((block.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+        yield (block / np.maximum(lengths, 1)).astype(np.float32)
+
+
+def counts(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
+    """Yield how often every canonical k-mer occurs in each row, some rows at a time.
+
+    The result is int64 of shape (some rows, columns(k)). A column is named by the alphabetically
+    lesser of a k-mer and its reverse complement; the columns are in the order of these names.
+    `codes` are uint8 of shape (rows, length), A 1, C 2, G 3, T 4, all else 0, and `k` is 1 to 8.
+    k-mers that hold code 0 are skipped. The memory taken does not grow with the rows.
+    """
+    rows, length = codes.shape
+    width = columns(k) + 1
+    size = max(1, min(BLOCK_LETTERS // max(length, 1), BLOCK_CELLS // width))
+    table = _column_of_word(k)
+    for start in range(0, rows, size):
+        block = codes[start : start + size]
+        words = np.zeros((len(block), max(length - k + 1, 0)), np.uint32)
+        for position in range(k):
+            words *= CODES
+            words += block[:, position : position + words.shape[1]]
+        cells = table[words]
+        cells += width * np.arange(len(block))[:, np.newaxis]
+        found = np.bincount(cells.ravel(), minlength=len(block) * width)
+        yield found.reshape(len(block), width)[:, :-1]
+
+
+@cache
+def _column_of_word(k: int) -> np.ndarray:
+    """Return the column of every word of k codes, read as a number of base 5, int64.
+
+    Words that hold code 0 have the column after the last.
+    """
+    words = np.arange(CODES**k)
+    digits = words[:, np.newaxis] // CODES ** np.arange(k - 1, -1, -1) % CODES
+    values = LETTERS ** np.arange(k - 1, -1, -1)
+    forward = ((digits - 1) * values).sum(axis=1)
+    backward = ((LETTERS - digits[:, ::-1]) * values).sum(axis=1)
+    whole = (digits > 0).all(axis=1)
+    table = np.full(len(words), columns(k), np.int64)
+    _, table[whole] = np.unique(np.minimum(forward, backward)[whole], return_inverse=True)
+    return table

@@ -15,9 +15,9 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
+from escala.engines.tensorflow import layers as picture_losses
 from escala.engines.tensorflow import optimizers
-from escala.engines.tensorflow import pictures as picture_losses
-from escala.engines.tensorflow.pictures import picture_input
+from escala.engines.tensorflow.layers import picture_input
 
 
 def build(

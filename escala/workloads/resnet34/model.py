@@ -16,8 +16,11 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
-from escala.engines.tensorflow.normalisation import SynchronisedBatchNormalization
-from escala.engines.tensorflow.pictures import picture_input, row_losses
+from escala.engines.tensorflow.layers import (
+    SynchronisedBatchNormalization,
+    picture_input,
+    row_losses,
+)
 from escala.workloads.resnet34 import BLOCKS, EPSILON, MOMENTUM, PYTORCH
 
 __all__ = ["build", "optimizer", "row_losses"]

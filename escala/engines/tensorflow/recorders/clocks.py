@@ -11,8 +11,7 @@ import tensorflow as tf
 from escala.engines.tensorflow.factors import Factors
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.probes import clocks
-from escala.probes._on_core import Sample
-from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_MOMENTS
+from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_MOMENTS, Sample
 
 
 def recorder(

@@ -21,7 +21,6 @@ import torch
 from escala.engines.torch.arrays import trained
 from escala.engines.torch.step import Computed
 from escala.probes import clocks
-from escala.probes._on_core import Sample
 from escala.probes.clocks import (
     BACKWARD_ENDS,
     COMPUTED,
@@ -33,6 +32,7 @@ from escala.probes.clocks import (
     SUMMED,
     UPDATE_BEGINS,
     UPDATED,
+    Sample,
 )
 
 #: What a step without buckets has in their place: all gradients.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +11,6 @@ from pathlib import Path
 import torch
 from torch.profiler import record_function
 
-from escala.engines.torch.profiler import Profiler
 from escala.engines.torch.step import Computed
 from escala.probes.timeline import PROFILE, Timeline
 
@@ -63,3 +64,30 @@ class Profile:
 
     def write(self) -> None:
         self._profiler.stop(self._path)
+
+
+class Profiler:
+    """Records what this process does from `start` to `stop`; a process has one at a time.
+
+    A process that ends while it is on would crash, so it is stopped before.
+    """
+
+    def __init__(self):
+        self._on: torch.profiler.profile | None = None
+        atexit.register(self._stopped)
+
+    def start(self) -> None:
+        self._on = torch.profiler.profile()
+        self._on.start()
+
+    def stop(self, path: Path | None = None) -> None:
+        """Write what was recorded to a file; without `path` it is not kept."""
+        profile = self._stopped()
+        with tempfile.TemporaryDirectory() as folder:
+            profile.export_chrome_trace(str(path or Path(folder, "trace.json")))
+
+    def _stopped(self) -> torch.profiler.profile | None:
+        profile, self._on = self._on, None
+        if profile:
+            profile.stop()
+        return profile

@@ -1,4 +1,4 @@
-"""Batch normalisation over the rows of all ranks.
+"""Parts of models: input and loss of pictures, and normalisation over the rows of all ranks.
 
 A workload builds its model with `SynchronisedBatchNormalization` and knows no strategy. The step of
 a rank calls the model within `over_ranks`, which gives the layers the weight of each row and the
@@ -7,7 +7,7 @@ strategy's sum over ranks. Elsewhere the layers normalise over the rows that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,7 +15,23 @@ from itertools import count
 
 import tensorflow as tf
 
+from escala.data.base import Spec
 from escala.engines.tensorflow.building import layers_of
+
+
+def picture_input(spec: Spec) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the input of a network for pictures, and its pixels as float32 from 0 to 1.
+
+    Pictures are uint8 from 0 to 255 or float16 from 0 to 1, of shape (height, width, colours).
+    """
+    given = tf.keras.layers.Input(spec.shape, dtype=spec.dtype)
+    largest = 255.0 if spec.dtype == "uint8" else 1.0
+    return given, tf.keras.layers.Rescaling(1 / largest)(given)
+
+
+def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
+    """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
+    return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)
 
 
 @dataclass(frozen=True)
