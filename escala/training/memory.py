@@ -12,10 +12,7 @@ from escala.engines import engine_name
 from escala.engines.base import Engine, Footprint
 
 #: What to do about a run that takes too much memory.
-REMEDIES = (
-    "a smaller batch, a larger `accumulation`, fewer processes on a node, or in SLURM a larger "
-    "`memory_gib`"
-)
+REMEDIES = "a smaller batch, a larger `accumulation`, or fewer processes on a node"
 
 
 def node_bytes(

@@ -69,23 +69,23 @@ def test_data_take_one_job_and_all_runs_another_that_measures_each_once(lab, tmp
 def test_each_number_of_nodes_has_a_job_that_measures_the_references_too(lab, tmp_path):
     programs = tmp_path / "programs"
     programs.mkdir()
-    changes = {"repeats": 1, "oversubscribe": True, "jobs_by_nodes": True}
+    changes = {"repeats": 1, "jobs_by_nodes": True}
     settings = experiment(programs) | changes
-    settings["configurations"][1]["layouts"] = ["1x2", "2x1"]
+    settings["configurations"][1]["layouts"] = ["1x1", "2x1"]
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings))
     call = ("runs", "--profile", str(ROOT / "profiles" / "slurm"))
     done = snakemake(tmp_path, *call, "--seconds-between-status-checks", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     found = load(tmp_path / "experiment.yaml")
-    runs = {run.layout: read_json(tmp_path / run.file) for run in found.timed}
-    reference = (tmp_path / found.timed[0].folder).glob("sessions/*.json")
-    sessions = {each["session"]: each["job"]["number"] for each in map(read_json, reference)}
-    # Each ratio is of one job, and that of one node holds one node.
-    assert {
-        runs[layout]["session"]: runs[layout]["job"]["number"] for layout in ("1x2", "2x1")
-    } == (sessions)
-    assert len(sessions) == 2 and len({*sessions.values()}) == 2
-    assert [len(runs[layout]["job"]["nodes"]) for layout in ("1x2", "2x1")] == [1, 2]
+    [alone] = [run for run in found.timed if run.strategy == "single"]
+    others = [read_json(tmp_path / run.file) for run in found.timed if run != alone]
+    # Each is measured in a job of its nodes, and its reference in the same.
+    assert {each["layout"]: len(each["job"]["nodes"]) for each in others} == {"1x1": 1, "2x1": 2}
+    reference = map(read_json, (tmp_path / alone.folder).glob("sessions/*.json"))
+    assert {each["job"]["number"] for each in reference} == {
+        each["job"]["number"] for each in others
+    }
+    assert len({each["session"] for each in others}) == 2
     rows = table.read(tmp_path / table_of("ordered"))
     assert [row["status"] for row in rows] == ["ok"] * 3
     # A second call submits nothing.

@@ -433,5 +433,5 @@ def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, da
     run = prepared_run(data, tmp_path, endless_experiment("horovod-mpi"), "horovod-mpi")
     result = failed(tmp_path, run, "--set-resources", "run:mem_mb=450")
     assert result["status"] == "out-of-memory", result["reason"]
-    assert "exceeded memory limit" in result["reason"]
+    assert "out of memory" in result["reason"]
     assert eventually(lambda: not ranks_of(tmp_path / run.folder))
