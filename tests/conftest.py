@@ -514,9 +514,10 @@ def _registries_restored() -> Iterator[None]:
     """Forget at the end what experiments and tests added: folders outside the project, programs."""
     from escala.core import plugins
     from escala.data import KINDS
+    from escala.experiment.folders import PROGRAMS
     from escala.workloads import WORKLOADS
 
-    kept = [(registry, dict(registry)) for registry in (WORKLOADS, KINDS)]
+    kept = [(registry, dict(registry)) for registry in (WORKLOADS, KINDS, PROGRAMS)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(plugins.VARIABLE, "{}")
         yield

@@ -67,7 +67,7 @@ _ARRAYS = (("settings.py",), ("arrays.py",))
 _MODELS = (tuple(f"{each.module}.py" for each in ENGINES.values()),)
 KINDS = Part(plugins.KINDS, "kind", _ARRAYS, data.KINDS, data.add)
 #: Programs of the experiments that were read: a module of their name would be taken for theirs.
-_PROGRAMS: dict[str, workloads.Workload] = {}
+PROGRAMS: dict[str, workloads.Workload] = {}
 WORKLOADS = Part(plugins.WORKLOADS, "workload", _MODELS, workloads.WORKLOADS, workloads.add)
 
 
@@ -97,7 +97,7 @@ def adopt(settings: Any, origin: str) -> dict[str, workloads.Workload]:
                 found = _program(name, entry, where)
             if found:
                 programs[name] = found
-    _PROGRAMS.update(programs)
+    PROGRAMS.update(programs)
     return programs
 
 
@@ -168,7 +168,7 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
         if not any((folder / file).is_file() for file in files):
             remedy = f"add it, as {GUIDES[part.key]} shows"
             raise InputError(where, path, f"holds no {' or '.join(files)}", remedy)
-    known = part.known if is_program or part is KINDS else {**_PROGRAMS, **part.known}
+    known = part.known if is_program or part is KINDS else {**PROGRAMS, **part.known}
     if name in known and known[name].folder.resolve() != folder:
         reason = f"is the name of the {part.word} in {known[name].folder} already"
         raise InputError(where, name, reason, "choose another name")

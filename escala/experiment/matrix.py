@@ -132,10 +132,6 @@ class Experiment:
         runs |= {probe: expand.probe_runs(self.settings, probe) for probe in PROBES}
         return {probe: {run: index for index, run in enumerate(of)} for probe, of in runs.items()}
 
-    def holds(self, run: Run) -> bool:
-        """Return whether a run is among those of the experiment."""
-        return run in self._known
-
     @cached_property
     def _known(self) -> dict[Run, Run]:
         return {run: run for runs in self._places.values() for run in runs}

@@ -173,10 +173,8 @@ def composed(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> dict:
         name: {"description": workload.description, "$ref": f"#/$defs/workload_{name}"}
         for name, workload in knows.items()
     }
-    in_folders = [
-        n for n, each in knows.items() if each.kind == "command" and "where" not in each.declared
-    ]
-    for name in (*plugins.folders(plugins.WORKLOADS), *in_folders):
+    programs = (name for name, each in knows.items() if each.kind == "command")
+    for name in (*plugins.folders(plugins.WORKLOADS), *programs):
         definition = workloads[f"workload_{name}"]
         definition["properties"] = _PATH | definition.get("properties", {})
     probes = {name: probe.settings for name, probe in PROBES.items()}

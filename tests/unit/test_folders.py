@@ -19,7 +19,7 @@ from escala.core.errors import InputError
 from escala.data import KINDS, kind_of
 from escala.data.base import output_shape, specs
 from escala.engines import interpreters
-from escala.experiment import Experiment
+from escala.experiment import Experiment, folders
 from escala.predict.model import load
 from escala.record import key
 from escala.strategies.knobs import complete, model_knobs
@@ -340,3 +340,22 @@ def test_a_program_may_ask_for_the_interpreter_of_an_engine(tmp_path, registries
         told(engine="torch", python=sys.executable)
     with pytest.raises(InputError, match=r"environment\.engine.*torch"):
         told(engine="tensorflow")
+
+
+def test_programs_of_two_experiments_may_have_one_name_and_no_folder_has_it(
+    own_workload, registries
+):
+    def declared(command: str, **workloads: dict) -> Experiment:
+        train = {"command": command, "data_kind": "genomes", "epochs": 1, "batch": {"rows": 8}}
+        changes = {"variants": {"plain": {}}, "workloads": {"train": train} | workloads}
+        configurations = [{"strategy": "processes", "layouts": ["1x2"]}]
+        settings = experiment_of("own", SIMULATED, configurations=configurations, **changes)
+        return Experiment(settings, "e.yaml")
+
+    both = declared("sh one.sh"), declared("sh two.sh")
+    words = [e.runs[0].declared.workload.program().command for e in both]
+    assert words == [("sh", "one.sh"), ("sh", "two.sh")]
+    with pytest.raises(InputError, match=r"mlp.*is the name of another workload already"):
+        declared("sh one.sh", mlp={"command": "sh three.sh"})
+    with pytest.raises(InputError, match=r"train.*is the name of the workload in"):
+        folders.add(folders.WORKLOADS, "train", str(own_workload), "workloads.train")
