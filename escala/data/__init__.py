@@ -23,8 +23,8 @@ paths of an experiment with `escala.data.paths`. The place of an `InputError` is
     `prepared_from(settings, folder)` returns the files that preparation reads, by name: the user's
         files, or files in `folder`, the folder of the dataset;
     `size(settings)` returns an `escala.data.size.Size`: the rows of each side, and the form of a
-        row, each None if the settings do not determine it. They serve to estimate the memory and
-        the disk that runs take;
+        row, each None if the settings do not determine it. They serve to estimate the disk that
+        runs take, and to choose the steps of a calibration;
     `acquisition(settings)`, with `source` only, returns the settings that decide what is acquired,
         without paths of files, and `inputs(settings)` the user's files that acquisition reads.
 

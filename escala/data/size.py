@@ -21,7 +21,6 @@ class Size:
     rows : expected rows of each side, by name, for the sides that the split will have.
     inputs : the entry of each input in `dataset.json` (`escala.data.base`), without `file`; none
         of files that a program reads itself, for which no arrays are written.
-    outputs : the shape of a model's output for one row.
     targets : the entry of the targets, without `file`.
     untimed : what has to be computed before the split, in words, if it takes long and its time is
         not known.
@@ -29,20 +28,8 @@ class Size:
 
     rows: Mapping[str, float] | None = None
     inputs: tuple[Mapping[str, Any], ...] | None = None
-    outputs: tuple[int, ...] | None = None
     targets: Mapping[str, Any] = field(default_factory=LABELS.copy)
     untimed: str | None = None
-
-    @classmethod
-    def of(cls, description: Mapping[str, Any]) -> Size:
-        """Return what a `dataset.json` tells about its split."""
-        rows, targets = description["rows"], description["targets"]
-        if targets is None:  # Files that a program reads itself.
-            return cls(rows if rows["train"] else None, inputs=())
-        # Imported here, because the workflow should not wait for NumPy at every start.
-        from escala.data.base import output_shape
-
-        return cls(rows, tuple(description["inputs"]), output_shape(description), targets)
 
     @property
     def train_rows(self) -> float | None:

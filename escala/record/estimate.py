@@ -11,24 +11,13 @@ from pathlib import Path
 
 from escala.cache import store
 from escala.core.errors import InputError
-from escala.core.files import read_json
 from escala.core.readable import counted, size
 from escala.data import size_of
-from escala.data.size import Size
 from escala.experiment import Experiment, Run
 from escala.probes import PROBES
 from escala.record.schema import read_session
 
 Experiments = Callable[[str], Experiment]
-
-
-def expected(run: Run, experiment: Experiment) -> Size:
-    """Return what is known about a run's split, from its arrays or else from the settings."""
-    path = _split(run, experiment) / "dataset.json"
-    described = read_json(path) if path.is_file() else {}
-    if described.keys() >= {"rows", "inputs", "targets"}:
-        return Size.of(described)
-    return size_of(experiment.datasets[run.dataset])
 
 
 def _split(run: Run, experiment: Experiment) -> Path:
@@ -52,12 +41,12 @@ def sentence(runs: list[Run], experiment: Experiments) -> str:
         parts.append(f"{duration(sum(known))} {source}")
     if unknown := len(runs) - len(known):
         parts.append(f"unknown for {unknown}, because nothing similar was measured here before")
-    before = {run.dataset: expected(run, experiment(run.experiment)).untimed for run in runs}
-    untimed = [
-        f"Not included for {dataset}: {what}, whose time is not known."
-        for dataset, what in before.items()
-        if what
-    ]
+    untimed = {
+        f"Not included for {run.dataset}: {what}, whose time is not known.": None
+        for run, e in ((run, experiment(run.experiment)) for run in runs)
+        if not (_split(run, e) / "dataset.json").is_file()
+        and (what := size_of(e.datasets[run.dataset]).untimed)
+    }
     text = f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
     return " ".join([text, *untimed])
 

@@ -28,4 +28,4 @@ def preparation(settings):
 
 def size(settings):
     rows = expected_rows(2 * settings["points"], settings["split"] | {"validation_fraction": 0})
-    return Size(rows, ({"name": "point", "shape": (2,), "dtype": "float32"},), (2,))
+    return Size(rows, ({"name": "point", "shape": (2,), "dtype": "float32"},))

@@ -12,7 +12,6 @@ import pytest
 from escala.core.errors import InputError
 from escala.data.base import Arrays
 from escala.data.files import arrays, settings
-from escala.data.size import Size
 
 
 @pytest.fixture(autouse=True)
@@ -122,5 +121,3 @@ def test_files_have_no_arrays(photos, tmp_path):
         Arrays(tmp_path / "a")
     assert settings.size(stated(photos)).bytes == 0
     assert settings.size(stated(photos, rows=7)).train_rows == 7
-    described = {"rows": {"train": 7, "test": None}, "targets": None, "inputs": []}
-    assert Size.of(described).bytes == 0

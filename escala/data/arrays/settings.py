@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from escala.core.errors import InputError
 from escala.data.fractions import expected_rows, require_training_rows, split_of
 from escala.data.paths import expanded_path
-from escala.data.size import LABELS, Size
+from escala.data.size import Size
 
 if TYPE_CHECKING:
     from escala.data.arrays.headers import Header, Named
@@ -87,9 +87,9 @@ def size(settings: Mapping[str, Any]) -> Size:
     targets = headers["train"][TARGETS]
     names, shape = class_names(settings), targets.shape[1:]
     if names and shape in ((), (1,)):
-        return Size(rows, inputs, (len(names),), LABELS)
+        return Size(rows, inputs)
     entry = {"name": "labels", "shape": shape, "dtype": targets.dtype.name}
-    return Size(rows, inputs, (*shape, len(names)) if names else shape, entry)
+    return Size(rows, inputs, entry)
 
 
 def class_names(settings: Mapping[str, Any]) -> list[str] | None:

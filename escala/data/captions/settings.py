@@ -19,8 +19,6 @@ PATHS = ("tokens", *LISTS)
 PICTURES = ("pictures", "weights")
 #: Its captions of each picture, and the numbers of VGG16's layer fc2.
 CAPTIONS, FC2 = 5, 4096
-#: Numbers that stand for no word, and words of the grammar of scenes (`words`, `scenes`).
-SPECIAL_NUMBERS, GRAMMAR_WORDS = 4, 47
 DTYPE = "uint16"
 #: What acquisition writes: captions, and for a simulation the features of each side.
 CAPTIONS_FILE, FEATURES_FILE = "captions.json", "{side}_features.npy"
@@ -86,29 +84,22 @@ def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
 def size(settings: Mapping[str, Any]) -> Size:
     """Return what the settings tell about a split.
 
-    The lists of Flickr8k tell how many pictures each side has, if they exist already. The number of
-    words is at most that of the setting `vocabulary`, or that of the grammar of scenes. Without
-    both only the captions tell it, and a model's size is unknown.
+    The lists of Flickr8k tell how many pictures each side has, if they exist already.
     """
     source, simulated = settings["source"], _simulated(settings)
     captions = source["captions_per_picture"] if simulated else CAPTIONS
     features = source["features"] if simulated else FC2
-    known = [settings["vocabulary"], GRAMMAR_WORDS if simulated else None]
-    most = min((words for words in known if words), default=None)
-    shape, below = (captions, settings["words"]), {}
-    if most is not None:
-        below = {"below": SPECIAL_NUMBERS + most}
     rows, untimed = source.get("pictures"), None
     if not simulated:
         rows = _listed(settings)
         pictures = f"{sum(rows.values())} pictures" if rows else "the pictures"
         untimed = f"the features of {pictures}"
-    words = {"shape": shape, "dtype": DTYPE}
+    words = {"shape": (captions, settings["words"]), "dtype": DTYPE}
     inputs = (
         {"name": "features", "shape": (features,), "dtype": "float16"},
-        {"name": "words", **words, **below},
+        {"name": "words", **words},
     )
-    return Size(rows, inputs, shape if below else None, {"name": "labels", **words}, untimed)
+    return Size(rows, inputs, {"name": "labels", **words}, untimed)
 
 
 def _listed(settings: Mapping[str, Any]) -> dict[str, int] | None:

@@ -114,10 +114,9 @@ def letters_kept(settings: Mapping[str, Any]) -> int | None:
 def size(settings: Mapping[str, Any]) -> Size:
     """Return the expected rows of both sides, if the number of genomes is known, and their form."""
     inputs = ({"name": "codes", "shape": (settings["length"],), "dtype": "uint8"},)
-    outputs = (len(settings["classes"]),)
     records, window = settings["source"].get("records"), settings["window"]
     if records is None or window["method"] == "tiles":
-        return Size(None, inputs, outputs)
+        return Size(None, inputs)
     windows = window["per_genome"] if window["method"] == "random" else 1
     each = windows * (2 if window["reverse_complement"] else 1)
     counts = {name: count * each for name, count in records.items()}
@@ -128,4 +127,4 @@ def size(settings: Mapping[str, Any]) -> Size:
         enlarged = sum(max(count, wanted.get(name, 0)) for name, count in counts.items())
     # Balancing before the split enlarges the test side too.
     tested = enlarged if oversample["order"] == "before-split" else cut
-    return Size({"train": enlarged * (1 - fraction), "test": tested * fraction}, inputs, outputs)
+    return Size({"train": enlarged * (1 - fraction), "test": tested * fraction}, inputs)

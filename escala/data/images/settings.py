@@ -59,20 +59,20 @@ def size(settings: Mapping[str, Any]) -> Size:
         from escala.data.images.pictures import listed
 
         try:
-            pictures, classes = listed(*inputs(settings))
+            pictures, _ = listed(*inputs(settings))
         except (InputError, OSError):
             return Size()
         given = {f"{side}_fraction": 0 for side in pictures if side != "train"}
         rows = expected_rows(pictures.pop("train"), split | given) | pictures
     elif source["type"] == "outlines":
         rows = expected_rows(OUTLINES * source["per_class"], split)
-        form, classes = (*OUTLINE_SIZE, 1), OUTLINES
+        form = (*OUTLINE_SIZE, 1)
     elif source["type"] in FULL:
-        train, test, *form, classes = FULL[source["type"]]
+        train, test, *form, _ = FULL[source["type"]]
         rows = expected_rows(train, split | {"test_fraction": 0}) | {"test": test}
     else:
         return Size()
     height, width = settings["size"] or form[:2]
     shape = height, width, _COLOURS.get(settings["colour"], form[2])
     image = {"name": "image", "shape": shape, "dtype": settings["store"]}
-    return Size(rows, None if None in shape else (image,), (classes,))
+    return Size(rows, None if None in shape else (image,))

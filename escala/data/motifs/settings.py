@@ -12,8 +12,6 @@ from escala.data.size import Size
 
 #: Numbers of a row for each letter: one for each of A, C, G and T.
 LETTERS = 4
-#: Sequences are with or without the motif.
-CLASSES = 2
 
 
 def check(settings: Mapping[str, Any]) -> None:
@@ -46,4 +44,4 @@ def size(settings: Mapping[str, Any]) -> Size:
     inputs = ({"name": "sequence", "shape": (settings["length"], LETTERS), "dtype": "uint8"},)
     rows = settings["source"].get("rows")
     sides = rows and {side: count for side, count in rows.items() if count}
-    return Size(sides, inputs, (CLASSES,))
+    return Size(sides, inputs)

@@ -49,6 +49,6 @@ def size(settings: Mapping[str, Any]) -> Size:
     sample = SAMPLES.get(settings["source"].get("name"))
     if sample is None:
         return Size()
-    rows, features, classes = sample
+    rows, features, _ = sample
     inputs = ({"name": "features", "shape": (features,), "dtype": "float32"},)
-    return Size(expected_rows(rows, settings["split"]), inputs, (classes,))
+    return Size(expected_rows(rows, settings["split"]), inputs)
