@@ -43,9 +43,6 @@ class DDP(PyTorch, AsTorchrun, EvaluatesInParts):
         if hook == SHARED_MEMORY and cls.has_nccl:
             reason = "is of ranks on processors, and those of NCCL are on GPUs"
             yield "communication_hook", reason, "use none"
-        if knobs["static_graph"] and knobs["accumulation"] > 1:
-            reason = f"needs accumulation: 1, and this variant sets {knobs['accumulation']}"
-            yield "static_graph", reason, "use false"
         if knobs["trained_module"] == BARE:
             if knobs["evaluation"] != "whole":
                 reason = "needs evaluation: whole, because the ranks differ"

@@ -20,8 +20,6 @@ from escala.strategies.torch import BARE, SHARED_MEMORY
 
 #: How long a rank waits for the others to start, and for each exchange: PyTorch's own time.
 TIMEOUT = timedelta(minutes=30)
-#: The value of the knob `buffers` with which all ranks have those of the first one.
-RANK0 = "rank0"
 #: Hooks that round, by the value of `communication_hook`; absent, PyTorch's own sum.
 _ROUNDING = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 #: The argument that lets each forward pass begin with the buffers of rank 0. Its name has changed.
@@ -81,10 +79,9 @@ class DDP(Distributed):
             model,
             bucket_cap_mb=knobs["bucket_cap_mb"],
             gradient_as_bucket_view=knobs["gradient_as_bucket_view"],
-            static_graph=knobs["static_graph"],
             find_unused_parameters=knobs["find_unused_parameters"],
-            # Otherwise the engine averages them at the end of an epoch.
-            **{_SYNCHRONISES: knobs["buffers"] == RANK0},
+            # The engine averages buffers at the end of an epoch.
+            **{_SYNCHRONISES: False},
         )
         state, hook = None, _ROUNDING.get(knobs["communication_hook"])
         if knobs["communication_hook"] == SHARED_MEMORY:
@@ -108,11 +105,7 @@ class DDP(Distributed):
         return values if self._bare else super().summed(values)
 
     def agree(self, buffers, rows):
-        if self._bare:
-            return
-        if self.knobs["buffers"] == RANK0:
-            self.broadcast(buffers)
-        else:
+        if not self._bare:
             super().agree(buffers, rows)
 
 

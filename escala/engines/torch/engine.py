@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 from torch import nn
@@ -82,9 +81,6 @@ class Torch(Engine):
     def _steps(self, called, row_losses, correct) -> steps.Step:
         """Return the steps of this rank, and slow them down if the knob says so."""
         knobs = self.plan["knobs"]
-        around = None
-        if knobs["autocast"] != "none":
-            around = partial(torch.autocast, self._device.type, getattr(torch, knobs["autocast"]))
         slowdown = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
         steps.slow_down(self.model, slowdown)
         computed = steps.Computed(called, row_losses, correct)
@@ -97,7 +93,6 @@ class Torch(Engine):
             self._local,
             self._device,
             knobs["accumulation"],
-            around=around,
             normalises=bool(synchronised(self.model)),
         )
 

@@ -30,7 +30,6 @@ class Step:
     ----------
     local : the buffers that the model itself updates; a rank without rows does not change them.
     parts : in how many parts a rank computes its rows of a step, the knob `accumulation`.
-    around : returns the context of the forward pass.
     normalises : whether the model has layers that normalise over the rows of all ranks.
     """
 
@@ -42,13 +41,12 @@ class Step:
         local: Sequence[torch.Tensor],
         device: torch.device,
         parts: int = 1,
-        around: Callable[[], AbstractContextManager] | None = None,
         normalises: bool = False,
     ):
         self._model, self._row_losses, self._correct = computed
         self._optimizer, self._ranks, self._local = optimizer, ranks, local
         self._device = None if device.type == "cpu" else device
-        self._parts, self._around, self._normalises = parts, around, normalises
+        self._parts, self._normalises = parts, normalises
 
     def together(self, arguments: tuple) -> tuple[float, float]:
         """Make a step of all ranks; return this rank's sums of losses and of hits.
@@ -94,11 +92,7 @@ class Step:
         """Add the gradients of some rows, and return the sums of their losses and hits."""
         *inputs, targets, weights = tensors
         with over_ranks(weights, summed) if self._normalises else _NOTHING:
-            if self._around is None:
-                outputs = self._model(given(inputs))
-            else:
-                with self._around():
-                    outputs = self._model(given(inputs)).float()
+            outputs = self._model(given(inputs))
             loss = torch.dot(weights, self._row_losses(targets, outputs))
             (loss * factor).backward()
         with torch.no_grad():
