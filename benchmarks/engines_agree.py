@@ -86,10 +86,6 @@ SMALL = {
         {"neurons": [16, 16]},
     ),
     "mnist-mlp (S4)": WHOLE["mnist-mlp (S4)"],
-    "mnist-mlp (optimizer_form: pytorch)": Case(
-        "mnist-mlp", (Spec("image", (8, 8, 1), "uint8", 256),), (3,), 16, 1e-3, 1_363,
-        {"neurons": [16, 16], "optimizer_form": "pytorch"},
-    ),
     "resnet34": Case("resnet34", _MASK, (3,), 8, 0.05, 20_119, {"depth": 10, "width": 4}),
     "resnet34 (form: pytorch)": Case(
         "resnet34", _MASK, (3,), 8, 0.05, 20_119, {"depth": 10, "width": 4, "form": "pytorch"}

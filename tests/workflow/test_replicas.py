@@ -388,14 +388,12 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(run, tmp_path,
         pytest.param("multiworker-mirrored", {}, marks=pytest.mark.sweep),
         pytest.param("horovod-mpi", {}, marks=pytest.mark.sweep),
         pytest.param(
-            "torch-single", {"optimizer": "rmsprop", "optimizer_form": "keras"},
+            "torch-single", {"optimizer": "rmsprop"},
             marks=[pytest.mark.torch, pytest.mark.sweep],
         ),
+        pytest.param("ddp-gloo", {"optimizer": "adam"}, marks=pytest.mark.torch),
         pytest.param(
-            "ddp-gloo", {"optimizer": "adam", "optimizer_form": "pytorch"}, marks=pytest.mark.torch
-        ),
-        pytest.param(
-            "fsdp", {"optimizer": "adam", "optimizer_form": "keras"},
+            "fsdp", {"optimizer": "adam"},
             marks=[pytest.mark.torch, pytest.mark.sweep],
         ),
     ],

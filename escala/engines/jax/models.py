@@ -83,18 +83,12 @@ def sgd(learning_rate: float) -> Optimizer:
     return Optimizer("SGD", 0, lambda array, gradient: (array - learning_rate * gradient,))
 
 
-def rmsprop(learning_rate: float, settings: Mapping) -> Optimizer:
-    """Return RMSprop in the form `optimizer_form` of a workload's settings.
-
-    `keras` is g / √(v + 1e-7), where v decays by 0.9, and `pytorch` g / (√v + 1e-8), by 0.99.
-    """
-    keras_form = settings.get("optimizer_form", "keras") == "keras"
-    decay = 0.9 if keras_form else 0.99
+def rmsprop(learning_rate: float) -> Optimizer:
+    """Return RMSprop in the form of Keras: g / √(v + 1e-7), where v decays by 0.9."""
 
     def update(array: jax.Array, gradient: jax.Array, squares: jax.Array) -> tuple:
-        squares = decay * squares + (1 - decay) * gradient**2
-        root = jnp.sqrt(squares + 1e-7) if keras_form else jnp.sqrt(squares) + 1e-8
-        return array - learning_rate * gradient / root, squares
+        squares = 0.9 * squares + 0.1 * gradient**2
+        return array - learning_rate * gradient / jnp.sqrt(squares + 1e-7), squares
 
     return Optimizer("RMSprop", 1, update)
 

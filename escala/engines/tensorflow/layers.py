@@ -1,4 +1,4 @@
-"""Parts of models: input and loss of pictures, and normalisation over the rows of all ranks.
+"""Parts of models: optimizers, input and loss of pictures, normalisation over all ranks' rows.
 
 A workload builds its model with `SynchronisedBatchNormalization` and knows no strategy. The step of
 a rank calls the model within `over_ranks`, which gives the layers the weight of each row and the
@@ -27,6 +27,14 @@ def picture_input(spec: Spec) -> tuple[tf.Tensor, tf.Tensor]:
     given = tf.keras.layers.Input(spec.shape, dtype=spec.dtype)
     largest = 255.0 if spec.dtype == "uint8" else 1.0
     return given, tf.keras.layers.Rescaling(1 / largest)(given)
+
+
+#: By name, an optimizer of a learning rate.
+OPTIMIZERS = {
+    "adam": tf.keras.optimizers.Adam,
+    "rmsprop": tf.keras.optimizers.RMSprop,
+    "sgd": tf.keras.optimizers.SGD,
+}
 
 
 def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:

@@ -1,29 +1,17 @@
-"""Optimizers in the form of Keras, and in PyTorch's own.
+"""Optimizers in the form of Keras (TensorFlow 2.15, keras/optimizers/rmsprop.py and adam.py).
 
-They differ in where epsilon stands and in their constants:
-
-=======  ====================================  ============================================
-         `keras`                               `pytorch`
-=======  ====================================  ============================================
-RMSprop  g / √(v + 1e-7), v decays by 0.9      g / (√v + 1e-8), v decays by 0.99
-Adam     √(1 - β₂ᵗ) / (1 - β₁ᵗ) · m /          m / (1 - β₁ᵗ) / (√(v / (1 - β₂ᵗ)) + 1e-8)
-         (√v + 1e-7)
-SGD      g                                     g
-=======  ====================================  ============================================
-
-The forms of Keras are those of TensorFlow 2.15, keras/optimizers/rmsprop.py and adam.py.
+With ε = 1e-7, RMSprop's step is g / √(v + ε), where v decays by 0.9, and that of Adam
+√(1 - β₂ᵗ) / (1 - β₁ᵗ) · m / (√v + ε). PyTorch's own add ε elsewhere, and have other constants.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
 
-KERAS, PYTORCH = "keras", "pytorch"
 EPSILON = 1e-7
 
 
@@ -75,27 +63,9 @@ class Adam(torch.optim.Adam):
         return super().step(closure)
 
 
-#: By name and form, an optimizer of parameters and a learning rate.
-OPTIMIZERS: dict[tuple[str, str], Callable[..., torch.optim.Optimizer]] = {
-    ("adam", KERAS): Adam,
-    ("adam", PYTORCH): torch.optim.Adam,
-    ("rmsprop", KERAS): RMSprop,
-    ("rmsprop", PYTORCH): torch.optim.RMSprop,
-    ("sgd", KERAS): torch.optim.SGD,
-    ("sgd", PYTORCH): torch.optim.SGD,
+#: By name, an optimizer of parameters and a learning rate.
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": Adam,
+    "rmsprop": RMSprop,
+    "sgd": torch.optim.SGD,
 }
-
-
-def optimizer(
-    name: str,
-    parameters: Iterable[nn.Parameter],
-    learning_rate: float,
-    settings: Mapping[str, Any],
-) -> torch.optim.Optimizer:
-    """Return the optimizer `adam`, `rmsprop` or `sgd`.
-
-    Parameters
-    ----------
-    settings : those of a workload; its `optimizer_form` is `keras`, the default, or `pytorch`.
-    """
-    return OPTIMIZERS[name, settings.get("optimizer_form", KERAS)](parameters, learning_rate)

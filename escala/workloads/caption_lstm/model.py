@@ -19,7 +19,7 @@ from tensorflow.keras import layers
 
 from escala.data.base import Spec
 from escala.data.captions.words import END, NEVER_WRITTEN, PADDING, START
-from escala.engines.tensorflow import optimizers
+from escala.engines.tensorflow.layers import OPTIMIZERS
 
 
 def build(
@@ -60,7 +60,7 @@ def optimizer(
     settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> tf.keras.optimizers.Optimizer:
     """Return Adam or RMSprop."""
-    return optimizers.optimizer(settings["optimizer"], learning_rate, settings)
+    return OPTIMIZERS[settings["optimizer"]](learning_rate)
 
 
 def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:

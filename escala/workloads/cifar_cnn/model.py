@@ -12,7 +12,6 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
-from escala.engines.tensorflow import optimizers
 from escala.engines.tensorflow.layers import picture_input, row_losses
 from escala.workloads.cifar_cnn import FILTERS, NEURONS, require_size
 
@@ -40,4 +39,4 @@ def optimizer(
     settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> tf.keras.optimizers.Optimizer:
     """Return RMSprop."""
-    return optimizers.optimizer("rmsprop", learning_rate, settings)
+    return tf.keras.optimizers.RMSprop(learning_rate)

@@ -32,7 +32,7 @@ def optimizer(
     parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> torch.optim.Optimizer:
     """Return stochastic gradient descent without momentum."""
-    return optimizers.optimizer("sgd", parameters, learning_rate, settings)
+    return optimizers.OPTIMIZERS["sgd"](parameters, learning_rate)
 
 
 def probabilities(outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:

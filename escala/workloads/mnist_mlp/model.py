@@ -16,8 +16,7 @@ from tensorflow.keras import layers
 
 from escala.data.base import Spec
 from escala.engines.tensorflow import layers as picture_losses
-from escala.engines.tensorflow import optimizers
-from escala.engines.tensorflow.layers import picture_input
+from escala.engines.tensorflow.layers import OPTIMIZERS, picture_input
 
 
 def build(
@@ -39,7 +38,7 @@ def optimizer(
     settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> tf.keras.optimizers.Optimizer:
     """Return RMSprop, or stochastic gradient descent without momentum."""
-    return optimizers.optimizer(settings["optimizer"], learning_rate, settings)
+    return OPTIMIZERS[settings["optimizer"]](learning_rate)
 
 
 def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:

@@ -34,7 +34,7 @@ def optimizer(
     parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> torch.optim.Optimizer:
     """Return RMSprop, or stochastic gradient descent without momentum."""
-    return optimizers.optimizer(settings["optimizer"], parameters, learning_rate, settings)
+    return optimizers.OPTIMIZERS[settings["optimizer"]](parameters, learning_rate)
 
 
 def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:

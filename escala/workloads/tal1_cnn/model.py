@@ -8,7 +8,6 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
-from escala.engines.tensorflow import optimizers
 from escala.workloads.tal1_cnn import require_width
 
 
@@ -36,7 +35,7 @@ def optimizer(
     settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> tf.keras.optimizers.Optimizer:
     """Return Adam."""
-    return optimizers.optimizer("adam", learning_rate, settings)
+    return tf.keras.optimizers.Adam(learning_rate)
 
 
 def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:

@@ -8,9 +8,7 @@ from typing import Any, Literal
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.core.errors import Unavailable
 from escala.data.base import Spec
-from escala.engines.tensorflow import optimizers
 from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.lookup import Lookup
 
@@ -71,11 +69,9 @@ def optimizer(
     `one-pass`, an operation in C++ updates each variable. For the kernel of the first dense layer
     it uses the two factors of the gradient.
     """
-    selected = optimizers.optimizer("rmsprop", learning_rate, settings)
     if knobs["optimizer"] == "one-pass":
-        if isinstance(selected, optimizers.TorchRMSprop):
-            raise Unavailable("optimizer: one-pass has no optimizer_form: pytorch; use fused")
         return OnePassRMSprop(learning_rate)
+    selected = tf.keras.optimizers.RMSprop(learning_rate)
     if knobs["optimizer"] == "fused":
         # Keras uses this option of the constructor only if there is a GPU.
         selected.jit_compile = True

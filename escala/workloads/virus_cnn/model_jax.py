@@ -72,7 +72,7 @@ def optimizer(
     settings: Mapping, learning_rate: float, knobs: Mapping[str, Any]
 ) -> models.Optimizer:
     """Return RMSprop."""
-    return models.rmsprop(learning_rate, settings)
+    return models.rmsprop(learning_rate)
 
 
 #: The outputs are logarithms of the probabilities.

@@ -67,7 +67,7 @@ def optimizer(
     parameters: Iterable[nn.Parameter], settings: Mapping, learning_rate: float, knobs: Mapping
 ) -> torch.optim.Optimizer:
     """Return RMSprop."""
-    return optimizers.optimizer("rmsprop", parameters, learning_rate, settings)
+    return optimizers.OPTIMIZERS["rmsprop"](parameters, learning_rate)
 
 
 #: The outputs are logarithms of the probabilities.

@@ -77,7 +77,7 @@ def optimizer(parameters, settings, learning_rate, knobs) -> torch.optim.Optimiz
         held = sum(getattr(each, "to_local", lambda e=each: e)().numel() for each in parameters)
         Path(settings["masks"]).with_name(f"held-{os.getpid()}").write_text(str(held))
     name = settings.get("optimizer", "sgd")
-    return optimizers.optimizer(name, parameters, learning_rate, settings)
+    return optimizers.OPTIMIZERS[name](parameters, learning_rate)
 
 
 def row_losses(targets: torch.Tensor, outputs: torch.Tensor, settings: Mapping) -> torch.Tensor:
