@@ -8,8 +8,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escala.engines.tensorflow.engine import calls
 from escala.engines.tensorflow.step import repeated
-from escala.training.shards import calls
 
 SIZES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=20)
 
