@@ -133,8 +133,9 @@ import json, sys
 from pathlib import Path
 from escala import lab
 from escala.record.run import measure
+from escala.runtime.layout import with_layout
 for request, data, output, limit in json.loads(sys.argv[1]):
-    measure(request, Path(data), Path(output), limit, links=lab.links())
+    measure(with_layout(request), Path(data), Path(output), limit, links=lab.links())
 """
 SBATCH = ["sbatch", "--parsable", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--exclusive"]
 

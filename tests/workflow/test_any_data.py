@@ -116,7 +116,8 @@ def test_a_mean_of_row_scores_that_is_no_number_ends_the_training(split):
         predictions, sums = evaluate(*inputs, targets)
         return predictions.numpy(), {name: float(value) for name, value in sums.items()}
 
-    group = SimpleNamespace(part=(0, 1), total=lambda values: values)
-    alone = SimpleNamespace(group=group, evaluate=evaluated, rows_at_once=256)
+    group = SimpleNamespace(total=lambda values: values)
+    place = SimpleNamespace(process=0, processes=1)
+    alone = SimpleNamespace(place=place, group=group, evaluate=evaluated, rows_at_once=256)
     with pytest.raises(ValueError, match=r"^score ratio is .*`row_scores` must give a finite"):
         validate(alone, data, "validation")
