@@ -70,11 +70,9 @@ def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
             " AND list_contains(?, workload) AND series IS NULL) USING (run_sha256)",
             [sorted({str(run[key]) for run in found}) for key in ("dataset", "workload")],
         ).fetchall()
-    read = (run for (text,) in texts if (run := json.loads(text))["format"] == FORMAT)
-    labelled = (
-        _labelled(run, history_files[0], current.get(_run_key(run)))
-        for run in map(with_layout, read)
-    )
+    read = (json.loads(text) for (text,) in texts)
+    runs = [with_layout(run) for run in read if run["format"] == FORMAT]
+    labelled = (_labelled(run, history_files[0], current.get(_run_key(run))) for run in runs)
     return [
         run
         for run in labelled

@@ -13,6 +13,7 @@ from sentences import check
 
 from escala.core.files import read_json, write_json
 from escala.record import comparable
+from escala.record.schema import read_result
 from escala.report import pilot, tables
 from escala.report.figures import FIGURES
 from escala.report.findings import SECTIONS, section_findings
@@ -229,7 +230,7 @@ def test_times_that_are_known_in_different_ways_are_not_compared(tmp_path):
 
 def test_other_files_or_packages_make_another_version_of_a_program_in_its_history(tmp_path):
     experiment = program(tmp_path, repeats=1, **NOTHING)
-    run = read_json(experiment.runs[0])
+    run = read_result(Path(experiment.runs[0]))
     changes = {
         "program": run["program"] | {"files": {"train.py": "b" * 64}},
         # The packages of a program are its own, also those that Escala has around its ranks.
