@@ -233,8 +233,9 @@ def epoch_scores(evaluate, data, part=(0, 1), total=lambda values: values, modul
         predictions, sums = evaluate(*inputs, targets)
         return predictions.numpy(), {name: float(value) for name, value in sums.items()}
 
-    group = SimpleNamespace(part=part, total=total)
-    engine = SimpleNamespace(group=group, evaluate=evaluated, rows_at_once=256)
+    group, (process, processes) = SimpleNamespace(total=total), part
+    place = SimpleNamespace(process=process, processes=processes)
+    engine = SimpleNamespace(group=group, place=place, evaluate=evaluated, rows_at_once=256)
     return validate(engine, data, "test", module)
 
 
