@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from escala.experiment.references import NATIVE, Configuration
 from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
 #: Value of `Run.series` for the duplicate run of a reference.
@@ -80,6 +82,11 @@ def is_of_ladder(run: Run) -> bool:
 
 def takes_steps(run: Run) -> bool:
     return WORKLOADS[run.workload].kind == "steps"
+
+
+def engines_of(runs: Iterable[Run]) -> set[str]:
+    """Return the names of the engines that train in runs; a fit and a program need none."""
+    return {STRATEGIES[run.strategy].engine.partition(".")[0] for run in filter(takes_steps, runs)}
 
 
 def is_compared(run: Run) -> bool:

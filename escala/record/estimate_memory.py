@@ -132,7 +132,8 @@ def _built(model: str, project: Path) -> Footprint | str:
     try:
         python = interpreters.python(settings["engine"])
     except Unavailable as missing:
-        return f"{about}: {str(missing).rstrip('.')}"
+        # A dry run installs nothing, and a run does it by itself.
+        return f"{about}: {str(missing).partition('. Remedy: ')[0]}"
     with tempfile.TemporaryDirectory() as scratch:
         asked, answer, log = (Path(scratch, name) for name in ("model", "answer", "log"))
         asked.write_text(model, encoding="utf-8")

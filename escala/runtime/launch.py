@@ -25,7 +25,7 @@ from escala.core import children, variables
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
-from escala.runtime import allocation, mpi, slurm
+from escala.runtime import allocation, mpi, rendezvous, slurm
 from escala.runtime.asking import Asking
 from escala.runtime.layout import Layout
 from escala.runtime.mpi import single_copy
@@ -175,9 +175,6 @@ def command_line(
     if strategy.meets_by != "rendezvous":
         yield arguments, {}
         return
-    # Its library may not be installed.
-    from escala.runtime import rendezvous
-
     with rendezvous.served(launch.nodes, places, launch.here) as variables:
         yield arguments, variables
 
