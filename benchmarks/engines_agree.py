@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from escala.core.engines import ENGINES
+from escala.core.engines import DEFAULT, ENGINES
 from escala.data.base import Spec
 from escala.engines import interpreters
 
@@ -352,7 +352,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--small", action="store_true", help="small networks of the same layers")
     parser.add_argument("--only", nargs="*", help="names of rows")
-    parser.add_argument("--engine", choices=interpreters.SEPARATE, default="torch")
+    others = [name for name in ENGINES if name != DEFAULT]
+    parser.add_argument("--engine", choices=others, default="torch")
     arguments = parser.parse_args()
     cases = offering(arguments.engine, SMALL if arguments.small else WHOLE)
     print(HEADER)

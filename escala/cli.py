@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.cache import store
-from escala.core import exits, interrupts, packages
+from escala.core import exits, interrupts
 from escala.core.errors import InputError, Unavailable
 from escala.core.progress import print_any_text, say
 
@@ -34,11 +34,6 @@ def main(command: Callable[[], int | None]) -> int:
     except (InputError, Unavailable) as error:
         say(error)
         return exits.WRONG if isinstance(error, InputError) else exits.FAILED
-    except ModuleNotFoundError as error:
-        if (message := packages.lacking(error)) is None:
-            raise
-        say(f"{message}.")
-        return exits.FAILED
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed it. Python must not flush it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -18,7 +18,9 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.core.readable import counted
 from escala.core.variables import SHELL
+from escala.engines.environments import provide_all
 from escala.experiment import Experiment, Run
+from escala.experiment.runs import engines_of
 from escala.measure import standing
 from escala.measure.job import Shape
 from escala.measure.plan import asked, plan_session
@@ -60,6 +62,8 @@ exec {command}
 def left(e: Experiment) -> list[Run]:
     """Return the runs that a call inside the job measures, as far as that is known here."""
     plan = asked(plan_session(e))
+    # The nodes of the job may have no network.
+    provide_all(engines_of(each.run for each in plan.runs))
     return [each.run for each in standing.left_of(plan, standing.Present())]
 
 

@@ -34,11 +34,7 @@ rule measure:
     log:
         "results/{experiment}/logs/measure.log",
     conda:
-        lambda wildcards: (
-            "../envs/torch.yaml"
-            if JOBS.engines(wildcards) == {"torch"}
-            else "../envs/train.yaml"
-        )
+        lambda wildcards: "../envs/" + JOBS.conda(wildcards)
     threads: JOBS.threads
     resources:
         nodes=JOBS.nodes,

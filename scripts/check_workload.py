@@ -11,6 +11,8 @@ from pathlib import Path
 from escala import cli
 from escala.core import environment
 from escala.core.arguments import Parser
+from escala.core.engines import DEFAULT
+from escala.engines.environments import enter
 
 
 def main() -> int:
@@ -33,6 +35,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     environment.prepare(Path(__file__).resolve().parent.parent)
+    enter(DEFAULT)
     # TensorFlow is imported after the arguments are checked.
     from escala.workload_check import answers
 

@@ -11,9 +11,11 @@ from escala.core.files import read_json
 from escala.data import KINDS
 from escala.data.captions import flickr8k
 from escala.data.captions.settings import CAPTIONS_FILE
+from escala.engines.environments import enter
 
 
 def main() -> None:
+    enter(DEFAULT)
     given = cli.options(
         __doc__, source=Path, pictures=Path, weights=Path, weights_sha256=str, output=Path
     )

@@ -1,24 +1,26 @@
 """Install the environment of an engine; or compile the operations in C++.
 
-Some strategies compile operations in C++ when they first need them. If the nodes have no compiler,
-install the operations before, on a machine that has one.
+An experiment that needs an environment makes it. If the nodes of a cluster have no network, install
+it before, on a machine that has one. Some strategies compile operations in C++ when they first need
+them. If the nodes have no compiler, install the operations before, on a machine that has one.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from escala import cli
 from escala.core.arguments import raw_parser
-from escala.engines.interpreters import SEPARATE
-from escala.install import compile_operations, install
+from escala.core.engines import DEFAULT, ENGINES
+from escala.engines import load
+from escala.engines.environments import enter, install
 
 OPERATIONS = "operations"
-_NAME, _ENVIRONMENT = next(iter(SEPARATE.items()))
-EXAMPLES = f"""\
+EXAMPLES = """\
 examples:
-  escala install {_NAME}                   the environment {_ENVIRONMENT.folder}, made by uv
-  escala install {_NAME} --python 3.13     with another Python than Escala's own
+  escala install tensorflow              the environment .venv-tensorflow, made by uv
+  escala install torch --python 3.13     with another Python than Escala's own
   escala install operations              all operations in C++
 """
 
@@ -26,16 +28,30 @@ examples:
 def main() -> None:
     arguments = parser().parse_args()
     if arguments.what == OPERATIONS:
+        enter(DEFAULT)
         print(*compile_operations(), sep="\n")
     else:
         print(install(arguments.what, arguments.python))
 
 
+def compile_operations() -> list[Path]:
+    """Compile all operations in C++ into this environment, and return their libraries.
+
+    Raises
+    ------
+    Unavailable : there is no compiler, it ends with an error, or the environment is read-only.
+    """
+    compiled = load(DEFAULT, "compiled")
+    sources = sorted(Path(compiled.__file__).parent.glob(f"*/{compiled.SOURCE}"))
+    instead = "settings that take no operations"
+    return [compiled.library(source, compiled.libraries(), instead) for source in sources]
+
+
 def parser() -> argparse.ArgumentParser:
     parser = raw_parser(__doc__, prog="escala install", epilog=EXAMPLES)
-    parser.add_argument("what", choices=[*sorted(SEPARATE), OPERATIONS])
+    parser.add_argument("what", choices=[*sorted(ENGINES), OPERATIONS])
     parser.add_argument(
-        "--python", metavar="VERSION", help="its Python, from 3.11; default: Escala's own"
+        "--python", metavar="VERSION", help="its Python; default: Escala's own, if it can be"
     )
     return parser
 

@@ -25,10 +25,11 @@ import yaml
 from hypothesis import settings
 
 from escala.core import speed
+from escala.core.engines import DEFAULT, ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
 from escala.core.variables import CALLERS_MODULES, CALLERS_PATH
-from escala.engines import interpreters
+from escala.engines import environments, interpreters
 from escala.runtime.layout import Layout
 from escala.strategies.knobs import complete
 from escala.workloads import program_copy
@@ -110,21 +111,22 @@ NEEDS = {
     "axe": ("axe", _axe, "install it: npm ci --prefix tests/browser"),
 } | {
     engine: (engine, partial(_environment, engine), f"uv run escala install {engine}")
-    for engine in interpreters.SEPARATE
+    for engine in ENGINES
 }
 #: The engines with an environment of their own that are installed, by their interpreters.
 PYTHONS = {
-    interpreters.python(engine): engine
-    for engine in interpreters.SEPARATE
-    if _environment(engine) is None
+    interpreters.python(engine): engine for engine in ENGINES if _environment(engine) is None
 }
 PYTHONS.pop(sys.executable, None)
 
 
+#: Frameworks that tests import in their own process, and what lets them.
+FRAMEWORKS = ("tensorflow", "keras", "horovod")
+OWN_FRAMEWORK = "run the tests with Python 3.11: uv run --extra tensorflow --extra horovod pytest"
 #: Settings of the user's that tests read; they start without any other.
 DECLARED = (
     *("ESCALA_REQUIRE", "ESCALA_GENOMES", "ESCALA_PICTURES", "ESCALA_MPI"),
-    *(each.variable for each in interpreters.SEPARATE.values()),
+    *(each.environment.variable for each in ENGINES.values()),
 )
 #: Folders of tests in the order to start them: what takes long first, so that no worker is left
 #: with it while the others have nothing to do.
@@ -161,6 +163,39 @@ def pytest_configure() -> None:
     for number, handler in handlers.items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Make the environment of the default experiment's framework once, before workers start."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and not session.config.option.collectonly:
+        environments.provide_all([DEFAULT])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(call: pytest.CallInfo) -> None:
+    """Skip a test that imports a framework itself, in an environment without it."""
+    error = call.excinfo and call.excinfo.value
+    if isinstance(error, ModuleNotFoundError) and error.name in FRAMEWORKS:
+        try:
+            pytest.skip(f"no {error.name} here; {OWN_FRAMEWORK}")
+        except pytest.skip.Exception:
+            call.excinfo = pytest.ExceptionInfo.from_current()
+
+
+class _Module(pytest.Module):
+    """A module of tests, which is skipped if it needs a framework that this environment lacks."""
+
+    def _getobj(self) -> object:
+        try:
+            return super()._getobj()
+        except self.CollectError as error:
+            if match := re.search(rf"No module named '({'|'.join(FRAMEWORKS)})\b", str(error)):
+                pytest.skip(f"no {match[1]} here; {OWN_FRAMEWORK}", allow_module_level=True)
+            raise
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    return _Module.from_parent(parent, path=module_path)
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -380,9 +415,9 @@ def copy_project(folder: Path) -> Path:
         ".*", "results", "tests", "docs", "*.pyc.*", "pytest-cache-files-*"
     )
     shutil.copytree(ROOT, folder, ignore=unwanted)
-    for each in interpreters.SEPARATE.values():
-        if (ROOT / each.folder).exists():
-            (folder / each.folder).symlink_to(ROOT / each.folder)
+    for name in (each.environment.folder for each in ENGINES.values()):
+        if (ROOT / name).exists():
+            (folder / name).symlink_to(ROOT / name)
     return folder
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from escala.core import other_memory, packages
+from escala.core import other_memory
 from escala.core.answer import Answer
 from escala.core.children import completed
 from escala.core.engines import ENGINES
@@ -122,26 +122,25 @@ def _compiler() -> str:
 
 
 def _framework(engine: str) -> str:
-    """Look for an engine's framework; in an environment of its own, import it as ranks do."""
-    if ENGINES[engine].environment:
-        return interpreters.described(engine, interpreters.python(engine))
-    found = packages.versions(ENGINES[engine].distributions)
-    there = [f"{name} {version}" for name, version in found.items() if version != packages.ABSENT]
-    if packages.installed(engine) is None:
-        raise Unavailable(f"not installed: {engine}")
-    return ", ".join(there[1:])
+    """Import what an engine's ranks import, in its environment."""
+    try:
+        python = interpreters.python(engine)
+    except Unavailable:
+        if os.environ.get(ENGINES[engine].environment.variable):
+            raise
+        raise Unavailable("not installed yet") from None
+    return interpreters.described(engine, python)
 
 
 for _name, _engine in ENGINES.items():
     check(
         _engine.title,
-        interpreters.remedy(_name)
-        if _engine.environment
-        else f"your own programs do not need it; otherwise {packages.remedy()}",
+        "the first experiment that needs it installs it; for nodes without a network: "
+        f"{interpreters.remedy(_name)}",
     )(partial(_framework, _name))
 
 
-@check("MPI", f"programs without MPI do not need it; otherwise {packages.remedy()}")
+@check("MPI", "programs without MPI do not need it; otherwise install Escala again")
 def _mpi() -> str:
     processes, strategy = 2, STRATEGIES["mpi"]
     one_node = launch.Launch(launch.MPIRUN, [describe(LOOPBACK, 1)], None)

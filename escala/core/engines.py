@@ -1,7 +1,7 @@
 """Read the `engine.yaml` of each engine: all that others need to know of it.
 
-The files are read, and nothing is imported: an engine's framework may have an environment of its
-own. An engine has the name of its folder in `escala/engines/`.
+The files are read, and nothing is imported: an engine's framework has an environment of its own. An
+engine has the name of its folder in `escala/engines/`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,31 @@ FOLDER = Path(__file__).resolve().parents[1] / "engines"
 
 @dataclass(frozen=True)
 class Environment:
-    """The environment of Python of an engine that has one of its own.
+    """The environment of Python of an engine: whose packages, and what it is called.
 
     Attributes
     ----------
     variable : names an interpreter that is used in its place.
     folder : the name of its folder.
-    requirements : the file of its pinned packages, in `envs/`.
+    requirements : the file of its locked packages, in `envs/`.
+    extras : those of `pyproject.toml` that it holds.
+    packages : what it holds of Escala's dependencies. `scripts/lock_environments.py` locks both.
+    takes : how long it takes to make, and its size, for people.
+    conda : the file of its environment of conda, in `envs/`.
     oldest : the first release of the framework with all that the engine calls, as numbers.
+    python : the release of Python that it needs. None: any from Escala's oldest on.
     backend : uv's option for the build of the framework that fits the machine, if it has one.
     """
 
     variable: str
     folder: str
     requirements: str
+    extras: tuple[str, ...]
+    packages: tuple[str, ...]
+    takes: str
+    conda: str
     oldest: tuple[int, ...]
+    python: str | None = None
     backend: str | None = None
 
     @property
@@ -71,10 +81,11 @@ class Engine:
     module : the name of its models' module in the folder of a workload.
     one_process, several_processes : the strategy by which one process trains, and the usual one by
         which several do.
-    distributions : those whose versions decide a result. The first that is installed holds it.
+    distributions : those whose versions decide a result.
+    required : what its environment needs of them: one of each tuple.
+    launchers : those of Escala's own environment, which start its ranks.
     keep_memory : variables with which processes keep freed memory, whatever its size.
     compiles : whether each training compiles operations, so that the compiler decides a result.
-    environment : None for an engine in Escala's own.
     collectives : the libraries by which its ranks may sum, by name.
     variables : patterns of names of variables, with words for what they are for, by their use as in
         `escala.core.variables`: `neutral`, `deciding` and `places`.
@@ -86,21 +97,29 @@ class Engine:
     module: str
     one_process: str
     several_processes: str
-    distributions: tuple[str, ...]
+    required: tuple[tuple[str, ...], ...]
     keep_memory: Mapping[str, str]
+    environment: Environment
     compiles: bool = False
-    environment: Environment | None = None
     collectives: Mapping[str, Collectives] = field(default_factory=dict)
     variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    launchers: tuple[str, ...] = ()
+
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        return (*(name for each in self.required for name in each), *self.launchers)
 
 
 def _read(file: Path) -> Engine:
     try:
         content: dict[str, Any] = read_yaml(file)
-        content["distributions"] = tuple(content["distributions"])
-        if own := content.get("environment"):
-            content["environment"] = Environment(**own | {"oldest": tuple(own["oldest"])})
+        alternatives = (each.split(" or ") for each in content.pop("distributions"))
+        content["required"] = tuple(map(tuple, alternatives))
+        content["launchers"] = tuple(content.get("launchers", ()))
+        own = content["environment"]
+        own |= {name: tuple(own[name]) for name in ("extras", "packages", "oldest")}
+        content["environment"] = Environment(**own)
         found = content.get("collectives", {})
         content["collectives"] = {name: Collectives(**how) for name, how in found.items()}
         return Engine(**content)

@@ -1,12 +1,8 @@
-"""Packages that the project's own workloads and data need, and programs of users do not.
-
-`uv sync` installs them in a clone, and `uv tool install` does not.
-"""
+"""The versions of packages and of compilers."""
 
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Collection
 from functools import cache
@@ -14,15 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 from escala.core.children import completed
 
-#: Top-level module -> the distributions that may hold it. Messages name the first one.
-OPTIONAL = {
-    "Bio": ("biopython",),
-    "dendropy": ("dendropy",),
-    "horovod": ("horovod",),
-    "imblearn": ("imbalanced-learn",),
-    "keras": ("keras",),
-    "tensorflow": ("tensorflow-cpu", "tensorflow"),
-}
 #: Compiles operations for TensorFlow, and kernels for PyTorch, when they are first needed.
 COMPILER = "g++"
 #: Prints the versions of an interpreter and of each package that it finds; `read` reads them.
@@ -37,35 +24,6 @@ print("\nescala " + json.dumps({"python": platform.python_version(), "packages":
 """
 #: The version of a distribution that is not installed.
 ABSENT = "not installed"
-#: With it `uv sync` and `uv run` leave out what `OPTIONAL` names.
-_WITHOUT = "UV_NO_DEFAULT_GROUPS"
-
-
-def lacking(error: BaseException) -> str | None:
-    """Return a message for a failed import of one of these packages; None for other errors."""
-    name = error.name if isinstance(error, ModuleNotFoundError) else None
-    if name is None or (top := name.partition(".")[0]) not in OPTIONAL or installed(top):
-        return None
-    return f"{OPTIONAL[top][0]} is not installed; your own programs do not need it. " + (
-        f"Remedy: {remedy()}"
-    )
-
-
-def remedy() -> str:
-    """Return how these packages are installed."""
-    if os.environ.get(_WITHOUT):
-        return f"call `uv sync` without the variable {_WITHOUT}: unset {_WITHOUT}"
-    return "run it in a clone of the project, where `uv sync` installs what its own workloads need"
-
-
-def installed(top: str) -> str | None:
-    """Return the distribution that holds a module of `OPTIONAL`, with its version, or None."""
-    for name in OPTIONAL[top]:
-        try:
-            return f"{name} {version(name)}"
-        except PackageNotFoundError:
-            continue
-    return None
 
 
 def versions(names: Collection[str]) -> dict[str, str]:

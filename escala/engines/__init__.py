@@ -53,8 +53,8 @@ def interpreter(strategy: str, kind: str) -> str:
     """
     if kind != "steps":
         return sys.executable
-    if (engine := engine_name(strategy)) in interpreters.SEPARATE:
-        interpreters.versions(engine)
+    engine = engine_name(strategy)
+    interpreters.versions(engine)
     return interpreters.python(engine)
 
 

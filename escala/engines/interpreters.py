@@ -1,7 +1,7 @@
-"""The environment of Python of each engine whose framework is not in Escala's own.
+"""The environment of Python of each engine: where it is, and what it holds.
 
-An interpreter of the user's comes first, then the environment that `escala install` makes, then
-Escala's own if it holds the framework, as a conda environment of a rule may.
+An interpreter of the user's comes first, then Escala's own if it holds all that the engine needs,
+by an extra or by conda, then the one that is made for the engine (`escala.engines.environments`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from escala.core.engines import ENGINES, FOLDER
 from escala.core.environment import call
 from escala.core.errors import Unavailable
 from escala.core.variables import passed
+from escala.runtime.mpi import own_mpi
 
 #: The folder of the project: a clone, or that of an installation.
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,17 +31,12 @@ ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 120
 
 
-#: The environments of the engines that have one of their own, by the name of the engine, which is
-#: also the module of its framework.
-SEPARATE = {name: own for name, each in ENGINES.items() if (own := each.environment)}
-
-
 def folder(engine: str) -> Path:
     """Return the folder of an engine's environment: in a clone, or alongside the store.
 
     An installation of Escala is replaced as a whole by the next version.
     """
-    name = SEPARATE[engine].folder
+    name = ENGINES[engine].environment.folder
     if (ROOT / "uv.lock").is_file():
         return ROOT / name
     return (store.location() or Path(store.DEFAULT).absolute()).parent / name
@@ -53,9 +49,7 @@ def python(engine: str) -> str:
     ------
     Unavailable : the environment of its framework is not installed.
     """
-    if engine not in SEPARATE:
-        return sys.executable
-    separate = SEPARATE[engine]
+    separate = ENGINES[engine].environment
     if named := os.environ.get(separate.variable):
         found = shutil.which(Path(named).expanduser())
         if found is None:
@@ -64,16 +58,14 @@ def python(engine: str) -> str:
             )
         # A link decides which packages it finds, and is not followed.
         return str(Path(found).absolute())
-    own = folder(engine) / "bin" / "python"
-    if os.access(own, os.X_OK):
-        return str(own)
-    try:
-        metadata.version(engine)
-    except metadata.PackageNotFoundError:
-        raise Unavailable(
-            f"{ENGINES[engine].title} is not installed: there is no {own}. Remedy: {remedy(engine)}"
-        ) from None
-    return sys.executable
+    if _is_own(engine):
+        return sys.executable
+    made = folder(engine) / "bin" / "python"
+    if os.access(made, os.X_OK):
+        return str(made)
+    raise Unavailable(
+        f"{ENGINES[engine].title} is not installed: there is no {made}. Remedy: {remedy(engine)}"
+    )
 
 
 def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
@@ -85,31 +77,65 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
 
     Raises
     ------
-    Unavailable : of an engine with an environment of its own, as `python`; or the interpreter does
-        not answer, or lacks a distribution of the engine, or has a release that is too old.
+    Unavailable : as `python`; or the interpreter does not answer, or lacks a distribution of the
+        engine, or has a release that is too old.
     """
-    names = ENGINES[engine].distributions
-    if engine not in SEPARATE:
-        return packages.versions((*names, *further))
     interpreter = python(engine)
     try:
-        found = _installed(interpreter)
-        if lacking := [name for name in names if name not in found["packages"]]:
+        names = (*ENGINES[engine].distributions, *further)
+        is_own = interpreter == sys.executable
+        found = _own(names) if is_own else _installed(interpreter)
+        if lacking := _lacking(engine, found):
             raise Unavailable(f"{interpreter} has no {', '.join(lacking)}")
-        _require_recent(engine, found["packages"][engine], interpreter)
-        known = {name: found["packages"].get(name, packages.ABSENT) for name in (*names, *further)}
-        return {"python": found["python"]} | known
+        framework = next(name for name in ENGINES[engine].required[0] if name in found)
+        _require_recent(engine, found[framework], interpreter)
     except Unavailable as error:
         raise Unavailable(f"{error}. Remedy: {remedy(engine)}") from None
+    known = {name: found.get(name, packages.ABSENT) for name in ("python", *names)}
+    launchers = ENGINES[engine].launchers
+    return known | {name: packages.versions(launchers)[name] for name in launchers}
+
+
+def _lacking(engine: str, held: Collection[str]) -> list[str]:
+    """Return what an engine needs and an environment with some packages does not hold."""
+    required = ENGINES[engine].required
+    return [" or ".join(names) for names in required if not any(name in held for name in names)]
 
 
 @cache
-def _installed(interpreter: str) -> dict:
+def _is_own(engine: str) -> bool:
+    """Return whether Escala's own environment holds all that an engine needs, in fitting versions.
+
+    `uv run` leaves what an extra installed, and installs other versions of what it needs.
+    """
+    held = _own(ENGINES[engine].distributions)
+    if _lacking(engine, held):
+        return False
+    # Not in the environments of ranks, which import this module.
+    from packaging.requirements import Requirement
+
+    for name in held.keys() - {"python"}:
+        for needed in map(Requirement, metadata.requires(name) or ()):
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                found = packages.versions([needed.name])[needed.name]
+                if found == packages.ABSENT or not needed.specifier.contains(found, True):
+                    return False
+    return True
+
+
+def _own(names: Collection[str]) -> dict[str, str]:
+    """Return the versions of Python and of distributions in Escala's own environment, if there."""
+    found = packages.versions(names)
+    return {name: version for name, version in found.items() if version != packages.ABSENT}
+
+
+@cache
+def _installed(interpreter: str) -> dict[str, str]:
     """Return the version of Python and of all packages of an interpreter."""
     found = packages.read(_printed(interpreter, packages.ASK))
     if found is None:
         raise Unavailable(f"{interpreter} does not list its packages")
-    return found
+    return found["packages"] | {"python": found["python"]}
 
 
 def described(engine: str, interpreter: str) -> str:
@@ -134,7 +160,7 @@ def _require_recent(engine: str, version: str, interpreter: str) -> None:
     ----------
     version : such as `2.13.0+cpu`, or `2.14.0a0+git0142d5f` of a build of the user's own.
     """
-    needed, title = SEPARATE[engine].oldest, ENGINES[engine].title
+    needed, title = ENGINES[engine].environment.oldest, ENGINES[engine].title
     found = tuple(map(int, re.findall(r"\d+", version)))[: len(needed)]
     if found < needed:
         oldest = ".".join(map(str, needed))
@@ -147,7 +173,8 @@ def _printed(interpreter: str, code: str) -> str:
     """Return what a program prints under an interpreter, as ranks are started."""
     try:
         words = [interpreter, "-P", "-c", code]
-        done = completed(words, env=variables(interpreter, passed()), timeout=_SECONDS)
+        environment = variables(interpreter, passed()) | own_mpi()
+        done = completed(words, env=environment, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{interpreter} cannot be used: {error}") from None
     if done.returncode:
@@ -160,13 +187,16 @@ def _printed(interpreter: str, code: str) -> str:
 
 def remedy(engine: str) -> str:
     """Return what to do where an engine's environment is missing or broken."""
-    separate = SEPARATE[engine]
-    if os.environ.get(separate.variable):
+    variable = ENGINES[engine].environment.variable
+    if os.environ.get(variable):
         title = ENGINES[engine].title
-        return (
-            f"let {separate.variable} name an interpreter with {title}, DIR/bin/python, or unset it"
-        )
-    return f"{call(f'install {engine}')}, or let {separate.variable} name an interpreter"
+        return f"let {variable} name an interpreter with {title}, DIR/bin/python, or unset it"
+    return f"{install_call(engine)}, or let {variable} name an interpreter"
+
+
+def install_call(engine: str) -> str:
+    """Return the call that makes an engine's environment."""
+    return call(f"install {engine}")
 
 
 def variables(interpreter: str, given: Mapping[str, str]) -> dict[str, str]:

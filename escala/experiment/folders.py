@@ -18,7 +18,7 @@ from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_yaml
 from escala.data.paths import expanded_path
-from escala.engines import interpreters
+from escala.engines import environments
 from escala.experiment.plain import read
 from escala.experiment.schema import (
     completed,
@@ -118,18 +118,18 @@ def _with_interpreter(declared: Mapping[str, Any], where: str) -> Mapping[str, A
 
     Raises
     ------
-    InputError : the framework of the engine is not installed, or an interpreter is named too.
+    InputError : the environment of the engine could not be made, or an interpreter is named too.
     """
     environment = declared.get("environment")
     engine = environment.get("engine") if isinstance(environment, Mapping) else None
-    # What is no engine with an interpreter of its own is refused by the schema.
-    if not isinstance(engine, str) or engine not in interpreters.SEPARATE:
+    # What is no engine is refused by the schema.
+    if not isinstance(engine, str) or engine not in ENGINES:
         return declared
     where = f"{where}.environment.engine"
     if "python" in environment:
         raise InputError(where, engine, "has an interpreter, and python names one", "name one")
     try:
-        python = interpreters.python(engine)
+        python = environments.provide(engine)
     except Unavailable as error:
         reason, _, remedy = str(error).partition(". Remedy: ")
         raise InputError(where, engine, reason, remedy) from None

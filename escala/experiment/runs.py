@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -116,6 +116,11 @@ def is_of_ladder(run: Run) -> bool:
 
 def takes_steps(run: Run) -> bool:
     return run.declared.workload.kind == "steps"
+
+
+def engines_of(runs: Iterable[Run]) -> set[str]:
+    """Return the names of the engines that train in runs; a fit and a program need none."""
+    return {run.declared.strategy.engine.partition(".")[0] for run in runs if takes_steps(run)}
 
 
 def is_compared(run: Run) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from escala import engines
 from escala.cache.code import Code, project
-from escala.core import packages
-from escala.core.engines import DEFAULT, ENGINES
+from escala.core.engines import DEFAULT
 from escala.data import Kind
 from escala.workloads import WORKLOADS
 
@@ -15,8 +15,8 @@ LENGTH_ERRORS = "length_errors.json"
 def code(kind: Kind, workload: str) -> Code:
     """Return what determines a prediction with a workload besides its model and its query."""
     whole, declared = project(), WORKLOADS[workload]
-    names = (*ENGINES[DEFAULT].distributions, *declared.packages)
+    trained = engines.versions(DEFAULT, declared.packages)
     return Code(
         {**whole.paths, "kind": kind.folder, "workload": declared.folder},
-        {**whole.versions, **kind.code().versions, **packages.versions(names)},
+        {**whole.versions, **kind.code().versions, **trained},
     )

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from escala.core import packages
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_json, sha256_file
 from escala.data.base import Spec, is_class_name, output_shape, specs
@@ -97,8 +96,6 @@ def load(folder: str | Path) -> Classifier:
         raise InputError(folder, None, f"cannot be used here: {error}", remedy) from error
     # A file from an unknown source may raise any error.
     except Exception as error:
-        if said := packages.lacking(error):
-            raise Unavailable(said) from error
         reason = f"does not hold the weights of this model: {error}"
         raise InputError(file, WEIGHTS, reason, _again(folder)) from error
     return Classifier(

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from escala.core import children, packages, user_code
-from escala.core.engines import DEFAULT, ENGINES
+from escala.core import children, user_code
+from escala.core.engines import DEFAULT
 from escala.core.errors import Unavailable
 from escala.data.base import Spec, output_shape, specs
-from escala.engines import interpreters
+from escala.engines import environments, interpreters
 from escala.workloads import WORKLOADS, workload
 from escala.workloads.models import row_blocks, rows_at_once
 
@@ -43,10 +43,10 @@ def restored(described: dict, arrays: dict[str, np.ndarray]) -> list[Predict]:
     Raises
     ------
     ValueError : the arrays are not those of this network.
-    Unavailable : the framework is not installed.
+    Unavailable : the environment of the framework could not be made.
     """
     engine = engine_of(described)
-    python = interpreters.python(engine)
+    python = environments.provide(engine)
     if python == sys.executable:
         return _restored(engine, described, arrays)
     elsewhere = Elsewhere(python, engine, described, arrays)
@@ -64,8 +64,6 @@ def engine_of(described: Mapping[str, Any]) -> str:
 
 
 def _is_installed(engine: str) -> bool:
-    if ENGINES[engine].environment is None:
-        return packages.installed(engine) is not None
     with suppress(Unavailable):
         return bool(interpreters.python(engine))
     return False

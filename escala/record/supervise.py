@@ -110,7 +110,7 @@ def supervise(
 
 
 def _unavailable(launcher: str, program: Program | None) -> Outcome:
-    remedy = "`uv sync --reinstall` installs the environment's programs again"
+    remedy = "`uv sync --reinstall` installs Escala's own programs again"
     if program:
         remedy = "let the program's environment, or PATH, have the mpirun of an Open MPI"
     return Outcome("unavailable", f"{launcher} is missing. Remedy: {remedy}")

@@ -23,9 +23,9 @@ from pathlib import Path
 
 from escala.core import children, variables
 from escala.core.environment import call
-from escala.core.errors import InputError, Unavailable
+from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
-from escala.runtime import allocation, mpi, slurm
+from escala.runtime import allocation, mpi, rendezvous, slurm
 from escala.runtime.asking import Asking
 from escala.runtime.layout import Layout
 from escala.runtime.mpi import single_copy
@@ -175,7 +175,7 @@ def command_line(
     if strategy.meets_by != "rendezvous":
         yield arguments, {}
         return
-    with _serve_rendezvous(launch.nodes, places, launch.here) as variables:
+    with rendezvous.served(launch.nodes, places, launch.here) as variables:
         yield arguments, variables
 
 
@@ -261,49 +261,3 @@ def end_job_step(launch: Launch) -> None:
         number, _, name = line.strip().partition(" ")
         if name.strip() == _step_name(launch.job):
             slurm.printed(["scancel", "--signal=KILL", number])
-
-
-@contextmanager
-def _serve_rendezvous(
-    nodes: Sequence[Node], places: Sequence[dict], here: str | None
-) -> Iterator[dict[str, str]]:
-    """Serve Horovod's rendezvous on one address; Horovod's own class listens on every address.
-
-    Parameters
-    ----------
-    here : the address of this machine, None for that of the first node.
-
-    Yields
-    ------
-    The variables by which processes find it.
-
-    Raises
-    ------
-    Unavailable : Escala's own environment has no Horovod, as for programs alone.
-    """
-    try:
-        from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
-        from horovod.runner.util.threads import in_thread
-    except ModuleNotFoundError:
-        raise Unavailable(
-            "its processes find each other by Horovod's server, and Escala's own environment has "
-            "no Horovod. Remedy: use horovod-mpi, or own-launcher with horovodrun in the command, "
-            "or install Escala in a clone of the project: uv sync"
-        ) from None
-
-    address, per_node = here or nodes[0].address, places[0]["processes_per_node"]
-    hosts = parse_hosts(",".join(f"{node.host}:{per_node}" for node in nodes))
-    server = RendezvousHTTPServer((address, 0), RendezvousHandler, False)
-    server.init(get_host_assignments(hosts, len(places)))
-    thread = in_thread(target=server.serve_forever)
-    try:
-        yield {
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(server.server_address[1]),
-            "HOROVOD_GLOO_IFACE": nodes[0].interface,
-        }
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.runtime import slurm
 from escala.runtime.placement import Node
@@ -18,6 +19,7 @@ MPIRUN_PROGRAM = "mpirun"
 #: Where the kernel describes network interfaces.
 INTERFACES = Path("/sys/class/net")
 
+_OF_ENGINES = {each.environment.folder for each in ENGINES.values()}
 _ANY_OF_UCX = ("OMPI_MCA_opal_common_ucx_devices", "OMPI_MCA_opal_common_ucx_tls")
 # Open MPI refuses to start anything as root unless both are set.
 _AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
@@ -26,14 +28,15 @@ _AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 def mpirun(program: Program | None = None) -> str:
     """Return the path of `mpirun`: the one in the program's environment, or the project's.
 
-    A program that runs in the project's environment uses the project's, like its Horovod.
+    A program that runs in the project's environment, or in one of an engine, uses the project's,
+    like its Horovod.
 
     Raises
     ------
     InputError : `mpirun` in the program's environment is not Open MPI's.
     """
     if program is None or (
-        _project_mpirun().exists() and _is_project(which(program, program.command[0]))
+        _project_mpirun().exists() and _is_own(which(program, program.command[0]))
     ):
         return str(_project_mpirun())
     found = which(program, MPIRUN_PROGRAM)
@@ -62,7 +65,7 @@ def variables(program: Program | None = None, mpi: bool = True) -> dict[str, str
     program : what the processes run. It gets the project's Open MPI only if it needs it.
     mpi : whether `mpirun` starts the processes.
     """
-    if program is None or _is_project(which(program, program.command[0])):
+    if program is None or _is_own(which(program, program.command[0])):
         return own_mpi()
     return own_mpi() if mpi and _is_project(mpirun(program)) else _as_root()
 
@@ -133,6 +136,11 @@ def _project_mpirun() -> Path:
 def _is_project(path: str | None) -> bool:
     """Return whether a program belongs to the project's environment."""
     return path is not None and Path(path).parent == _project_mpirun().parent
+
+
+def _is_own(path: str | None) -> bool:
+    """Return whether a program belongs to the project's environment, or to one of an engine."""
+    return _is_project(path) or (path is not None and Path(path).parents[1].name in _OF_ENGINES)
 
 
 def _as_root() -> dict[str, str]:

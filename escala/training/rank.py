@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from importlib import import_module
 from pathlib import Path
 
-from escala.core import alone, children, packages, plugins, user_code
+from escala.core import alone, children, plugins, user_code
 from escala.core.errors import Diverged, Failed, Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes import Probe, planned_probe
@@ -118,8 +118,6 @@ def _failure(error: BaseException, plan: dict) -> dict:
     """Return the status and the reason of an error, with its place in the workload's code."""
     if isinstance(error, Failed):
         return {"status": "failed", "reason": str(error)[:500]}
-    if said := packages.lacking(error):
-        return {"status": "unavailable", "reason": said}
     # By their names: the framework of an engine is imported only where it trains.
     names = {each.__name__ for each in type(error).__mro__}
     if names & OUT_OF_MEMORY or NO_MEMORY in str(error):

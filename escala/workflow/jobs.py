@@ -6,8 +6,9 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from escala.engines import engine_name
+from escala.core.engines import DEFAULT, ENGINES
 from escala.experiment import Experiment, Run
+from escala.experiment.runs import engines_of
 from escala.measure import job
 from escala.workflow.plans import Plans
 from escala.workflow.study import Study, Wildcards
@@ -34,9 +35,11 @@ class Jobs:
     def _shape(self, wildcards: Wildcards) -> job.Shape:
         return job.shape(self._runs(wildcards))
 
-    def engines(self, wildcards: Wildcards) -> set[str | None]:
-        """Return the names of the engines that train."""
-        return {engine_name(run.strategy) for run in self._runs(wildcards)}
+    def conda(self, wildcards: Wildcards) -> str:
+        """Return the file of the environment of conda: that of the one engine, or the usual."""
+        names = engines_of(self._runs(wildcards))
+        [engine] = names if len(names) == 1 else [DEFAULT]
+        return ENGINES[engine].environment.conda
 
     def threads(self, wildcards: Wildcards) -> int:
         """Return all cores if jobs run on this machine, so that no other job runs meanwhile."""

@@ -18,6 +18,7 @@ from escala.core.errors import InputError
 from escala.core.files import write_text
 from escala.experiment import Experiment, Run
 from escala.experiment.calibration import Calibration
+from escala.experiment.runs import engines_of
 from escala.measure import standing, table
 from escala.measure.plan import (
     Plan,
@@ -49,6 +50,7 @@ class Plans:
     is_main : whether this process makes the graph of jobs.
     has_links : returns whether there are several nodes, whose links can be calibrated.
     forced : returns the rules that are run whatever there is.
+    provide : makes the environments of engines; what is measured depends on what they hold.
 
     Attributes
     ----------
@@ -62,9 +64,10 @@ class Plans:
         is_main: bool,
         has_links: Callable[[], bool],
         forced: Callable[[], set[str]],
+        provide: Callable[[set[str]], None],
     ):
         self._study, self._is_main, self._has_links = study, is_main, has_links
-        self._forced = forced
+        self._forced, self._provide = forced, provide
         # A call of Snakemake sees one state of the code and of the experiments.
         self._plan = cache(self._plan)
         self._written = cache(self._written)
@@ -161,6 +164,7 @@ class Plans:
         file, run = _file_of(name, which), which if isinstance(which, Run) else None
         if {"all", *(("run", "run_of_probe") if run else ("measure",))} & self._forced():
             plan = replace(plan, since=session())
+        self._provide(engines_of(each.run for each in asked(plan).runs))
         # What the environment of the job decides is not known here.
         left = standing.left_of(asked(plan), standing.Present(since=plan.since))
         self.left |= {each.file: each.run for each in left}

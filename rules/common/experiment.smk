@@ -28,6 +28,7 @@ from escala.core import interrupts
 from escala.core.progress import say
 from escala.core.variables import PROFILE
 from escala.data import ACQUIRE, KINDS
+from escala.engines.environments import provide_all
 from escala.measure.plan import asked, plan_session, table_of
 from escala.probes import PROBES
 from escala.workflow import internals
@@ -57,7 +58,13 @@ def has_links():
     return not workflow.local_exec or bool(ALLOCATED.names)
 
 
-PLANS = Plans(STUDY, workflow.is_main_process, has_links, lambda: SESSION.forced())
+def provide(engines):
+    """Make the environments of engines that are not there. A dry run makes none."""
+    if not workflow.dryrun:
+        provide_all(engines)
+
+
+PLANS = Plans(STUDY, workflow.is_main_process, has_links, lambda: SESSION.forced(), provide)
 SESSION = Session(workflow, STUDY, PLANS, ALLOCATED, WORKDIR)
 JOBS = Jobs(STUDY, PLANS, SESSION.cores)
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset

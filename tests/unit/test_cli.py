@@ -6,14 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError
-from unittest.mock import Mock
 
 import pytest
 
 from escala import cli
 from escala.cache.code import Code
-from escala.core import packages
 from escala.core.errors import InputError
 from tests.conftest import ROOT
 
@@ -76,16 +73,3 @@ def test_output_that_nobody_reads_any_more_ends_without_a_message():
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 128 + signal.SIGPIPE
-
-
-@pytest.mark.parametrize("name", ["Bio.SeqIO", "imblearn", "horovod.tensorflow"])
-def test_a_package_that_only_own_workloads_need_is_named_with_the_remedy(name, monkeypatch, capsys):
-    def command() -> None:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(packages, "version", Mock(side_effect=PackageNotFoundError))
-    assert cli.main(command) == 1
-    [line] = capsys.readouterr().err.splitlines()
-    assert "is not installed" in line and "uv sync" in line
-    with pytest.raises(ModuleNotFoundError):
-        cli.main(Mock(side_effect=ModuleNotFoundError("No module named 'mine'", name="mine")))

@@ -20,8 +20,8 @@ def test_engines_name_strategies_environments_and_libraries_that_are_there():
         assert {alone.engine.partition(".")[0], several.engine.partition(".")[0]} == {name}
         assert alone.layouts.one_rank and not several.layouts.one_rank
         assert engine.distributions
-        if engine.environment:
-            assert (ROOT / "envs" / engine.environment.requirements).is_file()
+        for file in (engine.environment.requirements, engine.environment.conda):
+            assert (ROOT / "envs" / file).is_file()
     used = {each.library for each in STRATEGIES.values()} - {None}
     assert used == set(COLLECTIVES)
     for strategy in STRATEGIES.values():

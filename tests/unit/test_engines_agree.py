@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from engines_agree import SMALL, compared, offering
 
-from escala.engines import interpreters
+from escala.core.engines import DEFAULT, ENGINES
 from tests.conftest import PYTHONS
 
 #: Largest relative differences of sums in another order, by precision; then those of what follows
@@ -19,14 +19,15 @@ UPDATED = 0.05
 
 CASES = [
     pytest.param(engine, name, marks=getattr(pytest.mark, engine), id=f"{engine}-{name}")
-    for engine in interpreters.SEPARATE
+    for engine in ENGINES
+    if engine != DEFAULT
     for name in offering(engine, SMALL)
 ]
 
 
 @pytest.fixture(scope="module")
 def differences() -> dict[str, dict]:
-    return compared(SMALL, PYTHONS.values())
+    return compared(SMALL, {*PYTHONS.values()} - {DEFAULT})
 
 
 @pytest.mark.parametrize(("engine", "name"), CASES)

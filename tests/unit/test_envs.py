@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from importlib import metadata
 from pathlib import Path
 
@@ -13,26 +15,24 @@ import grimp
 import pytest
 import yaml
 
+from escala.core.engines import ENGINES
 from escala.report.figures import DECLARED
+from scripts import lock_environments
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
-LOCK = {
-    package["name"]: package.get("version")
-    for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]
-}
-# What `escala install torch` installs, of which uv.lock has no PyTorch.
-TORCH = re.search(
-    r"^torch==(.*)$", (ROOT / "envs" / "torch-requirements.txt").read_text(), re.MULTILINE
-)[1]
-LOCK |= {"torch": TORCH}
+#: The versions of each package: TensorFlow needs older ones, and so does an older Python.
+LOCK: dict[str, set[str]] = defaultdict(set)
+for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]:
+    LOCK[package["name"]].add(package.get("version"))
 # Built in the environment after it is there: see envs/train.post-deploy.sh.
 COMPILED = {"horovod"}
 # Reports list strategies and probes as their registries do; only runs load what these work with.
 LOADED_BY_RANKS = {
-    "report": {"tensorflow-cpu", "nvidia-ml-py"},
-    "torch": {"tensorflow-cpu"},
+    "report": {"nvidia-ml-py"},
 }
+
+OF_ENGINES = {ROOT / "envs" / each.environment.conda for each in ENGINES.values()}
 
 GRAPH = grimp.build_graph("escala", "scripts", include_external_packages=True)
 # Modules that a script chooses by name.
@@ -56,7 +56,7 @@ def test_every_package_has_the_version_of_the_lock(environment):
     for pin in pins:
         name, equal, version = pin.partition("==")
         assert equal, f"{pin} is not pinned"
-        assert LOCK.get(name) == version, pin
+        assert version in LOCK[name], pin
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.stem)
@@ -71,9 +71,24 @@ def test_what_is_built_afterwards_has_the_version_of_the_lock(script):
     pins = re.findall(r"([a-z0-9-]+)==([0-9.]+)", script.read_text())
     assert pins
     for name, version in pins:
-        assert LOCK[name] == version
+        assert version in LOCK[name]
     # Snakemake runs the script of the environment with the same name.
     assert script.with_name(script.name.replace(".post-deploy.sh", ".yaml")) in ENVIRONMENTS
+
+
+@pytest.mark.skipif(not shutil.which("uv"), reason="uv is not on the PATH")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_environment_of_an_engine_is_locked_from_its_extras(engine):
+    own = ENGINES[engine].environment
+    locked = lock_environments.locked(engine)
+    assert (ROOT / "envs" / own.requirements).read_text() == locked
+    held = set(re.findall(r"^([\w.-]+)==", locked, re.MULTILINE))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    asked = {re.match(r"[\w-]+", each)[0] for name in own.extras for each in extras[name]}
+    assert asked | {*own.packages} <= held
+    assert not held & {"snakemake", "seaborn", "duckdb"}, "Escala's own are not in it"
 
 
 def test_rules_name_environments_that_exist_and_all_are_named():
@@ -82,7 +97,7 @@ def test_rules_name_environments_that_exist_and_all_are_named():
         for path in re.findall(r'"(\.\./envs/[^"]+)"', rules.read_text()):
             named.add((rules.parent / path).resolve())
             assert (rules.parent / path).is_file(), f"{rules.name}: {path}"
-    assert named == set(ENVIRONMENTS)
+    assert named | OF_ENGINES == set(ENVIRONMENTS)
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.stem)
@@ -92,6 +107,7 @@ def test_an_environment_holds_every_package_its_rules_import(environment):
         script
         for rule in re.split(r"^(?:use )?rule ", rules, flags=re.MULTILINE)[1:]
         if f'"../envs/{environment.name}"' in rule
+        or (environment in OF_ENGINES and "JOBS.conda" in rule)
         for script in re.findall(r"python -m (scripts\.\w+)", rule)
     }
     assert scripts

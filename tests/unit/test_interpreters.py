@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from escala import engines
+from escala.core import packages
 from escala.core.errors import Unavailable
 from escala.engines import interpreters
 
@@ -30,12 +31,28 @@ def executable(path: Path) -> str:
 
 
 def test_each_engine_has_its_interpreter(clone, monkeypatch):
-    assert interpreters.python("tensorflow") == sys.executable
     with pytest.raises(Unavailable, match=r"not installed.*escala install torch"):
         interpreters.python("torch")
-    with monkeypatch.context() as patch:  # As in a conda environment of a rule.
-        patch.setattr(interpreters.metadata, "version", lambda name: {"torch": "2.13"}[name])
+    with monkeypatch.context() as patch:  # By an extra, or in a conda environment of a rule.
+        held = {"torch": "2.13", "numpy": "2"}
+        patch.setattr(packages, "_version", lambda name: held.get(name, packages.ABSENT))
+        patch.setattr(interpreters.metadata, "requires", lambda name: [])
+        interpreters._is_own.cache_clear()
         assert interpreters.python("torch") == sys.executable
+    with monkeypatch.context() as patch:  # TensorFlow without Horovod is not enough.
+        held = {"keras": "2", "tensorflow-cpu": "2.15"}
+        patch.setattr(packages, "_version", lambda name: held.get(name, packages.ABSENT))
+        needs = {"tensorflow-cpu": ["numpy<2,>=1.23", 'sphinx; extra == "docs"']}
+        patch.setattr(interpreters.metadata, "requires", needs.get)
+        for horovod, numpy in ((packages.ABSENT, "1.26"), ("0.28", "2.4")):
+            held |= {"horovod": horovod, "numpy": numpy}
+            interpreters._is_own.cache_clear()
+            with pytest.raises(Unavailable, match="TensorFlow is not installed"):
+                interpreters.python("tensorflow")
+        held["numpy"] = "1.26"
+        interpreters._is_own.cache_clear()
+        assert interpreters.python("tensorflow") == sys.executable
+    interpreters._is_own.cache_clear()
     made = executable(clone / ".venv-torch" / "bin" / "python")
     assert interpreters.python("torch") == made
     named = executable(clone / "mine" / "python")
@@ -64,7 +81,7 @@ def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(clone, monkey
             engines.interpreter("torch-single", "steps")
         assert set(engines.versions("torch").values()) == {"not installed"}
         monkeypatch.delenv("ESCALA_TORCH")
-    assert engines.interpreter("single", "steps") == sys.executable
+    assert engines.interpreter("single", "fit") == sys.executable
 
 
 def test_an_old_pytorch_is_refused_before_it_trains_and_a_new_one_is_not(clone):

@@ -43,7 +43,7 @@ def layouts(plan: Plan) -> list[set[str]]:
 def test_each_number_of_nodes_has_a_job_with_its_references_and_no_more_nodes(monkeypatch):
     monkeypatch.chdir(ROOT)
     study = study_of()
-    plans = Plans(study, False, lambda: False, set)
+    plans = Plans(study, False, lambda: False, set, set)
     jobs = Jobs(study, plans, lambda: None)
     demo = SimpleNamespace(experiment="demo")
     assert plans.parts_of(demo) == [table_of("demo", nodes) for nodes in (1, 2, 4)]

@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from escala.core.errors import InputError, Unavailable
+from escala.core.errors import InputError
 from escala.runtime import launch
 from escala.runtime.asking import step_environment
 from escala.runtime.launch import Launch
@@ -196,13 +196,6 @@ def test_mpirun_starts_ranks_where_no_ssh_is_installed(tmp_path):
         )
     assert done.returncode == 0, done.stderr
     assert {path.name for path in started.iterdir()} == {"0", "1"}
-
-
-def test_a_rendezvous_without_horovod_is_unavailable(monkeypatch):
-    monkeypatch.setitem(sys.modules, "horovod.runner.http.http_server", None)
-    launched = Launch("local", [HERE], None)
-    with pytest.raises(Unavailable, match="has no Horovod"), start("horovod-gloo", launched, "1x2"):
-        pass
 
 
 THERE = Node("there", "lo", "127.0.0.1", [0, 1], [4000, 4001, 4002], MACHINE)

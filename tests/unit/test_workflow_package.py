@@ -77,7 +77,7 @@ def test_the_configfile_of_a_call_is_the_default_experiment(tmp_path):
 
 
 def resources(study: Study, cores: int | None, **changes: str) -> dict:
-    plans = Plans(study, False, lambda: False, set)
+    plans = Plans(study, False, lambda: False, set, set)
     jobs, named = Jobs(study, plans, lambda: cores), wildcards(**changes)
     asked = (
         "threads", "nodes", "tasks", "cores_per_task", "launcher", "slurm_extra", "minutes",
@@ -105,13 +105,14 @@ class Planned:
 
     def __init__(self, study: Study):
         self._study, self.session = study, 0
+        self.provided: list[set[str]] = []
 
     def call(self, **names: str) -> tuple[Plans, Path, bool]:
         """Ask as a call does for the plan of a run or of an experiment; is it a new one?"""
         self.session += 1
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SESSION_VARIABLE, f"s{self.session}")
-            plans = Plans(self._study, True, lambda: False, set)
+            plans = Plans(self._study, True, lambda: False, set, self.provided.append)
             given = SimpleNamespace(**names)
             asked = plans.of_run if "workload" in names else plans.of_experiment
             file = Path(asked(given))
@@ -133,6 +134,7 @@ def test_a_plan_is_new_if_and_only_if_there_is_something_to_do(study, tmp_path, 
     monkeypatch.chdir(tmp_path)
     house = Planned(study)
     plans, file, is_new = house.call(experiment="demo")
+    assert house.provided == [{"tensorflow"}], "its environment is made before"
     plan = Plan.read(file)
     assert is_new and len(plans.left) == len(plan.runs) > 20 and plan.call == "s1"
     measured(plan)

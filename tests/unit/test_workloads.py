@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,11 +20,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from test_kmers import canonical
 
-from escala.core import packages
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import sha256_file, write_json
 from escala.data.base import Spec
-from escala.engines import interpreters
+from escala.engines import environments, interpreters
 from escala.predict import networks
 from escala.predict.model import load
 from escala.training.process import digest
@@ -232,7 +232,14 @@ def without_tensorflow(monkeypatch):
         raise ModuleNotFoundError(f"No module named {name!r}", name="tensorflow")
 
     monkeypatch.setattr(networks, "import_module", refused)
-    monkeypatch.setattr(packages, "installed", lambda top: None)
+    found = interpreters.python
+
+    def python(engine: str) -> str:
+        if engine == "tensorflow":
+            raise Unavailable("TensorFlow is not installed")
+        return found(engine)
+
+    monkeypatch.setattr(interpreters, "python", python)
 
 
 @pytest.mark.torch
@@ -251,7 +258,8 @@ def test_a_network_is_not_damaged_where_no_framework_is_installed(
 ):
     kept(tmp_path, "virus-cnn")
     monkeypatch.setattr(networks, "_is_installed", lambda engine: False)
-    with pytest.raises(Unavailable, match="tensorflow-cpu is not installed"):
+    monkeypatch.setattr(environments, "install", Mock(side_effect=Unavailable("no network")))
+    with pytest.raises(InputError, match="cannot be used here: no network"):
         load(tmp_path)
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from escala.core.engines import ENGINES
 from escala.data.base import Arrays
-from escala.engines.interpreters import SEPARATE
 from escala.predict.model import load
 from escala.record import steps
 from tests.workflow.conftest import measured
@@ -28,7 +27,7 @@ train.warm_up = warm_up
 
 
 @pytest.mark.parametrize(
-    "engine", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in SEPARATE]
+    "engine", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ENGINES]
 )
 def test_one_process_of_each_engine_makes_the_same_steps(
     small_split, request_for, tmp_path, engine

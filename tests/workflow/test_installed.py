@@ -1,4 +1,4 @@
-"""The installation by a wheel, in another folder, without what programs of users do not need."""
+"""The installation by a wheel, in another folder, which holds no framework."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 import venv
 import zipfile
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from escala.core.engines import ENGINES
 from escala.core.hardware import available_cores
 from escala.engines import interpreters
 from escala.teaching import EXAMPLES, SCRIPTS
@@ -56,7 +58,9 @@ configurations:
   - {strategy: single, layouts: [1x1]}
   - {strategy: torch-single, layouts: [1x1]}
 """
-RUN, TORCH = "results/mine/runs/{}/1x1/plain/native/rep1/run.json", "rows/mlp/torch-single"
+RUN = "results/mine/runs/{}/1x1/plain/native/rep1/run.json"
+#: The runs of networks, by their engines.
+NETWORKS = {"tensorflow": "rows/mlp/single", "torch": "rows/mlp/torch-single"}
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +150,7 @@ def _called(installed: Path, folder: Path, *arguments: str) -> subprocess.Comple
     own.mkdir(exist_ok=True)
     (own / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (own / "python").chmod(0o755)
-    left_out = ("PYTHON", "VIRTUAL", "ESCALA_TORCH")
+    left_out = ("PYTHON", "VIRTUAL", "ESCALA_TORCH", "ESCALA_TENSORFLOW", "UV")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     return subprocess.run(
         [installed / "bin" / "escala", *arguments],
@@ -172,12 +176,12 @@ def test_the_wheel_holds_each_file_that_git_tracks_in_the_folders_of_the_workflo
     assert not [name for name in names if not name.startswith("escala")]
 
 
-def test_it_runs_in_a_folder_of_the_user_without_tensorflow(installed, folder):
-    """A program is measured; what TensorFlow trains is unavailable; both name what they need."""
+def test_it_runs_in_a_folder_of_the_user_without_any_framework(installed, folder):
+    """A program is measured. A network's environment cannot be made without uv, and says so."""
     said = _called(installed, folder, "--help")
     assert said.returncode == 0 and said.stdout.startswith("usage: escala"), said.stderr
 
-    runs = {"program": "none/program/processes", "mlp": "rows/mlp/single", "torch": TORCH}
+    runs = {"program": "none/program/processes"} | NETWORKS
     files = {name: RUN.format(path) for name, path in runs.items()}
     done = _called(installed, folder, "run", *files.values(), "-e", "mine.yaml", "-c", "1")
     assert all((folder / path).is_file() for path in files.values()), done.stdout + done.stderr
@@ -187,30 +191,36 @@ def test_it_runs_in_a_folder_of_the_user_without_tensorflow(installed, folder):
     assert list(found["program"]["program"]["files"]) == ["alongside.py", "train.py"]
     assert (folder / ".escala" / "store").is_dir() and (folder / ".snakemake").is_dir()
 
-    assert found["mlp"]["status"] == "unavailable", found["mlp"]["reason"]
-    assert "tensorflow-cpu is not installed" in found["mlp"]["reason"]
-    assert "uv sync" in found["mlp"]["reason"]
-    assert found["torch"]["status"] == "unavailable"
-    assert "PyTorch is not installed" in found["torch"]["reason"]
-    assert "Remedy: escala install torch" in found["torch"]["reason"]
+    assert "uv is not found. Remedy: " in done.stderr
+    for engine in NETWORKS:
+        assert found[engine]["status"] == "unavailable", found[engine]["reason"]
+        assert f"{ENGINES[engine].title} is not installed" in found[engine]["reason"]
+        assert f"Remedy: escala install {engine}" in found[engine]["reason"]
     assert done.returncode != 0 and ": escala retry results/mine;" in done.stdout
 
     checked = _called(installed, folder, "check")
     [line] = [each for each in checked.stdout.splitlines() if each.startswith("TensorFlow")]
-    assert " no " in line and "Remedy: your own programs do not need it" in line
+    assert (
+        " no " in line
+        and "not installed yet. Remedy: the first experiment that needs it installs it" in line
+    )
 
 
-@pytest.mark.torch
-def test_pytorch_trains_without_tensorflow(installed, folder):
-    """Its environment is alongside the store, where `escala install torch` makes it."""
-    own = Path(interpreters.python("torch")).parents[1]
+@pytest.mark.parametrize(
+    "engine", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in NETWORKS]
+)
+def test_a_network_trains_in_its_environment(installed, folder, engine):
+    """It is alongside the store, where it is made."""
+    made = interpreters.folder(engine)
+    own = made if made.exists() else Path(interpreters.python(engine)).parents[1]
     (folder / ".escala").mkdir()
-    (folder / ".escala" / ".venv-torch").symlink_to(own)
-    file = RUN.format(TORCH)
+    (folder / ".escala" / ENGINES[engine].environment.folder).symlink_to(own)
+    file = RUN.format(NETWORKS[engine])
     _called(installed, folder, "run", file, "-e", "mine.yaml", "-c", "1")
     result = json.loads((folder / file).read_text())
     assert result["status"] == "ok", result["reason"]
-    assert result["versions"]["torch"] and "tensorflow-cpu" not in result["versions"]
+    assert ENGINES[engine].distributions[0] in result["versions"]
+    assert ("horovod" in result["versions"]) == (engine == "tensorflow")
 
 
 DDP = """
@@ -255,22 +265,42 @@ def test_every_subcommand_is_there_without_tensorflow(installed, folder):
         said = _called(installed, folder, name, "--help")
         assert said.returncode == 0 and "example" in said.stdout, said.stderr
     compiled = _called(installed, folder, "install", "operations")
-    assert compiled.returncode == 1 and "tensorflow-cpu is not installed" in compiled.stderr
+    assert compiled.returncode == 1 and "uv is not found" in compiled.stderr
 
 
-def test_a_variable_lets_uv_leave_out_what_takes_long(uv):
-    """`uv sync` and `uv run` read it, so neither of them compiles Horovod."""
-
-    def installed_by_uv(**variables: str) -> set[str]:
+def test_uv_installs_a_framework_only_by_its_extra(uv):
+    def installed_by_uv(*extras: str) -> set[str]:
         call = [uv, "export", "--frozen", "--offline", "--no-hashes", "--no-header"]
+        call += [word for extra in extras for word in ("--extra", extra)]
         kept = {k: v for k, v in os.environ.items() if not k.startswith("UV_")}
-        done = subprocess.run(
-            call, cwd=ROOT, env=kept | variables, capture_output=True, text=True, timeout=100
-        )
+        done = subprocess.run(call, cwd=ROOT, env=kept, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
         return set(re.findall(r"^([\w-]+)==", done.stdout, re.MULTILINE))
 
-    whole, command = installed_by_uv(), installed_by_uv(UV_NO_DEFAULT_GROUPS="1")
-    left_out = {"tensorflow-cpu", "keras", "horovod", "openmpi", "biopython", "pytest"}
-    assert left_out <= whole and not left_out & command
-    assert {"snakemake", "numpy", "argcomplete"} <= command < whole
+    base, frameworks = installed_by_uv(), {"tensorflow-cpu", "keras", "horovod", "torch", "jax"}
+    assert {"snakemake", "numpy", "openmpi", "biopython", "pytest"} <= base
+    assert not frameworks & base
+    assert installed_by_uv("tensorflow", "horovod") & frameworks == frameworks - {"torch", "jax"}
+
+
+@pytest.mark.sweep
+@pytest.mark.all_cores
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_a_script_without_a_framework_is_tried_under_each_python(
+    uv, wheel, folder, tmp_path, version
+):
+    """The base installs from wheels in seconds. It prints how many."""
+    found = subprocess.run([uv, "python", "find", version], capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip(f"no Python {version}; uv python install {version}")
+    own = tmp_path / "own"
+    for call in (["venv", "--python", found.stdout.strip(), own], ["pip", "install", wheel]):
+        begun = time.monotonic()
+        environment = os.environ | {"VIRTUAL_ENV": str(own)}
+        subprocess.run([uv, "--no-config", *call], check=True, env=environment, cwd=tmp_path)
+    print(f"Python {version}: {time.monotonic() - begun:.0f} s")
+    options = ["--processes", "2", "--repeats", "1"]
+    done = _called(own, folder / "code", "try", *options, "--", "python", "train.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = list((folder / "code" / "results" / "train" / "runs").rglob("rep*/run.json"))
+    assert files and {json.loads(path.read_text())["status"] for path in files} == {"ok"}

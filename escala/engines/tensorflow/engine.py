@@ -264,7 +264,7 @@ def gpus_in_use(device: str) -> list[str]:
         if device == "gpu":
             raise Unavailable(
                 "device: gpu, and TensorFlow finds no GPU; its log in `ranks/` states why. "
-                "Install the TensorFlow with CUDA: uv sync --extra gpu --no-group cpu"
+                "Install the TensorFlow with CUDA: uv sync --extra gpu --extra horovod"
             )
         return []
     return [gpu.identifier for gpu in available_gpus()]

@@ -1,22 +1,22 @@
-"""Make the environment of a framework that is not in Escala's own: whole, or not at all.
-
-Besides, compile what Escala's own environment has in C++, for nodes without a compiler.
-"""
+"""Make the environment of an engine's framework, when it is first needed: whole, or not at all."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from escala.core import children
-from escala.core.engines import DEFAULT, ENGINES
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
+from escala.core.progress import say
 from escala.engines import interpreters
 
 #: What pip reads and uv does not, with uv's option for it.
@@ -29,19 +29,46 @@ _PIP = {
 _UV = ("UV_FIND_LINKS", "UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
 
 
-def compile_operations() -> list[Path]:
-    """Compile all operations in C++ into this environment, and return their libraries.
+def provide(engine: str) -> str:
+    """Return the path of the Python that runs an engine, whose environment is made if need be.
 
     Raises
     ------
-    Unavailable : there is no compiler, it ends with an error, or the environment is read-only.
+    Unavailable : it could not be made, or the variable of the engine names no program.
     """
-    from escala.engines import load
+    try:
+        return interpreters.python(engine)
+    except Unavailable:
+        if os.environ.get(ENGINES[engine].environment.variable):
+            raise
+    say(install(engine))
+    return interpreters.python(engine)
 
-    compiled = load(DEFAULT, "compiled")
-    sources = sorted(Path(compiled.__file__).parent.glob(f"*/{compiled.SOURCE}"))
-    instead = "settings that take no operations"
-    return [compiled.library(source, compiled.libraries(), instead) for source in sources]
+
+def provide_all(names: Iterable[str]) -> None:
+    """Make the environments of engines that are not there, and say why one could not be made.
+
+    Runs that need it end as unavailable.
+    """
+    for engine in sorted(names):
+        try:
+            provide(engine)
+        except Unavailable as error:
+            say(error)
+
+
+def enter(engine: str) -> None:
+    """Let the Python of an engine run the script of this process, if it is another.
+
+    Raises
+    ------
+    Unavailable : as `provide`.
+    """
+    if (python := provide(engine)) != sys.executable:
+        variables = interpreters.variables(python, os.environ)
+        # It is the one that runs the script, by whatever path.
+        variables.pop(ENGINES[engine].environment.variable, None)
+        os.execve(python, [python, *sys.orig_argv[1:]], variables)
 
 
 def install(engine: str, python: str | None = None) -> str:
@@ -49,7 +76,8 @@ def install(engine: str, python: str | None = None) -> str:
 
     Parameters
     ----------
-    python : its Python, as uv understands it: a version or a path. None: that of this process.
+    python : its Python, as uv understands it: a version or a path. None: that which it needs, else
+        that of this process.
 
     Raises
     ------
@@ -69,15 +97,22 @@ def install(engine: str, python: str | None = None) -> str:
             return f"{target} is there: {found}. To make it again: rm -r {shlex.quote(str(target))}"
         except Unavailable as error:
             if target.exists():
-                _say(f"{error}. It is made again")
+                say(f"{error}. It is made again")
+        begun = time.monotonic()
         try:
-            _make(engine, partial, python or sys.executable)
+            _make(engine, partial, python or _python(separate.python))
             found = interpreters.described(engine, str(partial / "bin" / "python"))
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-    return f"{target} is made: {found}"
+    return f"{target} is made: {found}; it took {time.monotonic() - begun:.0f} s"
+
+
+def _python(needed: str | None) -> str:
+    """Return the Python of an environment for uv: that of this process if it fits."""
+    fits = needed is None or platform.python_version().startswith(f"{needed}.")
+    return sys.executable if fits else needed
 
 
 @contextmanager
@@ -88,7 +123,7 @@ def _alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("waiting: another call makes an environment here")
+            say("waiting: another call makes an environment here")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
@@ -102,25 +137,30 @@ def _make(engine: str, folder: Path, python: str) -> None:
     cannot reach it, packages come from where the user says.
     """
     shutil.rmtree(folder, ignore_errors=True)  # Of a call that was killed.
+    title, own = ENGINES[engine].title, ENGINES[engine].environment
+    say(f"{title} is installed into {interpreters.folder(engine)}, once: {own.takes}")
     # It will be renamed, and no program in it may name its path.
     if _uv("venv", "--quiet", "--relocatable", "--python", python, str(folder)):
-        raise Unavailable("uv could not make the environment (see above)")
-    title, own = ENGINES[engine].title, ENGINES[engine].environment
+        raise Unavailable(
+            f"uv could not make an environment of Python {python} for {title} (see above). Remedy: "
+            f"install this Python, or let {own.variable} name an interpreter"
+        )
     requirements = interpreters.ROOT / "envs" / own.requirements
     packages = ["pip", "install", "--compile-bytecode", "--python", str(folder / "bin" / "python")]
     packages += ["--requirements", str(requirements)]
     if own.backend:
         backend = os.environ.get(own.backend_variable, "auto")
-        _say(f"{title} is installed from its own index, in the build {backend}")
+        say(f"{title} comes from its own index, in the build {backend}")
         if _uv(*packages, own.backend, backend) == 0:
             return
-        _say("that failed (see above)")
+        say("that failed (see above)")
     places, options = named_places(os.environ)
-    _say(f"{title} is installed from {places}")
+    say(f"{title} comes from {places}")
     if _uv(*packages, *options):
         raise Unavailable(
-            f"uv could not install {title} (see above). Remedy: let UV_FIND_LINKS name a "
-            "folder of its wheels, or UV_INDEX an index that has them; or let "
+            f"uv could not install {title} (see above). Remedy: where no network is, call "
+            f"{interpreters.install_call(engine)} before, on a machine that has one; or let "
+            "UV_FIND_LINKS name a folder of its wheels, or UV_INDEX an index that has them; or let "
             f"{own.variable} name an interpreter with the packages of {requirements}"
         )
 
@@ -139,15 +179,16 @@ def named_places(environment: Mapping[str, str]) -> tuple[str, list[str]]:
         for word in (option, place)
     ]
     named = [f"{name}={environment[name]}" for name in (*_UV, *_PIP) if environment.get(name)]
-    return ", ".join(named) or "uv's index of packages, whose build may hold CUDA: some GB", options
+    return ", ".join(named) or "uv's index of packages", options
 
 
 def _uv(*arguments: str) -> int:
     """Call uv, whose progress and messages go to the terminal; return its exit code."""
-    # What a project in the working directory asks of uv is for its own environment.
-    command = [_program(), arguments[0], "--project", os.sep, *arguments[1:]]
+    # How Horovod is compiled is said in `pyproject.toml`. What a project in the working directory
+    # asks of uv is for its own environment.
+    command = [_program(), arguments[0], "--project", str(interpreters.ROOT), *arguments[1:]]
     without = {"VIRTUAL_ENV", "PYTHONPATH"}
-    without |= {each.backend_variable for each in interpreters.SEPARATE.values()}
+    without |= {each.environment.backend_variable for each in ENGINES.values()}
     environment = {name: value for name, value in os.environ.items() if name not in without}
     started = children.start(command, environment, None)
     try:
@@ -167,7 +208,3 @@ def _program() -> str:
     if found is None:
         raise Unavailable("uv is not found. Remedy: python3 -m pip install uv, or let UV name it")
     return found
-
-
-def _say(message: str) -> None:
-    print(f"escala: {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,119 @@
+"""Horovod's rendezvous, at which the processes of a run find each other.
+
+It is a store of values by keys, in scopes, over HTTP: a process puts its address, and gets those of
+the others (`horovod/common/gloo/http_store.cc` and `horovod/runner/http/http_server.py` of Horovod
+0.28). Horovod's own server listens on every address, and needs Horovod.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from escala.runtime.placement import Node
+
+#: Seconds in which a process sends a request.
+_REQUEST_SECONDS = 3
+
+
+@contextmanager
+def served(
+    nodes: Sequence[Node], places: Sequence[dict], here: str | None
+) -> Iterator[dict[str, str]]:
+    """Serve the rendezvous of the processes of a run on one address.
+
+    Parameters
+    ----------
+    here : the address of this machine, None for that of the first node.
+
+    Yields
+    ------
+    The variables by which processes find it.
+    """
+    address, per_node = here or nodes[0].address, places[0]["processes_per_node"]
+    sizes = {"global": len(places)}
+    sizes |= {f"local_{node.host}": per_node for node in nodes}
+    sizes |= {f"cross_{number}": len(nodes) for number in range(per_node)}
+    with _Store((address, 0), sizes) as store:
+        thread = threading.Thread(target=store.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield {
+                "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
+                "HOROVOD_GLOO_RENDEZVOUS_PORT": str(store.server_address[1]),
+                "HOROVOD_GLOO_IFACE": nodes[0].interface,
+            }
+        finally:
+            store.shutdown()
+            thread.join()
+
+
+class _Store(ThreadingHTTPServer):
+    """A store of values.
+
+    Parameters
+    ----------
+    sizes : the number of processes of each scope that is known before. Once as many have left it,
+        it is empty again.
+    """
+
+    def __init__(self, address: tuple[str, int], sizes: Mapping[str, int]):
+        super().__init__(address, _Handler)
+        self.lock, self._sizes = threading.Lock(), sizes
+        self.values: dict[str, dict[str, bytes]] = defaultdict(dict)
+        self._left: Counter[str] = Counter()
+
+    def leave(self, scope: str, key: str) -> None:
+        """Let a process leave a scope; of one that was not known before, remove its key."""
+        if scope not in self._sizes:
+            self.values[scope].pop(key, None)
+            return
+        self._left[scope] += 1
+        if self._left[scope] == self._sizes[scope]:
+            del self._left[scope]
+            self.values.pop(scope, None)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _REQUEST_SECONDS
+    server: _Store
+
+    def do_GET(self) -> None:
+        self._answer("get")
+
+    def do_PUT(self) -> None:
+        self._answer("put")
+
+    def do_DELETE(self) -> None:
+        self._answer("delete")
+
+    def _answer(self, asked: str) -> None:
+        """Answer a request for `/SCOPE/KEY`."""
+        _, *names = self.path.split("/")
+        if len(names) != 2:
+            self._send(HTTPStatus.BAD_REQUEST)
+            return
+        scope, key = names
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with self.server.lock:
+            found: bytes | None = b""
+            if asked == "get":
+                found = self.server.values[scope].get(key)
+            elif asked == "put":
+                self.server.values[scope][key] = content
+            else:
+                self.server.leave(scope, key)
+        self._send(HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK, found or b"")
+
+    def _send(self, status: HTTPStatus, content: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *arguments: object) -> None:
+        """Print nothing for each request."""

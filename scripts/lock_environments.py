@@ -1,0 +1,85 @@
+"""Write `envs/NAME-requirements.txt` of each engine from `uv.lock`, or check these files.
+
+An environment holds the extras and the packages that `engine.yaml` names, and what these need.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from escala import cli
+from escala.core.arguments import raw_parser
+from escala.core.engines import ENGINES
+from escala.core.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What has another file in each build of a framework, so that it has no hash here, or what such a
+#: build brings.
+BUILDS = re.compile(r"(torch==.*)|((triton|cuda-|nvidia-(?!ml-py)).*)")
+EXAMPLES = """\
+examples:
+  python scripts/lock_environments.py              after `uv lock`
+  python scripts/lock_environments.py --check
+"""
+
+
+def main() -> None:
+    parser = raw_parser(__doc__, prog="lock_environments", epilog=EXAMPLES)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    for engine in ENGINES:
+        file = ROOT / "envs" / ENGINES[engine].environment.requirements
+        if check and file.read_text(encoding="utf-8") != locked(engine):
+            reason, remedy = "is not what uv.lock has", "python scripts/lock_environments.py"
+            raise InputError(file, None, reason, remedy)
+        if not check:
+            file.write_text(locked(engine), encoding="utf-8")
+
+
+def locked(engine: str) -> str:
+    """Return the lines of the packages of an engine's environment, each with its hashes.
+
+    A framework that has builds of its own for processors and for each CUDA has no hash, and the
+    libraries that its build brings have no line.
+    """
+    own = ENGINES[engine].environment
+    call = ["uv", "export", "--frozen", "--offline", "--quiet", "--no-annotate", "--no-header"]
+    call += ["--no-default-groups", "--no-emit-project"]
+    call += [word for extra in own.extras for word in ("--extra", extra)]
+    done = subprocess.run(call, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    needed = _needed(own.extras, own.packages)
+    lines = [
+        f"# For {ENGINES[engine].title}, written by scripts/lock_environments.py from uv.lock."
+    ]
+    for package in re.split(r"\n(?=\S)", done.stdout.strip()):
+        built = own.backend and BUILDS.match(package)
+        if package.partition("==")[0] in needed and not built:
+            lines.append(package)
+        elif built and built[1]:
+            lines.append(built[1].partition(" ")[0])
+    return "\n".join(lines) + "\n"
+
+
+def _needed(extras: Iterable[str], packages: Iterable[str]) -> set[str]:
+    """Return the names of packages, and of all that some extras and they need."""
+    edges: dict[str, set[str]] = defaultdict(set)
+    for each in tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]:
+        edges[each["name"]] |= {needed["name"] for needed in each.get("dependencies", ())}
+        if each["name"] == "escala":
+            held = each["optional-dependencies"]
+    left = [*packages, *(needed["name"] for extra in extras for needed in held[extra])]
+    found: set[str] = set()
+    while left:
+        if (name := left.pop()) not in found:
+            found.add(name)
+            left += edges[name]
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))
