@@ -16,7 +16,7 @@ from escala.core.files import write_json
 from escala.data.captions.words import END, SPECIAL, START
 from escala.data.splits import Side, write_split
 from escala.report.figures import OfRun, captions, common
-from scripts import figure
+from scripts import figure_of_run
 
 LENGTH, TEST = 34, 15
 VOCABULARY = [*SPECIAL, "a", "red", "dog", "runs", "in", "the", "park", "uncharacteristically"]
@@ -156,13 +156,13 @@ def test_the_script_takes_captions_of_the_file_beside_the_run(tmp_path, monkeypa
     np.save(tmp_path / "predictions.npy", predictions)
     run, output = ["--run", str(tmp_path / "run.json")], tmp_path / "captions.svg"
     given = [*run, "--split", str(split), "--output", str(output)]
-    monkeypatch.setattr(sys, "argv", ["figure", "captions", *given])
-    figure.main()
+    monkeypatch.setattr(sys, "argv", ["figure_of_run", "captions", *given])
+    figure_of_run.main()
     assert f"Run: {WRITTEN}" in output.read_text()
     assert "Scene: " in output.read_text()
-    monkeypatch.setattr(sys, "argv", ["figure", "captions", *run, "--output", str(output)])
+    monkeypatch.setattr(sys, "argv", ["figure_of_run", "captions", *run, "--output", str(output)])
     with pytest.raises(SystemExit):
-        figure.main()
+        figure_of_run.main()
     assert "captions is drawn with --split" in capsys.readouterr().err
 
 
@@ -177,13 +177,15 @@ def test_a_stored_figure_is_drawn_anew_if_other_photographs_are_in_the_folder(
     photographs.mkdir()
     given = {"run": tmp_path / "run.json", "split": split, "pictures": photographs}
     options = [str(word) for name, path in given.items() for word in (f"--{name}", path)]
-    monkeypatch.setattr(sys, "argv", ["figure", "captions", *options, "--output", str(output)])
+    monkeypatch.setattr(
+        sys, "argv", ["figure_of_run", "captions", *options, "--output", str(output)]
+    )
     drawn = []
     for _ in range(2):
-        figure.main()
+        figure_of_run.main()
         assert "served" not in capsys.readouterr().out
         drawn.append(output.read_text().count("<image"))
         Image.new("RGB", (40, 30)).save(photographs / PICTURES[0], "PNG")
     assert drawn == [0, 1]
-    figure.main()
+    figure_of_run.main()
     assert "served" in capsys.readouterr().out

@@ -25,7 +25,6 @@ from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data.genomes import settings as genomes
 from escala.experiment import Experiment, Run, check_name, load, named
-from escala.experiment.expand import references
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
@@ -476,7 +475,7 @@ def test_ranks_of_pytorch_are_compared_with_one_process_of_pytorch():
     alone = {"strategy": "torch-single", "layout": "1x1"}
     configurations = [{"strategy": "torch-single", "layouts": ["1x1"]}]
     configurations += [{"strategy": "ddp-gloo", "layouts": ["1x2"]}]
-    assert references(small(put("configurations", configurations))) == [alone]
+    assert Experiment(small(put("configurations", configurations)), "e").references == [alone]
 
 
 def test_settings_that_look_odd_and_fit_together():

@@ -44,7 +44,7 @@ def _attempt(
     if _named("fails") == request["strategy"]:
         return Outcome("unavailable", "mpirun is not installed")
     if (end := _named("interrupts")) and str(folder).endswith(end):
-        os.kill(int(os.environ["ESCALA_SESSION"].rpartition("-")[2]), signal.SIGINT)
+        os.kill(int(os.environ["ESCALA_SESSION"].split("-")[1]), signal.SIGINT)
         time.sleep(60)
     if (end := _named("dies")) and str(folder).endswith(end):
         os._exit(9)

@@ -57,6 +57,6 @@ def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, dry_run, 
     # A copy of the first run would have a ratio of 1.
     assert noise.matches == 3 and round(noise.ratio, 6) == 1.02
     assert "Nothing to be done" in dry_run(table)[1]
-    # Sessions of a history are an input of the tables.
+    # Sessions of a history are an input of the page.
     add(tmp_path / ".escala" / "history", [tmp_path / "results" / "small"])
-    assert re.search(r"tables +1\n", dry_run(table)[1])
+    assert re.search(r"page +1\n", dry_run(table)[1])
