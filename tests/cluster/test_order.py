@@ -17,6 +17,8 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cluster
 
+#: Jobs here take seconds.
+SOON = ("--seconds-between-status-checks", "2", "--slurm-init-seconds-before-status-checks", "2")
 SUBMITTED = re.compile(r"SLURM jobid (\d+) \(log: \S+/slurm_logs/(\S+)/\d+\.log\)")
 
 
@@ -46,7 +48,7 @@ def test_data_take_one_job_and_all_runs_another_that_measures_each_once(lab, tmp
     done = snakemake(
         tmp_path,
         *("runs", across.file),
-        *("--profile", str(ROOT / "profiles" / "slurm"), "--seconds-between-status-checks", "2"),
+        *("--profile", str(ROOT / "profiles" / "slurm"), *SOON),
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
@@ -66,6 +68,7 @@ def test_data_take_one_job_and_all_runs_another_that_measures_each_once(lab, tmp
     assert began[0]["repeat"] == began[1]["repeat"] != began[2]["repeat"] == began[3]["repeat"]
 
 
+@pytest.mark.sweep
 def test_each_number_of_nodes_has_a_job_that_measures_the_references_too(lab, tmp_path):
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -74,7 +77,7 @@ def test_each_number_of_nodes_has_a_job_that_measures_the_references_too(lab, tm
     settings["configurations"][1]["layouts"] = ["1x1", "2x1"]
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings))
     call = ("runs", "--profile", str(ROOT / "profiles" / "slurm"))
-    done = snakemake(tmp_path, *call, "--seconds-between-status-checks", "2")
+    done = snakemake(tmp_path, *call, *SOON)
     assert done.returncode == 0, done.stdout + done.stderr
     found = load(tmp_path / "experiment.yaml")
     [alone] = [run for run in found.timed if run.strategy == "single"]

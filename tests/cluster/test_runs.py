@@ -200,6 +200,7 @@ def across(series, data, tmp_path_factory) -> dict[str, Path]:
     return folders | {run.strategy: folder / run.folder}
 
 
+@pytest.mark.sweep
 def test_a_job_that_waits_too_long_in_the_queue_is_named_and_no_run_has_failed(
     series, data, tmp_path
 ):
