@@ -88,7 +88,7 @@ class Strategy:
     trains_by: ClassVar[frozenset[str]]
 
     #: Where tables and figures list it: by position, and by name where several have one.
-    position: ClassVar[int]
+    position: ClassVar[int] = 99
     #: The engine that trains, and its class that joins the ranks, as `tensorflow.horovod.Horovod`;
     #: None for a strategy that only starts programs.
     engine: ClassVar[str | None] = None
