@@ -101,8 +101,6 @@ class Strategy:
     #: How its processes find each other.
     meets_by: ClassVar[Literal["addresses", "mpi", "rendezvous", "servers"]] = ADDRESSES
     layouts: ClassVar[Layouts] = Layouts()
-    #: Whether each rank holds a part of the variables only, also across nodes.
-    divides_model: ClassVar[bool] = False
     #: Whether ranks that have GPUs exchange by NCCL.
     has_nccl: ClassVar[bool] = False
 
