@@ -1,26 +1,26 @@
 """Measure the size of the page of an experiment with many runs, and the time to write it.
 
 The runs are made up: repeats of configurations whose times vary by a tenth. Tables are built from
-their files, and figures drawn from the tables, as the workflow does. The page is then written by
-`scripts/page.py`, as a process of its own. All stand in a temporary folder and are removed. Run it
-as `python -m benchmarks.page` in the project.
+their files, figures drawn from the tables, and the page written, as `scripts/report.py` does. All
+stand in a temporary folder and are removed. Run it as `python -m benchmarks.page` in the project.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
+import cProfile
+import pstats
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from escala.report import tables
 from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES, common, figure
+from escala.report.page import page
 from tests.unit.fixtures_runs import FakeExperiment
 
-ROOT = Path(__file__).resolve().parents[1]
 #: Strategies and layouts, and the seconds of an epoch of one process on one core.
 CONFIGURATIONS = (
     ("single", "1x1", 1.0),
@@ -40,10 +40,10 @@ def main() -> None:
     arguments = parser.parse_args()
     for runs in arguments.runs:
         with tempfile.TemporaryDirectory() as temporary:
-            page = _page(Path(temporary), runs, arguments.repeats, arguments.profile)
+            written = _page(Path(temporary), runs, arguments.repeats, arguments.profile)
             if arguments.keep:
                 arguments.keep.mkdir(parents=True, exist_ok=True)
-                (arguments.keep / f"{runs}.html").write_bytes(page.read_bytes())
+                (arguments.keep / f"{runs}.html").write_bytes(written.read_bytes())
 
 
 def _page(folder: Path, runs: int, repeats: int, profile: bool) -> Path:
@@ -56,28 +56,12 @@ def _page(folder: Path, runs: int, repeats: int, profile: bool) -> Path:
         f"{runs} runs: {len(names)} figures", lambda: _draw(frames, folder / "figures", names)
     )
     output = folder / "index.html"
-    measure = ["-m", "cProfile", "-s", "cumulative"] if profile else []
-    command = [
-        sys.executable, *measure, str(ROOT / "scripts" / "page.py"),
-        "--experiment", "demo", "--title", f"{runs} runs",
-        "--tables", str(folder / "tables"), "--figures", *map(str, drawn),
-        "--files", *map(str, drawn), "--output", str(output),
-    ]  # fmt: skip
-    store = {"ESCALA_STORE": str(folder / "store")}
-
-    def call(command: list[str]) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            command,
-            check=True,
-            cwd=ROOT,
-            text=True,
-            stdout=subprocess.PIPE,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)} | store,
-        )
-
-    done = _timed(f"{runs} runs: page", lambda: call(command))
+    profiler = cProfile.Profile() if profile else nullcontext()
+    with profiler:
+        text = _timed(f"{runs} runs: page", lambda: page(frames, "demo", f"{runs} runs", drawn))
     if profile:
-        print("\n".join(done.stdout.splitlines()[:60]))
+        pstats.Stats(profiler).sort_stats("cumulative").print_stats(50)
+    output.write_text(text, encoding="utf-8")
     print(f"{runs} runs: page of {output.stat().st_size / 1e6:.2f} MB")
     return output
 
@@ -96,19 +80,19 @@ def _experiment(folder: Path, runs: int, repeats: int) -> FakeExperiment:
 
 
 def _tables(experiment: FakeExperiment, folder: Path) -> dict:
-    """Build the tables, and write them with their checks."""
+    """Build the tables, write them with their checks, and read them."""
     frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
     tables.write(frames, folder)
-    return frames
+    return tables.read(folder)
 
 
-def _draw(frames: dict, folder: Path, names: list[str]) -> list[Path]:
+def _draw(frames: dict, folder: Path, names: list[str]) -> dict[str, str]:
     folder.mkdir()
-    paths = [folder / f"{name}.svg" for name in names]
+    paths = {name: folder / f"{name}.svg" for name in names}
     with common.style():
-        for name, path in zip(names, paths, strict=True):
+        for name, path in paths.items():
             common.save(figure(name).draw(frames), path)
-    return paths
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
 
 
 def _timed(what: str, work: Callable):

@@ -31,6 +31,9 @@ def main() -> None:
         with cli.stage("arrays") as stage:
             prepare = kind.load("arrays").prepare
             description = prepare(given.name, given.preparation, given.seed, inputs, given.output)
+            if description is None:
+                reason, remedy = "prepare returned None", "return what write_split returns"
+                raise InputError(kind.folder / "arrays.py", None, reason, remedy)
             # Their reader is selected by this kind.
             if (named := description.get("kind", DEFAULT_KIND)) != kind.name:
                 reason = f"the dataset is of the kind {kind.name}, and its arrays name another"

@@ -34,7 +34,8 @@ def main() -> None:
     check = parser.parse_args().check
     for engine in ENGINES:
         file = ROOT / "envs" / ENGINES[engine].environment.requirements
-        if check and file.read_text(encoding="utf-8") != locked(engine):
+        found = file.read_text(encoding="utf-8") if file.is_file() else None
+        if check and found != locked(engine):
             reason, remedy = "is not what uv.lock has", "python scripts/lock_environments.py"
             raise InputError(file, None, reason, remedy)
         if not check:

@@ -142,13 +142,16 @@ def remove_settings(environment: MutableMapping[str, str]) -> None:
             del environment[name]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Start without the user's settings, and with signals that reach what tests start.
 
     A suite in the background inherits that SIGINT is ignored, and one under `nohup` SIGHUP. What
     tests start keeps compiled modules: without them every process compiles the project again, a
     call of Snakemake for 0.7 seconds.
     """
+    for name, engine in ENGINES.items():
+        line = f"{name}: needs the environment of {engine.title}"
+        config.addinivalue_line("markers", line)
     remove_settings(os.environ)
     # Workflows of several workers run alongside each other, and disturb each other.
     os.environ["ESCALA_LOCKS"] = tempfile.mkdtemp(prefix="escala-locks-")

@@ -16,7 +16,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -127,43 +127,6 @@ class Work(NamedTuple):
 
     parameters: Mapping
     code: Code
-
-
-def kept(
-    step: str,
-    works: Iterable[Work],
-    output: str,
-    *,
-    inputs: Mapping[str, Path],
-    measurement: Mapping,
-) -> list[list[bytes]]:
-    """Return one output of every measurement that the store holds, for each work, oldest first.
-
-    There are none if measurements must not be served: without a store, or with
-    `ESCALA_MEASURE_AGAIN`. Damaged ones are left out.
-
-    Parameters
-    ----------
-    output : name of an output that is a file.
-    step, inputs, measurement : see `get_or_compute`.
-    """
-    store, found = location(), [[] for _ in works]
-    if store is None or not store.exists() or os.environ.get(AGAIN) == "1":
-        return found
-    contents = {name: content(path, store) for name, path in inputs.items()}
-    environment = variables.describe()
-    with _without(store), locked(store):
-        for work, blobs in zip(works, found, strict=True):
-            known = _determined(
-                step, work.code, contents, work.parameters, measurement, environment
-            )
-            for path in sorted(folder(store, digest(known)).glob("*.json")):
-                with suppress(Damaged, LookupError, TypeError, OSError):
-                    ((sha256, _),) = filter(None, read(path).outputs[output].values())
-                    written = blob(store, sha256).read_bytes()
-                    if hashlib.sha256(written).hexdigest() == sha256:
-                        blobs.append(written)
-    return found
 
 
 class Shelf:

@@ -15,6 +15,8 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 
 FOLDER = Path(__file__).resolve().parents[1] / "engines"
+#: What each engine has besides its declaration, and an engine to learn from.
+MODULES, SMALLEST = ("engine.py", "describe.py"), "jax"
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Environment:
     extras : those of `pyproject.toml` that it holds.
     packages : what it holds of Escala's dependencies. `scripts/lock_environments.py` locks both.
     takes : how long it takes to make, and its size, for people.
-    conda : the file of its environment of conda, in `envs/`.
     oldest : the first release of the framework with all that the engine calls, as numbers.
+    conda : the file of its environment of conda, in `envs/`; absent, the usual one.
     python : the release of Python that it needs. None: any from Escala's oldest on.
     backend : uv's option for the build of the framework that fits the machine, if it has one.
     """
@@ -41,8 +43,8 @@ class Environment:
     extras: tuple[str, ...]
     packages: tuple[str, ...]
     takes: str
-    conda: str
     oldest: tuple[int, ...]
+    conda: str = "train.yaml"
     python: str | None = None
     backend: str | None = None
 
@@ -79,8 +81,7 @@ class Engine:
     position : where lists name it; the first one is meant where none is named.
     title : the name of its framework, for people.
     module : the name of its models' module in the folder of a workload.
-    one_process, several_processes : the strategy by which one process trains, and the usual one by
-        which several do.
+    one_process : the strategy by which one process trains.
     distributions : those whose versions decide a result.
     required : what its environment needs of them: one of each tuple.
     launchers : those of Escala's own environment, which start its ranks.
@@ -96,10 +97,9 @@ class Engine:
     title: str
     module: str
     one_process: str
-    several_processes: str
     required: tuple[tuple[str, ...], ...]
-    keep_memory: Mapping[str, str]
     environment: Environment
+    keep_memory: Mapping[str, str] = field(default_factory=dict)
     compiles: bool = False
     collectives: Mapping[str, Collectives] = field(default_factory=dict)
     variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -122,10 +122,15 @@ def _read(file: Path) -> Engine:
         content["environment"] = Environment(**own)
         found = content.get("collectives", {})
         content["collectives"] = {name: Collectives(**how) for name, how in found.items()}
-        return Engine(**content)
+        engine = Engine(**content)
     except (TypeError, KeyError) as error:
         remedy = f"{Path(__file__).name} in escala/core lists the keys"
         raise InputError(file, None, f"does not declare an engine: {error}", remedy) from None
+    for module in MODULES:
+        if not file.with_name(module).is_file():
+            reason = f"there is no {module} alongside it"
+            raise InputError(file, None, reason, f"write it, as escala/engines/{SMALLEST} has it")
+    return engine
 
 
 #: By name, in the order of their positions.

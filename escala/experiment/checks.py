@@ -54,8 +54,9 @@ def _kinds(settings: Settings) -> Iterator[Fault]:
         if kind not in read.values():
             usable = [name for name, each in settings.knows.items() if each.data_kind == kind]
             reason = "no workload of the experiment reads data of this kind"
-            adding = f"one of {', '.join(usable)} to workloads" if usable else "a workload for it"
-            yield f"datasets.{name}.kind", kind, reason, f"add {adding}"
+            named = f"one of {', '.join(usable)} to workloads"
+            remedy = f"add {named if usable else f'a workload with data_kind: {kind}'}"
+            yield f"datasets.{name}.kind", kind, reason, remedy
     for name, kind in read.items():
         if kind not in kinds:
             reason = f"reads data of the kind {kind}, and the experiment has no such dataset"

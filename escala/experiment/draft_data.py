@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from escala.core import plugins
-from escala.core.engines import DEFAULT, ENGINES
+from escala.core.engines import DEFAULT
 from escala.core.errors import InputError
 from escala.data.paths import expanded_path
 from escala.experiment.draft import PROCESSES, Draft, compared
@@ -19,9 +19,15 @@ from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS, declared
 
+#: The strategies of the usual engine that have several ranks, in the order of their positions.
+_SEVERAL = (
+    name
+    for name, each in STRATEGIES.items()
+    if (each.engine or "").startswith(f"{DEFAULT}.") and not each.layouts.one_rank
+)
 #: What a draft compares, and for how long, unless it is told otherwise.
 DEFAULTS = {
-    "strategies": (ENGINES[DEFAULT].several_processes,),
+    "strategies": (next(_SEVERAL),),
     "layouts": ("1x2",),
     "epochs": 5,
     "repeats": 7,

@@ -8,13 +8,17 @@ compared with those of timing runs.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from escala.strategies.base import Strategy
+
+
+Scope = Literal["rank", "node", "run"]
+SCOPES = get_args(Scope)
 
 
 class Run(Protocol):
@@ -73,7 +77,7 @@ class Probe:
     name: ClassVar[str]
     #: The place of the probe: in each `rank`; alongside the ranks of each `node`, in a process that
     #: runs `program`; or once for the whole `run`, in an existing process.
-    scope: ClassVar[Literal["rank", "node", "run"]]
+    scope: ClassVar[Scope]
     #: How the workloads are trained whose runs it can capture (`escala.workloads`).
     kinds: ClassVar[frozenset[str]] = frozenset({"steps"})
     #: JSON Schema of its key in an experiment, as `section` returns it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.strategies.base import Strategy
 
@@ -31,9 +32,14 @@ def _discover() -> dict[str, type[Strategy]]:
     ]
     found: dict[str, type[Strategy]] = {}
     for each in sorted(declared, key=lambda each: (each.position, each.name)):
+        file = each.__module__.replace(".", "/") + ".py"
         if each is not found.setdefault(each.name, each):
-            file = each.__module__.replace(".", "/") + ".py"
             raise InputError(file, each.name, "is also the name of another strategy", "rename it")
+        engine, *inside = (each.engine or "").split(".")
+        if each.engine and (engine not in ENGINES or len(inside) != 2):
+            reason = f"is the engine of {each.name}, and is not ENGINE.MODULE.CLASS"
+            remedy = f"name a class of ranks in escala/engines/: {', '.join(ENGINES)}"
+            raise InputError(file, each.engine, reason, remedy)
     return found
 
 

@@ -88,7 +88,7 @@ class Strategy:
     trains_by: ClassVar[frozenset[str]]
 
     #: Where tables and figures list it: by position, and by name where several have one.
-    position: ClassVar[int]
+    position: ClassVar[int] = 99
     #: The engine that trains, and its class that joins the ranks, as `tensorflow.horovod.Horovod`;
     #: None for a strategy that only starts programs.
     engine: ClassVar[str | None] = None
@@ -101,8 +101,6 @@ class Strategy:
     #: How its processes find each other.
     meets_by: ClassVar[Literal["addresses", "mpi", "rendezvous", "servers"]] = ADDRESSES
     layouts: ClassVar[Layouts] = Layouts()
-    #: Whether each rank holds a part of the variables only, also across nodes.
-    divides_model: ClassVar[bool] = False
     #: Whether ranks that have GPUs exchange by NCCL.
     has_nccl: ClassVar[bool] = False
 

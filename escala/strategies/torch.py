@@ -101,7 +101,6 @@ class FSDP(PyTorch, AsTorchrun, EvaluatesInParts):
     said = "PyTorch's FSDP"
     position = 25
     engine = "torch.fsdp.FSDP"
-    divides_model = True
     has_nccl = True
 
     @classmethod

@@ -18,10 +18,6 @@ class Allocated(allocated.Allocated):
         super().__init__(allocation.number() if workflow.is_main_process else None)
         self._workflow = workflow
 
-    def is_inside(self) -> bool:
-        """Return whether this call is inside a job, and submits no others."""
-        return bool(self._number and self._workflow.local_exec)
-
     @property
     def names(self) -> list[str]:
         """The nodes that are given to the runs; empty if they use this machine."""

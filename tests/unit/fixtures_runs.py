@@ -16,7 +16,7 @@ import pandas as pd
 from escala.core.engines import ENGINES
 from escala.core.files import read_json
 from escala.experiment import Rung
-from escala.probes import timeline
+from escala.probes import PROBES, timeline
 from escala.probes.clocks import COLUMNS
 from escala.probes.resources import Resources
 from escala.record.evaluation import evaluate
@@ -280,8 +280,8 @@ class FakeExperiment:
             },
             "machine": MACHINE | {"kernel": "6.1.0", "hostname": "example"},
             "versions": dict.fromkeys(VERSIONS, "1.0"),
-            "source_sha256": "0" * 64, "link": None, "energy": None, "collectives": None,
-            "resources": None,
+            "source_sha256": "0" * 64, "link": None,
+            **{name: None for name, probe in PROBES.items() if probe.result},
             "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}},
             "seeds": {"weights": 0, "shuffle": 0},
         }  # fmt: skip

@@ -16,9 +16,8 @@ from tests.conftest import ROOT
 def test_engines_name_strategies_environments_and_libraries_that_are_there():
     assert list(ENGINES) == sorted(ENGINES, key=lambda name: ENGINES[name].position)
     for name, engine in ENGINES.items():
-        alone, several = STRATEGIES[engine.one_process], STRATEGIES[engine.several_processes]
-        assert {alone.engine.partition(".")[0], several.engine.partition(".")[0]} == {name}
-        assert alone.layouts.one_rank and not several.layouts.one_rank
+        alone = STRATEGIES[engine.one_process]
+        assert alone.engine.partition(".")[0] == name and alone.layouts.one_rank
         assert engine.distributions
         for file in (engine.environment.requirements, engine.environment.conda):
             assert (ROOT / "envs" / file).is_file()
@@ -36,6 +35,7 @@ def test_engines_name_strategies_environments_and_libraries_that_are_there():
         (lambda text: text.replace("title: PyTorch\n", ""), "title"),
         (lambda text: text.replace("distributions:", "distribution:"), "distributions"),
         (lambda text: text.replace("  oldest: [2, 9]\n", ""), "oldest"),
+        (lambda text: text, "there is no engine.py alongside it"),
     ],
 )
 def test_a_declaration_with_a_wrong_key_names_its_file_and_the_key(tmp_path, change, said):

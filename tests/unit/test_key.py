@@ -233,6 +233,8 @@ def test_the_entry_of_a_strategy_voids_its_runs_wherever_it_stands(tmp_path):
     [
         ("torch.py", '"ddp-gloo"', '"single"',
          "escala/strategies/torch.py: 'single': is also the name of another strategy"),
+        ("torch.py", '"torch.ddp.DDP"', '"torch.ddp"',
+         "escala/strategies/torch.py: 'torch.ddp': is the engine of "),
         ("knobs.yaml", "[OpenMPI]", "[OpenMPI, Later]",
          "knobs.yaml: yield_when_idle.read_by: 'Later': is the class of no strategy"),
     ],

@@ -14,7 +14,6 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from escala import install
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
 from escala.engines.tensorflow import compiled, exchanges
@@ -25,6 +24,7 @@ from escala.engines.tensorflow.ranks import Single
 from escala.engines.tensorflow.state import State
 from escala.record import key
 from escala.workloads.virus_cnn import model as virus_cnn
+from scripts import install
 from tests.conftest import ROOT
 
 RATE, RHO, EPSILON = 0.01, 0.9, 1e-7

@@ -18,6 +18,13 @@ from escala.probes import PROBES
 assert all(probe.settings for probe in PROBES.values())
 print(*({"tensorflow", "pandas", "horovod"} & set(sys.modules)))
 """
+OWN = """
+from escala.probes.base import Probe
+
+class Own(Probe):
+    scope = "{scope}"
+    settings = {settings}
+"""
 
 
 @pytest.fixture
@@ -48,12 +55,20 @@ def test_declarations_are_read_without_the_libraries_of_the_ranks(project):
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
-@pytest.mark.parametrize("content", ["", "from escala.probes.timeline import Timeline\n"])
-def test_a_module_without_a_probe_of_its_own_is_told(project, content):
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "empty.py: []: does not define exactly one probe"),
+        ("from escala.probes.timeline import Timeline\n", "empty.py: []: does not define exactly"),
+        (OWN.format(scope="run", settings="{}"), ""),
+        (OWN.format(scope="ranks", settings="{}"), "empty.py: does not declare `settings` and a"),
+        (OWN.format(scope="run", settings="{}").replace("settings", "setting"), "does not declare"),
+    ],
+)
+def test_a_module_without_a_whole_probe_of_its_own_is_told(project, content, told):
     (project / "escala/probes/empty.py").write_text(content)
     done = run(project, "from escala.probes import PROBES; PROBES['empty']")
-    assert "escala.core.errors.InputError: " in done.stderr
-    assert "empty.py: []: does not define exactly one probe" in done.stderr
+    assert told in done.stderr and bool(told) == ("core.errors.InputError: " in done.stderr)
 
 
 def test_a_probe_cannot_take_the_key_of_something_else():

@@ -34,6 +34,7 @@ from escala.analysis.statistics import (
     next_time_interval,
     ratio_interval,
 )
+from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.record.comparable import CONFIGURATION
 from escala.record.schema import validate_run
@@ -123,6 +124,19 @@ def test_tables_survive_being_written_and_read_and_a_broken_one_is_refused(three
     with pytest.raises(jsonschema.ValidationError, match="fine"):
         tables.write({"runs": frames["runs"].assign(status="fine")}, tmp_path / "broken")
     assert not list(tmp_path.glob("broken/*"))
+
+
+def test_a_table_needs_a_function_and_a_schema(monkeypatch):
+    find, known = tables._builders.__wrapped__, set(tables.TABLES)
+    assert find().keys() == known
+    monkeypatch.setattr(tables, "TABLES", known | {"more"})
+    with pytest.raises(
+        InputError, match=r"tables/more\.schema\.yaml: no module .* function more\("
+    ):
+        find()
+    monkeypatch.setattr(tables, "TABLES", known - {"runs"})
+    with pytest.raises(InputError, match=r"tables/runs\.schema\.yaml: is missing"):
+        find()
 
 
 def test_a_failed_run_is_a_row_with_its_reason(three):

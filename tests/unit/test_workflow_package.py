@@ -178,7 +178,7 @@ def test_a_job_of_a_cluster_measures_all_of_a_group_of_which_a_run_is_left(tmp_p
 
 def test_the_first_job_of_targets_of_one_repeat_measures_all_of_them(study, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    plans = Plans(study, True, lambda: False, set)
+    plans = Plans(study, True, lambda: False, set, set)
     asked = [wildcards(), wildcards(strategy="single", layout="1x1")]
     runs = {study.run(each).file for each in asked}
     files = [Path(plans.of_run(each)) for each in asked]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib import import_module
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pandas as pd
 from jsonschema import Draft202012Validator
 
 from escala.analysis.tables import SCHEMAS, csv, read_table, schema
+from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.report.tables.base import Evidence, frame
 
@@ -35,12 +37,20 @@ def _builders() -> dict[str, Callable]:
         import_module(f"escala.report.tables.{path.stem}")
         for path in sorted(Path(__file__).parent.glob("[!_]*.py"))
     ]
-    return {
+    found = {
         name: function
         for module in modules
         for name, function in vars(module).items()
-        if name in TABLES and getattr(function, "__module__", "") == module.__name__
+        if isfunction(function) and function.__module__ == module.__name__
+        if name in TABLES or [*signature(function).parameters] == ["evidence", "tables"]
     }
+    for name in found.keys() ^ set(TABLES):
+        if name in TABLES:
+            reason = f"no module of escala/report/tables has a function {name}(evidence, tables)"
+        else:
+            reason = f"is missing, and the function {name}(evidence, tables) makes a table"
+        raise InputError(SCHEMAS / f"{name}.schema.yaml", None, reason, "write it, or rename it")
+    return found
 
 
 class _Tables(dict):
