@@ -34,7 +34,7 @@ rule measure:
     log:
         "results/{experiment}/logs/measure.log",
     conda:
-        lambda wildcards: "../envs/" + JOBS.conda(wildcards)
+        lambda wildcards: f"../envs/{JOBS.conda(wildcards)}"
     threads: JOBS.threads
     resources:
         nodes=JOBS.nodes,
