@@ -34,7 +34,7 @@ rule measure:
     log:
         "results/{experiment}/logs/measure.log",
     conda:
-        lambda wildcards: f"../envs/{JOBS.conda(wildcards)}"
+        JOBS.conda
     threads: JOBS.threads
     resources:
         nodes=JOBS.nodes,

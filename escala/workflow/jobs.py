@@ -36,10 +36,12 @@ class Jobs:
         return job.shape(self._runs(wildcards))
 
     def conda(self, wildcards: Wildcards) -> str:
-        """Return the file of the environment of conda: that of the one engine, or the usual."""
+        """Return the file of the environment of conda, from that of a rule: of the one engine, or
+        the usual.
+        """
         names = engines_of(self._runs(wildcards))
         [engine] = names if len(names) == 1 else [DEFAULT]
-        return ENGINES[engine].environment.conda
+        return f"../envs/{ENGINES[engine].environment.conda}"
 
     def threads(self, wildcards: Wildcards) -> int:
         """Return all cores if jobs run on this machine, so that no other job runs meanwhile."""
