@@ -59,7 +59,8 @@ def record(runs: Iterable[PlannedRun], write: Record) -> None:
     """Record the runs whose session is gone, each with a line.
 
     A run whose job was cancelled, as by its user, or lost a node, has not failed: only its mark is
-    removed. Nor has one of other settings than those that were killed.
+    removed. Nor has one of other settings than those that were killed, nor one whose whole call was
+    killed: a call that goes on records the runs of its session itself.
     """
     for planned in marked_of(runs):
         mark = read_json(_mark(planned))
@@ -113,6 +114,8 @@ def _ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
         log = Path(mark["log"]) if mark["log"] else None
         return slurm.ending(mark["job"], log, mark["interrupted"])
     if mark["job"] or is_here:
+        if not mark["job"] and mark["session"] != session():
+            return None, "its call was killed"
         why = "its session was killed, and left no result"
         return None if mark["interrupted"] else "failed", why
     return None

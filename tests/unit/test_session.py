@@ -580,8 +580,16 @@ def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatc
     assert {row["file"] for row in house.table()} == {each.file for each in house.plan.runs}
 
 
-def test_a_run_that_is_killed_with_its_session_has_failed_and_is_not_measured_again(house):
+def test_a_run_whose_whole_call_is_killed_is_measured_by_the_next_one(house):
     house.killed(GLOO)
+    assert house.measure() == exits.DONE
+    assert GLOO in house.begun and house.runs()[GLOO]["status"] == "ok"
+
+
+def test_a_run_that_is_killed_with_its_session_has_failed_and_is_not_measured_again(house):
+    called = house.session
+    house.killed(GLOO)
+    house.session = called
     assert not house.path(*GLOO).exists()
     assert house.measure() == exits.DONE
     run = house.runs()[GLOO]
