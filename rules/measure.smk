@@ -26,7 +26,7 @@
 
 rule measure:
     input:
-        plan=PLANS.of_experiment,
+        plan=PLANS.session_plan,
         splits=PLANS.splits_of,
     output:
         # Of a session that ends early, the earlier table stays.
@@ -77,7 +77,7 @@ if EXPERIMENT.settings["jobs_by_nodes"] and internals.jobs_on_cluster(workflow):
     rule join_measurements:
         input:
             PLANS.parts_of,
-            plan=PLANS.of_experiment,
+            plan=PLANS.session_plan,
         output:
             update("results/{experiment}/measurements.json"),
         log:
@@ -96,7 +96,7 @@ if EXPERIMENT.settings["jobs_by_nodes"] and internals.jobs_on_cluster(workflow):
 # One run, with those that it is compared with. Its file stays while others are measured.
 use rule measure as run with:
     input:
-        plan=PLANS.of_run,
+        plan=PLANS.run_plan,
         split=split_of,
     output:
         update(f"{CONFIGURATION}/{{repeat}}/run.json"),

@@ -197,7 +197,7 @@ class Engine(ABC):
             began = time.perf_counter()
 
     def warm_up(self, step: RankRows, gather: Gather) -> None:
-        """Make a step, and others as an epoch makes them of such: what is compiled for them is."""
+        """Make a step, so that everything which an epoch compiles for such steps is compiled."""
         for _ in self.make_steps([step], gather):
             pass
 

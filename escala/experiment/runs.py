@@ -19,7 +19,7 @@ DUPLICATE = "duplicate"
 
 @dataclass(frozen=True)
 class Declared:
-    """What the names of a run stand for.
+    """Workload, strategy, variant and link of a run, as values.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What tells it from other runs, as `run.json` holds it."""
+        """Return the fields that identify the run, as `run.json` holds them."""
         return {name: getattr(self, name) for name in NAMES}
 
     @property

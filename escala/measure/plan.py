@@ -64,7 +64,7 @@ Group = tuple[PlannedRun, ...]
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a session measures.
+    """The runs of a session, in the order of execution.
 
     Attributes
     ----------

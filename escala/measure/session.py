@@ -27,7 +27,7 @@ from escala.runtime import allocation
 
 @dataclass
 class Session:
-    """What a session measures, and with what.
+    """A session of measuring: its plan, and the functions that it calls.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Session:
         return True
 
     def _asked(self) -> Plan:
-        """Return the plan without repeats of which it is not known that they are asked for."""
+        """Return the plan with the repeats that are known to be needed so far."""
         if not self.plan.pilot:
             return self.plan
         if self._repeats is None:

@@ -114,7 +114,7 @@ def missing(group: Group, present: Present) -> list[PlannedRun]:
 
 
 class _There:
-    """What is there of a run.
+    """State of a run's results on disk.
 
     Attributes
     ----------

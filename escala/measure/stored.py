@@ -19,7 +19,7 @@ _RESULT = "run.json"
 
 
 class Stored:
-    """What the store holds of a run, under the key that it has at this moment.
+    """Entries of the store for a run, under its present key.
 
     Attributes
     ----------

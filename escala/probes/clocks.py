@@ -132,7 +132,7 @@ class Clocks(Probe):
 
 
 class Sample(NamedTuple):
-    """What a process has used until a moment.
+    """Counters of a process at a moment.
 
     Attributes
     ----------

@@ -88,7 +88,7 @@ class Plans:
         name, which = wildcards.experiment, self._which(wildcards)
         return self.files.get(_file_of(name, which)) or self._plan(name, which)
 
-    def of_experiment(self, wildcards: Wildcards) -> str:
+    def session_plan(self, wildcards: Wildcards) -> str:
         """Return the file of the plan of an experiment, or of its runs on so many nodes.
 
         It is written if it has to be.
@@ -100,7 +100,7 @@ class Plans:
         name = wildcards.experiment
         return [table_of(name, nodes) for nodes in by_nodes(self._plan(name, None))]
 
-    def of_run(self, wildcards: Wildcards) -> str:
+    def run_plan(self, wildcards: Wildcards) -> str:
         """Return the file of the plan of one run and its references, written if it has to be."""
         return self._written(wildcards.experiment, self._study.run(wildcards))
 

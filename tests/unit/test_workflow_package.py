@@ -114,7 +114,7 @@ class Planned:
             patch.setenv(SESSION_VARIABLE, f"s{self.session}")
             plans = Plans(self._study, True, lambda: False, set, self.provided.append)
             given = SimpleNamespace(**names)
-            asked = plans.of_run if "workload" in names else plans.of_experiment
+            asked = plans.run_plan if "workload" in names else plans.session_plan
             file = Path(asked(given))
         return plans, file, file.stat().st_mtime > 1
 
@@ -181,7 +181,7 @@ def test_the_first_job_of_targets_of_one_repeat_measures_all_of_them(study, tmp_
     plans = Plans(study, True, lambda: False, set, set)
     asked = [wildcards(), wildcards(strategy="single", layout="1x1")]
     runs = {study.run(each).file for each in asked}
-    files = [Path(plans.of_run(each)) for each in asked]
+    files = [Path(plans.run_plan(each)) for each in asked]
     assert all({each.file for each in Plan.read(file).runs} >= runs for file in files)
     assert all({each.file for each in plans.plan_of(given).runs} >= runs for given in asked)
     assert plans.added and not runs & {run.file for run in plans.added}
