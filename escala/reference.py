@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import yaml
 
+from escala.core.files import read_yaml
 from escala.experiment import schema as experiment
 from escala.record import schema as run
 
@@ -99,10 +101,16 @@ def _resolved(node: dict, root: dict) -> dict:
     """Return a schema with what its `$ref` names merged in; its own keys win."""
     if "$ref" not in node:
         return node
-    target = root
-    for part in node["$ref"].removeprefix("#/").split("/"):
+    file, _, path = node["$ref"].partition("#/")
+    root = target = _table_schema(file) if file else root
+    for part in path.split("/"):
         target = target[part]
     return _resolved(target, root) | {key: v for key, v in node.items() if key != "$ref"}
+
+
+@cache
+def _table_schema(file: str) -> dict:
+    return read_yaml(SCHEMAS / "tables" / file)
 
 
 def _table(node: dict, root: dict) -> list[str]:

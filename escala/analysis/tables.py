@@ -22,8 +22,17 @@ _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean
 
 @cache
 def schema(name: str) -> dict:
-    """Return the JSON schema of a table's rows; its properties have the order of the columns."""
-    return read_yaml(SCHEMAS / f"{name}.schema.yaml")
+    """Return the JSON schema of a table's rows; its properties have the order of the columns.
+
+    A column that another table describes, `{$ref: "TABLE.schema.yaml#/properties/COLUMN"}`, is
+    replaced by that description.
+    """
+    found = read_yaml(SCHEMAS / f"{name}.schema.yaml")
+    for key, column in found["properties"].items():
+        if "$ref" in column:
+            file, _, described = column["$ref"].partition("#/properties/")
+            found["properties"][key] = schema(file.partition(".")[0])["properties"][described]
+    return found
 
 
 @cache
