@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fixtures_runs import FakeExperiment, changed, clocked, three_configurations
+from fixtures_runs import FakeExperiment, changed, three_configurations
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import tabled
@@ -646,26 +646,6 @@ def test_predicted_times_stand_beside_measured_ones(reported, tmp_path):
     check(told)
     assert f"Of {found['runs'].sum()} runs" in told[0].text
     tables.write(frames, tmp_path / "tables")
-
-
-def test_terms_stand_beside_the_parts_that_clocks_measured(tmp_path):
-    fake, probed = clocked(tmp_path)
-    run = next(run for run in map(read_json, probed) if run["strategy"] == "horovod-mpi")
-    terms = dict.fromkeys(("fixed", "compute", "contention", "skew", "exchange", "update"), 0.02)
-    row = {name: run[name] for name in NAMES} | {"ranks": 2, "basis": "predicted", "reason": None}
-    row |= {f"{term}_seconds": seconds for term, seconds in terms.items()} | {"step_seconds": 0.12}
-    file = tmp_path / "predictions.json"
-    write_json(file, {"machine": run["ranks"]["machines"][0], "configurations": [row]})
-    frames = tabled(fake, probe_files=probed, predictions_file=file)
-    found = frames["prediction_terms"].set_index("term")
-    assert list(found.index) == ["computing", "skew", "exchange", "update", "step"]
-    assert found.loc["computing", "predicted_seconds"] == pytest.approx(0.06)
-    measured_calls = frames["attribution"].query("strategy == 'horovod-mpi'")
-    whole = measured_calls[measured_calls["part"] == "whole"]["seconds"].mean()
-    assert found.loc["step", "measured_seconds"] == pytest.approx(whole)
-    measured = found["measured_seconds"].drop("step")
-    assert measured.notna().all() and measured.sum() == pytest.approx(whole, rel=0.5)
-    assert (found["error_seconds"] == found["predicted_seconds"] - found["measured_seconds"]).all()
 
 
 def test_times_of_another_kind_of_machine_are_not_compared(reported):

@@ -1,4 +1,4 @@
-"""The tables of predicted times alongside measured ones, of a whole epoch and by term of a step.
+"""The table of predicted times alongside measured ones, of a whole epoch.
 
 The cost model's calibration holds none of the runs that it is compared with.
 """
@@ -10,25 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from escala.analysis.attribution import OFF_CORE, WHOLE
 from escala.core.files import read_json
 from escala.record.comparable import CONFIGURATION, Measurement, unlike_machines
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.runs import median_to_target
-
-#: By term of the model: columns of `predictions`, and parts of a step that clocks measure
-#: (`escala.analysis.attribution`). A term may stand for several parts.
-TERMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "computing": (
-        ("fixed_seconds", "compute_seconds", "contention_seconds"),
-        ("input", "dispatch", "compute", OFF_CORE),
-    ),
-    "skew": (("skew_seconds",), ("skew",)),
-    "exchange": (("exchange_seconds",), ("transfer", "copies", "negotiation")),
-    "update": (("update_seconds",), ("optimiser",)),
-    "step": (("step_seconds",), (WHOLE,)),
-}
 
 
 def predictions(evidence: Evidence, tables: Tables) -> Iterator[dict]:
@@ -107,27 +93,3 @@ def _has_same_steps(run: Measurement, row: Mapping) -> bool:
         and training["global_batch"] == row.get("global_batch")
         and all(run[name] == row[name] for name in ("dataset", "workload", "variant"))
     )
-
-
-def prediction_terms(evidence: Evidence, tables: Tables) -> Iterator[dict]:
-    """Yield a row for each term of each configuration that has a prediction and clocks."""
-    predicted = tables["predictions"]
-    predicted = predicted[predicted["step_seconds"].notna() & predicted["uncompared"].isna()]
-    parts = tables["attribution"]
-    known = set(parts[list(CONFIGURATION)].itertuples(index=False, name=None))
-    # Where it is not known, what was lost of the cores is within the other parts.
-    unsampled = (parts["part"] == OFF_CORE) & parts["seconds"].isna()
-    known_parts = parts.assign(seconds=parts["seconds"].mask(unsampled, 0.0))
-    part_seconds = known_parts.groupby([*CONFIGURATION, "part"], sort=False)["seconds"]
-    measured = part_seconds.mean().to_dict()
-    for row in predicted.to_dict("records"):
-        names = tuple(row[name] for name in CONFIGURATION)
-        for term, (columns, step_parts) in TERMS.items() if names in known else ():
-            seconds = sum(row[column] for column in columns)
-            found = sum(measured.get((*names, part), np.nan) for part in step_parts)
-            yield {name: row[name] for name in CONFIGURATION} | {
-                "term": term,
-                "predicted_seconds": seconds,
-                "measured_seconds": None if np.isnan(found) else found,
-                "error_seconds": None if np.isnan(found) else seconds - found,
-            }
