@@ -15,7 +15,7 @@
 
 rule genomes:
     input:
-        source_files,
+        files=source_files,
     output:
         sequences=directory(f"{DATA}/sequences"),
         lock=f"{DATA}/lock.tsv",
@@ -27,29 +27,22 @@ rule genomes:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code("genomes", ACQUIRE),
-        source=lambda wildcards: json.dumps(genomes(wildcards)["source"]),
-        classes=lambda wildcards: genomes(wildcards)["classes"],
-        partial=f"{DATA}/.partial",
+        job=job(
+            "genomes",
+            lambda wildcards: settings_of(genomes(wildcards), "source", "classes")
+            | {"partial": f"{DATA}/.partial".format(**wildcards)},
+        ),
     message:
         "Acquire the genomes of {wildcards.dataset}"
     shell:
-        """
-        python -m scripts.acquire \
-            --source @/dev/fd/3 \
-            --classes {params.classes:q} \
-            --inputs {input:q} \
-            --output {output.sequences:q} \
-            --lock {output.lock:q} \
-            --partial {params.partial:q} \
-            3<<<{params.source:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule source:
     input:
-        source_files,
+        files=source_files,
     output:
-        directory(f"{DATA}/source"),
+        source=directory(f"{DATA}/source"),
     log:
         "results/{experiment}/logs/{dataset}/source.log",
     priority: FIRST
@@ -58,16 +51,14 @@ rule source:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code(kind_with(wildcards, "source")),
-        kind=lambda wildcards: dataset(wildcards)["kind"],
-        acquisition=lambda wildcards: json.dumps(settings_result(wildcards, "acquisition")),
+        job=job(
+            "source",
+            lambda wildcards: {
+                "kind": dataset(wildcards)["kind"],
+                "acquisition": settings_result(wildcards, "acquisition"),
+            },
+        ),
     message:
         "Acquire {wildcards.dataset}"
     shell:
-        """
-        python -m scripts.source \
-            --kind {params.kind} \
-            --acquisition @/dev/fd/3 \
-            --inputs {input:q} \
-            --output {output:q} \
-            3<<<{params.acquisition:q} 2>&1 | tee -i {log:q}
-        """
+        STEP

@@ -22,26 +22,20 @@ wildcard_constraints:
 
 rule familiarity:
     input:
-        f"{DATA}/split{{seed}}/dataset.json",
+        dataset=f"{DATA}/split{{seed}}/dataset.json",
     output:
-        f"{DATA}/split{{seed}}/familiarity.npz",
+        familiarity=f"{DATA}/split{{seed}}/familiarity.npz",
     log:
         "results/{experiment}/logs/{dataset}/familiarity{seed}.log",
     conda:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code(kind_with(wildcards, "familiarity")),
-        kind=lambda wildcards: dataset(wildcards)["kind"],
-        split=subpath(input[0], parent=True),
+        job=job("familiarity", lambda wildcards: settings_of(dataset(wildcards), "kind")),
     message:
         "Learn the training rows of {wildcards.dataset}, split {wildcards.seed}"
     shell:
-        """
-        python -m scripts.familiarity \
-            --kind {params.kind} \
-            --split {params.split:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule length_errors:
@@ -50,30 +44,18 @@ rule length_errors:
         split=split_of,
         familiarity=familiarity_of,
     output:
-        f"{CONFIGURATION}/{{repeat}}/{LENGTH_ERRORS}",
+        errors=f"{CONFIGURATION}/{{repeat}}/{LENGTH_ERRORS}",
     log:
         f"results/{{experiment}}/logs/predictions/{NAMES}/{{repeat}}/length_errors.log",
     conda:
         "../envs/train.yaml"
     params:
         code=lambda wildcards: predicting_code(wildcards, "fragments"),
-        kind=lambda wildcards: dataset(wildcards)["kind"],
-        run=subpath(input.run, parent=True),
-        split=subpath(input.split, parent=True),
-        false_alarms=predict_setting("false_alarms"),
+        job=job("length_errors", lambda wildcards: predicting(wildcards, "false_alarms")),
     message:
         "Measure the errors of {wildcards.workload} of {wildcards.dataset} by length"
     shell:
-        """
-        python -m scripts.length_errors \
-            --kind {params.kind} \
-            --workload {wildcards.workload} \
-            --run {params.run:q} \
-            --split {params.split:q} \
-            --familiarity {input.familiarity:q} \
-            --false-alarms {params.false_alarms} \
-            --output {output:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule predict:
@@ -83,29 +65,15 @@ rule predict:
         familiarity=familiarity_of,
         errors=length_errors_of,
     output:
-        update(f"{PREDICTIONS}/{{query}}.tsv"),
+        table=update(f"{PREDICTIONS}/{{query}}.tsv"),
     log:
         f"results/{{experiment}}/logs/predictions/{NAMES}/{{repeat}}/{{query}}.log",
     conda:
         "../envs/train.yaml"
     params:
         code=predicting_code,
-        kind=lambda wildcards: dataset(wildcards)["kind"],
-        run=subpath(input.run, parent=True),
-        false_alarms=predict_setting("false_alarms"),
-        error_limit=predict_setting("error_limit"),
+        job=job("predict", lambda wildcards: predicting(wildcards, "false_alarms", "error_limit")),
     message:
         "Classify {wildcards.query} with {wildcards.workload} of {wildcards.dataset}"
     shell:
-        """
-        python -m scripts.predict \
-            --kind {params.kind} \
-            --workload {wildcards.workload} \
-            --query {input.query:q} \
-            --run {params.run:q} \
-            --familiarity {input.familiarity:q} \
-            --false-alarms {params.false_alarms} \
-            --errors {input.errors:q} \
-            --error-limit {params.error_limit} \
-            --output {output:q} 2>&1 | tee -i {log:q}
-        """
+        STEP

@@ -27,7 +27,7 @@
 
 rule codes:
     input:
-        f"{DATA}/sequences",
+        sequences=f"{DATA}/sequences",
     output:
         codes=f"{DATA}/codes.npy",
         records=f"{DATA}/records.tsv",
@@ -39,23 +39,15 @@ rule codes:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code("genomes"),
-        classes=lambda wildcards: genomes(wildcards)["classes"],
-        length=lambda wildcards: genomes(wildcards)["length"],
-        letters_kept=lambda wildcards: letters_kept(genomes(wildcards)) or "all",
-        deduplicate=lambda wildcards: genomes(wildcards)["deduplicate"],
-        folder=subpath(output.codes, parent=True),
+        job=job(
+            "codes",
+            lambda wildcards: settings_of(genomes(wildcards), "classes", "length", "deduplicate")
+            | {"letters_kept": letters_kept(genomes(wildcards))},
+        ),
     message:
         "Check and encode the genomes of {wildcards.dataset}"
     shell:
-        """
-        python -m scripts.encode \
-            --sequences {input:q} \
-            --classes {params.classes:q} \
-            --length {params.length} \
-            --letters-kept {params.letters_kept} \
-            --deduplicate {params.deduplicate} \
-            --output {params.folder:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule clusters:
@@ -72,25 +64,18 @@ rule clusters:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code("genomes"),
-        similarity=lambda wildcards: genomes(wildcards)["similarity"],
+        job=job("clusters", lambda wildcards: settings_of(genomes(wildcards), "similarity")),
     message:
         "Find near-duplicates among the genomes of {wildcards.dataset}"
     shell:
-        """
-        python -m scripts.clusters \
-            --sequences {input.sequences:q} \
-            --records {input.records:q} \
-            --similarity {params.similarity} \
-            --sketches {output.sketches:q} \
-            --clusters {output.clusters:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule features:
     input:
         unpack(extracted_from),
     output:
-        directory(f"{DATA}/features"),
+        features=directory(f"{DATA}/features"),
     log:
         "results/{experiment}/logs/{dataset}/features.log",
     priority: FIRST
@@ -98,25 +83,21 @@ rule features:
         "../envs/train.yaml"
     params:
         code=lambda wildcards: kind_code("captions", "vgg16.py"),
-        weights_sha256=lambda wildcards: dataset(wildcards)["source"]["weights_sha256"],
+        job=job(
+            "features",
+            lambda wildcards: settings_of(dataset(wildcards)["source"], "weights_sha256"),
+        ),
     message:
         "Compute the features of the pictures of {wildcards.dataset}"
     shell:
-        """
-        python -m scripts.features \
-            --source {input.source:q} \
-            --pictures {input.pictures:q} \
-            --weights {input.weights:q} \
-            --weights-sha256 {params.weights_sha256} \
-            --output {output:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule arrays:
     input:
         unpack(prepared_from),
     output:
-        f"{DATA}/split{{seed}}/dataset.json",
+        description=f"{DATA}/split{{seed}}/dataset.json",
     log:
         "results/{experiment}/logs/{dataset}/split{seed}.log",
     priority: FIRST
@@ -124,23 +105,19 @@ rule arrays:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code(kind_with(wildcards, "arrays")),
-        kind=lambda wildcards: dataset(wildcards)["kind"],
-        preparation=lambda wildcards: json.dumps(settings_result(wildcards, "preparation")),
-        inputs=lambda wildcards: json.dumps(prepared_from(wildcards)),
-        folder=subpath(output[0], parent=True),
+        job=job(
+            "arrays",
+            lambda wildcards: {
+                "kind": dataset(wildcards)["kind"],
+                "name": wildcards.dataset,
+                "preparation": settings_result(wildcards, "preparation"),
+                "seed": int(wildcards.seed),
+            },
+        ),
     message:
         "Split {wildcards.dataset} with seed {wildcards.seed} into arrays"
     shell:
-        """
-        python -m scripts.arrays \
-            --kind {params.kind} \
-            --name {wildcards.dataset} \
-            --preparation @/dev/fd/3 \
-            --seed {wildcards.seed} \
-            --inputs @/dev/fd/4 \
-            --output {params.folder:q} \
-            3<<<{params.preparation:q} 4<<<{params.inputs:q} 2>&1 | tee -i {log:q}
-        """
+        STEP
 
 
 rule leakage:
@@ -156,16 +133,8 @@ rule leakage:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code("genomes"),
-        similarity=lambda wildcards: genomes(wildcards)["similarity"],
-        split=subpath(input.dataset, parent=True),
+        job=job("leakage", lambda wildcards: settings_of(genomes(wildcards), "similarity")),
     message:
         "Compare the test genomes of {wildcards.dataset}, split {wildcards.seed}, with the others"
     shell:
-        """
-        python -m scripts.leakage \
-            --split {params.split:q} \
-            --sketches {input.sketches:q} \
-            --similarity {params.similarity} \
-            --output {output.similarity:q} \
-            --report {output.report:q} 2>&1 | tee -i {log:q}
-        """
+        STEP

@@ -6,6 +6,28 @@ from escala.data.paths import expanded_path, require_past
 from escala import predict
 from escala.predict import LENGTH_ERRORS
 
+#: How `scripts.step` is called. A job comes by a file, as it may be long or private.
+STEP = """
+        python -m scripts.step @/dev/fd/3 3<<<{params.job:q} 2>&1 | tee -i {log:q}
+        """
+
+
+def job(name, settings):
+    """Return what gives a job as JSON: files by name, and `settings(wildcards)`."""
+
+    def described(wildcards, input, output):
+        files = {
+            key: {name: of if isinstance(of, str) else [*of] for name, of in named.items()}
+            for key, named in (("input", input), ("output", output))
+        }
+        return json.dumps({"rule": name} | files | settings(wildcards))
+
+    return described
+
+
+def settings_of(of, *names):
+    return {name: of[name] for name in names}
+
 
 def genomes(wildcards):
     """Return the settings of a dataset of genomes; refuse one of another kind."""
@@ -71,9 +93,10 @@ def predicting_code(wildcards, *further):
     return predict.code(kind_of(dataset(wildcards)), wildcards.workload).digest()
 
 
-def predict_setting(name):
-    """Return a function from wildcards to a setting of `predict`."""
-    return lambda wildcards: experiment(wildcards).settings["predict"][name]
+def predicting(wildcards, *names):
+    """Return the kind, the workload, and settings of `predict`."""
+    kind = {"kind": dataset(wildcards)["kind"], "workload": wildcards.workload}
+    return kind | settings_of(experiment(wildcards).settings["predict"], *names)
 
 
 def query_file(wildcards):

@@ -94,13 +94,16 @@ def test_a_folder_for_a_download_that_holds_something_else_is_refused_and_left_a
 
 
 def script(tmp_path: Path, **changes: object) -> subprocess.Popen:
-    source = SOURCE | changes
+    job = {
+        "rule": "genomes",
+        "input": {"files": []},
+        "output": {"sequences": f"{tmp_path}/sequences", "lock": f"{tmp_path}/lock.tsv"},
+        "source": SOURCE | changes,
+        "classes": ["FLU", "COLD"],
+        "partial": f"{tmp_path}/partial",
+    }
     return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "scripts.acquire", "--source", json.dumps(source)),
-            *("--classes", "FLU", "COLD", "--output", tmp_path / "sequences"),
-            *("--lock", tmp_path / "lock.tsv", "--partial", tmp_path / "partial"),
-        ],
+        [sys.executable, "-m", "scripts.step", json.dumps(job)],
         cwd=ROOT,
         env=os.environ | {"ESCALA_STORE": str(tmp_path / "store")},
         stdout=subprocess.PIPE,
@@ -140,7 +143,7 @@ def test_the_key_is_shown_and_written_nowhere(ncbi, tmp_path):
     process = script(tmp_path)
     assert ncbi.held.wait(60)
     line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-    assert b"scripts.acquire" in line and secret.encode() not in line
+    assert b"scripts.step" in line and secret.encode() not in line
     ncbi.released.set()
     said = [process.communicate(timeout=60)]
     assert process.returncode == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -296,17 +295,17 @@ def test_arrays_that_name_another_kind_are_refused(tmp_path):
     """What reads them would choose the reader of that kind."""
     copied(tmp_path, "blobs")
     np.savez(tmp_path / "points.npz", points=np.zeros((8, 2), np.float32), labels=[0, 1] * 4)
-    arguments = {
-        "--kind": "own",
-        "--name": "plane",
-        "--preparation": json.dumps({"test_fraction": 0.25}),
-        "--seed": "1",
-        "--inputs": json.dumps({"source": str(tmp_path)}),
-        "--output": str(tmp_path / "split"),
+    job = {
+        "rule": "arrays",
+        "input": {"source": str(tmp_path)},
+        "output": {"description": str(tmp_path / "split" / "dataset.json")},
+        "kind": "own",
+        "name": "plane",
+        "preparation": {"test_fraction": 0.25},
+        "seed": 1,
     }
     own = json.dumps({"kinds": {"own": str(tmp_path / "blobs")}})
-    words = itertools.chain(*arguments.items())
-    done = python("-m", "scripts.arrays", *words, variables={plugins.VARIABLE: own})
+    done = python("-m", "scripts.step", json.dumps(job), variables={plugins.VARIABLE: own})
     assert done.returncode == 2, done.stderr
     assert "'blobs': the dataset is of the kind own" in done.stderr
 
