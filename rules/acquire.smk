@@ -27,6 +27,7 @@ rule genomes:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code("genomes", ACQUIRE),
+        files=files,
         job=job(
             "genomes",
             lambda wildcards: settings_of(genomes(wildcards), "source", "classes")
@@ -51,6 +52,7 @@ rule source:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code(kind_with(wildcards, "source")),
+        files=files,
         job=job(
             "source",
             lambda wildcards: {

@@ -31,6 +31,7 @@ rule familiarity:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code(kind_with(wildcards, "familiarity")),
+        files=files,
         job=job("familiarity", lambda wildcards: settings_of(dataset(wildcards), "kind")),
     message:
         "Learn the training rows of {wildcards.dataset}, split {wildcards.seed}"
@@ -51,6 +52,7 @@ rule length_errors:
         "../envs/train.yaml"
     params:
         code=lambda wildcards: predicting_code(wildcards, "fragments"),
+        files=files,
         job=job("length_errors", lambda wildcards: predicting(wildcards, "false_alarms")),
     message:
         "Measure the errors of {wildcards.workload} of {wildcards.dataset} by length"
@@ -72,6 +74,7 @@ rule predict:
         "../envs/train.yaml"
     params:
         code=predicting_code,
+        files=files,
         job=job("predict", lambda wildcards: predicting(wildcards, "false_alarms", "error_limit")),
     message:
         "Classify {wildcards.query} with {wildcards.workload} of {wildcards.dataset}"

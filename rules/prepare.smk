@@ -39,6 +39,7 @@ rule codes:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code("genomes"),
+        files=files,
         job=job(
             "codes",
             lambda wildcards: settings_of(genomes(wildcards), "classes", "length", "deduplicate")
@@ -64,6 +65,7 @@ rule clusters:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code("genomes"),
+        files=files,
         job=job("clusters", lambda wildcards: settings_of(genomes(wildcards), "similarity")),
     message:
         "Find near-duplicates among the genomes of {wildcards.dataset}"
@@ -83,6 +85,7 @@ rule features:
         "../envs/train.yaml"
     params:
         code=lambda wildcards: kind_code("captions", "vgg16.py"),
+        files=files,
         job=job(
             "features",
             lambda wildcards: settings_of(dataset(wildcards)["source"], "weights_sha256"),
@@ -105,6 +108,7 @@ rule arrays:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code(kind_with(wildcards, "arrays")),
+        files=files,
         job=job(
             "arrays",
             lambda wildcards: {
@@ -133,6 +137,7 @@ rule leakage:
         "../envs/prepare.yaml"
     params:
         code=lambda wildcards: kind_code("genomes"),
+        files=files,
         job=job("leakage", lambda wildcards: settings_of(genomes(wildcards), "similarity")),
     message:
         "Compare the test genomes of {wildcards.dataset}, split {wildcards.seed}, with the others"

@@ -1,7 +1,7 @@
-"""Make what a rule of the data or of predictions makes: `python -m scripts.step JOB`.
+"""Make what a rule of the data or of predictions makes: `python -m scripts.step JOB FILES`.
 
-A job is JSON, or `@` and the name of a file with it: the name of the `rule`, its `input` and
-`output` by name, and settings. Each function below is the rule of its name.
+Both are JSON, or `@` and the name of a file with it. A job is the name of the `rule` and settings;
+files are those of its `input` and its `output` by name. Each function below is the rule of its name.
 """
 
 from __future__ import annotations
@@ -361,9 +361,10 @@ def _paths(files: Mapping[str, str | list[str]]) -> dict[str, Any]:
 def main() -> None:
     parser = raw_parser(__doc__, prog="step")
     parser.add_argument("job", type=cli.json_or_file)
-    job = parser.parse_args().job
-    files = [_paths(job.pop(name)) for name in ("input", "output")]
-    STEPS[job.pop("rule")](**files[0], output=files[1], given=SimpleNamespace(**job))
+    parser.add_argument("files", type=cli.json_or_file)
+    given = parser.parse_args()
+    make, settings = STEPS[given.job.pop("rule")], SimpleNamespace(**given.job)
+    make(**_paths(given.files["input"]), output=_paths(given.files["output"]), given=settings)
 
 
 if __name__ == "__main__":

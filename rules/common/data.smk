@@ -6,23 +6,26 @@ from escala.data.paths import expanded_path, require_past
 from escala import predict
 from escala.predict import LENGTH_ERRORS
 
-#: How `scripts.step` is called. A job comes by a file, as it may be long or private.
+#: How `scripts.step` is called: by files, as what is in them may be long or private.
 STEP = """
-        python -m scripts.step @/dev/fd/3 3<<<{params.job:q} 2>&1 | tee -i {log:q}
+        python -m scripts.step @/dev/fd/3 @/dev/fd/4 \\
+            3<<<{params.job:q} 4<<<{params.files:q} 2>&1 | tee -i {log:q}
         """
 
 
-def job(name, settings):
-    """Return what gives a job as JSON: files by name, and `settings(wildcards)`."""
-
-    def described(wildcards, input, output):
-        files = {
+def files(wildcards, input, output):
+    """Return the files of a job by name, as JSON."""
+    return json.dumps(
+        {
             key: {name: of if isinstance(of, str) else [*of] for name, of in named.items()}
             for key, named in (("input", input), ("output", output))
         }
-        return json.dumps({"rule": name} | files | settings(wildcards))
+    )
 
-    return described
+
+def job(name, settings):
+    """Return what gives a job as JSON. Apart from its files: Snakemake makes it again if it changes."""
+    return lambda wildcards: json.dumps({"rule": name} | settings(wildcards))
 
 
 def settings_of(of, *names):

@@ -33,25 +33,19 @@ def folder_of(tmp_path: Path, name: str, records: dict[str, int]) -> Path:
     return tmp_path / name
 
 
-def genomes_job(source: dict, folder: Path, name: str) -> str:
-    """Return the job that acquires genomes into a folder of this name."""
-    return json.dumps(
-        {
-            "rule": "genomes",
-            "input": {"files": []},
-            "output": {"sequences": f"{folder}/{name}", "lock": f"{folder}/{name}.tsv"},
-            "source": source,
-            "classes": list(source["records"]),
-            "partial": f"{folder}/partial",
-        }
-    )
+def genomes_job(source: dict, folder: Path, name: str) -> list[str]:
+    """Return the job that acquires genomes into a folder of this name, and its files."""
+    job = {"rule": "genomes", "source": source, "classes": [*source["records"]]}
+    output = {"sequences": f"{folder}/{name}", "lock": f"{folder}/{name}.tsv"}
+    partial = {"partial": f"{folder}/partial"}
+    return [json.dumps(job | partial), json.dumps({"input": {"files": []}, "output": output})]
 
 
 def test_the_same_seed_gives_the_same_bytes_in_any_process(tmp_path):
     source = {"type": "simulated", "seed": 3, "records": {"COVID": 3, "SARS": 2}}
     for hash_seed in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, ROOT / "scripts/step.py", genomes_job(source, tmp_path, hash_seed)],
+            [sys.executable, ROOT / "scripts/step.py", *genomes_job(source, tmp_path, hash_seed)],
             env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,

@@ -96,14 +96,14 @@ def test_a_folder_for_a_download_that_holds_something_else_is_refused_and_left_a
 def script(tmp_path: Path, **changes: object) -> subprocess.Popen:
     job = {
         "rule": "genomes",
-        "input": {"files": []},
-        "output": {"sequences": f"{tmp_path}/sequences", "lock": f"{tmp_path}/lock.tsv"},
         "source": SOURCE | changes,
         "classes": ["FLU", "COLD"],
         "partial": f"{tmp_path}/partial",
     }
+    output = {"sequences": f"{tmp_path}/sequences", "lock": f"{tmp_path}/lock.tsv"}
+    files = {"input": {"files": []}, "output": output}
     return subprocess.Popen(
-        [sys.executable, "-m", "scripts.step", json.dumps(job)],
+        [sys.executable, "-m", "scripts.step", json.dumps(job), json.dumps(files)],
         cwd=ROOT,
         env=os.environ | {"ESCALA_STORE": str(tmp_path / "store")},
         stdout=subprocess.PIPE,

@@ -297,15 +297,17 @@ def test_arrays_that_name_another_kind_are_refused(tmp_path):
     np.savez(tmp_path / "points.npz", points=np.zeros((8, 2), np.float32), labels=[0, 1] * 4)
     job = {
         "rule": "arrays",
-        "input": {"source": str(tmp_path)},
-        "output": {"description": str(tmp_path / "split" / "dataset.json")},
         "kind": "own",
         "name": "plane",
         "preparation": {"test_fraction": 0.25},
         "seed": 1,
     }
+    output = {"description": str(tmp_path / "split" / "dataset.json")}
+    files = {"input": {"source": str(tmp_path)}, "output": output}
     own = json.dumps({"kinds": {"own": str(tmp_path / "blobs")}})
-    done = python("-m", "scripts.step", json.dumps(job), variables={plugins.VARIABLE: own})
+    done = python(
+        "-m", "scripts.step", json.dumps(job), json.dumps(files), variables={plugins.VARIABLE: own}
+    )
     assert done.returncode == 2, done.stderr
     assert "'blobs': the dataset is of the kind own" in done.stderr
 
