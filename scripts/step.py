@@ -1,7 +1,7 @@
 """Make what a rule of the data or of predictions makes: `python -m scripts.step JOB FILES`.
 
 Both are JSON, or `@` and the name of a file with it. A job is the name of the `rule` and settings;
-files are those of its `input` and its `output` by name. Each function below is the rule of its name.
+files are those of its `input` and its `output` by name. Each function below is a rule.
 """
 
 from __future__ import annotations
