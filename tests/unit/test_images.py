@@ -224,16 +224,6 @@ def test_folders_that_hold_no_classes_are_refused_with_what_to_do(tmp_path, fold
     assert "whose folders are the classes" in refused.value.remedy
 
 
-@pytest.mark.parametrize("shape", [(9, 4, 5), (9, 4, 5, 3)])
-def test_arrays_of_pictures_are_taken_as_they_are(tmp_path, shape):
-    given = np.random.default_rng(5).integers(0, 256, shape, dtype=np.uint8)
-    np.save(tmp_path / "i.npy", given)
-    np.save(tmp_path / "l.npy", np.arange(9) % 3)
-    found = acquired(tmp_path, [tmp_path / "i.npy", tmp_path / "l.npy"], type="arrays")
-    np.testing.assert_array_equal(found["train_images"].reshape(shape), given)
-    assert found["described"]["classes"] == ["0", "1", "2"]
-
-
 @pytest.mark.parametrize("store", ["uint8", "float16"])
 def test_pictures_are_divided_in_proportion_and_stored_as_told(tmp_path, folders, store):
     given = acquired(tmp_path, [folders], type="folders")

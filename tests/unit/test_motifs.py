@@ -14,10 +14,9 @@ from Bio.Seq import Seq
 from escala.core.errors import InputError
 from escala.data.base import Arrays, Spec
 from escala.data.motifs import arrays
-from escala.data.motifs.motif import TAL1, read_motif
 from escala.data.motifs.queries import queries
 from escala.data.motifs.sequences import one_hot
-from escala.data.motifs.simulate import ADDED, BACKGROUND, KEPT, chance_sites, sequences
+from escala.data.motifs.simulate import ADDED, BACKGROUND, KEPT, TAL1, chance_sites, sequences
 from escala.workloads.tal1_cnn import model
 
 SETTINGS = {"filters": 16, "width": 15}
@@ -31,22 +30,6 @@ READ = {
     "length": 8,
     "split": {"test_fraction": 0.2, "validation_fraction": 0.2},
 }
-JASPAR = ">MA1 own\nA [ 0 9 1 ]\nC [ 4 0 1 ]\nG [ 0 0 1 ]\nT [ 4 1 7 ]\n"
-MEME = """MEME version 4
-
-ALPHABET= ACGT
-
-Background letter frequencies
-A 0.3 C 0.2 G 0.2 T 0.3
-
-MOTIF own
-letter-probability matrix: alength= 4 w= 3 nsites= 20
- 0.00 0.50 0.00 0.50
- 0.90 0.00 0.00 0.10
- 0.10 0.10 0.10 0.70
-"""
-#: Probabilities of A, C, G and T, with a row for each position.
-POSITIONS = "0.1\t0.4\t0.2\t0.3\n0.9\t0.0\t0.1\t0.0\n" * 3
 
 
 def test_the_fractions_of_letters_labels_and_sites_are_those_of_the_source():
@@ -89,59 +72,6 @@ def test_a_split_is_drawn_anew_by_its_seed_and_no_two_sides_are_alike(tmp_path):
     assert not (train[:10] == rows["validation"][0][0][:10]).all(axis=(1, 2)).any()
     assert described["one"]["class_means"]["train"] == labels.mean()
     assert 0 <= described["one"]["chance_sites"] <= 1
-
-
-@pytest.mark.parametrize(
-    ("form", "text"),
-    [
-        ("jaspar", JASPAR),
-        ("jaspar", f"\ufeff{JASPAR}".replace("\n", "\r\n")),
-        ("jaspar", ">MA1\nT[4 1 7]\nA[0 9 1]\nG[0 0 1]\nC[4 0 1]\n"),
-        ("meme", MEME),
-        ("meme", MEME.replace("w= 3 nsites= 20", "nsites= 17 E= 4.1e-009")),
-    ],
-)
-def test_a_motif_of_ones_own_is_read(tmp_path, form, text):
-    (tmp_path / "motif").write_text(text)
-    matrix = read_motif(tmp_path / "motif", form)
-    expected = [[0, 0.5, 0, 0.5], [0.9, 0, 0, 0.1], [0.1, 0.1, 0.1, 0.7]]
-    np.testing.assert_allclose(matrix, expected, rtol=1e-12)
-    described = arrays.prepare(
-        "d", SIMULATED | {"motif": form}, 1, {"motif": tmp_path / "motif"}, tmp_path
-    )
-    np.testing.assert_allclose(described["motif"], expected)
-
-
-@pytest.mark.parametrize(
-    ("form", "text", "message"),
-    [
-        ("jaspar", None, "no such file"),
-        ("jaspar", "", "is not one motif"),
-        ("jaspar", JASPAR + JASPAR, "'2 motifs': is not one motif"),
-        ("jaspar", JASPAR.replace("[ 0 9 1 ]", "[ 0 0 1 ]").replace("[ 4 1 7 ]", "[ 4 0 7 ]"),
-         "'position 2': has no letter"),
-        ("jaspar", "no motif", "'line 1': has 1 rows, and not one of numbers for each of A"),
-        ("jaspar", JASPAR.replace("[ 4 0 1 ]", "[ 4 0 1 1 ]"), "'line 1': has 4 rows, and not"),
-        ("jaspar", f">NAC\t6.05\n{POSITIONS}", "'line 1': has rows of four numbers: they are or"),
-        ("jaspar", MEME, "is in the format meme, and not in jaspar. Remedy: set format: meme"),
-        ("meme", JASPAR, "is in the format jaspar, and not in meme. Remedy: set format: jaspar"),
-        ("jaspar", "AC M1\nXX\nP0 A C G T\n01 1 0 0 4\n", "is in the format TRANSFAC"),
-        ("jaspar", JASPAR.encode("utf-16"), "is not text in UTF-8 but in UTF-16"),
-        ("meme", "MEME version 4\nALPHABET= ACDEFG\n", "cannot be read as a motif in the format"),
-        ("meme", MEME.replace("w= 3", "w= 4"), "'line 9': announces 4 positions, and 3 follow"),
-        ("meme", MEME[:-6], "'line 12': has 3 words, and not four numbers"),
-        ("meme", MEME.replace("0.70", "0.40"), "'position 3': has probabilities that sum to 0.7"),
-        ("jaspar", ">MA1 own\nA [ ]\nC [ ]\nG [ ]\nT [ ]\n", "its motif has no position"),
-        ("jaspar", JASPAR.replace("[ 4 1 7 ]", "[ 4 nan 7 ]"), "'position 2': has no letter, or"),
-    ],
-)  # fmt: skip
-def test_a_file_that_holds_no_motif_is_refused(tmp_path, form, text, message):
-    path = tmp_path / "motif"
-    if text is not None:
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError) as refused:
-        read_motif(path, form)
-    assert message in str(refused.value) and str(path) in str(refused.value)
 
 
 def fasta(path: Path, sequences: list[str]) -> Path:

@@ -12,7 +12,7 @@ from escala.data.paths import expanded_path
 from escala.data.size import Size
 
 #: Keys of a source that are paths of the user's.
-PATHS = ("folder", "path", "images", "labels")
+PATHS = ("folder", "path")
 #: Training and test pictures, height, width, colours and classes of the full MNIST and CIFAR-10.
 FULL = {"idx": (60000, 10000, 28, 28, 1, 10), "cifar": (50000, 10000, 32, 32, 3, 10)}
 #: Classes of simulated outlines, and height and width in pixels, as in the source work.

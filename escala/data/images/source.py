@@ -19,9 +19,6 @@ from escala.data.images.pictures import brought_to, classes_of, files_of, read_p
 from escala.data.images.settings import OUTLINE_SIZE, OUTLINES
 from escala.data.writer import ArrayWriter, written
 
-#: Pictures of arrays that are yielded at a time.
-ROWS = 4096
-
 Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
 
@@ -91,8 +88,6 @@ def _read(
         parts = outlines(acquisition["per_class"], size or OUTLINE_SIZE, *options)
         names = [f"outline{number}" for number in range(1, OUTLINES + 1)]
         return names, (("train", pictures, labels) for pictures, labels in parts)
-    if kind == "arrays":
-        return None, _arrays(*inputs)
     return _folders(inputs[0], acquisition["colour"], size)
 
 
@@ -126,31 +121,3 @@ def _require_shape(path: Path, shape: tuple[int, ...], first: tuple[int, ...]) -
         reason = f"differs in size or colours from the first picture, {wanted}"
         remedy = "set size, and colour: grey or rgb, to bring all pictures to one form"
         raise InputError(path, found, reason, remedy)
-
-
-def _arrays(images: Path, labels: Path) -> Pictures:
-    pictures, numbers = map(_mapped, (images, labels))
-    if pictures.ndim == 3:
-        pictures = pictures[..., None]
-    if pictures.ndim != 4 or pictures.dtype != np.uint8 or pictures.shape[-1] not in (1, 3):
-        value = f"{pictures.dtype} of shape {pictures.shape}"
-        reason = "is not uint8 of shape (pictures, height, width[, 1 or 3])"
-        raise InputError(images, value, reason, "save it so, with numpy.save")
-    if not len(pictures):
-        raise InputError(images, images.name, "holds no picture", "give some")
-    whole = numbers.dtype.kind in "iu" and numbers.shape == pictures.shape[:1]
-    if not whole or numbers.min() < 0:
-        value = f"{numbers.dtype} of shape {numbers.shape}"
-        reason = f"is not a class number from 0 for each of the {len(pictures)} pictures"
-        raise InputError(labels, value, reason, "save it so, with numpy.save")
-    for begin in range(0, len(pictures), ROWS):
-        rows = slice(begin, begin + ROWS)
-        yield "train", pictures[rows], numbers[rows]
-
-
-def _mapped(path: Path) -> np.ndarray:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        remedy = "give a .npy file without objects"
-        raise InputError(path, path.name, f"cannot be read: {error}", remedy) from error

@@ -11,9 +11,8 @@ import numpy as np
 from escala.core.errors import InputError
 from escala.data.base import SIDES
 from escala.data.encode import reverse_complement
-from escala.data.motifs.motif import TAL1, read_motif
 from escala.data.motifs.sequences import one_hot, read_sequences
-from escala.data.motifs.simulate import chance_sites, sequences
+from escala.data.motifs.simulate import TAL1, chance_sites, sequences
 from escala.data.splits import Side, stratified, write_split
 
 KIND = "motifs"
@@ -31,7 +30,7 @@ def prepare(
     `chance_sites`, the fraction of the sequences without it that hold a site by chance.
     """
     if preparation["provenance"] == "simulated":
-        sides, more = _simulated(preparation, seed, inputs)
+        sides, more = _simulated(preparation, seed)
     else:
         sides, more = _read(preparation, seed, inputs), {"split": preparation["split"]}
     return write_split(
@@ -47,26 +46,23 @@ def prepare(
     )
 
 
-def _simulated(
-    preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path]
-) -> tuple[dict[str, Side], dict]:
-    matrix = read_motif(inputs["motif"], preparation["motif"]) if "motif" in inputs else TAL1
+def _simulated(preparation: Mapping[str, Any], seed: int) -> tuple[dict[str, Side], dict]:
     length = preparation["length"]
-    if len(matrix) > length:
-        reason = f"is less than the {len(matrix)} letters of the motif"
+    if len(TAL1) > length:
+        reason = f"is less than the {len(TAL1)} letters of the motif"
         raise InputError("length", length, reason, "raise it")
     sides, by_chance, negative = {}, 0, 0
     for number, side in enumerate(SIDES):
         rows = preparation["rows"][side]
         if rows:
             random = np.random.default_rng([seed, number])
-            letters, labels = sequences(matrix, rows, length, random)
+            letters, labels = sequences(TAL1, rows, length, random)
             sides[side] = Side({"sequence": one_hot(letters + np.uint8(1))}, labels)
             without = letters[labels == 0]
-            by_chance += int(chance_sites(without, matrix).sum())
+            by_chance += int(chance_sites(without, TAL1).sum())
             negative += len(without)
     fraction = by_chance / negative if negative else None
-    return sides, {"motif": matrix.tolist(), "chance_sites": fraction}
+    return sides, {"motif": TAL1.tolist(), "chance_sites": fraction}
 
 
 def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path]) -> dict[str, Side]:

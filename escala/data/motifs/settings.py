@@ -26,17 +26,17 @@ def preparation(settings: Mapping[str, Any]) -> dict:
     common = {"provenance": source["type"], "length": settings["length"]}
     if source["type"] == "fasta":
         return common | {"split": split_of(settings)}
-    motif = {"motif": source["motif"]["format"]} if "motif" in source else {}
-    return common | {"rows": source["rows"]} | motif
+    return common | {"rows": source["rows"]}
 
 
 def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
-    """Return the user's files, by name: `motif`, or `positive` and `negative`."""
+    """Return the user's files `positive` and `negative`, by name; none of a simulation."""
     source = settings["source"]
-    paths = {f"source.{key}": source[key] for key in ("positive", "negative") if key in source}
-    if "motif" in source:
-        paths["source.motif.path"] = source["motif"]["path"]
-    return {key.split(".")[1]: Path(expanded_path(path, key)) for key, path in paths.items()}
+    return {
+        key: Path(expanded_path(source[key], f"source.{key}"))
+        for key in ("positive", "negative")
+        if key in source
+    }
 
 
 def size(settings: Mapping[str, Any]) -> Size:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+#: TAL1_known4 of ENCODE, of the origin TRANSFAC M00993: probabilities of A, C, G and T by position.
+TAL1 = np.array(
+    [[0.25, 0, 0.25, 0.5], [0, 1, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0.2, 0.4, 0.4],
+     [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0.2, 0.4, 0.2, 0.2], [0, 0.4, 0, 0.6]]
+)  # fmt: skip
 #: Probabilities of A, C, G and T outside the motif, as in the source work (docs/systems/tal1.md).
 BACKGROUND = np.array([0.3, 0.2, 0.2, 0.3])
 #: Fraction of sequences with the motif.
