@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from escala.core import alone, exits, interrupts, variables
-from escala.core.files import read_json, write_text
+from escala.core.files import write_text
 from escala.core.progress import say
 from escala.core.readable import counted
 from escala.measure import again, lost, standing, table
 from escala.measure.plan import Group, Plan, PlannedRun, is_within, told
 from escala.measure.stored import Stored
 from escala.record import estimate
+from escala.record.schema import read_result
 from escala.runtime import allocation
 
 
@@ -171,9 +172,9 @@ class Session:
             measures = {
                 Path(each.file): partial(self._measure, each)
                 for each in runs
-                if not each.run.instrument and read_json(each.file)["status"] == "ok"
+                if not each.run.instrument and read_result(Path(each.file))["status"] == "ok"
             }
-            while any(again.is_left(read_json(file)) for file in measures):
+            while any(again.is_left(read_result(file)) for file in measures):
                 say("other work disturbed this repeat")
                 if why := self._late(runs):
                     say(f"it is not measured again: {why}")
@@ -190,7 +191,7 @@ class Session:
         with lost.marked(planned, self.job):
             self.measure_run(planned, output)
         self._measured += 1
-        found = read_json(output)
+        found = read_result(output)
         reason = f" ({found['reason']})" if found["reason"] else ""
         print(f"{planned.file}: {found['status']}{reason}", flush=True)
 

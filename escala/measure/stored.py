@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 from escala.cache import store
-from escala.core.files import atomic, read_json
+from escala.core.files import atomic
 from escala.data import base
 from escala.measure.plan import PlannedRun
 from escala.probes import PROBES
 from escala.record import key, program_changes
+from escala.record.schema import read_result
 from escala.strategies.base import TIMELINE_FILES
 
 #: Files that a run may leave next to its run.json.
@@ -62,7 +63,7 @@ class Stored:
 
     def keep(self) -> None:
         """Store the run, if it ended ok and is of what the plan asks for."""
-        run, request = read_json(self._outputs[_RESULT]), self.planned.request
+        run, request = read_result(self._outputs[_RESULT]), self.planned.request
         code = key.code_sha256(*(request[name] for name in ("workload", "strategy", "instrument")))
         is_asked = run["status"] == "ok" and run["source_sha256"] == code
         if is_asked and not program_changes.changed(request, self._data):

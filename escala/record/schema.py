@@ -52,24 +52,35 @@ def validate_run(result: dict) -> None:
         raise ValueError(f"run.json: {key}: {error.message}")
 
 
+#: What each file held when this process last read it, by its path, with what tells that it changed.
+_READ: dict[Path, tuple[tuple[int, int, int], dict]] = {}
+
+
 def read_result(path: Path) -> dict:
     """Return the content of a run.json, or of a copy of it in `sessions/`.
+
+    A process reads a file once, and again when it has changed. What is inside it is shared.
 
     Raises
     ------
     InputError : it is not whole, as a power loss can leave it, or of another format.
     FileNotFoundError : there is none.
     """
+    status = path.stat()
+    version = status.st_mtime_ns, status.st_size, status.st_ino
+    if path in _READ and _READ[path][0] == version:
+        return dict(_READ[path][1])
     try:
         run = json.loads(path.read_bytes())
     except ValueError:
         run = None
     if not isinstance(run, dict) or "status" not in run:
-        problem = f"{path.stat().st_size} bytes", "is empty, cut off, or not a run.json"
+        problem = f"{status.st_size} bytes", "is empty, cut off, or not a run.json"
     elif run.get("format") != FORMAT:
         problem = f"format {run.get('format')}", f"is not the present one, {FORMAT}"
     else:
-        return with_layout(run)
+        _READ[path] = version, with_layout(run)
+        return dict(_READ[path][1])
     experiment = next((p.parent for p in path.parents if p.name == "runs"), path.parent)
     remedy = f"remove it by `{call('retry', experiment)}`, then the same call again"
     raise InputError(path, *problem, remedy)

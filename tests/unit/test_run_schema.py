@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import functools
+from pathlib import Path
 
 import pytest
 import yaml
 from fixtures_runs import STEP_TIMES, FakeExperiment
 
-from escala.core.files import read_json
-from escala.record.schema import SCHEMA, validate_run
+from escala.core.files import read_json, write_json
+from escala.record.schema import SCHEMA, read_result, validate_run
 from escala.strategies.knobs import workload_knobs
 
 
@@ -132,3 +133,15 @@ def test_no_key_may_be_missing(ok):
             del list(holders(damaged))[index][key]
             with pytest.raises(ValueError, match=key):
                 validate_run(damaged)
+
+
+def test_a_process_reads_a_file_once_and_again_when_it_has_changed(tmp_path, monkeypatch):
+    path, opened = Path(FakeExperiment(tmp_path).add("single", "1x1", 3.0, 1).runs[0]), []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda file: opened.append(file) or read_bytes(file))
+    first, again = read_result(path), read_result(path)
+    assert first == again and opened == [path]
+    first["status"] = "changed by who read it"
+    assert read_result(path)["status"] == "ok"
+    write_json(path, read_json(path) | {"reason": "another"})
+    assert read_result(path)["reason"] == "another" and len(opened) == 2
