@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from escala.analysis.comparable import CONFIGURATION, matched
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import (
     LEVEL,
@@ -52,7 +53,6 @@ from escala.analysis.statistics import (
 )
 from escala.analysis.verdicts import simultaneous_level
 from escala.experiment.runs import DUPLICATE
-from escala.record.comparable import CONFIGURATION, matched
 from escala.report.history.rows import run_files
 from escala.report.tables import runs
 from escala.report.tables.base import is_timed

@@ -163,7 +163,7 @@ def _predict(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
                 raise InputError("TARGET", target, "is a file, and not a result", remedy)
         arguments.targets = arguments.targets or ["predictions"]
         return _run(arguments, extra)
-    from escala.experiment.predictions import RULES, predictions
+    from escala.predict.targets import RULES, predictions
 
     found = predictions(Path(arguments.run), [Path(file) for file in arguments.targets])
     arguments.targets = found.targets

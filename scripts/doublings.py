@@ -17,8 +17,8 @@ from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.progress import say
 from escala.experiment import Experiment, load
-from escala.experiment.doublings import doublings, file_of
 from escala.report.figures import DECLARED
+from escala.report.study.doublings import doublings, file_of
 
 #: The document, in the folder of the experiment.
 NAME = "doublings"

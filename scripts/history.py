@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from escala import cli
+from escala.analysis import history
 from escala.core.arguments import from_zero, subcommands, whole_number
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.progress import say
 from escala.core.readable import aligned, counted
-from escala.record import history
 
 if TYPE_CHECKING:
     import duckdb

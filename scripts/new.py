@@ -17,10 +17,11 @@ from escala.core.arguments import raw_parser
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.experiment import Experiment, draft_program
-from escala.experiment.draft import Draft
-from escala.experiment.draft_data import DEFAULTS, draft
-from escala.experiment.recognise import SIMULATED, recognised
+from escala.draft import program as draft_program
+from escala.draft.data import DEFAULTS, draft
+from escala.draft.file import Draft
+from escala.draft.recognise import SIMULATED, recognised
+from escala.experiment import Experiment
 
 COMMAND = "escala new"
 EXAMPLES = """\

@@ -23,9 +23,9 @@ from escala.core.files import atomic
 from escala.core.progress import say
 from escala.core.yaml12 import Dumper
 from escala.experiment import Experiment, load
-from escala.experiment.doublings import doublings, file_of
 from escala.measure import job
 from escala.measure.plan import plan_session
+from escala.report.study.doublings import doublings, file_of
 from escala.runtime import slurm
 
 EXAMPLES = """\

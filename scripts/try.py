@@ -18,15 +18,17 @@ import sys
 import time
 from pathlib import Path
 
-from escala import cli, submit, trial
+from escala import cli, submit
 from escala.core import exits, own_results
 from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
 from escala.core.environment import call
 from escala.core.files import atomic
 from escala.core.progress import say
-from escala.experiment import Experiment, draft_program
-from escala.experiment.draft import text
+from escala.draft import program as draft_program
+from escala.draft import trial
+from escala.draft.file import text
+from escala.experiment import Experiment
 from escala.runtime import allocation
 from escala.workloads.program import PLACEHOLDERS
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.learning import DOES_NOT_LEARN, Learning, learning
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER, Ratio
 from escala.core.readable import in_words
 from escala.experiment.references import Configuration
-from escala.record.comparable import CONFIGURATION
 from escala.runtime.layout import with_layout
 
 #: What is known of the best use. It *pays*: it takes less time than all that use no more. *More

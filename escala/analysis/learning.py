@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.rates import rate_interval
-from escala.record.comparable import CONFIGURATION
 
 LEARNS, DOES_NOT_LEARN, UNKNOWN = "learns", "does not learn", "unknown"
 

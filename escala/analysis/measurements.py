@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from escala.record.comparable import CONFIGURATION, refusal
+from escala.analysis.comparable import CONFIGURATION, refusal
 from escala.record.schema import FORMAT, read_result, read_session
 from escala.runtime.layout import with_layout
 
@@ -61,7 +61,7 @@ def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
     if not history_files or not current:
         return []
     # DuckDB is imported only where there is a history.
-    from escala.record import history
+    from escala.analysis import history
 
     known = {(*_run_key(run), run["session"]) for run in found}
     with history.read(history_files[0].parent) as database:

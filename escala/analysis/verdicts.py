@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from escala.analysis.comparable import Matched
 from escala.analysis.statistics import (
     LEVEL,
     RESAMPLES,
@@ -21,7 +22,6 @@ from escala.analysis.statistics import (
     Interval,
     difference_interval,
 )
-from escala.record.comparable import Matched
 from escala.record.disturbance import is_disturbed
 
 FASTER, SLOWER, NOT_DISTINGUISHABLE = "faster", "slower", "not distinguishable"

@@ -16,8 +16,7 @@ from escala.check import Check, check
 from escala.core.children import completed
 from escala.core.errors import Unavailable
 from escala.core.hardware import available_cores, control_groups
-from escala.core.readable import counted
-from escala.record.estimate import duration
+from escala.core.readable import counted, duration
 from escala.runtime import allocation, slurm
 
 #: In the order in which they are printed.

@@ -42,6 +42,21 @@ def size(number: float) -> str:
     return f"{number:.0f} bytes"
 
 
+def duration(seconds: float) -> str:
+    """Return a duration in readable form: `42 s`, `3 min 5 s`, `2 h 4 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def span(seconds: float) -> str:
+    """Return a duration in readable form; a short one with two digits: `2.4 s`."""
+    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
+
+
 def in_words(number: int) -> str:
     """Return a number up to ten as a word, and a larger one as digits."""
     words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]

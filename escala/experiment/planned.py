@@ -24,7 +24,7 @@ _OF_COLLECTIVES = (
     "communication",
     "gradient_as_bucket_view",
 )
-#: Knobs by which ranks train another model than one process (`escala.record.comparable`).
+#: Knobs by which ranks train another model than one process (`escala.analysis.comparable`).
 _OTHER_MODEL = ("shard", "trained_module", "weighting")
 _NAMES = ("dataset", "workload", "strategy", "layout", "variant", "network")
 

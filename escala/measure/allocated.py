@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 
+from escala.core.readable import duration
 from escala.experiment import Run
-from escala.record.estimate import duration
 from escala.runtime import allocation
 
 #: Seconds at the end of a job in which no run is planned. SLURM may send a signal that is asked for

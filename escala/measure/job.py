@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from escala.core.readable import counted
+from escala.core.readable import counted, duration
 from escala.experiment import Run
-from escala.record import estimate
+from escala.measure import estimate
 from escala.runtime.placement import processes_per_node
 
 #: Minutes to ask for where nothing alike was measured before.
@@ -60,5 +60,5 @@ def time_of(runs: Sequence[Run]) -> Time:
     seconds = sum(known) / len(known) * len(runs)
     minutes = _MARGIN * (seconds + _START_SECONDS * len(runs)) / 60 + BEGIN_MINUTES
     rounded = _STEP * ceil(minutes / _STEP)
-    why = f"{estimate.duration(seconds)} are estimated from earlier runs; a margin is added"
+    why = f"{duration(seconds)} are estimated from earlier runs; a margin is added"
     return Time(rounded, why)

@@ -18,10 +18,9 @@ from escala.core import alone, exits, interrupts, variables
 from escala.core.files import write_text
 from escala.core.progress import say
 from escala.core.readable import counted
-from escala.measure import again, lost, standing, table
+from escala.measure import again, estimate, lost, standing, table
 from escala.measure.plan import Group, Plan, PlannedRun, is_within, told
 from escala.measure.stored import Stored
-from escala.record import estimate
 from escala.record.schema import read_result
 from escala.runtime import allocation
 

@@ -118,7 +118,7 @@ def machine() -> dict:
     """Return what tells this kind of machine from others.
 
     A measurement of one machine is also used for others of its kind. Memory is what is installed
-    (`escala.core.hardware.memory_gib`), as in `escala.record.comparable`. Where processes may not
+    (`escala.core.hardware.memory_gib`), as in `escala.analysis.comparable`. Where processes may not
     read each other's memory, MPI ranks exchange in another way.
     """
     described = hardware.describe()

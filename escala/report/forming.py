@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from escala.core.progress import say
-from escala.core.readable import counted
+from escala.core.readable import counted, duration
 from escala.experiment import Run
 from escala.experiment.runs import is_compared
+from escala.measure import estimate
 from escala.measure.plan import Plan, PlannedRun
-from escala.record import estimate
 
 
 class Forming:
@@ -87,7 +87,7 @@ class Forming:
         if unknown == len(left):
             return f"{counted(unknown, 'more run')}, of unknown time"
         more = f", and {counted(unknown, 'more run')} of unknown time" if unknown else ""
-        return f"about {estimate.duration(seconds * pace)} of runs left{more}"
+        return f"about {duration(seconds * pace)} of runs left{more}"
 
 
 def _seconds(left: Collection[Run]) -> tuple[float, int]:

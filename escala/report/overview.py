@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.record.comparable import CONFIGURATION
 from escala.report.findings.best_use import verdicts
 from escala.report.findings.compared import Ratio, interval
 from escala.report.findings.words import Tables, listed, with_labels

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from escala.analysis import statistics
+from escala.analysis.comparable import Matched
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, deviation
 from escala.analysis.verdicts import matches_needed, simultaneous_level
-from escala.record.comparable import Matched
 from escala.report.tables.base import Evidence, named, ratios, reference_columns
 from escala.report.tables.speedup import Comparison, comparisons
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
+from escala.analysis import history
 from escala.data import kind_of
 from escala.experiment import Experiment, Run
 from escala.probes import PROBES
-from escala.record import history
 from escala.report.figures import DECLARED, FIGURES, ONE_RUN, SOME_FIGURES
 from escala.strategies.base import TRACE
 from escala.workflow.study import Study, Wildcards, refuse

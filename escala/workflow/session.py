@@ -23,9 +23,8 @@ from escala.core.variables import PROFILE
 from escala.experiment import Experiment, Run
 from escala.experiment.calibration import SUFFIX
 from escala.experiment.unused import idle_probes, unread_knobs
-from escala.measure import again, lost
+from escala.measure import again, estimate, lost
 from escala.measure.plan import no_time_file, told
-from escala.record import estimate
 from escala.runtime import allocation, slurm
 from escala.workflow import internals
 from escala.workflow.allocated import Allocated

@@ -33,10 +33,10 @@ from escala.analysis.learning import DOES_NOT_LEARN, Learning
 from escala.analysis.tables import dtypes
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml, write_json
+from escala.core.readable import span
 from escala.experiment.calibration import Calibration, Works
 from escala.experiment.planned import plans, with_rows
 from escala.experiment.references import Configuration
-from escala.record.estimate import span
 from escala.report import tables
 from escala.report.findings import section_findings
 from escala.report.findings.best_use import answers

@@ -6,8 +6,8 @@ import pytest
 
 from escala.experiment import Run
 from escala.experiment.runs import Declared
+from escala.measure import estimate
 from escala.measure.plan import Plan, PlannedRun
-from escala.record import estimate
 from escala.report import so_far
 from escala.report.forming import Forming
 from escala.workloads import WORKLOADS

@@ -11,12 +11,13 @@ import pytest
 from fixtures_runs import MACHINE, FakeExperiment
 from pages import tabled
 
+from escala.analysis import comparable
+from escala.analysis.comparable import matched, refusal
 from escala.analysis.measurements import read_run
 from escala.core import hardware
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.record import comparable, key
-from escala.record.comparable import matched, refusal
+from escala.record import key
 from escala.record.schema import FORMAT, read_result, validate_run
 from escala.runtime.layout import Layout
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from escala.core.errors import InputError
+from escala.draft.data import draft as drafted
+from escala.draft.file import Draft
+from escala.draft.file import text as text_of_draft
+from escala.draft.recognise import SIMULATED, recognised
 from escala.engines import engine_name
 from escala.experiment import Experiment
-from escala.experiment.draft import Draft
-from escala.experiment.draft import text as text_of_draft
-from escala.experiment.draft_data import draft as drafted
-from escala.experiment.recognise import SIMULATED, recognised
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 

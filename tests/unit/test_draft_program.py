@@ -15,9 +15,9 @@ import yaml
 from escala.core import plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
+from escala.draft.file import require_place, text
+from escala.draft.program import add_files, add_options, draft, file_of, keep_files
 from escala.experiment import Experiment
-from escala.experiment.draft import require_place, text
-from escala.experiment.draft_program import add_files, add_options, draft, file_of, keep_files
 from escala.workloads import WORKLOADS
 from escala.workloads.program import Program
 
@@ -26,8 +26,8 @@ from escala.workloads.program import Program
 def drafted(tmp_path, monkeypatch):
     """Return a function from a call's words to its draft, in a folder with scripts."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("escala.experiment.draft_program.available_cores", lambda: list(range(4)))
-    monkeypatch.setattr("escala.experiment.draft_program.available_gpus", list)
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: list(range(4)))
+    monkeypatch.setattr("escala.draft.program.available_gpus", list)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     monkeypatch.setenv(CALLERS_PATH, path)
@@ -124,7 +124,7 @@ def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command,
 def test_each_gpu_has_a_process_and_its_part_of_the_cores(
     gpus, options, layouts, cores, drafted, monkeypatch
 ):
-    monkeypatch.setattr("escala.experiment.draft_program.available_gpus", lambda: ["one"] * gpus)
+    monkeypatch.setattr("escala.draft.program.available_gpus", lambda: ["one"] * gpus)
     found = drafted(f"{options} --torch -- python train.py")
     assert compared(found) == [
         *(("torch-ddp", layout, "tuned") for layout in layouts), ("torch-ddp", "1x1", "threads"),

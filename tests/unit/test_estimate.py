@@ -11,14 +11,14 @@ import pytest
 from escala import data
 from escala.core.errors import InputError
 from escala.core.files import write_json
-from escala.core.readable import size
+from escala.core.readable import duration, size
 from escala.data import kind_of
 from escala.data.base import description
 from escala.experiment import Experiment, Run, read
 from escala.experiment.files import ROOT
 from escala.experiment.schema import validated
-from escala.record import estimate
-from escala.record.estimate import duration, sentence
+from escala.measure import estimate
+from escala.measure.estimate import sentence
 from escala.record.schema import FORMAT
 
 

@@ -18,9 +18,9 @@ import text_boxes
 from fixtures_runs import MACHINE, FakeExperiment, changed
 
 from escala import cli
+from escala.analysis import history
 from escala.core.errors import InputError
 from escala.core.files import read_json, sha256_file
-from escala.record import history
 from escala.report.figures import common
 from escala.report.history import figure, rows, series
 from scripts import history as command

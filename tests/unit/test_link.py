@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from escala.analysis.comparable import _links
 from escala.core.files import read_json
 from escala.record import place
-from escala.record.comparable import _links
 from escala.runtime import asking
 from escala.runtime.launch import SRUN, Launch
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from escala.analysis import comparable
 from escala.core import hardware
-from escala.record import comparable, key
+from escala.record import key
 from escala.runtime import node
 
 MILAN = """\

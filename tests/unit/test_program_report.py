@@ -11,8 +11,8 @@ from fixtures_runs import as_program, changed, laddered, program, three_configur
 from pages import drawn
 from sentences import check
 
+from escala.analysis import comparable
 from escala.core.files import read_json, write_json
-from escala.record import comparable
 from escala.record.schema import read_result
 from escala.report import pilot, tables
 from escala.report.figures import FIGURES

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from escala.analysis.comparable import alike_speeds
 from escala.core.speed import seconds_of_kernel, speed_seconds
-from escala.record.comparable import alike_speeds
 
 pytestmark = pytest.mark.usefixtures("whole_kernel")
 

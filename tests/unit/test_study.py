@@ -20,10 +20,10 @@ from escala.core import own_results
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import load
-from escala.experiment.doublings import doublings, file_of
 from escala.record.schema import validate_run
 from escala.report import study, tables
 from escala.report.study import forms, statement
+from escala.report.study.doublings import doublings, file_of
 from scripts.study import JOB_SCRIPT, job_script
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

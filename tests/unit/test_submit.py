@@ -17,11 +17,11 @@ from escala import submit
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.experiment import Experiment, Run, load
-from escala.experiment.doublings import doublings
 from escala.measure import job
 from escala.measure.plan import plan_session
 from escala.record import key
 from escala.record.schema import FORMAT
+from escala.report.study.doublings import doublings
 from tests.calls import python
 from tests.conftest import ROOT
 from tests.programs import eventually

@@ -28,6 +28,7 @@ from pages import tabled
 from scipy import stats
 from sentences import told
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import (
     Interval,
     deviation_of_sessions,
@@ -36,7 +37,6 @@ from escala.analysis.statistics import (
 )
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.record.comparable import CONFIGURATION
 from escala.record.schema import validate_run
 from escala.report import pilot, tables
 from escala.report.tables import views

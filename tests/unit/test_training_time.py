@@ -10,8 +10,8 @@ import pytest
 from fixtures_runs import REFERENCES, FakeExperiment, changed, fair, three_configurations, twice
 from pages import tabled
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.core.files import read_json
-from escala.record.comparable import CONFIGURATION
 from escala.report.figures import common, seconds_per_epoch
 from escala.report.figures.looks import significant
 

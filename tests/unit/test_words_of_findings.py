@@ -8,8 +8,8 @@ from fixtures_runs import REFERENCES, fair
 from pages import TITLE, Parsed, failed, tabled
 from sentences import told
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
-from escala.record.comparable import CONFIGURATION
 from escala.report.findings.best_use import answers, inverse
 from escala.report.findings.words import Finding, quoted
 from escala.report.first_screen import first_screen

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from escala.analysis.comparable import matched
 from escala.analysis.measurements import measurements
 from escala.experiment import Experiment, Run
-from escala.record.comparable import matched
 from tests.workflow.conftest import experiment_of
 from tests.workflow.measured import FAKE
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from escala.experiment.predictions import RULES as PREDICTING
+from escala.predict.targets import RULES as PREDICTING
 from tests.conftest import CLASSES
 from tests.workflow.conftest import experiment_of
 

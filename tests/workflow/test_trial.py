@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from escala import trial
 from escala.core import exits, plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
+from escala.draft import trial
 from escala.experiment import Experiment
 from escala.workloads import program_copy
 from tests.programs import experiment_on
@@ -378,7 +378,7 @@ def test_runs_of_many_minutes_are_not_begun_without_a_word(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     monkeypatch.setattr(sys, "argv", ["try", "--processes", "2", "--", sys.executable, "train.py"])
-    monkeypatch.setattr("escala.experiment.draft_program.available_cores", lambda: [0, 1])
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
     monkeypatch.setattr(
         trial, "tried", lambda e, run, *_: made(run, whole_seconds=200.0, result={})
     )
@@ -396,7 +396,7 @@ def test_a_script_whose_strategy_is_guessed_is_tried_as_it_is_typed_too(tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(plugins.VARIABLE, "{}")
     monkeypatch.setattr(sys, "argv", ["try", "--processes", "2", "--", sys.executable, "train.py"])
-    monkeypatch.setattr("escala.experiment.draft_program.available_cores", lambda: [0, 1])
+    monkeypatch.setattr("escala.draft.program.available_cores", lambda: [0, 1])
     names = []
 
     def tried(typed, guess, *_):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from escala.analysis.comparable import other_exchange
 from escala.analysis.cost_model.calibration import LEVEL, Calibration
 from escala.analysis.cost_model.predict import DRAWS, Setup, predict
 from escala.analysis.cost_model.predictions import (
@@ -23,7 +24,6 @@ from escala.analysis.statistics import Interval
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, pays
 from escala.core.errors import InputError
 from escala.experiment.references import Configuration
-from escala.record.comparable import other_exchange
 
 NOT_MEASURED = "no run of it has a time, and nothing was calibrated (escala run advice)"
 #: What the seconds of a candidate rest on.

@@ -33,8 +33,8 @@ from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SL
 from escala.core import readable
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError
+from escala.core.readable import span
 from escala.experiment.references import Configuration
-from escala.record.estimate import span
 
 #: Goal -> the unit of its amount.
 GOALS = {"time": "s", "core-hours": "core-hours", "energy": "J", "deadline": "core-hours"}

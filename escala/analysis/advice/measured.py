@@ -23,6 +23,7 @@ from escala.analysis.advice.candidates import (
     names_of,
 )
 from escala.analysis.best_use import BestUse, best_uses
+from escala.analysis.comparable import unlike_machines
 from escala.analysis.cost_model.predict import interval
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
@@ -30,7 +31,6 @@ from escala.analysis.tables import read_table, records
 from escala.core.files import read_json
 from escala.core.readable import counted
 from escala.experiment.references import Configuration
-from escala.record.comparable import unlike_machines
 
 #: Where the runs of an experiment are that measured what processes use.
 RESOURCES = "runs/*/*/*/*/*/*/resources/run.json"

@@ -14,10 +14,9 @@ from escala.analysis.advice.candidates import BOUNDS, MEASURED, PREDICTED, names
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, GOALS, TIME
 from escala.analysis.best_use import MORE_DOES_NOT_PAY, NOT_LEARNT, TIED
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
-from escala.core.readable import counted, size
+from escala.core.readable import counted, size, span
 from escala.experiment.references import NATIVE
 from escala.experiment.scaling import BASELINE, STEPS
-from escala.record.estimate import span
 from escala.strategies.knobs import reads
 
 #: Fractions that a job script adds to the upper end of the predicted time, and to the measured

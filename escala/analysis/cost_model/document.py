@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from escala.analysis.comparable import unlike_machines
 from escala.analysis.cost_model.calibration import LOCAL, MODEL_DEVIATION
 from escala.analysis.cost_model.program_costs import program_costs
 from escala.analysis.cost_model.reading import FORMAT, LEAST_REPEATS
@@ -31,7 +32,6 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.experiment.references import one_process
 from escala.probes.collectives import AFTER, ALONE, COMPUTING, FRACTIONS
-from escala.record.comparable import unlike_machines
 
 #: Parts of a run before its first training step.
 _BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.cost_model.bounds import step_bounds
 from escala.analysis.cost_model.calibration import MODEL_DEVIATION, Calibration
 from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.networks import PRESETS, Network, payload
 from escala.analysis.cost_model.predict import DRAWS, TERMS, Prediction, Setup, interval, predict
 from escala.core.errors import InputError
-from escala.record.comparable import CONFIGURATION
 
 #: The error of the model is not measured on the machine that is predicted.
 ASSUMED = (

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from escala.analysis.comparable import unlike_machines
 from escala.analysis.cost_model.computing import expected_largest
 from escala.analysis.measurements import read_run
 from escala.record import steps
-from escala.record.comparable import unlike_machines
 
 #: Bytes of the gradient of a parameter, if the program does not state them.
 BYTES = 4

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
-from escala.record.comparable import CONFIGURATION
+from escala.analysis.comparable import CONFIGURATION
 from escala.record.evaluation import MOST_CLASSES
 from escala.report.figures import common
 from escala.report.figures.looks import described, in_order

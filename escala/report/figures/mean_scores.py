@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import counted
-from escala.record.comparable import CONFIGURATION
 from escala.report.figures import common
 from escala.report.figures.looks import Look, described, in_order, looks
 from escala.report.figures.text import PANEL_TITLE, height_of, wrap, wrapped_names

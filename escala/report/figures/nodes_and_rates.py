@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from escala.record.comparable import CONFIGURATION
+from escala.analysis.comparable import CONFIGURATION
 from escala.report.figures import by_nodes, common
 from escala.report.figures.looks import described, in_order
 from escala.report.figures.text import PANEL_TITLE, wrap

@@ -14,8 +14,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
-from escala.record.comparable import CONFIGURATION
 from escala.report.figures import common
 from escala.report.figures.looks import Colour, described, in_order, significant, strategy_look
 from escala.report.figures.text import PANEL_TITLE, wrap

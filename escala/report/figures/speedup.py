@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import counted
-from escala.record.comparable import CONFIGURATION
 from escala.report.figures import common
 from escala.report.figures.looks import described, in_order, strategy_look
 from escala.report.figures.text import NAME_INCHES, PANEL_TITLE, height_of, wrap, wrapped_names

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import NO_VERDICT, Ratio
 from escala.core.readable import counted
-from escala.record.comparable import CONFIGURATION
 from escala.report.tables.views import same_batch
 
 #: In place of a verdict, where there is no ratio.

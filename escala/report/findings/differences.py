@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Tables, quoted, with_labels
 from escala.report.tables.views import named_by, names_of_rows, programs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from escala.record.comparable import CONFIGURATION
+from escala.analysis.comparable import CONFIGURATION
 from escala.report.findings.best_use import seconds_per_epoch
 from escala.report.findings.compared import interval, rows_of
 from escala.report.findings.words import Finding, Tables, a, quoted, with_labels

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.record.comparable import SAME_ROWS
+from escala.analysis.comparable import SAME_ROWS
 from escala.report.findings.best_use import answers
 from escala.report.findings.words import Finding, Tables, joined, quoted, sentence, with_labels
 from escala.report.tables.views import named_by, programs

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.verdicts import SAME
 from escala.core.readable import counted, in_words
-from escala.record.comparable import CONFIGURATION
 from escala.record.evaluation import MOST_CLASSES
 from escala.report.findings.differences import Differences, differences
 from escala.report.findings.words import (

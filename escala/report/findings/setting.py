@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import counted, size
-from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Finding, Tables, joined, listed, quoted, span
 
 POSITION = 80

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from escala.analysis import comparable, history
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, compared_with
-from escala.record import comparable, history
 from escala.record.schema import read_result
 from escala.report.tables.runs import row
 
@@ -67,7 +67,7 @@ def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
     ----------
     folder : of the history.
     experiments : folders `results/NAME`.
-    keywords : further arguments of `escala.record.history.read`.
+    keywords : further arguments of `escala.analysis.history.read`.
 
     Raises
     ------

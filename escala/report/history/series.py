@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from escala.analysis import changes
+from escala.analysis import changes, history
+from escala.analysis.comparable import alike_rates, alike_speeds
 from escala.core.readable import counted
 from escala.experiment.references import Configuration
-from escala.record import history
-from escala.record.comparable import alike_rates, alike_speeds
 
 
 class Quantity(NamedTuple):

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION, refusal
 from escala.analysis.statistics import Interval
 from escala.analysis.tables import records
 from escala.experiment.scaling import BASELINE, RUN
-from escala.record.comparable import CONFIGURATION, refusal
 from escala.report.findings.words import Tables
 from escala.report.study.cells import UNKNOWN, in_words, interval, with_ends
 from escala.report.study.content import SERIES, Study, study

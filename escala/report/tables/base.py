@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, work
 from escala.analysis.measurements import earlier, measurements, read_run
 from escala.analysis.statistics import Interval, median_interval
 from escala.analysis.tables import SCHEMAS, dtypes
 from escala.core.files import read_json
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
 from escala.experiment.runs import DUPLICATE
-from escala.record.comparable import CONFIGURATION, Matched, Measurement, work
 
 #: Parts of a run outside the training steps, in the order they happen.
 PARTS = (

@@ -12,15 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
-from escala.analysis.verdicts import (
-    FASTER,
-    NO_VERDICT,
-    NOT_DISTINGUISHABLE,
-    simultaneous_level,
-)
-from escala.experiment.references import Configuration, reference_number
-from escala.record.comparable import (
+from escala.analysis.comparable import (
     CONFIGURATION,
     Matched,
     Measurement,
@@ -30,6 +22,14 @@ from escala.record.comparable import (
     other_updates,
     work,
 )
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
+from escala.analysis.verdicts import (
+    FASTER,
+    NO_VERDICT,
+    NOT_DISTINGUISHABLE,
+    simultaneous_level,
+)
+from escala.experiment.references import Configuration, reference_number
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import Comparison, Judge, Judgement, unmatched, usable

@@ -10,6 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from escala.analysis.comparable import (
+    CONFIGURATION,
+    Measurement,
+    left_out,
+    matched,
+    newest_of_repeats,
+)
 from escala.analysis.statistics import (
     VALUES_FOR_INTERVAL,
     Interval,
@@ -20,13 +27,6 @@ from escala.analysis.statistics import (
 )
 from escala.analysis.verdicts import NO_VERDICT, leave_out_disturbed, simultaneous_level, verdict
 from escala.experiment.references import Configuration, compared_with
-from escala.record.comparable import (
-    CONFIGURATION,
-    Measurement,
-    left_out,
-    matched,
-    newest_of_repeats,
-)
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import DECIMALS, Judge

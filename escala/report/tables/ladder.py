@@ -16,6 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from escala.analysis.comparable import (
+    CONFIGURATION,
+    Measurement,
+    left_out,
+    matched,
+    newest_of_repeats,
+)
 from escala.analysis.statistics import (
     combined_interval,
     difference_interval,
@@ -25,13 +32,6 @@ from escala.analysis.statistics import (
 )
 from escala.analysis.verdicts import leave_out_disturbed
 from escala.experiment.references import Configuration
-from escala.record.comparable import (
-    CONFIGURATION,
-    Measurement,
-    left_out,
-    matched,
-    newest_of_repeats,
-)
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from escala.analysis.comparable import left_out, matched, newest_of_repeats
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, Interval, ratio_interval
 from escala.analysis.verdicts import MIN_MEASUREMENTS, leave_out_disturbed, noise_floor
 from escala.analysis.verdicts import drift as drift_of
-from escala.record.comparable import left_out, matched, newest_of_repeats
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 

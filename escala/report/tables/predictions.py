@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION, Measurement, unlike_machines
 from escala.core.files import read_json
-from escala.record.comparable import CONFIGURATION, Measurement, unlike_machines
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.runs import median_to_target

@@ -17,6 +17,7 @@ from escala.analysis.attribution import (
     run_attribution,
     typical_step,
 )
+from escala.analysis.comparable import CONFIGURATION, Measurement, matched
 from escala.analysis.statistics import mean_interval
 from escala.experiment.references import (
     ONE_PROCESS,
@@ -24,7 +25,6 @@ from escala.experiment.references import (
     compared_with,
     reference_number,
 )
-from escala.record.comparable import CONFIGURATION, Measurement, matched
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.views import names_of_rows

@@ -9,10 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from escala.analysis.statistics import Interval, median_interval
-from escala.core.readable import name_first
-from escala.experiment.references import Configuration, compared_with, reference_number
-from escala.record.comparable import (
+from escala.analysis.comparable import (
     CONFIGURATION,
     Measurement,
     other_exchange,
@@ -20,6 +17,9 @@ from escala.record.comparable import (
     speed_seconds,
     work,
 )
+from escala.analysis.statistics import Interval, median_interval
+from escala.core.readable import name_first
+from escala.experiment.references import Configuration, compared_with, reference_number
 from escala.record.disturbance import earlier, taken_cores
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables

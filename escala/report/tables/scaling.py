@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from escala.analysis import laws
+from escala.analysis.comparable import CONFIGURATION, Matched, Measurement, is_emulated
 from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, Interval, median_interval
 from escala.analysis.tables import records
 from escala.experiment.references import NATIVE, one_process
 from escala.experiment.scaling import BASELINE, RUN, WEAK, layouts_of
-from escala.record.comparable import CONFIGURATION, Matched, Measurement, is_emulated
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import Comparison, Judge, inverse, usable

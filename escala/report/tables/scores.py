@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from escala.analysis.comparable import Measurement
 from escala.analysis.rates import pooled_rates, rate_differences
 from escala.analysis.statistics import Interval, deviation, mean_interval
 from escala.analysis.verdicts import equivalence
 from escala.core.files import read_json
 from escala.experiment.references import Configuration, compared_with
-from escala.record.comparable import Measurement
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 

@@ -15,6 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from escala.analysis.comparable import (
+    CONFIGURATION,
+    Matched,
+    Measurement,
+    left_out,
+    matched,
+    newest_of_repeats,
+    work,
+)
 from escala.analysis.statistics import (
     LEVEL,
     SESSIONS_FOR_INTERVAL,
@@ -28,15 +37,6 @@ from escala.analysis.statistics import (
 )
 from escala.analysis.verdicts import NO_VERDICT, Verdict, leave_out_disturbed, verdict
 from escala.experiment.references import Configuration, compared_with
-from escala.record.comparable import (
-    CONFIGURATION,
-    Matched,
-    Measurement,
-    left_out,
-    matched,
-    newest_of_repeats,
-    work,
-)
 from escala.report.tables import base, together
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.runs import time_to_target

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from statistics import median
 
-from escala.record.comparable import Measurement
+from escala.analysis.comparable import Measurement
 from escala.report.tables import base
 
 Side = tuple[Measurement, Measurement]

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import pandas as pd
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.experiment.references import Configuration
-from escala.record.comparable import CONFIGURATION
 from escala.training.marks import WHOLE
 
 #: Configurations of a dataset and workload in a figure.

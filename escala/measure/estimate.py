@@ -11,7 +11,7 @@ from pathlib import Path
 
 from escala.cache import store
 from escala.core.errors import InputError
-from escala.core.readable import counted, size
+from escala.core.readable import counted, duration, size
 from escala.data import size_of
 from escala.experiment import Experiment, Run
 from escala.probes import PROBES
@@ -49,21 +49,6 @@ def sentence(runs: list[Run], experiment: Experiments) -> str:
     }
     text = f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
     return " ".join([text, *untimed])
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in readable form: `42 s`, `3 min 5 s`, `2 h 4 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def span(seconds: float) -> str:
-    """Return a duration in readable form; a short one with two digits: `2.4 s`."""
-    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
 def medians(runs: Iterable[Run]) -> Callable[[Run], float | None]:

@@ -14,17 +14,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from escala.analysis import comparable
 from escala.core.errors import InputError
 from escala.core.files import read_json, temporary_folder
 from escala.core.progress import say
-from escala.core.readable import name_first
+from escala.core.readable import duration, name_first, span
 from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of
-from escala.experiment import Experiment, Run, program_source
-from escala.experiment.draft_program import ONE
+from escala.draft import program_source
+from escala.draft.program import ONE
+from escala.experiment import Experiment, Run
 from escala.experiment.spoken import layout_in_words
-from escala.record import comparable, diagnose, processes
-from escala.record.estimate import duration, span
+from escala.record import diagnose, processes
 from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure

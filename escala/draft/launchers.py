@@ -15,7 +15,7 @@ from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.variables import restore_shell
-from escala.experiment import program_source
+from escala.draft import program_source
 from escala.workloads.program import PLACEHOLDERS
 
 PYTHON = re.compile(r"python[0-9.]*")

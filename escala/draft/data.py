@@ -12,8 +12,8 @@ from escala.core import plugins
 from escala.core.engines import DEFAULT
 from escala.core.errors import InputError
 from escala.data.paths import expanded_path
-from escala.experiment.draft import PROCESSES, Draft, compared
-from escala.experiment.recognise import SIMULATED, Dataset, named, recognised
+from escala.draft.file import PROCESSES, Draft, compared
+from escala.draft.recognise import SIMULATED, Dataset, named, recognised
 from escala.experiment.references import ONE_PROCESS
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -62,7 +62,7 @@ def draft(
     Parameters
     ----------
     name : of the experiment.
-    data : as `escala.experiment.recognise.recognised` takes it.
+    data : as `escala.draft.recognise.recognised` takes it.
     workload : its name, or a folder with a `workload.yaml`; by default one for the data, and every
         workload for such data that is fitted.
     strategies, layouts : to compare with one process. A strategy of one rank has the layout `1x1`.
@@ -71,7 +71,7 @@ def draft(
 
     Raises
     ------
-    InputError : as `escala.experiment.recognise.recognised`; there is no such workload, or its
+    InputError : as `escala.draft.recognise.recognised`; there is no such workload, or its
         declaration is wrong; or a layout is not of the form `NODESxPROCS`.
     """
     dataset = recognised(data)

@@ -22,9 +22,9 @@ from escala.core.files import read_yaml
 from escala.core.gpus import available_gpus
 from escala.core.hardware import available_cores
 from escala.core.readable import name_first
-from escala.experiment import launchers, program_source
-from escala.experiment.draft import PROCESSES, THREADS, Draft, compared
-from escala.experiment.launchers import OWN
+from escala.draft import launchers, program_source
+from escala.draft.file import PROCESSES, THREADS, Draft, compared
+from escala.draft.launchers import OWN
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
