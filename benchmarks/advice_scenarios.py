@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, TIME, Limits
+from escala.analysis.cost_model.calibrating import Calibration
+from escala.analysis.cost_model.planned import plans, with_rows
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.experiment import Experiment, load
-from escala.experiment.calibration import Calibration
-from escala.experiment.planned import plans, with_rows
 from escala.experiment.references import DEFAULT_REFERENCES
 from escala.runtime.layout import Layout
 

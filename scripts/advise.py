@@ -32,7 +32,7 @@ def main() -> None:
     from escala.analysis.advice import text
     from escala.analysis.advice.choice import Limits
     from escala.analysis.advice.document import CALIBRATION, PLANS, Question, advise
-    from escala.experiment.planned import with_rows
+    from escala.analysis.cost_model.planned import with_rows
 
     folder = arguments.experiment
     plans = None
@@ -64,9 +64,9 @@ def plans_of(folder: Path) -> dict:
     ------
     InputError : there is no such file.
     """
+    from escala.analysis.cost_model.planned import plans, with_rows
+    from escala.analysis.cost_model.works import Works
     from escala.experiment import named
-    from escala.experiment.calibration import Works
-    from escala.experiment.planned import plans, with_rows
 
     e = named(folder.resolve().name, Path.cwd())
     return with_rows(plans(Works(e)), filter(Path.exists, map(Path, e.dataset_files())))
@@ -107,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
         "--plans",
         type=cli.json_or_file,
         metavar="JSON",
-        help="the experiment, as escala.experiment.planned describes it",
+        help="the experiment, as escala.analysis.cost_model.planned describes it",
     )
     plans.add_argument("--datasets", nargs="+", type=Path, metavar="dataset.json")
     return parser

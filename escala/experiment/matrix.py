@@ -125,11 +125,14 @@ class Experiment:
         """
         return list(self._places[probe])
 
+    def possible_probe_runs(self, probe: str) -> list[Run]:
+        return expand.probe_runs(self.settings, probe)
+
     @cached_property
     def _places(self) -> dict[str | None, dict[Run, int]]:
         """For the timing runs (None) and each probe, every run and its index."""
         runs = {None: self.timed}
-        runs |= {probe: expand.probe_runs(self.settings, probe) for probe in PROBES}
+        runs |= {probe: self.possible_probe_runs(probe) for probe in PROBES}
         return {probe: {run: index for index, run in enumerate(of)} for probe, of in runs.items()}
 
     @cached_property

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from escala import engines
+from escala.analysis.cost_model.calibrating import SUFFIX, Calibration
 from escala.experiment import Run
-from escala.experiment.calibration import SUFFIX, Calibration
 from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.measure.plan import table_of
 from escala.record import key

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from escala.analysis.cost_model.calibrating import Calibration
 from escala.core.environment import call, session
 from escala.core.errors import InputError
 from escala.core.files import write_text
 from escala.experiment import Experiment, Run
-from escala.experiment.calibration import Calibration
 from escala.experiment.runs import engines_of
 from escala.measure import standing, table
 from escala.measure.plan import (

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 from snakemake.exceptions import WorkflowError
 
+from escala.analysis.cost_model.calibrating import SUFFIX
 from escala.cache import store
 from escala.core import exits, interrupts, own_results
 from escala.core.environment import call, session
@@ -21,7 +22,6 @@ from escala.core.progress import say
 from escala.core.readable import counted
 from escala.core.variables import PROFILE
 from escala.experiment import Experiment, Run
-from escala.experiment.calibration import SUFFIX
 from escala.experiment.unused import idle_probes, unread_knobs
 from escala.measure import again, estimate, lost
 from escala.measure.plan import no_time_file, told

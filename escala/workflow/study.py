@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import update_config
 
+from escala.analysis.cost_model.calibrating import Calibration, adopted
 from escala.core import own_results
 from escala.core.errors import InputError
 from escala.data import kind_of
 from escala.experiment import Experiment, Run, check_name, named, read
-from escala.experiment.calibration import Calibration, adopted
 from escala.experiment.files import files_by_name
 
 Wildcards = Any

@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from escala.analysis import attribution
+from escala.analysis.cost_model.calibrating import Calibration
 from escala.core.files import read_json
 from escala.experiment import Experiment, Run, load
-from escala.experiment.calibration import Calibration
 from escala.lab import network
 from escala.record import steps
 from tests.cluster.conftest import output

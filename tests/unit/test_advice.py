@@ -26,16 +26,17 @@ from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, 
 from escala.analysis.advice.document import Question, advise, document
 from escala.analysis.advice.measured import Measured
 from escala.analysis.best_use import best_uses
+from escala.analysis.cost_model.calibrating import Calibration
 from escala.analysis.cost_model.networks import Network
+from escala.analysis.cost_model.planned import plans, with_rows
 from escala.analysis.cost_model.predict import predict
 from escala.analysis.cost_model.reading import parse
+from escala.analysis.cost_model.works import Works
 from escala.analysis.learning import DOES_NOT_LEARN, Learning
 from escala.analysis.tables import dtypes
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml, write_json
 from escala.core.readable import span
-from escala.experiment.calibration import Calibration, Works
-from escala.experiment.planned import plans, with_rows
 from escala.experiment.references import Configuration
 from escala.report import tables
 from escala.report.findings import section_findings

@@ -11,11 +11,11 @@ from fixtures_runs import FakeExperiment
 from test_calibration import BY_STEPS, SETTINGS, write_runs
 
 from benchmarks.advice_scenarios import Scenario, scenarios, together
+from escala.analysis.cost_model.calibrating import Calibration
 from escala.analysis.cost_model.document import document
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.experiment import Experiment, load
-from escala.experiment.calibration import Calibration
 from escala.experiment.references import Configuration
 from tests.conftest import ROOT
 

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from escala.analysis.advice.document import Question, document
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.bounds import computed, step_bounds, summed
+from escala.analysis.cost_model.calibrating import Calibration
+from escala.analysis.cost_model.planned import planned
 from escala.analysis.cost_model.program_costs import program_costs
 from escala.analysis.cost_model.reading import parse
+from escala.analysis.cost_model.works import first_of_programs, unbounded
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment
-from escala.experiment import program_calibration as programs
-from escala.experiment.calibration import Calibration
-from escala.experiment.planned import planned
 from escala.runtime.layout import Layout
 from escala.training.program_place import HOOK
 from tests.programs import experiment_on
@@ -211,8 +211,8 @@ def test_a_program_is_calibrated_by_runs_that_are_not_predicted(tmp_path):
 
 def test_a_program_of_one_size_is_refused_with_the_reason(tmp_path):
     base = experiment(tmp_path, "fixed", "python train.py")
-    for run in programs.first_of_programs(base):
-        assert "neither {rows}" in programs.unsupported(run)
+    for run in first_of_programs(base):
+        assert "neither {rows}" in unbounded(run)
     with pytest.raises(InputError, match=r"names \{rows\}"):
         Calibration(base)
 

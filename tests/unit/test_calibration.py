@@ -17,21 +17,27 @@ from pages import tabled
 from sentences import check
 
 from escala.analysis.cost_model import predictions
+from escala.analysis.cost_model.calibrating import Calibration
 from escala.analysis.cost_model.collectives import traffic
 from escala.analysis.cost_model.document import document, entries
 from escala.analysis.cost_model.messages import Exchange
+from escala.analysis.cost_model.planned import planned
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.analysis.cost_model.reading import LEAST_REPEATS, parse
 from escala.analysis.cost_model.recorded_steps import blocks_of, in_turns
+from escala.analysis.cost_model.works import (
+    Works,
+    calibrated_rows,
+    first_of_programs,
+    first_repeats,
+    predictable,
+    unsupported,
+    variant_name,
+)
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.engines.costs import FACTORS, RECOMPUTE
 from escala.experiment import Experiment, load
-from escala.experiment import program_calibration as programs
-from escala.experiment.calibration import Calibration
-from escala.experiment.planned import planned
-from escala.experiment.predictable import first_repeats, predictable, unsupported
-from escala.experiment.works import calibrated_rows, variant_name
 from escala.probes._turns import KINDS, Blocks
 from escala.probes.collectives import OPERATIONS, SIZES, summary
 from escala.report import tables
@@ -71,6 +77,7 @@ SETTINGS = {
     ],
 }
 
+PILOT = {"repeats": 6, "half_width": "5 %", "at_most": 9}
 NAMES = ("dataset", "workload", "strategy", "layout", "variant", "network")
 BY_STEPS = {"virus-cnn": SETTINGS["workloads"]["virus-cnn"]}
 
@@ -99,11 +106,11 @@ def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, mon
     for name in ("ESCALA_TORCH", "ESCALA_MPI"):
         monkeypatch.setenv(name, sys.executable)
     base = load(file)
-    program_works = programs.works(base)
+    program_works = Works(base).program_works
     if program_works or any(STRATEGIES[run.strategy].library for run in predictable(base)):
         found = Calibration(base)
         assert found.runs_needed(links=True)
-        told = [*first_repeats(base), *programs.first_of_programs(base)]
+        told = [*first_repeats(base), *first_of_programs(base)]
         assert len(planned(found)) == len(told)
         for run in found.runs_needed(links=True):
             assert found.request(run)
@@ -112,8 +119,9 @@ def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, mon
             Calibration(base)
 
 
-def test_what_calibrates_is_no_run_of_the_experiment():
-    base = experiment()
+@pytest.mark.parametrize("changes", [{}, {"repeats": 6, "pilot": PILOT}], ids=["alone", "pilot"])
+def test_what_calibrates_is_no_run_of_the_experiment(changes):
+    base = experiment(**changes)
     requests = {run.file: base.request(run) for run in base.runs}
     found = Calibration(base)
     needed = found.runs_needed(links=True)
@@ -125,6 +133,7 @@ def test_what_calibrates_is_no_run_of_the_experiment():
         assert run.file not in requests
         assert json.dumps(found.settings_of(run), sort_keys=True) not in settings
         assert found.references_of(run) == []
+    assert {run.repeat for run in needed if run.instrument is None} == {1, 2, 3}
     assert found.split_folder("small", 4) == base.split_folder("small", 4)
     assert len({run.file for run in needed}) == len(needed)
 

@@ -24,7 +24,7 @@ from types import TracebackType
 MODULES = (
     "escala.cache.store",
     "escala.data.genomes.settings",
-    "escala.experiment.calibration",
+    "escala.analysis.cost_model.calibrating",
     "escala.predict",
     "escala.probes",
     "escala.workflow.reports",

@@ -306,7 +306,7 @@ def candidates(
     Parameters
     ----------
     calibration : None to predict nothing.
-    planned : configurations, as `escala.experiment.planned.planned` returns them.
+    planned : configurations, as `escala.analysis.cost_model.planned.planned` returns them.
     times : rows of the table `configurations`.
     same_model : measured configurations that train the same model, also with other rows in a step.
 

@@ -103,7 +103,7 @@ def advise(
 
 
 def _read_plans(file: Path) -> Any:
-    """Return the content of plans.json: the result of `escala.experiment.planned.with_rows`.
+    """Return the content of plans.json: as `cost_model.planned.with_rows` returns it.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def document(
     ----------
     calibration : None to advise among what was measured.
     machine : the calibrated one, as `machine` of a calibration, or else that of a run.
-    plans : as `escala.experiment.planned.with_rows` returns them.
+    plans : as `escala.analysis.cost_model.planned.with_rows` returns them.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Make a calibration's document from the runs that calibrate.
 
-`escala.experiment.calibration` names these runs. The document has the form of
+`escala.analysis.cost_model.calibrating` names these runs. The document has the form of
 `schemas/calibration.schema.yaml`.
 """
 
@@ -62,7 +62,7 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
 
     Parameters
     ----------
-    sources : files of runs, as `escala.experiment.calibration.Calibration.sources` returns them.
+    sources : files of runs, as `Calibration.sources` returns them.
 
     Raises
     ------

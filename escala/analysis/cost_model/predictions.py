@@ -33,7 +33,7 @@ def rows(
 
     Parameters
     ----------
-    planned : configurations, as `escala.experiment.planned.planned` returns them.
+    planned : configurations, as `escala.analysis.cost_model.planned.planned` returns them.
     train_rows : number of training rows of each dataset.
     """
     for each in planned:

@@ -1,6 +1,6 @@
 """Make the part of a calibration that bounds programs, from the runs that calibrate them.
 
-`escala.experiment.program_calibration` names these runs. A run that did not end ok leaves its
+`escala.analysis.cost_model.calibrating` names these runs. A run that did not end ok leaves its
 reason instead of its times.
 """
 

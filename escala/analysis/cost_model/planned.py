@@ -6,13 +6,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from escala.analysis.cost_model.works import (
+    APPLIED,
+    Works,
+    first_of_programs,
+    first_repeats,
+    unbounded,
+    unsupported,
+    variant_knobs,
+)
 from escala.core.files import read_json
 from escala.core.rates import bits_per_second
-from escala.experiment import program_calibration as programs
-from escala.experiment.calibration import Works
-from escala.experiment.matrix import Experiment
-from escala.experiment.predictable import APPLIED, first_repeats, unsupported, variant_knobs
-from escala.experiment.runs import Run
+from escala.experiment import Experiment, Run
 from escala.experiment.scaling import WEAK
 from escala.runtime.layout import global_batch
 from escala.strategies.knobs import complete, read_by_run
@@ -37,9 +42,7 @@ def planned(works: Works) -> list[dict]:
     """
     base = works.base
     step_plans = [(run, unsupported(run), _step_plan) for run in first_repeats(base)]
-    program_plans = [
-        (run, programs.unsupported(run), _program_plan) for run in programs.first_of_programs(base)
-    ]
+    program_plans = [(run, unbounded(run), _program_plan) for run in first_of_programs(base)]
     return [
         {name: getattr(run, name) for name in _NAMES}
         | {"unavailable": reason}

@@ -1,0 +1,339 @@
+"""The runs that calibrate the cost model for an experiment.
+
+They are of a session of their own, `NAME` and `SUFFIX`, and like any others: stored, repeated after
+a failure, and measured again when their code changes. None of them is a run of the experiment.
+
+| run | gives |
+|---|---|
+| one process with three numbers of rows, `REPEATS` times in turns | times of steps |
+| clocks of one process | when each gradient is known, and the time of the update |
+| collectives on `1x2` | collectives and steps with exchange, rates of a core, contention |
+| collectives on `2x1` of each network | collectives and steps with exchange between nodes |
+| `escala/hook/escala_collectives.py` on each layout of a program | sums, contention |
+
+One process is `single` `1x1`, or the same of another engine (`references.one_process`), or of a
+program its own. The last is a program too, `NAME-sums-LIBRARY`, which the same interpreter runs
+under the same strategy. `escala.analysis.cost_model.bounds` makes bounds of its times.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from escala import workloads
+from escala.analysis.cost_model.works import (
+    Work,
+    Works,
+    first_of_programs,
+    predictable,
+    unbounded,
+    usual_knobs,
+    variant_name,
+)
+from escala.core.hardware import available_cores
+from escala.data import size_of
+from escala.experiment import Experiment, Run
+from escala.experiment.references import NATIVE
+from escala.experiment.runs import NO_LINK, Declared
+from escala.experiment.schema import Settings
+from escala.probes import PROBES
+from escala.probes.collectives import Collectives
+from escala.runtime.layout import Layout, global_batch
+from escala.strategies import STRATEGIES
+from escala.training.program_place import HOOK
+
+SUFFIX = "-calibration"
+REPEATS = 3
+#: Steps that a calibrating run takes at least, those with clocks, and the most epochs of a small
+#: dataset, and of a program, whose first one is not counted.
+STEPS, CLOCK_STEPS, MOST_EPOCHS, EPOCHS_OF_PROGRAM = 20, 40, 50, 3
+#: Least rows of a run, if a row has at most this number of numbers; longer rows are fewer.
+ROWS, NUMBERS = 8000, 1000
+#: Bytes that are summed, besides those of the gradients: from what latency decides to what rates
+#: decide.
+SIZES = (2**10, 2**16, 2**20, 2**22, 2**24, 2**26)
+_ONE, _ONE_NODE, _TWO_NODES = Layout(1, 1), Layout(1, 2), Layout(2, 1)
+#: Settings of a workload that are outside its steps.
+_OUTSIDE = dict.fromkeys(("validate", "tensorboard", "save_model"), False)
+_OUTSIDE |= {"checkpoint_epochs": None}
+
+
+class Calibration(Works, Experiment):
+    """The runs that calibrate the cost model for `base`, as an experiment.
+
+    Raises
+    ------
+    InputError : the cost model predicts no configuration of `base`.
+    """
+
+    def __init__(self, base: Experiment):
+        Works.__init__(self, base)
+        works = self.different_works
+        self.origin, self.name = base.origin, f"{base.name}{SUFFIX}"
+        self.title = f"Calibration for {base.name}"
+        if works and not any(run.declared.strategy.library for run in predictable(base)):
+            self._refuse("none of them has several ranks that the cost model predicts")
+        if not works and not self.program_works:
+            self._refuse("none of them is predicted by the cost model")
+        left_out = ("scaling", "pilot")
+        kept = {key: each for key, each in base.settings.items() if key not in left_out}
+        sums = {_sums_name(work): self._sums(work) for work in self.program_works.values()}
+        changed = {
+            "experiment": self.name,
+            "repeats": REPEATS,
+            "workloads": dict(self._workloads()),
+            "ladders": {},
+            "noise_floor": False,
+            "jobs_by_nodes": False,
+            "references": [],
+            **{name: {"enabled": False} for name in PROBES},
+            "clocks": {"enabled": True, "steps": CLOCK_STEPS, "repeats": 1},
+            "collectives": _shared_settings(max(1, len(works))),
+        }
+        self.settings = Settings(kept | changed, {**base.settings.knows, **sums})
+
+    def _refuse(self, reason: str) -> None:
+        usable = [name for name, strategy in STRATEGIES.items() if strategy.library]
+        raise self.base.error(
+            "configurations",
+            sorted({run.strategy for run in self.base.runs}),
+            reason,
+            f"add one of {', '.join(usable)} with several ranks and a workload that is trained by "
+            "steps, or a program that names {rows}",
+        )
+
+    def _workloads(self) -> Iterator[tuple[str, dict]]:
+        """Yield the settings of the workloads, without what happens outside their steps."""
+        known = self.base.settings["workloads"]
+        left_out = ("early_stopping", "target_accuracy")
+        for name in dict.fromkeys(work.workload for work in self.different_works):
+            kept = {key: value for key, value in known[name].items() if key not in left_out}
+            yield name, kept | _OUTSIDE
+        for work in self.program_works.values():
+            settings = known[work.workload]
+            most = EPOCHS_OF_PROGRAM if "epochs" in self._program(work).named else math.inf
+            yield work.workload, settings | {"epochs": min(settings["epochs"], most)}
+            if STRATEGIES[work.strategy].programs:
+                training = {key: settings[key] for key in ("batch", "seed")}
+                yield _sums_name(work), training | {"epochs": 1}
+
+    def _program(self, work: Work) -> workloads.Program:
+        return self.base.settings.knows[work.workload].program()
+
+    def _sums(self, work: Work) -> workloads.Workload:
+        """Return the program that times sums for a work."""
+        program, library = self._program(work), STRATEGIES[work.strategy].programs
+        stated, sizes = program.gradient_bytes, SIZES
+        if stated is not None:
+            smaller = (size for size in SIZES if size < stated)
+            sizes = sorted({*smaller, *([stated] if stated else ())})
+        declared = {
+            "command": ["python", "escala_collectives.py", library, *map(str, sizes)],
+            "directory": str(HOOK),
+            "files": ["escala_collectives.py"],
+            "environment": {
+                "python": program.interpreter or sys.executable,
+                "lines": list(program.lines),
+                "variables": list(program.variables),
+            },
+            "data_kind": self.base.settings.knows[work.workload].data_kind,
+            "in_place": True,
+            "where": f"{self.origin}: workloads.{_sums_name(work)}",
+        }
+        return workloads.program(declared, Path.cwd())
+
+    def _run(
+        self, work: Work, rows: int, layout: Layout = _ONE, network: str = NATIVE, **others: Any
+    ) -> Run:
+        """Return a run of a work with a number of rows of a rank.
+
+        Parameters
+        ----------
+        others : further fields of the run, also in the place of those of the work.
+        """
+        strategy = others.pop("strategy", work.strategy)
+        workload = others.pop("workload", work.workload)
+        left_out = ("learning_rate", "checkpoint_epochs")
+        variant = {
+            name: value
+            for name, value in self.base.settings["variants"][work.variant].items()
+            if name not in left_out
+        }
+        return Run(
+            self.name,
+            work.dataset,
+            workload,
+            strategy,
+            layout,
+            variant_name(work.variant, rows),
+            network if layout.nodes > 1 else NATIVE,
+            **{"repeat": None} | others,
+            declared=Declared(
+                self.settings.knows[workload],
+                STRATEGIES[strategy],
+                variant | usual_knobs() | {"batch": {"rows": rows, "per": "rank"}},
+                self.base.settings["networks"][network] | {"steps": None}
+                if layout.nodes > 1
+                else NO_LINK,
+            ),
+        )
+
+    def steps_of(self, work: Work) -> list[Run]:
+        """Return the timing runs of one process, of all numbers of rows and repeats, in turns."""
+        return [
+            self._run(work, rows, repeat=repeat)
+            for repeat in range(1, REPEATS + 1)
+            for rows in work.rows
+        ]
+
+    def clocks_of(self, work: Work) -> Run:
+        return self._run(work, work.middle_rows, repeat=1, instrument="clocks")
+
+    def collectives(self, links: bool) -> list[Run]:
+        """Return the runs that time collectives.
+
+        Parameters
+        ----------
+        links : whether there are several nodes; without them, only collectives of one node.
+        """
+        found = {}
+        for run in predictable(self.base):
+            layout, work = run.layout, self.work_of(run)
+            last = {"strategy": run.strategy, "instrument": "collectives"}
+            if layout.ranks > 1 and (layout.processes > 1 or not links):
+                found[self._run(work, work.middle_rows, _ONE_NODE, **last)] = None
+            if layout.nodes > 1 and links:
+                found[self._run(work, work.middle_rows, _TWO_NODES, run.network, **last)] = None
+        return list(found)
+
+    def sums_of(self, work: Work, links: bool) -> list[list[Run]]:
+        """Return the runs that time sums of a program, those of each layout in a list.
+
+        Parameters
+        ----------
+        links : as in `collectives`; without them, only layouts for which this machine has cores.
+        """
+        last = {"workload": _sums_name(work)}
+        return [
+            [
+                self._run(work, work.middle_rows, run.layout, run.network, **last, repeat=repeat)
+                for repeat in range(1, REPEATS + 1)
+            ]
+            for run in first_of_programs(self.base)
+            if (run.dataset, run.workload, run.strategy, run.variant) == work[:4]
+            and unbounded(run) is None
+            and run.layout.ranks > 1
+            and (links or (run.layout.nodes == 1 and run.cores <= len(available_cores())))
+        ]
+
+    def runs_needed(self, links: bool) -> list[Run]:
+        """Return all runs of the calibration; `links` as in `collectives`."""
+        works, programs = self.different_works, self.program_works.values()
+        return [
+            *(run for work in works for run in self.steps_of(work)),
+            *map(self.clocks_of, works),
+            *self.collectives(links),
+            *(run for work in programs for run in self.steps_of(work)),
+            *(run for work in programs for group in self.sums_of(work, links) for run in group),
+        ]
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        return [run for run in self._all if run.instrument is None]
+
+    @cached_property
+    def _all(self) -> dict[Run, None]:
+        return dict.fromkeys([*self.runs_needed(links=False), *self.runs_needed(links=True)])
+
+    def possible_probe_runs(self, probe: str) -> list[Run]:
+        return [run for run in self._all if run.instrument == probe]
+
+    def data_folder(self, dataset):
+        return self.base.data_folder(dataset)
+
+    def references_of(self, run):
+        """Return nothing: times of steps are used as they are."""
+        return []
+
+    def settings_of(self, run):
+        """Return the settings of a run; a small dataset has as many epochs as its steps take.
+
+        Short steps are many, because the speed of the machine changes from second to second.
+        """
+        settings = super().settings_of(run)
+        if run.declared.workload.kind == "command":
+            return settings
+        size = size_of(self.datasets[run.dataset])
+        numbers = sum(math.prod(each["shape"]) for each in size.inputs or ())
+        least_rows = ROWS * NUMBERS / max(numbers, NUMBERS)
+        rows = global_batch(settings["training"], run.layout.ranks)
+        steps = settings["max_steps"] or max(STEPS, math.ceil(least_rows / rows))
+        needed_epochs = steps * rows / (size.train_rows or math.inf)
+        epochs = min(max(math.ceil(needed_epochs), 1), MOST_EPOCHS)
+        training = settings["training"] | {"epochs": epochs}
+        return settings | {"training": training, "max_steps": math.ceil(steps / epochs)}
+
+    def gradients_file(self, work: Work) -> str:
+        """Return the file that describes the gradients of a work."""
+        names = "/".join((*work[:3], variant_name(work.variant, work.middle_rows)))
+        return f"results/{self.name}/gradients/{names}.json"
+
+    def sources(self, links: bool) -> dict[str, Any]:
+        """Return the files of a calibration by what they give, in JSON's types.
+
+        Parameters
+        ----------
+        links : as in `collectives`.
+        """
+        return {
+            "works": {
+                work.name: {
+                    "gradients": self.gradients_file(work),
+                    "steps": [run.file for run in self.steps_of(work)],
+                    "clocks": self.clocks_of(work).file,
+                }
+                for work in self.different_works
+            },
+            "collectives": [run.file for run in self.collectives(links)],
+            "programs": {
+                work.name: {
+                    "gradient_bytes": self._program(work).gradient_bytes,
+                    "steps": [[run.file for run in self.steps_of(work)]],
+                    "sums": [[run.file for run in group] for group in self.sums_of(work, links)],
+                }
+                for work in self.program_works.values()
+            },
+        }
+
+
+def _sums_name(work: Work) -> str:
+    return f"{work.workload}-sums-{STRATEGIES[work.strategy].programs}"
+
+
+def _shared_settings(works: int) -> Mapping[str, Any]:
+    """Return the settings of the probe's runs, one for each work, which share its usual time.
+
+    A calibration joins what these runs repeat: rounds of collectives, and collectives after steps.
+    Contention is of each work by itself, so a work has fewer rounds of blocks: 4 of 30 steps, if
+    there are three works or more.
+    """
+    declared = Collectives.settings["properties"]
+    usual = {name: each["default"] for name, each in declared.items()}
+    rounds = max(declared["rounds"]["minimum"], math.ceil(usual["rounds"] / works))
+    fraction = rounds / usual["rounds"]
+    return usual | {
+        "rounds": rounds,
+        "seconds": usual["seconds"] * fraction,
+        "steps": math.ceil(usual["steps"] * fraction),
+    }
+
+
+def adopted(name: str) -> str | None:
+    """Return the name of the experiment that a calibration of this name belongs to, or None."""
+    base = name.removesuffix(SUFFIX)
+    return base if base and base != name else None

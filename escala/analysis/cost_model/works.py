@@ -1,0 +1,241 @@
+"""What one process computes in an experiment, and which of its configurations are predicted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from escala.data import size_of
+from escala.experiment import Experiment, Run
+from escala.experiment.references import ONE_PROCESS, one_process
+from escala.experiment.runs import takes_steps
+from escala.probes.clocks import Clocks
+from escala.probes.collectives import Collectives
+from escala.runtime.layout import global_batch
+from escala.strategies import STRATEGIES
+from escala.strategies.knobs import all_knobs, read_by_run, reads
+from escala.strategies.torch import SHARED_MEMORY
+
+#: Knobs that the cost model applies itself, and that slow ranks on purpose.
+APPLIED = (
+    "accumulation",
+    "bucket_cap_mb",
+    "communication_hook",
+    "compression",
+    "dense_exchange",
+    "sparse_as_dense",
+)
+ON_PURPOSE = ("slowdown", "busy_neighbours", "fractions", "shard", "timeline")
+#: Keys of a variant that are no knobs.
+_TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
+#: The calibrated numbers of rows reach from this fraction of the fewest that are predicted to this
+#: fraction of the most.
+_LEAST, _MOST, _NUMBERS = 0.75, 1.5, 3
+#: Fraction of the expected training rows that a split surely has.
+_SURE = 0.9
+_NAME_LETTERS = 64
+
+
+class Work(NamedTuple):
+    """A computation of one process, timed with several numbers of rows.
+
+    Of a workload that is trained by steps, it is determined by the knobs that the strategy of one
+    process reads. So variants that differ only in the exchange of the ranks are one work.
+
+    Attributes
+    ----------
+    strategy : of its one process: that of the engine, or of a program its own.
+    variant : the first of the experiment whose process computes it.
+    rows : numbers of rows in a step of one process, in increasing order.
+    """
+
+    dataset: str
+    workload: str
+    strategy: str
+    variant: str
+    rows: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The name in a calibration."""
+        return " ".join(each for each in self[:4] if each != ONE_PROCESS[0])
+
+    @property
+    def middle_rows(self) -> int:
+        return self.rows[len(self.rows) // 2]
+
+
+class Works:
+    """The work of one process in the configurations of `base` that are predicted."""
+
+    def __init__(self, base: Experiment):
+        self.base = base
+
+    @cached_property
+    def works(self) -> dict[tuple[str, str, str, str], Work]:
+        """The work of each dataset, workload, strategy of one process and variant."""
+        rows: dict[tuple, set[int]] = {}
+        first: dict[tuple, str] = {}
+        key_by_names: dict[tuple[str, str, str, str], tuple] = {}
+        for run in predictable(self.base):
+            names = self._names_of_work(run)
+            key = (*names[:3], repr(_knobs_of_one_process(run)))
+            key_by_names[names] = key
+            first.setdefault(key, run.variant)
+            ranks = run.layout.ranks
+            of_rank = -(-global_batch(self.base.settings_of(run)["training"], ranks) // ranks)
+            at_a_time = -(-of_rank // run.declared.variant["accumulation"])
+            rows.setdefault(key, set()).add(at_a_time)
+        most = {key: size_of(self.base.datasets[key[0]]).train_rows for key in rows}
+        return {
+            names: Work(
+                *names[:3],
+                first[key],
+                calibrated_rows(rows[key], None if most[key] is None else _SURE * most[key]),
+            )
+            for names, key in key_by_names.items()
+        }
+
+    @staticmethod
+    def _names_of_work(run: Run) -> tuple[str, str, str, str]:
+        return run.dataset, run.workload, one_process(run.strategy)[0], run.variant
+
+    def work_of(self, run: Run) -> Work:
+        """Return the work of a configuration that the cost model predicts."""
+        return self.works[self._names_of_work(run)]
+
+    @property
+    def different_works(self) -> list[Work]:
+        return list(dict.fromkeys(self.works.values()))
+
+    @cached_property
+    def program_works(self) -> dict[tuple[str, str, str, str], Work]:
+        """The work of each dataset, program, strategy and variant that has bounds.
+
+        One process alone is no reason to calibrate.
+        """
+        rows: dict[tuple, set[int]] = {}
+        several = set()
+        for run in first_of_programs(self.base):
+            if unbounded(run) is None:
+                key, ranks = (
+                    (run.dataset, run.workload, run.strategy, run.variant),
+                    run.layout.ranks,
+                )
+                batch = global_batch(self.base.settings_of(run)["training"], ranks)
+                rows.setdefault(key, set()).update((batch, -(-batch // ranks)))
+                several |= {key} if ranks > 1 else set()
+        return {
+            key: Work(*key, calibrated_rows(found)) for key, found in rows.items() if key in several
+        }
+
+
+def calibrated_rows(predicted: Iterable[int], most: float | None = None) -> tuple[int, ...]:
+    """Return numbers of rows around the predicted ones, but not these themselves.
+
+    They are in a geometric series, and increase.
+
+    Parameters
+    ----------
+    most : limit of the largest; a few rows more are possible. None is no limit.
+    """
+    predicted = set(predicted)
+    low, high = max(1.0, _LEAST * min(predicted)), _MOST * max(predicted)
+    if most is not None:
+        high = min(high, most)
+        low = max(1.0, min(low, _LEAST * high))
+    found: set[int] = set()
+    for number in range(_NUMBERS):
+        rows = round(low * (high / low) ** (number / (_NUMBERS - 1)))
+        while rows in predicted or rows in found:
+            rows += 1
+        found.add(rows)
+    return tuple(sorted(found))
+
+
+def variant_name(variant: str, rows: int) -> str:
+    """Return the name of a variant with another number of rows of a rank.
+
+    A long one is cut, and ends with a digest of the whole.
+    """
+    name = f"rows{rows}-{variant}"
+    if len(name) <= _NAME_LETTERS:
+        return name
+    digest = hashlib.sha256(variant.encode()).hexdigest()[:8]
+    return f"{name[: _NAME_LETTERS - len(digest) - 1]}-{digest}"
+
+
+def first_repeats(experiment: Experiment) -> list[Run]:
+    """Return the first repeat of each configuration of a workload that is trained by steps."""
+    return [run for run in experiment.runs if run.repeat == 1 and takes_steps(run)]
+
+
+def predictable(experiment: Experiment) -> list[Run]:
+    """Return the first repeat of each configuration that the cost model predicts."""
+    return [run for run in first_repeats(experiment) if unsupported(run) is None]
+
+
+def first_of_programs(experiment: Experiment) -> list[Run]:
+    return [
+        run
+        for run in experiment.runs
+        if run.repeat == 1 and run.declared.workload.kind == "command"
+    ]
+
+
+def unsupported(run: Run) -> str | None:
+    """Return why the cost model does not predict a run, or None."""
+    strategy, variant = run.declared.strategy, run.declared.variant
+    alone = STRATEGIES[one_process(run.strategy)[0]]
+    if not alone.records_for(Clocks.name):
+        return f"no run of {alone.name} records when the parts of a step begin and end"
+    if strategy is not alone and not (strategy.library and strategy.records_for(Collectives.name)):
+        return f"the model does not know how {run.strategy} exchanges gradients"
+    name = "communication_hook"
+    if variant[name] == SHARED_MEMORY and reads(run.strategy, name):
+        unknown = "how fast ranks copy and sum gradients in shared memory"
+        return f"the model does not know {unknown}"
+    if reads(run.strategy, "fractions"):
+        return f"{run.strategy} divides the rows by the speed of the ranks"
+    if variant["shard"] is not True:
+        return f"the ranks do not divide the rows (shard: {variant['shard']})"
+    if variant["slowdown"] or variant["busy_neighbours"]:
+        return "ranks are slowed on purpose"
+    return None
+
+
+def unbounded(run: Run) -> str | None:
+    """Return why there are no bounds of a run of a program, or None."""
+    program, strategy = run.declared.workload.program(), run.declared.strategy
+    if not program.named & {"rows", "rows_of_rank"}:
+        return (
+            "the command names neither {rows} nor {rows_of_rank}, so all its steps are of one size"
+        )
+    if run.layout.ranks == 1:
+        return None
+    if strategy.programs == "unknown":
+        return f"sums of a program under {run.strategy} are not timed"
+    if strategy.programs == "none" and program.gradient_bytes != 0:
+        return (
+            f"{run.strategy} does not tell by which library ranks sum: state gradient_bytes: 0 if "
+            "they exchange nothing, or take the strategy of the library"
+        )
+    return None
+
+
+def usual_knobs() -> dict[str, Any]:
+    """Return the defaults of the knobs that do not change what one process computes."""
+    known = all_knobs()
+    return {name: known[name].default for name in (*APPLIED, *ON_PURPOSE)}
+
+
+def _knobs_of_one_process(run: Run) -> dict:
+    """Return the knobs that determine what one process computes in a step."""
+    knobs = variant_knobs(run.declared.variant) | usual_knobs()
+    return read_by_run(knobs, one_process(run.strategy)[0], run.workload)
+
+
+def variant_knobs(variant: Mapping[str, Any]) -> dict:
+    return {name: value for name, value in variant.items() if name not in _TRAINING}
