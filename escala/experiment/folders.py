@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
+from jsonschema.exceptions import best_match
 
 from escala import data, workloads
 from escala.core import plugins, user_code
@@ -25,14 +25,13 @@ from escala.experiment.schema import (
     is_allowed,
     is_name,
     program_schema,
+    with_common,
     with_python_patterns,
 )
 from escala.experiment.schema_errors import NAME_RULE
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "declarations"
 PATH, COMMAND = "path", "command"
-#: Keywords that change the dialect of a part of a schema, or the target of references in it.
-_SCHEMA_IDENTIFIERS = ("$id", "$schema", "$dynamicRef")
 GUIDES = {
     plugins.WORKLOADS: "docs/how-to/bring-your-own-workload.md",
     plugins.KINDS: "docs/how-to/extend.md",
@@ -176,7 +175,7 @@ def add(part: Part, name: str, path: Any, where: str) -> workloads.Workload | No
         file = folder / part.declaration
         completed(read(file), with_python_patterns(program_schema()), str(file))
         return workloads.program(_with_interpreter(read(file), str(file)), folder)
-    _check_declaration(part, folder)
+    check_declaration(part, folder)
     _check_code(folder)
     part.add(name, folder)
     if part is KINDS:
@@ -207,47 +206,36 @@ def _schema(name: str) -> dict:
     return with_python_patterns(read_yaml(SCHEMAS / f"{name}.schema.yaml"))
 
 
-def _check_declaration(part: Part, folder: Path) -> None:
-    """Refuse a declaration that says less, or other things, than those of the project."""
+def check_declaration(part: Part, folder: Path) -> None:
+    """Refuse a declaration whose settings or knobs could not be a part of an experiment's schema.
+
+    Raises
+    ------
+    InputError : as `declaration`, or with the place in the file.
+    """
     file, declared = folder / part.declaration, declaration(part, folder)
-    parts = {"settings": declared["settings"], "knobs": {"properties": declared.get("knobs", {})}}
+    settings = declared["settings"]
+    parts = {"settings": settings, "knobs": {"properties": declared.get("knobs", {})}}
+    meta = Draft202012Validator(_schema("setting"))
     for key, schema in parts.items():
-        try:
-            Draft202012Validator.check_schema(schema)
-        except SchemaError as error:
+        if error := best_match(meta.iter_errors(schema)):
             where = ".".join(map(str, [f"{file}: {key}", *error.absolute_path]))
-            reason = f"is not JSON Schema: {error.message}"
+            reason = error.schema.get("description", f"is not JSON Schema: {error.message}")
             remedy = "write it as the declarations of the project do"
-            raise InputError(where, error.instance, reason, remedy) from None
-    for where, value, reason, remedy in _faults(part, parts):
-        raise InputError(f"{file}: {where}", value, reason, remedy)
-
-
-def _faults(part: Part, parts: dict[str, dict]) -> Iterator[tuple[str, object, str, str]]:
-    """Yield the place, value, reason and remedy of each fault of the declared schemas."""
-    settings = parts["settings"]
-    if settings["additionalProperties"]:
-        reason, remedy = "a misspelt setting would be accepted", "write additionalProperties: false"
-        yield "settings.additionalProperties", True, reason, remedy
-    required = settings.get("required", [])
-    for name, setting in settings["properties"].items() if part is WORKLOADS else ():
-        where = f"settings.properties.{name}"
-        if name == PATH:
-            yield where, name, "names the folder of the workload", "choose another name"
-        elif "default" not in setting and name not in required:
-            remedy = "add a default, or add it to required"
-            yield where, name, "is not required and has no default", remedy
-    for where, schema in parts.items():
-        for key, value in _texts(schema):
-            if key == "$ref" and value not in ("#/$defs/name", "#/$defs/count_by_class"):
-                yield where, value, "is not a definition of an experiment's schema", "write it out"
-            if key in _SCHEMA_IDENTIFIERS:
-                yield where, value, f"{key} is not for parts of a schema", "leave it out"
+            raise InputError(where, error.instance, reason, remedy)
+    optional = settings["properties"].keys() - {*settings.get("required", [])}
+    for name in sorted(optional) if part is WORKLOADS else ():
+        if "default" not in settings["properties"][name]:
+            where, remedy = f"settings.properties.{name}", "add a default, or add it to required"
+            raise InputError(f"{file}: {where}", name, "is not required and has no default", remedy)
+    if part is KINDS:
+        parts["settings"] = with_common(settings)
     for where, schema in parts.items():
         for place, each in _defaults(schema, where):
             if not is_allowed(each["default"], each):
                 reason = "is not what the schema alongside it allows"
-                yield f"{place}.default", each["default"], reason, "give a value that it allows"
+                where = f"{file}: {place}.default"
+                raise InputError(where, each["default"], reason, "give a value that it allows")
 
 
 def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[str, dict]]:
@@ -260,15 +248,6 @@ def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[st
         yield from _defaults(each, f"{where}.{name}")
     for alternative in schema.get("oneOf", []):
         yield from _defaults(alternative, where)
-
-
-def _texts(node: Any) -> Iterator[tuple[str, str]]:
-    """Yield every key of a tree with a value that is text."""
-    if isinstance(node, dict):
-        yield from ((key, value) for key, value in node.items() if isinstance(value, str))
-        node = list(node.values())
-    for value in node if isinstance(node, list) else ():
-        yield from _texts(value)
 
 
 def _check_code(folder: Path) -> None:

@@ -229,14 +229,19 @@ def _datasets(common: dict) -> dict:
         rules.append({"if": named, "then": {"$ref": f"#/$defs/dataset_{name}"}})
     kinds = common["properties"]["kind"] | {"enum": list(KINDS)}
     dataset = {"type": "object", "properties": {"kind": kinds}, "allOf": rules}
-    by_kind = {f"dataset_{kind.name}": _dataset(kind, common) for kind in KINDS.values()}
+    by_kind = {f"dataset_{kind.name}": _dataset(kind) for kind in KINDS.values()}
     return by_kind | {"dataset": dataset}
 
 
-def _dataset(kind: Kind, common: dict) -> dict:
+def with_common(settings: Mapping[str, Any]) -> dict:
+    """Return the schema of the settings of a kind, with those of every dataset."""
+    return merged(settings, _common()["$defs"]["dataset"])
+
+
+def _dataset(kind: Kind) -> dict:
     """Return the schema of a dataset of a kind."""
     named = {"properties": {"kind": {"const": kind.name}}}
-    settings = merged(merged(kind.declared["settings"], named), common)
+    settings = with_common(merged(kind.declared["settings"], named))
     properties = settings["properties"]
     return settings | {
         "required": [name for name in settings["required"] if "default" not in properties[name]],

@@ -85,7 +85,7 @@ STEPS = "trained_by: steps\n"
         ("workload.yaml", "    words:", "    path:", "names the folder of the workload"),
         ("workload.yaml", "type: integer", "type: whole", "is not JSON Schema"),
         ("workload.yaml", "type: integer", '$ref: "#/$defs/no"', "is not a definition"),
-        ("workload.yaml", "type: integer", '$id: "http://x"', "$id is not for parts of a schema"),
+        ("workload.yaml", "type: integer", '$id: "http://x"', "$id: 'http://x': is not for"),
         ("workload.yaml", "trained_by: steps", "trained_by: [", "'line 4, column 9': is not YAML"),
         ("workload.yaml", "default: 16", "default: many", "words.default: 'many': is not what"),
         ("letters.py", "LETTERS = 5", "LETTERS = = 5", "letters.py, line 5"),
@@ -99,6 +99,21 @@ def test_a_folder_that_declares_wrongly_is_refused_with_its_file(
         experiment(str(own_workload))
     assert str(own_workload / file) in str(refused.value) and message in str(refused.value)
     assert "mine" not in WORKLOADS
+
+
+def test_the_declarations_of_the_project_are_what_those_of_users_have_to_be():
+    for part, package in ((folders.KINDS, "escala.data"), (folders.WORKLOADS, "escala.workloads")):
+        known = [each.folder for each in part.known.values() if each.package.startswith(package)]
+        assert len(known) > 5
+        for folder in known:
+            folders.check_declaration(part, folder)
+
+
+def test_a_dataset_without_a_split_has_the_seed_of_its_kind():
+    digits = {"kind": "tabular", "source": {"type": "scikit-learn", "name": "digits"}}
+    settings = experiment_of("own", SIMULATED, workloads={"mlp": {"epochs": 1}})
+    found = Experiment(settings | {"datasets": {"digits": digits}}, "e.yaml")
+    assert {found.split_seed(run.dataset, run.repeat) for run in found.runs} == {1}
 
 
 def test_a_workload_declares_knobs_of_its_own(own_workload):
