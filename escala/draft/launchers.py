@@ -6,6 +6,7 @@ script imports or calls. Nothing is started.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -36,61 +37,21 @@ _STARTERS = frozenset(("deepspeed", "fabric", "composer", "colossalai"))
 _HANDS_RANK = "torch.distributed.launch"
 
 
-@dataclass(frozen=True)
-class _Launcher:
-    """A launcher that Escala takes the place of.
-
-    Attributes
-    ----------
-    strategy : the one that starts the same processes.
-    flags, one, two : options that no word, one word or two words follow; those in the form
-        `--option=value` have none.
-    python : whether what it starts is a script or, after `-m`, a module of Python.
-    """
-
-    strategy: str
-    flags: str
-    one: str
-    two: str = ""
-    python: bool = False
-
-    def words_after(self, option: str) -> int | None:
-        """Return how many words follow an option, None if it is not known."""
-        for count, options in enumerate((self.flags, self.one, self.two)):
-            if option in options.split():
-                return count
-        return None
-
-
-_TORCHRUN = _Launcher(
-    "torch-ddp",
-    flags="--standalone --use-env --module --no-python -m",
-    one="--nnodes --nproc-per-node --node-rank --master-addr --master-port --rdzv-backend "
-    "--rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --monitor-interval --start-method "
-    "--log-dir --redirects --tee --role --local-addr --local-ranks-filter -r -t",
-    python=True,
-)
-_MPIRUN = _Launcher(
-    "mpi",
-    flags="--oversubscribe -oversubscribe --allow-run-as-root -allow-run-as-root --report-bindings "
-    "--tag-output --use-hwthread-cpus --display-map -q --exclusive --overlap -l -v",
-    one="-np --np -n -c -N -npernode --npernode -H -host --host -hostfile --hostfile -machinefile "
-    "--machinefile -f -ppn -x -bind-to --bind-to -map-by --map-by -rank-by --rank-by --ntasks "
-    "--nodes --cpus-per-task --ntasks-per-node --mpi -p -t -J -G",
-    two="-mca --mca -genv -env",
-)
-_HOROVODRUN = _Launcher(
-    "horovod-mpi",
-    flags="--gloo --mpi --verbose --use-gloo --use-mpi --autotune",
-    one="-np --num-proc -H --hosts -hostfile --hostfile -p --ssh-port --start-timeout "
-    "--network-interface --network-interfaces --mpi-args --fusion-threshold-mb --cycle-time-ms "
-    "--cache-capacity --timeline-filename",
-)
+#: Launchers that Escala takes the place of, with the strategy that starts the same processes.
 _LAUNCHERS = {
-    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), _TORCHRUN),
-    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), _MPIRUN),
-    "horovodrun": _HOROVODRUN,
+    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torch-ddp"),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), "mpi"),
+    "horovodrun": "horovod-mpi",
 }
+#: Their options that are whole by themselves. Another one may be followed by a word of its own, or
+#: by two.
+_FLAGS = {
+    "torch-ddp": "--standalone --use-env --module --no-python -m",
+    "mpi": "--oversubscribe -oversubscribe --allow-run-as-root -allow-run-as-root --tag-output "
+    "--report-bindings --use-hwthread-cpus --display-map -q --exclusive --overlap -l -v",
+    "horovod-mpi": "--gloo --mpi --verbose --use-gloo --use-mpi --autotune",
+}
+_TWO_WORDS = re.compile("--?mca|-g?env")
 #: Options of `accelerate launch` that say how many processes there are, and their placeholders.
 _ACCELERATE = {
     "--num_processes": "{ranks}",
@@ -144,7 +105,7 @@ def known(words: Sequence[str], asked: str | None, folder: Path) -> Known:
         path = restore_shell().get("PATH", os.defpath)
         chosen = any(_ENVIRONMENTS.fullmatch(Path(word).name) for word in before)
         file = None if chosen else shutil.which(words[0], path=path)
-        found = _without(launcher, words, (file and interpreter_of(Path(file))) or "python")
+        found = _without(words, launcher, (file and interpreter_of(Path(file))) or "python")
         script = program_source.script(found.command, folder)
         if itself == _HANDS_RANK and "--use-env" not in found.said[0].replace("_", "-"):
             # A script gets its number on its node by the option that it spells.
@@ -167,15 +128,13 @@ def known(words: Sequence[str], asked: str | None, folder: Path) -> Known:
 
 
 def _wrapped(words: Sequence[str]) -> int:
-    """Return where a launcher stands after programs that start another one, 0 if there is none."""
-    first = Path(words[0]).name
-    if WRAPPERS.fullmatch(first) or _ENVIRONMENTS.fullmatch(first):
-        for place in range(1, len(words)):
-            itself = _itself(words[place:])
-            if itself in _LAUNCHERS or itself in _STARTERS or itself == "accelerate":
-                return place
-            if PYTHON.fullmatch(itself) or itself.endswith(".py"):
-                break
+    """Return where a launcher stands before the script, 0 if there is none."""
+    for place in range(len(words)):
+        itself = _itself(words[place:])
+        if itself in _LAUNCHERS or itself in _STARTERS or itself == "accelerate":
+            return place
+        if PYTHON.fullmatch(itself) or itself.endswith(".py"):
+            break
     return 0
 
 
@@ -195,41 +154,63 @@ def _module(words: Sequence[str]) -> int | None:
     return place + 1 if starts and place + 1 < len(words) else None
 
 
-def _without(launcher: _Launcher, words: Sequence[str], python: str) -> Known:
+def _without(words: Sequence[str], strategy: str, python: str) -> Known:
     """Return what a launcher starts, without the launcher and its options.
 
     Parameters
     ----------
+    strategy : the one that starts the same processes.
     python : what it starts scripts by, unless it is a module of Python.
     """
     at = _module(words)
-    place, starter = (at + 1, list(words[: at - 1])) if at else (1, [python])
-    module, plain, strategy = False, not launcher.python, launcher.strategy
-    assigned: list[str] = []
-    while place < len(words) and words[place].startswith("-") and words[place] != "--":
-        word = words[place]
-        name = word.replace("_", "-") if launcher.python else word
-        is_joined = "=" in word or re.fullmatch(r"-\w\d+", word)
-        following = 0 if is_joined else launcher.words_after(name)
-        if following is None:
-            raise _unclear(words, f"what follows its option {word} is not certain")
-        module = module or name in ("-m", "--module")
-        plain = plain or name == "--no-python"
-        strategy = "horovod-gloo" if name in ("--gloo", "--use-gloo") else strategy
-        if launcher is _MPIRUN and name == "-x":
-            assigned += [each for each in words[place + 1 : place + 2] if "=" in each]
-        place += 1 + following
-    place += words[place : place + 1] == ["--"]
-    started = list(words[place:])
+    first, starter = (at + 1, list(words[: at - 1])) if at else (1, [python])
+    flags = _FLAGS[strategy].split()
+    place = _start(words, first, flags)
+    options, started = words[first:place], list(words[place:])
+    if options[-1:] == ["--"]:
+        options = options[:-1]
+    names = {word.replace("_", "-") for word in options}
+    if names & {"--gloo", "--use-gloo"}:
+        strategy = "horovod-gloo"
     if not started:
-        raise _unclear(words, "it starts no program")
-    if launcher is _MPIRUN and ":" in started:
+        reason = "it is not certain which of its words is the program"
+        raise _unclear(words, reason if names - {*flags} else "it starts no program")
+    if strategy == "mpi" and ":" in started:
         raise _unclear(words, "it starts several programs, divided by :")
-    command = started if plain else [*starter, *(["-m"] if module else []), *started]
+    command = started
+    if strategy == "torch-ddp" and "--no-python" not in names:
+        command = [*starter, *(["-m"] if names & {"-m", "--module"} else []), *started]
+    assigned = [
+        word
+        for option, word in itertools.pairwise(options)
+        if option == "-x" and strategy == "mpi" and "=" in word
+    ]
     command = ["env", *assigned, *command] if assigned else command
     launched = " ".join(words[:place])
     said = f"{launched} is left out: Escala starts the ranks itself (strategy {strategy})."
     return Known(command, strategy, [said])
+
+
+def _start(words: Sequence[str], first: int, flags: Sequence[str]) -> int:
+    """Return where the program stands that a launcher starts: what is before it is the launcher's.
+
+    It begins after `--`, with an interpreter, a script or a program that starts another one, or
+    with a word that no option before it may take; the number of words if there is none.
+    """
+    taken = 0
+    for place in range(first, len(words)):
+        word, name = words[place], Path(words[place]).name
+        if word == "--":
+            return place + 1
+        if word.startswith("-"):
+            whole = "=" in word or re.fullmatch(r"-\w\d+", word)
+            option = word.replace("_", "-")
+            taken = 0 if whole or option in flags else 2 if _TWO_WORDS.fullmatch(option) else 1
+        elif not taken or PYTHON.fullmatch(name) or WRAPPERS.fullmatch(name) or name[-3:] == ".py":
+            return place
+        else:
+            taken -= 1
+    return len(words)
 
 
 def interpreter_of(program: Path) -> str | None:
