@@ -68,7 +68,7 @@ def _write(e: Experiment, files: dict[str, Path]) -> None:
 
     parts = []
     for name, file in files.items():
-        there = filter(Path.exists, map(Path, load(file).largest.run_files()))
+        there = filter(Path.exists, (Path(run.file) for run in load(file).largest.runs))
         frames = tables.read(Path("results", name, "tables"))
         parts.append(study.Part(name, frames, [read_run(path) for path in there]))
     found, joined = study.joined(parts, e.title, e.settings["scaling"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class InputError(ValueError):
     """An input of the user that cannot be used.
@@ -21,6 +23,18 @@ class InputError(ValueError):
 
     def __reduce__(self):
         return type(self), (self.where, self.value, self.reason, self.remedy)
+
+
+class InputErrors(InputError):
+    """Several inputs that cannot be used, a line each; it has the attributes of the first."""
+
+    def __init__(self, errors: Sequence[InputError]):
+        self.errors, first = list(errors), errors[0]
+        super().__init__(first.where, first.value, first.reason, first.remedy)
+        self.args = ("\n".join(dict.fromkeys(map(str, errors))),)
+
+    def __reduce__(self):
+        return type(self), (self.errors,)
 
 
 def _shown(value: object, limit: int = 120) -> str:

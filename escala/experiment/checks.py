@@ -6,16 +6,15 @@ A check yields a fault: the key, its value, the reason and the remedy.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from escala.core.engines import ENGINES
 from escala.core.readable import counted
-from escala.experiment.expand import ladder_runs, timing_runs
-from escala.experiment.references import NATIVE, Configuration, resolve
+from escala.experiment.expand import configurations, ladder_runs, timing_runs
+from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration, resolve
 from escala.experiment.requests import run_settings
 from escala.experiment.runs import Run, configuration_of, is_compared, takes_steps, where_listed
-from escala.experiment.scaling import faults as scaling_faults
 from escala.experiment.schema import Settings
-from escala.experiment.trainers import engines, every_workload_runs, untrained
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -24,23 +23,27 @@ from escala.strategies.knobs import reads, workload_knobs
 Fault = tuple[str, object, str, str]
 
 
-def faults(settings: Settings) -> Iterator[Fault]:
-    """Yield what does not fit together in the settings of an experiment; later faults may follow.
+def faults_of_names(settings: Settings) -> Iterator[Fault]:
+    """Yield names that stand for nothing, or for what is not trained, and wrong ladders.
 
     Parameters
     ----------
     settings : those that the schema allows, with every default.
     """
-    for check in (scaling_faults, _kinds, _names, engines, _ladders):
+    for check in (_kinds, _names, _engines, _names_of_ladders):
         yield from check(settings)
+
+
+def faults_of_runs(settings: Settings) -> Iterator[Fault]:
+    """Yield what does not fit together in settings of which all names are known."""
     runs = [*timing_runs(settings), *ladder_runs(settings)]
     yield from _listed_twice(runs)
     yield from _references(settings, runs)
-    for check in (_pilot, _layouts):
+    for check in (_ladders, _pilot, _layouts):
         yield from check(settings)
     for check_runs in (_launcher, _slowdown, _synchronous, _refused, _slow_ranks, _fractions):
         yield from check_runs(settings, runs)
-    for check in (every_workload_runs, _programs, _stopping):
+    for check in (_every_workload_runs, _programs, _stopping):
         yield from check(settings)
     yield from _batches(settings, runs)
 
@@ -112,19 +115,25 @@ def _unknown_names(settings: Settings, key: str, parts: Mapping[str, str]) -> It
             yield f"{key}.{part}", parts[part], f"no such {part}", f"use one of {', '.join(names)}"
 
 
+def _names_of_ladders(settings: Settings) -> Iterator[Fault]:
+    """Refuse rungs with an unknown strategy, variant or network, and one that trains nothing."""
+    for name, rungs in settings["ladders"].items():
+        for position, rung in enumerate(rungs):
+            key = f"ladders.{name}.{position}"
+            yield from _unknown_names(settings, key, rung)
+            workloads = settings["workloads"]
+            yield from _untrained(f"{key}.strategy", rung["strategy"], workloads, settings)
+
+
 def _ladders(settings: Settings) -> Iterator[Fault]:
     """Refuse ladders if no workload is trained by steps, and rungs that cannot be compared.
 
-    Such a rung names an unknown strategy, variant or network, has a layout that its strategy cannot
-    have, has a network that sets `steps`, or is listed twice.
+    Such a rung has a layout that its strategy cannot have, or a network that sets `steps`, or is
+    listed twice.
     """
     for name, rungs in settings["ladders"].items():
         for position, rung in enumerate(rungs):
             key, network = f"ladders.{name}.{position}", rung["network"]
-            yield from _unknown_names(settings, key, rung)
-            yield from untrained(
-                f"{key}.strategy", rung["strategy"], settings["workloads"], settings
-            )
             yield from _layout(f"{key}.layout", rung["strategy"], configuration_of(rung).layout)
             multi_node = configuration_of(rung).layout.nodes > 1
             if multi_node and settings["networks"][network]["steps"]:
@@ -329,3 +338,65 @@ def _batches(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
         if batch["per"] == "global" and batch["rows"] < ranks:
             reason = f"leaves some of the {ranks} ranks of {run.layout} without rows"
             yield f"{section}.batch.rows", batch["rows"], reason, "use a larger batch"
+
+
+def _engines(settings: Settings) -> Iterator[Fault]:
+    """Refuse a strategy of an engine for which a workload that is trained by steps has no model."""
+    for position, entry in enumerate(settings["configurations"]):
+        key = f"configurations.{position}.strategy"
+        named = entry.get("workloads", settings["workloads"])
+        workloads = [name for name in named if name in settings["workloads"]]
+        yield from _untrained(key, entry["strategy"], workloads, settings)
+
+
+def _untrained(
+    key: str, name: str, workloads: Iterable[str], settings: Settings
+) -> Iterator[Fault]:
+    """Refuse a strategy that a key names, if its engine has no model of one of some workloads."""
+    strategy = STRATEGIES.get(name)
+    if strategy is None or "steps" not in strategy.trains_by:
+        return
+    engine = strategy.engine.partition(".")[0]
+    for workload in workloads:
+        declared = settings.knows[workload]
+        if declared.kind != "steps" or engine in declared.engines:
+            continue
+        reason = f"trains by {engine}, and {workload} has no {ENGINES[engine].module}.py"
+        usable = [
+            name
+            for name, each in STRATEGIES.items()
+            if "steps" in each.trains_by and each.engine.partition(".")[0] in declared.engines
+        ]
+        yield key, name, reason, f"use one of {', '.join(usable)}, or write that file"
+
+
+def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
+    """Refuse a workload without a run, and a strategy that trains none of the workloads."""
+    for position, entry in enumerate(settings["configurations"]):
+        workloads = entry.get("workloads", settings["workloads"])
+        kinds = {settings.knows[name].kind for name in workloads}
+        if not kinds & STRATEGIES[entry["strategy"]].trains_by and kinds != {"fit"}:
+            reason = "starts programs only, workloads with trained_by: command"
+            if "command" in kinds:
+                reason = "lives inside a framework, and cannot start a program that is run as it is"
+            remedy = f"use one of {', '.join(_strategies_for(kinds))}"
+            yield f"configurations.{position}.strategy", entry["strategy"], reason, remedy
+    for name in settings["workloads"]:
+        if configurations(settings, name):
+            continue
+        if settings.knows[name].kind != "fit":
+            reason = "no strategy of the configurations can train it"
+            usable = _strategies_for({settings.knows[name].kind})
+            remedy = f"add one of {', '.join(usable)} to configurations"
+        else:
+            strategy, layout = ONE_PROCESS
+            reason = (
+                "is fitted in one process, and the experiment does not list the strategy "
+                f"{strategy} with the layout {layout}"
+            )
+            remedy = f"add {{strategy: {strategy}, layouts: [{layout}]}} to configurations"
+        yield f"workloads.{name}", name, reason, remedy
+
+
+def _strategies_for(kinds: set[str]) -> list[str]:
+    return [name for name, each in STRATEGIES.items() if kinds & each.trains_by]

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from escala.core.errors import InputError
+from escala.core.errors import InputError, InputErrors
 from escala.core.hardware import cpu_quota, quota_clause
 from escala.data import CLASSES, LEAKAGE, kind_of
-from escala.experiment import expand, folders, requests
-from escala.experiment.checks import faults
-from escala.experiment.order import interleaved, turns
+from escala.experiment import expand, folders, requests, scaling
+from escala.experiment.checks import Fault, faults_of_names, faults_of_runs
+from escala.experiment.order import interleaved
 from escala.experiment.references import Configuration, Reference, compared_with
 from escala.experiment.runs import DUPLICATE, Run, Rung, is_compared, where_listed
-from escala.experiment.scaling import with_scaling
 from escala.experiment.schema import validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
@@ -41,17 +40,16 @@ class Experiment:
         self.origin = str(origin)
         programs = folders.adopt(settings, self.origin)
         settings = validated(_with_repeats_of_pilot(settings), self.origin, programs)
-        self.settings = with_scaling(settings)
-        self.name: str = self.settings["experiment"]
-        self.title: str = self.settings["title"]
-        for name, dataset in self.datasets.items():
-            try:
-                kind_of(dataset).load("settings").check(dataset)
-            except InputError as found:
-                where = f"datasets.{name}.{found.where}"
-                raise self.error(where, found.value, found.reason, found.remedy) from None
-        for fault in faults(self.settings):
-            raise self.error(*fault)
+        self.name: str = settings["experiment"]
+        self.title: str = settings["title"]
+        self._require_none([*_faults_of_datasets(settings), *scaling.faults(settings)])
+        self.settings = scaling.with_scaling(settings)
+        for check in (faults_of_names, faults_of_runs):
+            self._require_none(list(check(self.settings)))
+
+    def _require_none(self, faults: Sequence[Fault]) -> None:
+        if faults:
+            raise InputErrors([self.error(*fault) for fault in faults])
 
     def error(self, key: str, value: object, reason: str, remedy: str) -> InputError:
         return InputError(f"{self.origin}: {key}", value, reason, remedy)
@@ -159,24 +157,6 @@ class Experiment:
         """Each dataset with each workload that reads data of its kind."""
         return expand.tasks(self.settings)
 
-    @property
-    def has_classes(self) -> bool:
-        """Return whether any workload is scored as a classification."""
-        known = [self.settings.knows[workload] for _, workload in self.tasks]
-        return any(each.is_scored and each.scores is None for each in known)
-
-    def turn(self, run: Run) -> dict[str, int] | None:
-        """Return the place of a timing run in its repeat, from 1, and the number of runs there.
-
-        The runs of a repeat are those of its dataset and workload, or the two sides of a ladder's
-        match. Their number and order hold if all are measured. None for a probe run.
-        """
-        return None if run.instrument else self._turns[run]
-
-    @cached_property
-    def _turns(self) -> dict[Run, dict[str, int]]:
-        return turns(self.timed)
-
     def position(self, run: Run) -> float | None:
         """Return the place of a run in the order of execution, None for a run after all others.
 
@@ -237,9 +217,6 @@ class Experiment:
     def split_folder(self, dataset: str, seed: int) -> str:
         return f"{self.data_folder(dataset)}/split{seed}"
 
-    def run_files(self) -> list[str]:
-        return [run.file for run in self.runs]
-
     def dataset_files(self) -> list[str]:
         """The descriptions of all splits that repeats train on."""
         return sorted(self.split_folder(*split) + "/dataset.json" for split in self._splits())
@@ -276,11 +253,6 @@ class Experiment:
         """Return how a run trains: its settings, knobs, link and number of steps."""
         return requests.run_settings(self.settings, run)
 
-    @property
-    def probe_settings(self) -> dict[str, dict]:
-        """The settings of every probe, by its name."""
-        return {name: self.settings[name] for name in PROBES}
-
     def require_cores(self, run: Run, available: int, steps: bool = False) -> None:
         """Refuse a run that this machine cannot start, or lacks cores for without `oversubscribe`.
 
@@ -308,6 +280,15 @@ class Experiment:
                 "more --cores, or set oversubscribe: true"
             )
             raise self.error(where_listed(run), run.layout, reason, remedy)
+
+
+def _faults_of_datasets(settings: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what kinds refuse of the settings of their datasets."""
+    for name, dataset in settings["datasets"].items():
+        try:
+            kind_of(dataset).load("settings").check(dataset)
+        except InputError as found:
+            yield f"datasets.{name}.{found.where}", found.value, found.reason, found.remedy
 
 
 def _with_repeats_of_pilot(settings: Any) -> Any:

@@ -53,7 +53,11 @@ def interleaved(runs: Sequence[Run], seed: str, tasks: Sequence[tuple[str, str]]
 
 
 def turns(timed: Sequence[Run]) -> dict[Run, dict[str, int]]:
-    """Return the place of each run among those that take turns with it, and their number."""
+    """Return the place of each timing run in its repeat, from 1, and the number of runs there.
+
+    The runs of a repeat are those of its dataset and workload, or the two sides of a ladder's
+    match. Their number and order hold if all are measured.
+    """
 
     def group(run: Run) -> tuple:
         return (

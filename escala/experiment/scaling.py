@@ -39,10 +39,10 @@ def layouts_of(scaling: Settings) -> list[Layout]:
 def with_scaling(settings: Settings) -> Settings:
     """Return checked settings with the configurations and the references of their scaling study.
 
-    Settings without `scaling` are returned as they are, and so are those that `faults` refuses.
+    Settings without `scaling` are returned as they are. `faults` finds nothing in these.
     """
     scaling = settings.get("scaling")
-    if scaling is None or any(faults(settings)):
+    if scaling is None:
         return settings
     listed, layouts = list(settings["configurations"]), layouts_of(scaling)
     narrowed = {key: scaling[key] for key in _NARROWED if key in scaling}

@@ -17,6 +17,7 @@ from typing import Any
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.experiment import Experiment, Run
+from escala.experiment.order import turns
 from escala.experiment.references import Reference
 from escala.experiment.runs import NAMES, Declared, is_of_ladder
 from escala.probes import PROBES
@@ -39,7 +40,7 @@ class PlannedRun:
     request : all that determines its result, besides its data and the code.
     data : folder of the split that it trains on.
     seconds : its time limit.
-    turn : its place in its repeat (`escala.experiment.Experiment.turn`).
+    turn : its place in its repeat (`escala.experiment.order.turns`); None for a run of a probe.
     references : files of the runs that its ratios are formed with, all of its group.
     place : its place among the runs as the experiment lists them.
     run : with what its names stand for; where the plan was read, as far as the request tells it.
@@ -202,6 +203,7 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
             references[run] = whole.references_of(run)
             waiting += references[run]
     positions = {run: whole.position(run) for run in references}
+    places_in_repeat = turns(whole.timed)
     groups: dict[tuple, list[PlannedRun]] = {}
     timed = [*whole.runs, *whole.duplicates, *whole.rung_runs]
     probed = [run for probe in PROBES for run in whole.instrumented(probe)]
@@ -211,7 +213,7 @@ def plan_runs(e: Experiment, runs: Iterable[Run], table: str | None = None) -> P
             request=whole.request(run),
             data=whole.split_folder(run.dataset, whole.split_seed(run.dataset, run.repeat)),
             seconds=60 * whole.settings["time_limit_minutes"],
-            turn=whole.turn(run),
+            turn=places_in_repeat.get(run),
             references=tuple(other.file for other in references[run]),
             place=places[run],
             run=run,

@@ -28,8 +28,9 @@ RUN_FIGURE = f"results/{{experiment}}/run_figures/{RUN_FIGURE_NAME}"
 
 def figure_names(e: Experiment) -> list[str]:
     """Return the names of the figures that are drawn from an experiment's tables."""
+    scored = [e.settings.knows[workload] for _, workload in e.tasks]
     has = {
-        "classes": e.has_classes,
+        "classes": any(each.is_scored and each.scores is None for each in scored),
         "comparisons": any(e.references_of(run) for run in e.runs),
         "several nodes": max(_nodes(e.runs), default=1) > 1,
         "resources by nodes": len(_nodes(e.probed("resources"))) > 1,
@@ -104,7 +105,7 @@ def settings(e: Experiment) -> dict[str, Any]:
         "rungs": [vars(rung) for rung in e.rungs],
         "references": e.references,
         "scaling": e.settings.get("scaling"),
-        "probe_settings": e.probe_settings,
+        "probe_settings": {name: e.settings[name] for name in PROBES},
     }
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import pickle
 import re
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from escala.core.files import write_json
 from escala.data.genomes import settings as genomes
 from escala.experiment import Experiment, Run, check_name, load, named
 from escala.experiment.files import ROOT, files_by_name
+from escala.experiment.order import turns
 from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import completed, composed, with_python_patterns
@@ -71,6 +73,8 @@ def small(*changes: Callable[[dict], object]) -> dict:
 
 
 ABSENT = object()
+#: A rung that no ladder can have.
+UNKNOWN = {"strategy": "none", "layout": "1x2", "variant": "tuned", "network": "no"}
 
 
 def put(path: str, value: object = ABSENT) -> Callable[[dict], None]:
@@ -338,7 +342,7 @@ def test_names_accepted_are_safe_and_safe_names_accepted(name):
             assert name == "B" or not re.fullmatch(SAFE, name)
         else:
             assert re.fullmatch(SAFE, name)
-            for file in experiment.run_files() + experiment.class_files():
+            for file in [*(run.file for run in experiment.runs), *experiment.class_files()]:
                 assert re.fullmatch(r"results(/[A-Za-z0-9_-]+)+(\.json|s\.csv|/classes\.csv)", file)
 
 
@@ -559,7 +563,7 @@ def laddered(*changes: Callable[[dict], object]) -> dict:
 
 def test_the_files_of_an_experiment_are_all_different_and_complete():
     experiment = Experiment(matrix(put("clocks", {"enabled": False})), "e.yaml")
-    files = experiment.run_files()
+    files = [run.file for run in experiment.runs]
     timelines = [run.file for probe in PROBES for run in experiment.probed(probe)]
     # 2 datasets × (2 configurations × 2 variants + 2 layouts × 1 variant) × 3 repeats
     assert len(files) == len(set(files)) == 2 * (2 * 2 + 2) * 3
@@ -620,8 +624,8 @@ def test_the_order_of_a_repeat_favours_no_run():
         assert all(set(place) == set(repeats[0]) for place in order)
     followed = [match for order in repeats for match in itertools.pairwise(order)]
     assert len(set(followed)) == len(followed) == 8 * 7
-    turns = [experiment.turn(run) for run in experiment.timed[:9]]
-    assert turns == [{"place": n, "of": 8} for n in (*range(1, 9), 1)]
+    places = list(turns(experiment.timed).values())[:9]
+    assert places == [{"place": n, "of": 8} for n in (*range(1, 9), 1)]
     assert len(experiment.timed) == len(experiment.runs) + len(experiment.duplicates)
     assert experiment.position(experiment.timed[3]) == 3
 
@@ -652,7 +656,7 @@ def test_the_second_run_of_a_reference_is_a_measurement_of_its_own():
 
 def test_a_noise_floor_is_measured_with_the_references_again():
     again = measured_again(matrix(), floored())
-    runs = Experiment(matrix(), "e.yaml").run_files()
+    runs = [run.file for run in Experiment(matrix(), "e.yaml").runs]
     assert again == {file for file in runs if "/single/1x1/" in file}
     assert requests(matrix() | {"noise_floor": False}) == requests(matrix())
     lonely = floored(put("configurations", [{"strategy": "single", "layouts": ["1x1"]}]))
@@ -736,7 +740,7 @@ def test_a_probe_with_repeats_has_a_folder_for_each_and_their_number_determines_
     power = {"power_model": {"node_watts": 40, "core_watts": 8}, "grams_co2_per_kwh": 200}
     more = Experiment(small(put("energy", energy | power | {"repeats": 3})), "e.yaml")
     assert [more.request(run) for run in runs] == [experiment.request(run) for run in runs]
-    assert more.probe_settings["energy"]["power_model"] == power["power_model"]
+    assert more.settings["energy"]["power_model"] == power["power_model"]
     slower = Experiment(small(put("energy", energy | {"seconds": 1})), "e.yaml")
     assert slower.request(runs[0]) != experiment.request(runs[0])
 
@@ -759,6 +763,23 @@ def test_a_fit_runs_in_one_process_once_a_split_under_the_first_variant_of_the_b
     assert {run.repeat for run in experiment.runs if run not in fits} == {1, 2, 3}
     assert {run.workload for run in experiment.probed("timeline")} == {"virus-cnn"}
     assert changed(matrix(), with_fits(matrix())) == set()
+
+
+def test_all_names_that_are_wrong_are_told_at_once():
+    error = refusal(
+        small(
+            put("configurations.0.strategy", "singel"),
+            put("configurations.1.variants", ["tuned", "fast"]),
+            put("ladders", {"way": [dict(UNKNOWN), dict(UNKNOWN, strategy="single")]}),
+        )
+    )
+    wrong = [
+        "configurations.0.strategy", "configurations.1.variants",
+        "ladders.way.0.strategy", "ladders.way.0.network", "ladders.way.1.network",
+    ]  # fmt: skip
+    for line, where in zip(str(error).splitlines(), wrong, strict=True):
+        assert line.startswith(f"e.yaml: {where}:") and "Remedy: " in line
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_a_run_is_found_by_its_names_and_another_is_refused():
@@ -974,13 +995,14 @@ def test_matches_follow_each_other_and_their_sides_take_turns():
     ]
     assert {run.variant for run in experiment.runs} == {"a"}
     assert set(experiment.timed) == {*experiment.runs, *experiment.rung_runs}
-    assert [experiment.turn(run)["place"] for run in experiment.rung_runs[:4]] == [1, 2, 1, 2]
+    places = turns(experiment.timed)
+    assert [places[run]["place"] for run in experiment.rung_runs[:4]] == [1, 2, 1, 2]
 
 
 def test_each_match_has_runs_of_its_own():
     experiment = Experiment(laddered(), "e.yaml")
     files = [run.file for run in experiment.timed]
-    assert len(set(files)) == len(files) > len(experiment.run_files())
+    assert len(set(files)) == len(files) > len(experiment.runs)
     names = ["d", "virus-cnn", "horovod-mpi", "1x2", "b", "native", 2, None]
     file = experiment.run(*names, "way-1").file
     assert file == "results/small/runs/d/virus-cnn/horovod-mpi/1x2/b/native/way-1.rep2/run.json"

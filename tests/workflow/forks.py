@@ -186,7 +186,7 @@ def read_code() -> None:
     """Read the project's experiment, which every call reads."""
     from escala import experiment
 
-    experiment.load(Path("config.yaml")).run_files()
+    _ = experiment.load(Path("config.yaml")).runs
 
 
 if __name__ == "__main__":

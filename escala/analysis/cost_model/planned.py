@@ -108,7 +108,7 @@ def plans(works: Works) -> dict:
         },
         "memory_gib": settings["memory_gib"],
         "rules": rules,
-        "power_model": works.base.probe_settings["energy"].get("power_model"),
+        "power_model": works.base.settings["energy"].get("power_model"),
     }
 
 
