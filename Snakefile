@@ -34,10 +34,16 @@ rule prepare:
 
 rule runs:
     input:
-        table_of(EXPERIMENT.name),
+        table=table_of(EXPERIMENT.name),
+    log:
+        f"results/{EXPERIMENT.name}/logs/runs.log",
     localrule: True
+    conda:
+        "envs/report.yaml"
     message:
-        "Every run of {EXPERIMENT.name} is measured"
+        "Check the runs of {EXPERIMENT.name}"
+    shell:
+        "python -m scripts.check_runs --table {input.table:q} 2>&1 | tee -i {log:q}"
 
 
 rule report:

@@ -88,7 +88,7 @@ def explained(error: Exception, rules: Collection[str], words: Collection[str]) 
     if isinstance(error, InputFunctionException):
         # An error of the user's input, between lines on the place in the rules.
         told = (line.strip() for line in text.splitlines() if "Remedy: " in line)
-        text = next(told, "").removeprefix("WorkflowError: ")
+        text = "\n".join(line.removeprefix("WorkflowError: ") for line in told)
     elif type(error) is not WorkflowError or error.rule:
         return None
     return Shown(text, exits.WRONG if "Remedy: " in text else exits.FAILED) if text else None

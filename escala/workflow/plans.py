@@ -118,11 +118,19 @@ class Plans:
     def table_of_what_is_there(self, e: Experiment) -> str:
         """Return the table of an experiment; if other runs are there, one of these."""
         plan, file = asked(self._plan(e.name, None)), there_file(e.name)
-        if _is_told(plan):
+        if _is_told(plan) and not standing.left_of(plan, standing.Present()):
             return table_of(e.name)
         if self._is_main and (found := table.text(plan, table.rows_of(plan))) != _content(file):
             write_text(file, found)
         return str(file)
+
+    def tell_what_is_there(self, plan: Plan) -> None:
+        """Write the table of a session that failed: Snakemake has removed it, or put back another.
+
+        What is left of the plan makes the next call go on whatever the table tells.
+        """
+        if plan.table and (rows := table.rows_of(plan)):
+            write_text(Path(plan.table), table.text(asked(plan), rows))
 
     def progress(self) -> str:
         """Return how many runs are measured of those in the plans of this call."""

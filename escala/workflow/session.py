@@ -243,6 +243,7 @@ class Session:
                     lost.forget(plan.runs)
                 elif lost.marked_of(plan.runs):
                     subprocess.run([sys.executable, "-m", "scripts.measure", file, "--lost"])
+                self._plans.tell_what_is_there(plan)
             for name in {run.experiment for run in self.runs()}:
                 file = no_time_file(name)
                 if file.exists() and file.read_text(encoding="utf-8") == session():
@@ -263,7 +264,7 @@ class Session:
                 internals.forget(self._workflow, job.output[0])
 
     def succeed(self) -> None:
-        """List the runs that did not end ok, where `rule all` did not, and name predictions.
+        """List the runs that did not end ok, where no rule did, and name predictions.
 
         Raises
         ------
@@ -272,7 +273,7 @@ class Session:
         dag = self._workflow.dag
         rules = {job.rule.name for job in dag.jobs}
         files = [run.file for run in self.runs() if Path(run.file).exists()]
-        if files and not rules & {"all", REPORT}:
+        if files and not rules & {"all", "runs", REPORT}:
             check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
             check += ["--page"] if "page" in rules else []
             if subprocess.run(check).returncode:

@@ -76,6 +76,8 @@ def test_a_repeat_that_does_not_fit_waits_for_the_next_job(job):
     done = job.call(seconds=65, ok=False)
     assert done.returncode == NO_TIME, done.stdout + done.stderr
     assert "3 of 6 runs measured; the same call, or the same script, goes on." in done.stdout
+    rows = json.loads((job.folder / "results/small/measurements.json").read_text())["runs"]
+    assert {row["file"] for row in rows} == set(first), "its table stays, also of the first session"
     # The whole job is too short for a repeat: the same script would never measure one.
     done = job.call(seconds=65, ran=0, ok=False)
     assert "3 of 6 runs measured; submit it with more time" in done.stdout
