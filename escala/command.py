@@ -233,7 +233,7 @@ def _configfile(experiment: str | None) -> list[str]:
         remedy = f"name a file such as {near[0]}, or write one by `escala new`"
         remedy = remedy if near else "write one by `escala try` or `escala new`"
         raise InputError("--experiment", experiment, "no such file", remedy)
-    from escala.experiment.plain import read
+    from escala.core.yaml12 import read
 
     # Snakemake reads the file before any rule is, and its message does not name it.
     read(experiment)

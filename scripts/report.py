@@ -22,7 +22,7 @@ def main() -> None:
         __doc__,
         title=str,
         question=str,
-        settings=cli.json_or_file,  # `escala.workflow.reports.settings` of the experiment.
+        settings=cli.json_or_file,  # `escala.report.products.settings` of the experiment.
         measurements=Path,  # The table of them.
         datasets=[Path],
         classes=[Path],

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from escala.core.errors import InputError
+from escala.core.yaml12 import read
 from escala.experiment.matrix import Experiment
-from escala.experiment.plain import read
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Other files of YAML, as a folder of the user may hold, have no such line.

@@ -17,9 +17,9 @@ from escala.core import plugins, user_code
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_yaml
+from escala.core.yaml12 import read
 from escala.data.paths import expanded_path
 from escala.engines import environments
-from escala.experiment.plain import read
 from escala.experiment.schema import (
     completed,
     is_allowed,

@@ -20,7 +20,8 @@ from escala.measure import table
 from escala.measure.plan import Plan, table_of
 from escala.measure.standing import Present
 from escala.record.schema import FORMAT
-from escala.workflow import internals, reports
+from escala.report import products
+from escala.workflow import internals
 from escala.workflow.jobs import Jobs
 from escala.workflow.plans import Plans
 from escala.workflow.study import Study
@@ -203,9 +204,9 @@ def test_a_run_that_has_failed_is_refused_as_a_target(study, tmp_path, monkeypat
 
 
 def test_a_report_has_the_figures_of_what_was_measured(study):
-    names = reports.figure_names(study.default)
+    names = products.figure_names(study.default)
     assert "speedup" in names and "ladder" not in names
-    assert set(reports.tables(study.default)) <= set(reports.files(study.default))
+    assert set(products.tables(study.default)) <= set(products.files(study.default))
 
 
 def test_nothing_of_snakemake_is_replaced_and_nothing_private_is_read():

@@ -11,9 +11,8 @@ from test_experiment import SMALL
 
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.core.yaml12 import Dumper
+from escala.core.yaml12 import Dumper, read
 from escala.experiment import load
-from escala.experiment.plain import read
 from escala.workflow.study import Study
 from tests.conftest import ROOT
 

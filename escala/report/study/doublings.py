@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from escala.core.yaml12 import read
 from escala.experiment.matrix import Experiment
-from escala.experiment.plain import read
 from escala.experiment.scaling import layouts_of
 from escala.runtime.layout import Layout
 
