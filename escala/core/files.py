@@ -10,10 +10,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from escala.core.errors import InputError
 
 # A temporary folder holds the new content, in a folder named after the writer's machine, and the
 # old content while it is replaced.
@@ -175,3 +177,20 @@ def read_yaml(path: str | Path) -> Any:
 def read_json(path: str | Path) -> Any:
     """Return the content of a JSON file."""
     return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def read_format(path: Path, number: int, what: str, remedy: str, make: Callable[..., Any]) -> Any:
+    """Return what `make` makes of the values of a JSON file, which names its format.
+
+    Raises
+    ------
+    InputError : it is none of this format.
+    FileNotFoundError : there is none.
+    """
+    try:
+        found = read_json(path)
+        if found.pop("format") != number:
+            raise ValueError
+        return make(**found)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise InputError(path, None, f"is no {what} of format {number}", remedy) from None

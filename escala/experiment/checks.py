@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from escala.core.engines import ENGINES
 from escala.core.readable import counted
@@ -15,10 +16,14 @@ from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration, res
 from escala.experiment.requests import run_settings
 from escala.experiment.runs import Run, configuration_of, is_compared, takes_steps, where_listed
 from escala.experiment.schema import Settings
+from escala.probes import PROBES
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import reads, workload_knobs
+from escala.strategies.knobs import all_knobs, reads, workload_knobs
+
+if TYPE_CHECKING:
+    from escala.experiment.matrix import Experiment
 
 Fault = tuple[str, object, str, str]
 
@@ -400,3 +405,23 @@ def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
 
 def _strategies_for(kinds: set[str]) -> list[str]:
     return [name for name, each in STRATEGIES.items() if kinds & each.trains_by]
+
+
+def unused(experiment: Experiment) -> Iterator[str]:
+    """Yield a sentence on each knob and each probe that an experiment sets and no run of it reads.
+
+    A probe that is on by default is not asked for.
+    """
+    read: dict[str, set[str]] = {}
+    known = all_knobs()
+    for run in experiment.timed:
+        read.setdefault(run.variant, set()).update(experiment.settings_of(run)["knobs"])
+    for name in read:
+        for knob, value in experiment.settings["variants"][name].items():
+            if knob in known and value != known[knob].default and knob not in read[name]:
+                yield f"variants.{name}.{knob} is set, and no run of the variant reads it."
+    for name, probe in PROBES.items():
+        by_default = probe.settings["properties"]["enabled"]["default"]
+        is_asked = experiment.settings[name]["enabled"] and not by_default
+        if is_asked and not experiment.instrumented(name):
+            yield f"{name} is enabled, and applies to no run of the experiment."

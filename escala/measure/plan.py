@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from escala.core.errors import InputError
-from escala.core.files import read_json
+from escala.core.files import read_format, read_json
 from escala.experiment import Experiment, Run
 from escala.experiment.order import turns
 from escala.experiment.references import Reference
@@ -115,16 +114,13 @@ class Plan:
         InputError : it holds none of this format.
         FileNotFoundError : there is none.
         """
-        try:
-            found = read_json(path)
-            if found.pop("format") != FORMAT:
-                raise ValueError
-            groups = (tuple(_planned(**each) for each in group) for group in found.pop("groups"))
-            references = tuple(found.pop("references"))
-            return cls(**found, references=references, groups=tuple(groups))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            remedy = "make the call again that wrote it, such as escala run"
-            raise InputError(path, None, f"is no plan of format {FORMAT}", remedy) from None
+
+        def plan(groups: list, references: list, **others: Any) -> Plan:
+            made = tuple(tuple(_planned(**each) for each in group) for group in groups)
+            return cls(**others, references=tuple(references), groups=made)
+
+        remedy = "make the call again that wrote it, such as escala run"
+        return read_format(path, FORMAT, "plan", remedy, plan)
 
 
 def _planned(request: dict, references: list[str], **others: Any) -> PlannedRun:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
-from escala.core.files import read_json
+from escala.core.files import read_format
 from escala.measure.plan import Plan, PlannedRun
 from escala.probes import PROBES
 from escala.record.disturbance import is_disturbed
@@ -65,14 +65,8 @@ def read(path: Path) -> list[Row]:
     InputError : it is none of this format.
     FileNotFoundError : there is none.
     """
-    try:
-        found = read_json(path)
-        if found["format"] != FORMAT:
-            raise ValueError
-        return found["runs"]
-    except (ValueError, TypeError, KeyError):
-        remedy = "remove it, and make the call again that wrote it"
-        raise InputError(path, None, f"is no table of format {FORMAT}", remedy) from None
+    remedy = "remove it, and make the call again that wrote it"
+    return read_format(path, FORMAT, "table", remedy, lambda runs: runs)
 
 
 def timed(rows: Iterable[Row]) -> list[Path]:

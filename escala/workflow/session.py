@@ -22,7 +22,7 @@ from escala.core.progress import say
 from escala.core.readable import counted
 from escala.core.variables import PROFILE
 from escala.experiment import Experiment, Run
-from escala.experiment.unused import idle_probes, unread_knobs
+from escala.experiment.checks import unused
 from escala.measure import again, estimate, lost
 from escala.measure.plan import no_time_file, told
 from escala.runtime import allocation, slurm
@@ -180,17 +180,7 @@ class Session:
         for name in dict.fromkeys(run.experiment for run in self.runs()):
             e = self._study.named(name)
             # The variants of a calibration are made from those of its experiment.
-            unread = [] if name.endswith(SUFFIX) else unread_knobs(e)
-            lines = [
-                *(
-                    f"variants.{v}.{k} is set, and no run of the variant reads it."
-                    for v, k in unread
-                ),
-                *(
-                    f"{p} is enabled, and applies to no run of the experiment."
-                    for p in idle_probes(e)
-                ),
-            ]
+            lines = [] if name.endswith(SUFFIX) else unused(e)
             print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
         for e in self._pilots():
             most = e.settings["pilot"]["at_most"]

@@ -26,12 +26,12 @@ from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data.genomes import settings as genomes
 from escala.experiment import Experiment, Run, check_name, load, named
+from escala.experiment.checks import unused
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.order import turns
 from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import completed, composed, with_python_patterns
-from escala.experiment.unused import unread_knobs
 from escala.measure.plan import plan_session
 from escala.measure.standing import Present, left_of
 from escala.probes import PROBES
@@ -1106,5 +1106,7 @@ def test_knobs_that_no_run_reads_are_told(strategy, unread):
         put("variants", {"plain": {}, "other": other}),
         put("configurations", [{"strategy": strategy, "layouts": ["1x1"]}]),
     )
-    found = unread_knobs(Experiment(settings, "e.yaml"))
-    assert sorted(found) == [("other", knob) for knob in unread]
+    found = sorted(unused(Experiment(settings, "e.yaml")))
+    assert [each.partition(" is set")[0] for each in found] == [
+        f"variants.other.{k}" for k in unread
+    ]

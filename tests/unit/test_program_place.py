@@ -12,7 +12,7 @@ import pytest
 from escala.core import environment
 from escala.core.errors import InputError
 from escala.experiment import Experiment
-from escala.experiment.unused import idle_probes
+from escala.experiment.checks import unused
 from escala.runtime import launch, mpi
 from escala.runtime.layout import Layout
 from escala.runtime.placement import Node, places
@@ -312,5 +312,5 @@ def test_probes_that_need_the_inside_of_a_step_are_told_to_be_idle(tmp_path):
     settings = experiment_on("mine", {"waits": waits}, **probes)
     found = Experiment(settings, tmp_path / "experiment.yaml")
     # Clocks are on by default, so nobody has asked for them.
-    assert idle_probes(found) == ["collectives"]
+    assert [each.partition(" is ")[0] for each in unused(found)] == ["collectives"]
     assert {run.instrument for name in asked for run in found.probed(name)} == set(asked[2:])
