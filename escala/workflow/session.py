@@ -21,7 +21,7 @@ from escala.core.hardware import available_cores
 from escala.core.progress import say
 from escala.core.readable import counted
 from escala.core.variables import PROFILE
-from escala.experiment import Experiment, Run
+from escala.experiment import Run
 from escala.experiment.checks import unused
 from escala.measure import again, estimate, lost
 from escala.measure.plan import no_time_file, told
@@ -74,12 +74,6 @@ class Session:
     def runs(self) -> list[Run]:
         """Return the runs that this call measures, with all repeats that a pilot may add."""
         return list(self._plans.left.values())
-
-    def _pilots(self) -> list[Experiment]:
-        """Return the experiments of this call whose number of repeats is not known yet."""
-        names = dict.fromkeys(run.experiment for run in self.runs())
-        undecided = [name for name in names if not Path(f"results/{name}/pilot.json").exists()]
-        return [e for e in map(self._study.named, undecided) if "pilot" in e.settings]
 
     def cores(self) -> int | None:
         """Return the cores of this machine if jobs run on it, and None on a cluster."""
@@ -176,15 +170,16 @@ class Session:
             print(error, file=sys.stderr)
 
     def _print_estimate(self) -> None:
-        """Print the estimated time of the runs, and settings that no run reads."""
+        """Print the estimated time of the runs, settings that no run reads, and pilots."""
         for name in dict.fromkeys(run.experiment for run in self.runs()):
             e = self._study.named(name)
             # The variants of a calibration are made from those of its experiment.
             lines = [] if name.endswith(SUFFIX) else unused(e)
             print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
-        for e in self._pilots():
-            most = e.settings["pilot"]["at_most"]
-            print(f"{e.name}: a pilot sets the number of repeats. The estimates are for {most}.")
+            pilot = e.settings.get("pilot")
+            if pilot and not Path(f"results/{name}/pilot.json").exists():
+                most = pilot["at_most"]
+                print(f"{name}: a pilot sets the number of repeats. The estimates are for {most}.")
         with chdir(self._folder):
             print(estimate.sentence(self.runs(), self._study.named), flush=True)
             if self.runs() and (text := self._allocated.sentence()):
