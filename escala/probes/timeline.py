@@ -1,6 +1,4 @@
-"""Capture a timeline of Horovod or PyTorch for Perfetto; read Horovod's as intervals.
-
-PyTorch's profiler writes what each rank does, and the ranks are joined on one time axis.
+"""Capture a timeline of Horovod, read it as intervals, and convert it for Perfetto.
 
 Horovod writes a JSON array in Chrome's trace format, in microseconds. Every tensor is a "process",
 and its phases are nested `B` and `E` events. `E` has no name; the outermost `E` of an operation has
@@ -21,13 +19,11 @@ from typing import TYPE_CHECKING
 
 from escala.core.files import atomic
 from escala.probes.base import Probe, section, value
-from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES, TRACE
+from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 
 if TYPE_CHECKING:  # An experiment is read in less time than an import of pandas.
     import pandas as pd
 
-#: What PyTorch's profiler saw of each rank, in the run's `ranks/` folder.
-PROFILE = "rank{}.profile.json"
 MICROSECONDS = 1e-6
 #: The use of a phase's time, by the start of its name; the first match counts.
 NEGOTIATION, WAITING, COPYING, COMMUNICATION = (
@@ -55,24 +51,20 @@ _ITEM_BYTES = {"bfloat16": 2}
 
 
 class Timeline(Probe):
-    """Horovod's timeline of some steps, or what PyTorch's profiler sees of each rank."""
+    """Horovod's timeline of some steps."""
 
     scope = "run"
     settings = section(
-        "A separate run of every configuration whose library writes a timeline, or whose engine "
-        "has a profiler that records all ranks.",
+        "A separate run of every configuration whose library writes a timeline.",
         enabled=True,
         steps=value("integer", "Training steps to capture.", minimum=1, default=30),
     )
     products = TIMELINE_FILES
-    temporary = (RAW_TIMELINE, PROFILE.format("*"))
-    records_steps = True
+    temporary = (RAW_TIMELINE,)
 
     @classmethod
     def applies(cls, run):
         strategy = run.declared.strategy
-        if strategy.engine and strategy.records_for(cls.name):
-            return super().applies(run)
         writes = strategy.timeline_environment(Path(RAW_TIMELINE))
         return bool(writes) and not strategy.layouts.one_rank
 
@@ -90,12 +82,6 @@ def keep(folder: Path) -> None:
     raw = folder / RAW_TIMELINE
     if raw.exists():
         write(raw, *(folder.parent / name for name in TIMELINE_FILES))
-    ranks = len([*folder.glob(PROFILE.format("*"))])
-    if ranks:
-        from escala.probes import _trace_file
-
-        profiles = [folder / PROFILE.format(rank) for rank in range(ranks)]
-        _trace_file.join(profiles, folder.parent / TRACE)
 
 
 def repair(raw: str | Path) -> list[dict]:

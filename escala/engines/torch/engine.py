@@ -21,7 +21,6 @@ from escala.engines.torch import step as steps
 from escala.engines.torch.normalisation import synchronised
 from escala.engines.torch.ranks import Ranks
 from escala.engines.torch.recorders import StepRecorder
-from escala.engines.torch.recorders.timeline import Profiler
 from escala.probes import Probe
 from escala.workloads.models import losses_of_rows, rows_at_once
 
@@ -65,9 +64,6 @@ class Torch(Engine):
         row_losses = losses_of_rows(work, settings)
         self._step = self._steps(called, row_losses, functions.scoring(work))
         self._evaluate = functions.evaluating(self.model, work, row_losses, settings, self._device)
-        # A process has one profiler, so that of a timeline is the only one.
-        profiled = plan["knobs"]["profiler"] and plan["instrument"] != "timeline"
-        self._profiler = Profiler() if profiled else None
 
     def _recording(self, probe: Probe | None) -> StepRecorder | None:
         module = engines.recording(self.plan["strategy"], probe)
@@ -112,15 +108,11 @@ class Torch(Engine):
 
     def seed(self, *numbers):
         states.seed_random_layers(*numbers)
-        if self._profiler:  # An epoch begins with it.
-            self._profiler.start()
 
     @torch.no_grad()
     def end_epoch(self, rows):
         if self._local:
             self.group.agree(self._local, sum(rows))
-        if self._profiler:
-            self._profiler.stop()
 
     def evaluate(self, inputs, targets):
         return self._evaluate(*inputs, targets)
