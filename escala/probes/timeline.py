@@ -9,7 +9,6 @@ last operation.
 
 from __future__ import annotations
 
-import io
 import json
 from collections import defaultdict
 from collections.abc import Iterable
@@ -84,18 +83,11 @@ def keep(folder: Path) -> None:
         write(raw, *(folder.parent / name for name in TIMELINE_FILES))
 
 
-def repair(raw: str | Path) -> list[dict]:
-    """Return the usable events of a timeline, even if it ends at any place or is damaged.
+def repair(path: Path) -> list[dict]:
+    """Return the usable events of a timeline, which may end at any place: those before a damage."""
+    from escala.probes._trace_file import opened
 
-    Parameters
-    ----------
-    raw : the text, or the path of its file.
-    """
-    from escala.probes._trace_file import Events, opened
-
-    if isinstance(raw, str):
-        return [event for event in Events(io.BytesIO(raw.encode())) if event is not None]
-    with opened(raw) as events:
+    with opened(path) as events:
         return [event for event in events if event is not None]
 
 
@@ -108,19 +100,11 @@ class Begun:
 
     def __init__(self) -> None:
         self.open: dict[int | str, list[dict]] = defaultdict(list)
-        self._lost = False
-
-    def interrupt(self) -> None:
-        """Forget all phases: events were lost here, perhaps the ends of these phases."""
-        self.open.clear()
-        self._lost = True
 
     def begin(self, event: dict) -> None:
         stack = self.open[event["pid"]]
         if is_whole(event["name"]):
             stack.clear()
-        elif self._lost and not stack:
-            return  # A part of an operation whose begin was lost.
         stack.append(event)
 
     def end(self, event: dict) -> tuple[dict, int] | None:
@@ -134,7 +118,7 @@ def is_whole(phase: str) -> bool:
     return phase in OPERATIONS or phase.startswith("NEGOTIATE_")
 
 
-def write(raw: str | Path, timeline_json: Path, trace_json: Path) -> None:
+def write(raw: Path, timeline_json: Path, trace_json: Path) -> None:
     """Write a timeline as valid JSON in Horovod's own format, and as a trace for Perfetto."""
     events = repair(raw)
     _write_lines(timeline_json, "[\n", events, "\n]\n")
