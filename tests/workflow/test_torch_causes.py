@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,22 +14,28 @@ from tests.workflow.conftest import begin_with, measured
 pytestmark = pytest.mark.torch
 
 EPOCHS = 2
-#: The model has parameters that no loss depends on.
+#: The model has parameters that no loss depends on, and what the profiler writes is kept.
 CHANGED = """
 from importlib.util import find_spec
 
 if find_spec("torch"):
-    from torch import nn
+    import os, shutil
+    from torch import nn, profiler
     from escala.workloads.virus_cnn import model_torch
 
-    build = model_torch.build
+    build, export = model_torch.build, profiler.profile.export_chrome_trace
 
     def with_unused(*arguments):
         network = build(*arguments)
         network.unused = nn.Linear(1, 1)
         return network
 
-    model_torch.build = with_unused
+    def kept(self, path):
+        export(self, path)
+        number = len(os.listdir({folder!r}))
+        shutil.copy(path, f"{folder}/{{os.getpid()}}.{{number}}.json")
+
+    model_torch.build, profiler.profile.export_chrome_trace = with_unused, kept
 """
 
 #: Rank 1 ends after an epoch.
@@ -50,7 +57,9 @@ Checkpoint.due = ends
 @pytest.fixture
 def run(small_split, request_for, tmp_path, monkeypatch) -> Callable[..., dict]:
     """Return a function that trains two ranks with some knobs, and returns their run.json."""
-    begin_with(CHANGED, tmp_path / "site", monkeypatch)
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    begin_with(CHANGED.format(folder=str(traces)), tmp_path / "site", monkeypatch)
 
     def train(**knobs: object) -> dict:
         request = request_for("ddp-gloo", "1x2", epochs=EPOCHS, knobs=knobs)
@@ -65,6 +74,19 @@ def test_parameters_without_a_gradient_are_searched_for_if_a_knob_says_so(run):
     assert refused["status"] == "failed"
     assert "find_unused_parameters" in refused["reason"]
     assert run(find_unused_parameters=True)["status"] == "ok"
+
+
+def test_a_profiler_that_is_left_on_writes_every_epoch_of_every_rank(run, tmp_path):
+    left_on = run(find_unused_parameters=True, profiler=True)
+    assert left_on["status"] == "ok", left_on["reason"]
+    traces = list(Path(tmp_path / "traces").iterdir())
+    assert len(traces) == 2 * EPOCHS
+    for trace in traces:
+        names = [event["name"] for event in read_json(trace)["traceEvents"]]
+        assert names.count("DistributedDataParallel.forward") == left_on["epochs"][0]["steps"]
+        assert "gloo:all_reduce" in names
+    assert run(find_unused_parameters=True)["weights_sha256"] == left_on["weights_sha256"]
+    assert len(list((tmp_path / "traces").iterdir())) == len(traces)
 
 
 @pytest.mark.parametrize(
