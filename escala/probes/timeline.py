@@ -52,7 +52,6 @@ _ITEM_BYTES = {"bfloat16": 2}
 class Timeline(Probe):
     """Horovod's timeline of some steps."""
 
-    scope = "run"
     settings = section(
         "A separate run of every configuration whose library writes a timeline.",
         enabled=True,
@@ -121,15 +120,14 @@ def is_whole(phase: str) -> bool:
 def write(raw: Path, timeline_json: Path, trace_json: Path) -> None:
     """Write a timeline as valid JSON in Horovod's own format, and as a trace for Perfetto."""
     events = repair(raw)
-    _write_lines(timeline_json, "[\n", events, "\n]\n")
-    _write_lines(
-        trace_json, '{"displayTimeUnit": "ms", "traceEvents": [\n', trace(events), "\n]}\n"
-    )
-
-
-def _write_lines(path: Path, head: str, events: list[dict], tail: str) -> None:
-    with atomic(path) as temporary:
-        temporary.write_text(head + ",\n".join(map(json.dumps, events)) + tail, encoding="utf-8")
+    shown = '{"displayTimeUnit": "ms", "traceEvents": [\n'
+    for path, head, found, tail in (
+        (timeline_json, "[\n", events, "\n]\n"),
+        (trace_json, shown, trace(events), "\n]}\n"),
+    ):
+        with atomic(path) as temporary:
+            text = head + ",\n".join(map(json.dumps, found)) + tail
+            temporary.write_text(text, encoding="utf-8")
 
 
 def tensors(events: Iterable[dict]) -> dict[int, str]:

@@ -19,7 +19,6 @@ _AFTER = 3
 class TorchTrace(Probe):
     """What the first process of PyTorch does in some steps, as its profiler sees it."""
 
-    scope = "run"
     kinds = frozenset({"steps", "command"})
     settings = section(
         "A separate run of every configuration of PyTorch, and of every program, that records some "

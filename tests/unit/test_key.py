@@ -56,7 +56,6 @@ PROBE = """
 from escala.probes.base import Probe, section
 
 class Late(Probe):
-    scope = "run"
     settings = section("Late.", enabled=False)
 """
 #: Print the code of a timing run of each strategy, of a run of each probe, and of other workloads:
