@@ -13,7 +13,6 @@ from escala.probes.base import Probe, section
 class Memory(Probe):
     """The largest resident memory of every process, as the kernel counts it."""
 
-    scope = "rank"
     settings = section("A separate run that records the peak memory of its ranks.", enabled=False)
     result: ClassVar[dict] = {
         "description": "Largest resident memory of each process; null in runs of no such probe.",

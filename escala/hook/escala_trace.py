@@ -1,7 +1,8 @@
-"""Record some steps of a program by PyTorch's own profiler, as a trace that Perfetto shows.
+"""Record some steps by PyTorch's own profiler, as a trace that Perfetto shows.
 
-`escala_steps` imports this where `ESCALA_TRACE` is `STEPS:FILE`, and tells of each mark. The first
-steps, in which libraries load and compile, are left out.
+`escala_steps` imports this where `ESCALA_TRACE` is `AFTER:STEPS:FILE`, and tells of each mark; so
+does the recorder of Escala's own networks. Steps are recorded after the first ones, in which
+libraries load and compile.
 """
 
 import atexit
@@ -9,28 +10,33 @@ import os
 import sys
 from pathlib import Path
 
-#: Steps before those that are recorded.
-LEFT_OUT = 3
-_steps, _path = os.environ["ESCALA_TRACE"].split(":", 1)
+_after, _steps, _path = os.environ["ESCALA_TRACE"].split(":", 2)
 _seen, _profiler = 0, None
 
 
 def mark(event):
+    """Begin and end the record; `event` is a mark of the hook."""
     global _seen, _profiler
     torch = sys.modules.get("torch")
-    # Of several processes of one program, the first rank is recorded.
+    # Of several processes, the first rank is recorded.
     if event != "step" or torch is None or os.environ.get("RANK", "0") != "0":
         return
     _seen += 1
-    if _seen == LEFT_OUT:
-        _profiler = torch.profiler.profile()
+    if _seen == int(_after):
+        record = torch.profiler.ProfilerAction.RECORD
+        # With a schedule, each step is a span.
+        _profiler = torch.profiler.profile(schedule=lambda step: record)
         _profiler.start()
-        atexit.register(_end)
-    elif _seen == LEFT_OUT + int(_steps):
-        _end()
+        # A process that ends while its profiler is on would crash.
+        atexit.register(end)
+    elif _seen == int(_after) + int(_steps):
+        end()
+    elif _profiler is not None:
+        _profiler.step()
 
 
-def _end():
+def end():
+    """Write what was recorded."""
     global _profiler
     if _profiler is not None:
         ended, _profiler = _profiler, None

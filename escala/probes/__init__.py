@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from escala.core.errors import InputError
-from escala.probes.base import SCOPES, Probe, Recorder
+from escala.probes.base import Probe, Recorder
 
 __all__ = ["PROBES", "Probe", "Recorder", "planned_probe", "with_probe_settings"]
 
@@ -44,10 +44,9 @@ class _Probes(Mapping[str, type[Probe]]):
                 "define one subclass of Probe in it, or move the file out of escala/probes",
             )
         [probe] = probes
-        scope = getattr(probe, "scope", None)
-        if scope not in SCOPES or not hasattr(probe, "settings"):
-            reason = f"does not declare `settings` and a `scope`, one of {', '.join(SCOPES)}"
-            raise InputError(module.__file__, None, reason, "see escala.probes.base.Probe")
+        if not hasattr(probe, "settings"):
+            remedy = "see escala.probes.base.Probe"
+            raise InputError(module.__file__, None, "does not declare `settings`", remedy)
         return probe
 
     def __iter__(self) -> Iterator[str]:

@@ -147,7 +147,11 @@ def _rapl(sysfs: Path) -> Iterator[Counter]:
             f"this node has no energy counters: no package in {folder}, and no "
             f"{sysfs / _CRAY_FOLDER}"
         )
-    _require_every_package(sysfs, packages.values())
+    files = (sysfs / "devices" / "system" / "cpu").glob("cpu[0-9]*/topology/physical_package_id")
+    present = {f"package-{path.read_text(encoding='utf-8').strip()}" for path in files}
+    counted = {match[0] for each in packages.values() if (match := re.match(r"package-\d+", each))}
+    if missing := ", ".join(sorted(present - counted)):
+        raise Unavailable(f"{missing}: no counter in {folder}")
     for path, name in zones.items():
         parent = path.name.rpartition(":")[0]
         if path.name in packages:
@@ -162,16 +166,6 @@ def _rapl(sysfs: Path) -> Iterator[Counter]:
             int(_text(path, "max_energy_range_uj")) / 1e6,
             lambda path=path: int((path / "energy_uj").read_text(encoding="utf-8")) / 1e6,
         )
-
-
-def _require_every_package(sysfs: Path, names: Iterable[str]) -> None:
-    """Refuse a node some of whose processor packages have no counter."""
-    files = (sysfs / "devices" / "system" / "cpu").glob("cpu[0-9]*/topology/physical_package_id")
-    present = {int(path.read_text(encoding="utf-8")) for path in files}
-    counted = {int(number) for name in names if (number := re.match(r"package-(\d+)", name)[1])}
-    if present - counted:
-        missing = ", ".join(f"package-{number}" for number in sorted(present - counted))
-        raise Unavailable(f"{missing}: no counter in {sysfs / _RAPL_FOLDER}")
 
 
 def _text(zone: Path, file: str) -> str:
@@ -189,13 +183,10 @@ def _nvml() -> Iterator[Counter]:
             "nvml",
             None,
             lambda gpu=gpu: driver.read("TotalEnergyConsumption", gpu) / 1e3,
-            lambda gpu=gpu: _computes(driver, gpu),
+            lambda gpu=gpu: (
+                (rates := driver.read_or_none("UtilizationRates", gpu)) and rates.gpu > 0
+            ),
         )
-
-
-def _computes(driver: Driver, gpu: object) -> bool | None:
-    rates = driver.read_or_none("UtilizationRates", gpu)
-    return None if rates is None else rates.gpu > 0
 
 
 def summary(

@@ -7,9 +7,7 @@ loads no module that it does not need.
 
 from __future__ import annotations
 
-import argparse
 import csv
-import math
 import os
 import re
 import sys
@@ -86,30 +84,16 @@ def tables(folder: Path, probe: str) -> dict[int, pd.DataFrame]:
     }
 
 
-def command(module: str, folder: Path, seconds: float, *options: str) -> list[str]:
-    """Return the command that starts the sampler of a probe."""
-    return [sys.executable, "-m", module, str(folder), "--seconds", f"{seconds:g}", *options]
+def command(module: str, folder: Path, seconds: float, of: str) -> list[str]:
+    """Return the command that starts the sampler of a probe; `of` is what else it needs."""
+    return [sys.executable, "-m", module, str(folder), f"{seconds:g}", of]
 
 
-def arguments(description: str, option: str, **settings: object) -> argparse.Namespace:
-    """Return the arguments of a sampler, with its `option`. The sampler dies with its parent."""
+def arguments() -> tuple[Path, int, float, str]:
+    """Return folder, node, seconds and `of` of this sampler. It dies with its parent."""
     die_with_parent()
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("folder", type=Path, help="the run's ranks/ folder")
-    node = int(os.environ.get("SLURM_NODEID", 0))
-    parser.add_argument(
-        "--node", type=int, default=node, help="its number, from 0; default: SLURM_NODEID"
-    )
-    parser.add_argument("--seconds", type=_positive, default=SAMPLE_SECONDS, help="between samples")
-    parser.add_argument(option, **settings)
-    return parser.parse_args()
-
-
-def _positive(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return seconds
+    folder, seconds, of = sys.argv[1:]
+    return Path(folder), int(os.environ.get("SLURM_NODEID", 0)), float(seconds), of
 
 
 _STATE = re.compile(rb"^State:\s+(\S)", re.MULTILINE)

@@ -1,218 +1,94 @@
-"""Read the events of a trace in Chrome's format one after the other, also from a damaged file.
+"""Read the events of a trace in Chrome's format one after the other, whatever the file's size.
 
 The file is an array of objects, or an object that holds such an array as `traceEvents`. It may be
-compressed. It is read in blocks, so its size does not matter.
-
-A whole block is parsed by one call. If this fails, its events are read one by one. What cannot be
-read is left out and noted, and reading goes on at the next event.
+compressed, and end anywhere. Reading ends where the file is damaged.
 """
 
 from __future__ import annotations
 
-import codecs
-import json
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import ijson
 from tqdm import tqdm
 
 from escala.core.errors import InputError
-from escala.core.files import atomic
-from escala.core.readable import counted
 from escala.core.text import ARCHIVES, DAMAGED, PACKED
 
-_BLOCK = 1 << 20
-#: An object that has not ended after so many letters is broken. Horovod's events have some hundred.
-_LONGEST = 1 << 16
-_BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")
-_OBJECT = re.compile(r'\{\s*"')
-_WRAPPED = re.compile(r'[\s\ufeff]*\{.*?"traceEvents"\s*:\s*(?=\[)', re.DOTALL)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not a time")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
-
-
-@dataclass(frozen=True)
-class Place:
-    """A part of the content of a file: its first byte, the line of this byte, and its bytes."""
-
-    offset: int
-    line: int
-    length: int
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.length
-
-    def said(self) -> str:
-        length = counted(self.length, "byte")
-        return f"{length} at byte {self.offset} (line {self.line}) hold no event that can be used"
+#: The most bytes that are parsed at once: the place of a damage is known as well as this.
+_BLOCK = 1 << 16
 
 
 @dataclass
 class Events:
-    """Iterate over the usable events of a trace, and note what is left out.
-
-    None comes in place of events that were left out, and between two arrays: phases that are open
-    there have no end.
+    """Iterate over the events of a trace; None comes where another array follows the end of one.
 
     Attributes
     ----------
     progress : called after each block that is read.
-    skipped : places that hold no usable event.
-    cut : the unfinished event at the end of the file, if there is one.
-    arrays : where another array begins after the end of one.
-    damage : why a compressed file could not be read to its end.
-    closed : whether the array has an end.
+    damage : why the file was not read to its end, with the place; None if it was.
+    closed : whether the file ends with the end of an array.
     """
 
     stream: BinaryIO
     progress: Callable[[], object] = bool
-    skipped: list[Place] = field(default_factory=list)
-    cut: Place | None = None
-    arrays: list[Place] = field(default_factory=list)
     damage: str | None = None
     closed: bool = False
 
-    def __post_init__(self) -> None:
-        self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
-        self._text, self._at = "", 0
-        self._offset, self._line = 0, 1
-        self._ended = self._wrapped = self._skips = self._lost = False
-
     def __iter__(self) -> Iterator[dict | None]:
-        self._more()
-        if head := _WRAPPED.match(self._text, 0, _LONGEST):
-            self._at, self._wrapped = head.end(), True
-        while not self._ended:
-            yield from self._block()
-            yield from self._single(_LONGEST)
-            self._more()
-        yield from self._single(0)
-
-    def _more(self) -> None:
-        """Drop the text that was read, and append the next block."""
-        self._offset, self._line = self._position(self._at)
-        blocks, size = [], 0
-        while size < _BLOCK and not self._ended:
-            try:
-                block = self.stream.read1(_BLOCK - size)
-            except DAMAGED as error:
-                block, self.damage = b"", str(error)
-            self._ended = not block
-            blocks.append(block)
-            size += len(block)
-        self._text = self._text[self._at :] + self._decode(b"".join(blocks), self._ended)
-        self._at = 0
-        self.progress()
-
-    def _position(self, at: int) -> tuple[int, int]:
-        """Return byte and line of a position in the text."""
-        before = self._text[:at]
-        size = len(before.encode("utf-8", "surrogateescape"))
-        return self._offset + size, self._line + before.count("\n")
-
-    def _block(self) -> Iterator[dict]:
-        """Yield the events of the text except the last ones, if all of them are usable."""
-        self._between()
-        start = self._at
-        end = self._text.rfind("},", start)
-        while end > start and not self._text[end + 2 : end + 9].lstrip().startswith("{"):
-            end = self._text.rfind("},", start, end)
-        if end <= start or self._lost:
-            return
-        try:
-            events = _DECODER.decode(f"[{self._text[start : end + 1]}]")
-        except (ValueError, RecursionError):
-            return
-        if all(map(_usable, events)):
-            self._at, self.closed, self._skips = end + 1, False, False
-            yield from events
-
-    def _single(self, rest: int) -> Iterator[dict | None]:
-        """Yield events one by one, as long as the text has more than `rest` letters."""
-        while True:
-            self._between()
-            if len(self._text) - self._at <= rest:
-                return
-            if self._lost:
-                self._lost = False
+        events, parser, before = ijson.sendable_list(), None, b""
+        for offset, line, piece in self._pieces():
+            if parser is None and (start := piece.lstrip(b"\xef\xbb\xbf \r\n\t")):
+                piece, events_at = start, "item" if start.startswith(b"[") else "traceEvents.item"
+                parser = ijson.items_coro(events, events_at, multiple_values=True, use_float=True)
+            elif piece.startswith(b"[") and before.endswith(b"]"):
                 yield None
-            event, end = self._object(self._at)
-            if event is None:
-                self._leave_out(end)
-            else:
-                self._at, self.closed, self._skips = end, False, False
-                yield event
-
-    def _between(self) -> None:
-        """Go to the next object, and note where an array ends and another one begins."""
-        end = _BETWEEN.match(self._text, self._at).end()
-        for bracket in re.finditer(r"[\[\]]", self._text[self._at : end]):
-            if bracket[0] == "[" and self.closed:
-                self.arrays.append(Place(*self._position(self._at + bracket.start()), 0))
-                self._lost = True
-            self.closed = bracket[0] == "]"
-        self._at = end
-
-    def _object(self, at: int) -> tuple[dict | None, int]:
-        """Return the usable event at a position, or None, and the position after the object.
-
-        This is the position itself if no object can be read there.
-        """
-        try:
-            event, end = _DECODER.raw_decode(self._text, at)
-        except (ValueError, RecursionError):
-            return None, at
-        return (event if _usable(event) else None), end
-
-    def _leave_out(self, end: int) -> None:
-        """Note what is at the present position, and go behind it, or to the next event."""
-        offset, line = self._position(self._at)
-        unfinished = self._text.startswith("{", self._at)
-        found = end > self._at
-        if found:
-            self._at = end
-        else:
-            self._at += 1
-            found = self._seek()
-        place = Place(offset, line, self._position(self._at)[0] - offset)
-        if self._wrapped and self.closed:
-            return  # What follows the array in the object that holds it.
-        if not found and unfinished:
-            self.cut = place
-        elif self._skips:
-            last = self.skipped[-1]
-            self.skipped[-1] = Place(last.offset, last.line, place.end - last.offset)
-        else:
-            self.skipped.append(place)
-        self._skips = self._lost = True
-
-    def _seek(self) -> bool:
-        """Go to the next usable event, or to the end; return whether there is one."""
-        while True:
-            match = _OBJECT.search(self._text, self._at)
-            at = match.start() if match else max(self._at, len(self._text) - 1)
-            if not self._ended and len(self._text) - at <= _LONGEST:
-                self._at = at
-                self._more()
+            if parser is None:
                 continue
-            if match is None:
-                self._at = len(self._text)
-                return False
-            if self._object(at)[0] is not None:
-                self._at = at
-                return True
-            self._at = at + 1
+            before = piece.strip() or before
+            try:
+                parser.send(piece)
+            except ijson.JSONError:
+                self.damage = _place(offset, line, piece)
+            for event in events:
+                if not _is_usable(event):
+                    self.damage = _place(offset, line, piece)
+                    return
+                yield event
+            events.clear()
+            if self.damage:
+                return
+        try:
+            parser and parser.close()
+            self.closed = parser is not None and self.damage is None
+        except ijson.IncompleteJSONError:
+            pass
+
+    def _pieces(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield lines, or parts of long ones, each with its first byte and the line's number."""
+        offset, line = 0, 1
+        while True:
+            try:
+                block = self.stream.read(_BLOCK)
+            except DAMAGED as error:
+                self.damage = (
+                    f"it cannot be decompressed after byte {offset} of its content: {error}"
+                )
+                return
+            if not block:
+                return
+            self.progress()
+            for piece in block.splitlines(keepends=True):
+                yield offset, line, piece
+                offset += len(piece)
+                line += piece.endswith(b"\n")
+
+
+def _place(offset: int, line: int, piece: bytes) -> str:
+    return f"bytes {offset} to {offset + len(piece)} (line {line}) hold no event that can be used"
 
 
 @contextmanager
@@ -239,7 +115,7 @@ def opened(path: Path) -> Iterator[Events]:
             )
 
 
-def _usable(event: object) -> bool:
+def _is_usable(event: object) -> bool:
     """Return whether an event has what its kind needs."""
     if type(event) is not dict:
         return False
@@ -255,61 +131,3 @@ def _usable(event: object) -> bool:
     if kind == "M":
         return type(event.get("args")) is dict and type(event.get("pid")) in (int, str)
     return type(kind) is str
-
-
-#: What a trace says of its threads; the names of its processes are replaced.
-_THREADS = ("thread_name", "thread_sort_index")
-
-
-def join(files: Sequence[Path], target: Path) -> None:
-    """Write the events of all ranks on one time axis, as a trace for Perfetto.
-
-    Each process of a rank, and each of its devices, becomes a process with the rank's number in its
-    name. Times are in microseconds since the first event.
-
-    Parameters
-    ----------
-    files : the trace of each rank, in their order.
-    """
-    numbers, events, base = count(), [], None
-    for rank, file in enumerate(files):
-        trace = json.loads(file.read_text(encoding="utf-8"))
-        base = base or trace["baseTimeNanoseconds"]
-        later = (trace["baseTimeNanoseconds"] - base) / 1000
-        own = _events(rank, len(files), trace, numbers)
-        events += (event | {"ts": event["ts"] + later} for event in own)
-    start = min(event["ts"] for event in events if event["ph"] == "X")
-    with atomic(target) as temporary:
-        lines = (json.dumps(event | {"ts": max(0, event["ts"] - start)}) for event in events)
-        temporary.write_text(
-            '{"displayTimeUnit": "ms", "traceEvents": [\n' + ",\n".join(lines) + "\n]}\n",
-            encoding="utf-8",
-        )
-
-
-def _events(rank: int, ranks: int, trace: dict, numbers: Iterator[int]) -> Iterator[dict]:
-    """Yield the events of one rank, in its own microseconds.
-
-    Processes are numbered by `numbers`. The profiler's events on itself belong to none.
-    """
-    events = [event for event in trace["traceEvents"] if isinstance(event.get("pid"), int)]
-    labels = {
-        event["pid"]: event["args"]["labels"]
-        for event in events
-        if event["name"] == "process_labels"
-    }
-    processes = {}
-    for event in events:
-        if event["ph"] == "M" and event["name"] not in _THREADS:
-            continue
-        if event["pid"] not in processes:
-            number = processes[event["pid"]] = next(numbers)
-            label = labels.get(event["pid"], "CPU")
-            name = f"rank {rank}" if label == "CPU" else f"rank {rank}, {label}"
-            about = {"ph": "M", "pid": number, "ts": event["ts"]}
-            yield about | {"name": "process_name", "args": {"name": name}}
-            yield about | {"name": "process_sort_index", "args": {"sort_index": number}}
-        if "id" in event:
-            # A flow from one event to another.
-            event["id"] = event["id"] * ranks + rank
-        yield event | {"pid": processes[event["pid"]]}

@@ -8,17 +8,13 @@ compared with those of timing runs.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from escala.strategies.base import Strategy
-
-
-Scope = Literal["rank", "node", "run"]
-SCOPES = get_args(Scope)
 
 
 class Run(Protocol):
@@ -75,9 +71,6 @@ class Probe:
 
     #: The name of its module's file, with `-` for `_`.
     name: ClassVar[str]
-    #: The place of the probe: in each `rank`; alongside the ranks of each `node`, in a process that
-    #: runs `program`; or once for the whole `run`, in an existing process.
-    scope: ClassVar[Scope]
     #: How the workloads are trained whose runs it can capture (`escala.workloads`).
     kinds: ClassVar[frozenset[str]] = frozenset({"steps"})
     #: JSON Schema of its key in an experiment, as `section` returns it.
@@ -92,6 +85,10 @@ class Probe:
     #: Whether the engine records each step of its runs, by the module of the probe's name among its
     #: `recorders`.
     records_steps: ClassVar[bool] = False
+    #: `program(interface)` returns a command to start on each node next to its ranks; over this
+    #: interface of the network, such as `eth0`, they exchange. It should end when they have ended,
+    #: and is stopped otherwise. It has their environment, and its output goes to `{name}.log`.
+    program: Callable[[str], list[str]] | None = None
     #: Whether a table reads its runs.
     tabulated: ClassVar[bool] = False
     #: Whether tables compare its runs with those of the references, of one session. Both are then
@@ -123,18 +120,6 @@ class Probe:
     def environment(self, strategy: type[Strategy]) -> dict[str, str]:
         """Return the environment variables to add to those of every rank."""
         return {}
-
-    def program(self, interface: str) -> list[str]:
-        """Return the command to start on each node next to its ranks, for a probe of `scope` node.
-
-        It should end when the ranks have ended; otherwise it is stopped then. It has the
-        environment of the ranks, and its output goes to `{name}.log`.
-
-        Parameters
-        ----------
-        interface : interface of the network over which the ranks exchange, such as `eth0`.
-        """
-        raise NotImplementedError
 
     def around(self, process: int, node: int) -> AbstractContextManager[None]:
         """Return the context in which a process of the run does all its work.

@@ -97,7 +97,6 @@ def to_epoch() -> float:
 class Clocks(Probe):
     """The moments of the steps of every rank, and its library's timeline of them."""
 
-    scope = "rank"
     settings = section(
         "Separate runs of every gradient-trained configuration, in which each rank notes the "
         "moments of its steps, and its library a timeline if it can. They split a step into its "

@@ -108,7 +108,6 @@ _RESULT = {
 class Collectives(Probe):
     """Times of the collectives of a library, and of steps of ranks with and without exchange."""
 
-    scope = "rank"
     settings = section(
         "A separate run of each configuration of several ranks, which times the collectives of its "
         "library, and steps with and without exchange. A calibration is made from such runs.",

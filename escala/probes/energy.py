@@ -1,9 +1,9 @@
 """Measure the energy of the nodes of a run, from one process on each node.
 
-`python -m escala.probes.energy FOLDER --node N` reads the energy counters of a node and writes
-`node{n}.energy.csv`. Before a rank does any work it sleeps: the machine cools down, and the power
-of an idle node is measured. Energy that was not measured is unavailable with the reason. It is
-never 0, and no part of a node stands for the whole.
+This module, started on a node, reads its energy counters and writes `node{n}.energy.csv`. Before a
+rank does any work it sleeps: the machine cools down, and the power of an idle node is measured.
+Energy that was not measured is unavailable with the reason. It is never 0, and no part of a node
+stands for the whole.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ _POWER = {
 class Energy(Probe):
     """The energy of every device of the nodes during the training steps, and their idle power."""
 
-    scope = "node"
     kinds = frozenset({"steps", "command"})
     settings = section(
         "Separate runs of every program, and of one epoch of every gradient-trained configuration, "
@@ -135,8 +134,7 @@ class Energy(Probe):
     compared = True
 
     def program(self, interface):
-        sysfs = "--sysfs", self.values["sysfs"]
-        return command(__name__, self.folder, self.values["seconds"], *sysfs)
+        return command(__name__, self.folder, self.values["seconds"], self.values["sysfs"])
 
     @contextmanager
     def around(self, process, node):
@@ -206,17 +204,15 @@ def row(counter: Counter) -> tuple:
 
 
 def main() -> int | None:
-    given = arguments(
-        __doc__.split("\n\n")[0], "--sysfs", type=Path, default=SYSFS, help="where sysfs is mounted"
-    )
+    folder, node, asked, sysfs = arguments()
     try:
-        found = counters(given.sysfs)
+        found = counters(Path(sysfs))
     except Unavailable as missing:
         print(missing, file=sys.stderr)  # The ranks of this node end for the same reason.
         return 1
     # Samples come sooner after each other where a counter could wrap between two.
-    seconds = interval(given.seconds, found)
-    sample(given.folder, given.node, "energy", COLUMNS, lambda _: map(row, found), seconds)
+    seconds = interval(asked, found)
+    sample(folder, node, "energy", COLUMNS, lambda _: map(row, found), seconds)
     return None
 
 

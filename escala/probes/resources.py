@@ -1,6 +1,6 @@
 """Sample what the ranks of a run use, from one process on each node.
 
-`python -m escala.probes.resources FOLDER --node N --interface NAME` writes `node{n}.resources.csv`.
+This module, started on a node, writes `node{n}.resources.csv`.
 A value that cannot be read is empty, never 0.
 """
 
@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from escala import cli
@@ -75,7 +74,6 @@ _RESULT = {
 class Resources(Probe):
     """Processor, memory and network use of each process, sampled by a process of its node."""
 
-    scope = "node"
     kinds = frozenset({"steps", "command"})
     settings = section(
         "A separate run of every program, and of one epoch of every gradient-trained "
@@ -99,7 +97,7 @@ class Resources(Probe):
     tabulated = True
 
     def program(self, interface):
-        return command(__name__, self.folder, self.values["seconds"], "--interface", interface)
+        return command(__name__, self.folder, self.values["seconds"], interface)
 
     @contextmanager
     def around(self, process, node):
@@ -108,7 +106,10 @@ class Resources(Probe):
         yield
 
     def read(self, processes):
-        return summary(read(self.folder), trained(processes))
+        import pandas as pd
+
+        samples = pd.concat(tables(self.folder, "resources").values(), ignore_index=True)
+        return summary(samples, trained(processes))
 
 
 def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
@@ -168,18 +169,6 @@ def gpu_use(driver: Driver) -> GpuUse:
     return found
 
 
-def read(folder: Path) -> pd.DataFrame:
-    """Return the samples of all nodes of a run, in `COLUMNS`, with NaN for missing values.
-
-    Raises
-    ------
-    ValueError : the folder holds no samples.
-    """
-    import pandas as pd
-
-    return pd.concat(tables(folder, "resources").values(), ignore_index=True)
-
-
 def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None]) -> list[dict]:
     """Summarise the samples of each rank taken between two moments, both included.
 
@@ -189,7 +178,7 @@ def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None
 
     Parameters
     ----------
-    table : the result of `read`.
+    table : samples in `COLUMNS`, with NaN for missing values.
     within : the two moments of each rank, in seconds of `time.monotonic` on its machine; None
         takes all its samples.
 
@@ -232,14 +221,8 @@ def _known(kind: type, value: float) -> float | None:
 
 
 def main() -> None:
-    given = arguments(
-        __doc__.split("\n\n")[0],
-        "--interface",
-        required=True,
-        help="interface of the ranks, such as eth0",
-    )
-    rows = Node(given.interface).rows
-    sample(given.folder, given.node, "resources", COLUMNS, rows, given.seconds)
+    folder, node, seconds, interface = arguments()
+    sample(folder, node, "resources", COLUMNS, Node(interface).rows, seconds)
 
 
 if __name__ == "__main__":

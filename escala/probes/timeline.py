@@ -1,6 +1,4 @@
-"""Capture a timeline of Horovod or PyTorch for Perfetto; read Horovod's as intervals.
-
-PyTorch's profiler writes what each rank does, and the ranks are joined on one time axis.
+"""Capture a timeline of Horovod, read it as intervals, and convert it for Perfetto.
 
 Horovod writes a JSON array in Chrome's trace format, in microseconds. Every tensor is a "process",
 and its phases are nested `B` and `E` events. `E` has no name; the outermost `E` of an operation has
@@ -11,7 +9,6 @@ last operation.
 
 from __future__ import annotations
 
-import io
 import json
 from collections import defaultdict
 from collections.abc import Iterable
@@ -21,13 +18,11 @@ from typing import TYPE_CHECKING
 
 from escala.core.files import atomic
 from escala.probes.base import Probe, section, value
-from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES, TRACE
+from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 
 if TYPE_CHECKING:  # An experiment is read in less time than an import of pandas.
     import pandas as pd
 
-#: What PyTorch's profiler saw of each rank, in the run's `ranks/` folder.
-PROFILE = "rank{}.profile.json"
 MICROSECONDS = 1e-6
 #: The use of a phase's time, by the start of its name; the first match counts.
 NEGOTIATION, WAITING, COPYING, COMMUNICATION = (
@@ -55,24 +50,19 @@ _ITEM_BYTES = {"bfloat16": 2}
 
 
 class Timeline(Probe):
-    """Horovod's timeline of some steps, or what PyTorch's profiler sees of each rank."""
+    """Horovod's timeline of some steps."""
 
-    scope = "run"
     settings = section(
-        "A separate run of every configuration whose library writes a timeline, or whose engine "
-        "has a profiler that records all ranks.",
+        "A separate run of every configuration whose library writes a timeline.",
         enabled=True,
         steps=value("integer", "Training steps to capture.", minimum=1, default=30),
     )
     products = TIMELINE_FILES
-    temporary = (RAW_TIMELINE, PROFILE.format("*"))
-    records_steps = True
+    temporary = (RAW_TIMELINE,)
 
     @classmethod
     def applies(cls, run):
         strategy = run.declared.strategy
-        if strategy.engine and strategy.records_for(cls.name):
-            return super().applies(run)
         writes = strategy.timeline_environment(Path(RAW_TIMELINE))
         return bool(writes) and not strategy.layouts.one_rank
 
@@ -90,26 +80,13 @@ def keep(folder: Path) -> None:
     raw = folder / RAW_TIMELINE
     if raw.exists():
         write(raw, *(folder.parent / name for name in TIMELINE_FILES))
-    ranks = len([*folder.glob(PROFILE.format("*"))])
-    if ranks:
-        from escala.probes import _trace_file
-
-        profiles = [folder / PROFILE.format(rank) for rank in range(ranks)]
-        _trace_file.join(profiles, folder.parent / TRACE)
 
 
-def repair(raw: str | Path) -> list[dict]:
-    """Return the usable events of a timeline, even if it ends at any place or is damaged.
+def repair(path: Path) -> list[dict]:
+    """Return the usable events of a timeline, which may end at any place: those before a damage."""
+    from escala.probes._trace_file import opened
 
-    Parameters
-    ----------
-    raw : the text, or the path of its file.
-    """
-    from escala.probes._trace_file import Events, opened
-
-    if isinstance(raw, str):
-        return [event for event in Events(io.BytesIO(raw.encode())) if event is not None]
-    with opened(raw) as events:
+    with opened(path) as events:
         return [event for event in events if event is not None]
 
 
@@ -122,19 +99,11 @@ class Begun:
 
     def __init__(self) -> None:
         self.open: dict[int | str, list[dict]] = defaultdict(list)
-        self._lost = False
-
-    def interrupt(self) -> None:
-        """Forget all phases: events were lost here, perhaps the ends of these phases."""
-        self.open.clear()
-        self._lost = True
 
     def begin(self, event: dict) -> None:
         stack = self.open[event["pid"]]
         if is_whole(event["name"]):
             stack.clear()
-        elif self._lost and not stack:
-            return  # A part of an operation whose begin was lost.
         stack.append(event)
 
     def end(self, event: dict) -> tuple[dict, int] | None:
@@ -148,18 +117,17 @@ def is_whole(phase: str) -> bool:
     return phase in OPERATIONS or phase.startswith("NEGOTIATE_")
 
 
-def write(raw: str | Path, timeline_json: Path, trace_json: Path) -> None:
+def write(raw: Path, timeline_json: Path, trace_json: Path) -> None:
     """Write a timeline as valid JSON in Horovod's own format, and as a trace for Perfetto."""
     events = repair(raw)
-    _write_lines(timeline_json, "[\n", events, "\n]\n")
-    _write_lines(
-        trace_json, '{"displayTimeUnit": "ms", "traceEvents": [\n', trace(events), "\n]}\n"
-    )
-
-
-def _write_lines(path: Path, head: str, events: list[dict], tail: str) -> None:
-    with atomic(path) as temporary:
-        temporary.write_text(head + ",\n".join(map(json.dumps, events)) + tail, encoding="utf-8")
+    shown = '{"displayTimeUnit": "ms", "traceEvents": [\n'
+    for path, head, found, tail in (
+        (timeline_json, "[\n", events, "\n]\n"),
+        (trace_json, shown, trace(events), "\n]}\n"),
+    ):
+        with atomic(path) as temporary:
+            text = head + ",\n".join(map(json.dumps, found)) + tail
+            temporary.write_text(text, encoding="utf-8")
 
 
 def tensors(events: Iterable[dict]) -> dict[int, str]:

@@ -1,6 +1,6 @@
-"""Record some steps of a PyTorch program as a trace for Perfetto, by `torch.profiler`.
+"""Record some steps of PyTorch as a trace for Perfetto, by `torch.profiler`.
 
-The program's hook starts the profiler (`escala/hook/escala_trace.py`) in the first process.
+The hook starts the profiler (`escala/hook/escala_trace.py`) in the first process.
 """
 
 from __future__ import annotations
@@ -12,30 +12,42 @@ from escala.core.variables import TRACED
 from escala.probes.base import Probe, section, value
 from escala.strategies.base import TRACE
 
+#: Steps before those that are recorded.
+_AFTER = 3
+
 
 class TorchTrace(Probe):
-    """What the first process of a PyTorch program does in some steps, as its profiler sees it."""
+    """What the first process of PyTorch does in some steps, as its profiler sees it."""
 
-    scope = "run"
-    kinds = frozenset({"command"})
+    kinds = frozenset({"steps", "command"})
     settings = section(
-        "A separate run of every program that records some steps of its first process by PyTorch's "
-        "profiler. It is unavailable for programs without PyTorch or without the hook.",
+        "A separate run of every configuration of PyTorch, and of every program, that records some "
+        "steps of its first process by PyTorch's profiler. It is unavailable for programs without "
+        "PyTorch or without the hook.",
         enabled=False,
         steps=value("integer", "Training steps to record.", minimum=1, default=10),
     )
     products = (TRACE,)
+    records_steps = True
+
+    @classmethod
+    def applies(cls, run):
+        return run.declared.workload.kind == "command" or super().applies(run)
+
+    @classmethod
+    def steps(cls, values):
+        return _AFTER + values["steps"]
 
     def environment(self, strategy):
-        return {TRACED: f"{self.values['steps']}:{self._file}"}
+        return {TRACED: f"{_AFTER}:{self.values['steps']}:{self._file}"}
 
     @contextmanager
     def around(self, process, node):
         yield
         if process == 0 and not self._file.exists():
             raise Unavailable(
-                "the program left no trace: it needs PyTorch, and the hook's `steps` or `step` in "
-                "its first process"
+                f"no trace was left: it needs more than {_AFTER} steps, and of a program PyTorch "
+                "and the hook's `steps` or `step` in its first process"
             )
 
     @property

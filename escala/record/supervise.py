@@ -83,7 +83,7 @@ def supervise(
             started.append(launcher)
             if program is None:
                 import_module(EVALUATION)
-            if probe and probe.scope == "node":
+            if probe and probe.program:
                 sampler = probe.program(launch_choice.nodes[0].interface)
                 log = folder / f"{probe.name}.log"
                 started.append(launch.on_each_node(launch_choice, sampler, environment, log))

@@ -209,9 +209,10 @@ class FakeExperiment:
         run = self._run(strategy, layout, "tuned", None, SESSION, 3.0, status, reason, 0.9)
         write_json(path, run | {"instrument": "timeline"})
         if status == "ok":
-            timeline.write(
-                timeline_text(steps), path.parent / "timeline.json", path.parent / "trace.json"
-            )
+            raw = path.with_name("timeline.raw")
+            raw.write_text(timeline_text(steps))
+            timeline.write(raw, path.parent / "timeline.json", path.parent / "trace.json")
+            raw.unlink()
         self.timelines.append(path)
         return path
 

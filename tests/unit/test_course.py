@@ -18,7 +18,8 @@ EXERCISES = sorted(COURSE.glob("[0-9]-*.md"))
 SOLUTIONS = [COURSE / "solutions" / path.name for path in EXERCISES]
 EXPERIMENTS = sorted((ROOT / "experiments" / "course").glob("*.yaml"))
 #: The strategy of PyTorch that stands in the place of one of TensorFlow.
-IN_PYTORCH = {"single": "torch-single", "horovod-mpi": "ddp-gloo", "hybrid": "ddp-hybrid"}
+IN_PYTORCH = {"single": "torch-single", "horovod-mpi": "ddp-gloo", "hybrid": "ddp-hybrid",
+              "timeline": "torch-trace"}  # fmt: skip
 #: In exercise 3, what makes rows cheap, or their time even, differs by the engine.
 OWN_KNOBS = {"batch", "convolution", "optimizer", "keep_memory"}
 

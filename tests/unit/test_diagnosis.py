@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import tracemalloc
 from dataclasses import dataclass, field
 
@@ -310,23 +311,20 @@ def _broken(text: str, damage: str) -> str:
     ["letter", "event cut", "NUL block", "NUL over events", "no time", "no tensor",
      "not a number", "text", "not UTF-8"],
 )  # fmt: skip
-def test_after_a_damage_the_rest_is_read_and_the_place_is_named(tmp_path, damage):
+def test_a_damage_ends_the_reading_and_its_place_is_named(tmp_path, damage):
     path = written(tmp_path, Horovod(EARLY_TO_LATE, slower=(1.0, 1.2)).run(20))
     whole, text = only(path).steps, path.read_text()
     broken = _broken(text, damage)
     path.write_bytes(broken.encode(errors="surrogateescape"))
     found = diagnose(path)
-    [place] = found.skipped
     intact = next(i for i, (was, now) in enumerate(zip(text, broken, strict=False)) if was != now)
-    assert place.offset <= intact <= place.end
-    assert place.line == text.count("\n", 0, place.offset) + 1
-    said = "\n".join(lines(found))
-    assert f"byte {place.offset} (line {place.line})" in said
-    [timeline] = found.timelines
-    assert 16 <= len(timeline.steps) < 19
-    for column in ("step_seconds", "exposed_low", TRANSFER):
-        assert timeline.steps[column].max() <= whole[column].max() * (1 + 1e-6)
-        assert timeline.steps[column].median() == pytest.approx(whole[column].median(), rel=0.02)
+    first, last, line = map(int, re.findall(r"\d+", found.damage))
+    assert first <= intact + 1 and intact <= last
+    assert line == broken.count("\n", 0, first) + 1
+    assert f"The file was not read to its end: {found.damage}." in lines(found)
+    steps = only(path).steps
+    assert 8 <= len(steps) <= 10
+    pd.testing.assert_frame_equal(steps[:-1], whole[: len(steps) - 1])
 
 
 def test_of_two_joined_timelines_both_are_diagnosed(tmp_path):
@@ -340,22 +338,10 @@ def test_of_two_joined_timelines_both_are_diagnosed(tmp_path):
     assert [len(each.steps) for each in found.timelines] == [5, 8]
     first, second = (each.steps["step_seconds"].median() for each in found.timelines)
     assert second > first + 0.015
-    assert [each.offset for each in found.arrays] == [len(texts[0])]
-    line = texts[0].count("\n") + 1
-    said = [*lines(found)]
-    assert f"Another timeline begins at byte {len(texts[0])} (line {line})." in said
-    assert not any("too few steps" in each for each in said)
+    assert not any("too few steps" in each for each in lines(found))
     brief = written(tmp_path, Horovod(EARLY_TO_LATE).run(1)).read_text()
     path.write_text("".join([*texts, brief]))
     assert "1 timeline of the file had too few steps." in lines(diagnose(path))
-
-
-def test_an_array_that_goes_on_is_one_timeline(tmp_path):
-    path = written(tmp_path, Horovod(EARLY_TO_LATE).run(20))
-    text = path.read_text()
-    middle = text.index("{", len(text) // 2)
-    path.write_text(text[:middle].rstrip(",\n") + "]\n[" + text[middle:])
-    assert 16 <= len(only(path).steps) < 19
 
 
 @pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
@@ -382,18 +368,20 @@ def test_an_object_that_holds_the_array_is_read(tmp_path):
         f'{{"displayTimeUnit": "ms", "traceEvents": {events}, "otherData": {{"a": 1}}}}'
     )
     pd.testing.assert_frame_equal(only(path).steps, plain)
-    assert not diagnose(path).skipped
+    assert diagnose(path).closed and diagnose(path).damage is None
 
 
-def test_blocks_of_any_size_give_the_same_events(tmp_path, monkeypatch):
-    text = _broken(written(tmp_path, Horovod(EARLY_TO_LATE).run(20)).read_text(), "letter")
+@pytest.mark.parametrize("one_line", [False, True])
+def test_blocks_of_any_size_give_the_same_events(tmp_path, monkeypatch, one_line):
+    text = _broken(written(tmp_path, Horovod(EARLY_TO_LATE).run(20)).read_text(), "text")
     found = []
-    for block in (1 << 20, 4096, 700):
+    for block in (1 << 20, 4096, 7):
         monkeypatch.setattr(_trace_file, "_BLOCK", block)
-        monkeypatch.setattr(_trace_file, "_LONGEST", 400)
-        reader = _trace_file.Events(io.BytesIO(text.encode()))
-        found.append((list(reader), reader.skipped))
-    assert found[0] == found[1] == found[2]
+        content = text.replace("\n", " ") if one_line else text
+        reader = _trace_file.Events(io.BytesIO(content.encode()))
+        found.append(list(reader))
+        assert reader.damage and not reader.closed
+    assert len(found[0]) > 100 and found[0] == found[1] == found[2]
 
 
 def test_the_sentences_have_the_fractions_of_the_step(tmp_path):

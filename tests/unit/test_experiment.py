@@ -573,14 +573,19 @@ def test_the_files_of_an_experiment_are_all_different_and_complete():
     assert all(f.endswith("/timeline/run.json") and "/single/" not in f for f in timelines)
 
 
-def test_a_timeline_is_captured_of_horovod_with_several_ranks_and_of_pytorch():
-    settings = matrix()
+def test_a_timeline_is_captured_of_horovod_with_several_ranks_and_a_trace_of_pytorch():
+    settings = matrix(put("torch-trace", {"enabled": True, "steps": 7}))
     settings["configurations"] += [
         {"strategy": name, "layouts": [layout]}
         for name, layout in (("mirrored", "1x2"), ("torch-single", "1x1"), ("ddp-gloo", "1x2"))
     ]
-    found = {run.strategy for run in Experiment(settings, "e.yaml").probed("timeline")}
-    assert found == {"horovod-mpi", "horovod-gloo", "torch-single", "ddp-gloo"}
+    experiment = Experiment(settings, "e.yaml")
+    timed = {run.strategy for run in experiment.probed("timeline")}
+    assert timed == {"horovod-mpi", "horovod-gloo"}
+    traced = experiment.probed("torch-trace")
+    assert {run.strategy for run in traced} == {"torch-single", "ddp-gloo"}
+    # Those that are recorded follow the first ones.
+    assert {experiment.request(run)["max_steps"] for run in traced} == {3 + 7}
 
 
 def test_a_configuration_that_names_workloads_trains_no_other():

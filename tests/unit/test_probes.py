@@ -22,8 +22,7 @@ OWN = """
 from escala.probes.base import Probe
 
 class Own(Probe):
-    scope = "{scope}"
-    settings = {settings}
+    settings = {}
 """
 
 
@@ -42,11 +41,10 @@ def run(project: Path, code: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_a_probe_has_the_name_of_its_file_and_observes_somewhere():
+def test_a_probe_has_the_name_of_its_file():
     assert {"clocks", "resources", "timeline"} <= set(PROBES)
     for name, probe in PROBES.items():
         assert probe.name == name
-        assert probe.scope in ("rank", "node", "run")
         assert "enabled" in probe.settings["properties"]
 
 
@@ -60,9 +58,8 @@ def test_declarations_are_read_without_the_libraries_of_the_ranks(project):
     [
         ("", "empty.py: []: does not define exactly one probe"),
         ("from escala.probes.timeline import Timeline\n", "empty.py: []: does not define exactly"),
-        (OWN.format(scope="run", settings="{}"), ""),
-        (OWN.format(scope="ranks", settings="{}"), "empty.py: does not declare `settings` and a"),
-        (OWN.format(scope="run", settings="{}").replace("settings", "setting"), "does not declare"),
+        (OWN, ""),
+        (OWN.replace("settings", "setting"), "empty.py: does not declare `settings`"),
     ],
 )
 def test_a_module_without_a_whole_probe_of_its_own_is_told(project, content, told):

@@ -128,15 +128,15 @@ class Run:
     def sampler(
         self, node: int = 0, interface: str = "lo", within: tuple[str, ...] = ()
     ) -> subprocess.Popen:
-        options = {"--node": node, "--interface": interface, "--seconds": INTERVAL_SECONDS}
-        arguments = [str(word) for option in options.items() for word in option]
-        command = [sys.executable, "-m", "escala.probes.resources", str(self.folder)]
-        return self._start([*within, *command, *arguments])
+        command = resources.command(
+            "escala.probes.resources", self.folder, INTERVAL_SECONDS, interface
+        )
+        return self._start([*within, "env", f"SLURM_NODEID={node}", *command])
 
     def table(self) -> pd.DataFrame:
         """Return what was written so far; a sampler has just begun where there is nothing yet."""
         try:
-            return resources.read(self.folder)
+            return pd.concat(resources.tables(self.folder, "resources").values(), ignore_index=True)
         except ValueError:
             return pd.DataFrame(columns=resources.COLUMNS)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,15 @@ from hypothesis import strategies as st
 
 from escala.probes import timeline
 
+
+def repair(text: str) -> list[dict]:
+    """Return the events of a file with this text."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(text)
+        file.flush()
+        return timeline.repair(Path(file.name))
+
+
 KERNEL = "DistributedGradientTape_Allreduce/dense/kernel"
 WHOLE = timeline_text(steps=2)
 
@@ -20,26 +31,26 @@ WHOLE = timeline_text(steps=2)
 @settings(deadline=None)
 @given(st.integers(0, len(WHOLE)))
 def test_what_is_complete_before_the_break_is_kept(length):
-    events = timeline.repair(WHOLE[:length])
+    events = repair(WHOLE[:length])
     assert events == json.loads(WHOLE)[: len(events)]
     assert len(events) >= WHOLE[:length].count("}}") - 1
 
 
 def test_an_unterminated_array_holds_as_much_as_a_closed_one():
-    assert timeline.repair(timeline_text(2, closed=False)) == json.loads(WHOLE)
+    assert repair(timeline_text(2, closed=False)) == json.loads(WHOLE)
 
 
 @pytest.mark.parametrize("text", ["", "[", "[\n", "no JSON", "\0\0"])
 def test_nothing_is_an_empty_timeline(text, tmp_path):
     path = tmp_path / "timeline.raw"
     path.write_text(text)
-    assert timeline.repair(path) == timeline.repair(text) == []
+    assert timeline.repair(path) == []
     timeline.write(path, tmp_path / "timeline.json", tmp_path / "trace.json")
     assert json.loads((tmp_path / "timeline.json").read_text()) == []
 
 
 def test_phases_have_names_times_depth_and_bytes():
-    phases = timeline.intervals(timeline.repair(WHOLE))
+    phases = timeline.intervals(repair(WHOLE))
     kernel = phases[phases["tensor"] == KERNEL].head(5)
     assert list(kernel["phase"]) == [
         "NEGOTIATE_ALLREDUCE",
@@ -55,8 +66,8 @@ def test_phases_have_names_times_depth_and_bytes():
 
 
 def test_phases_that_did_not_end_are_left_out():
-    whole = timeline.intervals(timeline.repair(WHOLE))
-    cut = timeline.intervals(timeline.repair(WHOLE[: WHOLE.rindex('{"ph": "E"')]))
+    whole = timeline.intervals(repair(WHOLE))
+    cut = timeline.intervals(repair(WHOLE[: WHOLE.rindex('{"ph": "E"')]))
     lost = pd.concat([whole, cut]).drop_duplicates(keep=False)
     assert lost[["phase", "depth"]].to_numpy().tolist() == [["ALLREDUCE", 0]]
 

@@ -20,7 +20,10 @@ TORCH = """
 import json
 steps = []
 class profiler:
+    class ProfilerAction: RECORD = 1
     class profile:
+        def __init__(self, schedule): self.spans = 0
+        def step(self): self.spans += 1
         def start(self): self.first = len(steps)
         def stop(self): self.last = len(steps)
         def export_chrome_trace(self, path):
@@ -56,7 +59,7 @@ def test_steps_after_the_first_are_recorded_in_the_first_process(
     trace = tmp_path / "a:b" / "trace.json"
     trace.parent.mkdir()
     environment = os.environ | {"PYTHONPATH": f"{HOOK}:{tmp_path}", "ESCALA_STEPS": str(tmp_path)}
-    environment |= {"ESCALA_TRACE": f"{asked}:{trace}"} | ({"RANK": rank} if rank else {})
+    environment |= {"ESCALA_TRACE": f"3:{asked}:{trace}"} | ({"RANK": rank} if rank else {})
     program = [sys.executable, "-c", TRAINING.format(imports=imports)]
     subprocess.run(program, env=environment, check=True, timeout=60)
     found = json.loads(trace.read_text()) if trace.exists() else None
@@ -70,6 +73,6 @@ def test_a_program_without_a_trace_is_told_by_its_first_process(process, left, t
         (tmp_path / TRACE).write_text("[]")
     told = nullcontext()
     if process == 0 and not left:
-        told = pytest.raises(Unavailable, match="left no trace")
+        told = pytest.raises(Unavailable, match="no trace was left")
     with told, TorchTrace({"steps": 4}, tmp_path / "ranks").around(process, node=0):
         pass

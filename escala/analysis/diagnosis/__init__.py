@@ -26,7 +26,7 @@ import pandas as pd
 from escala.analysis.diagnosis.recording import OPERATION, Recording, Unfinished, read
 from escala.analysis.diagnosis.refusal import refusal
 from escala.probes import timeline
-from escala.probes._trace_file import Place, opened
+from escala.probes._trace_file import opened
 
 #: Parts of a step in the order in which an instant counts for one of them.
 TRANSFER, COPIES, WAITING, UNSPLIT, NEGOTIATION = PARTS = (
@@ -81,15 +81,12 @@ class Diagnosis:
     short : number of timelines with too few steps.
     closed : whether the file ends as an array. Horovod ends it whenever it has written all events,
         and continues later, so a file that is closed may be of a run that was killed.
-    skipped, cut, arrays, damage : what was left out of the file, as in `Events`.
+    damage : why the file was not read to its end, with the place; None if it was.
     """
 
     timelines: tuple[Timeline, ...]
     short: int
     closed: bool
-    skipped: tuple[Place, ...]
-    cut: Place | None
-    arrays: tuple[Place, ...]
     damage: str | None
 
 
@@ -105,15 +102,8 @@ def diagnose(path: Path) -> Diagnosis:
     timelines = [found for each in recordings if (found := _timeline(each))]
     if not timelines:
         raise refusal(path, max(recordings, key=lambda each: each.events), events)
-    return Diagnosis(
-        tuple(timelines),
-        len(recordings) - len(timelines),
-        events.closed,
-        tuple(events.skipped),
-        events.cut,
-        tuple(events.arrays),
-        events.damage,
-    )
+    short = len(recordings) - len(timelines)
+    return Diagnosis(tuple(timelines), short, events.closed, events.damage)
 
 
 def _timeline(recording: Recording) -> Timeline | None:
@@ -141,58 +131,20 @@ def _in_steps(operations: pd.DataFrame) -> pd.DataFrame:
 
     These are tensors of at least half as many operations as the most frequent one. `operation` is
     the number of the fused operation: operations that overlap are one. A step is left out if not
-    all of its tensors were exchanged. A section after lost events begins within a step, whose rest
-    is its step 0: it ends with the tensor that ends most steps elsewhere.
+    all of its tensors were exchanged.
     """
-    reached = operations.groupby("section")["end"].cummax().groupby(operations["section"]).shift()
-    begins = operations["start"] >= reached.fillna(-np.inf)
-    done = operations.assign(operation=begins.cumsum())
+    reached = operations["end"].cummax().shift().fillna(-np.inf)
+    done = operations.assign(operation=(operations["start"] >= reached).cumsum())
     done = done[~done["phase"].str.startswith("BROADCAST")]
     counts = done["tensor"].map(done["tensor"].value_counts())
     done = done[counts >= counts.max() / 2]
-    done = done.assign(step=done.groupby(["section", "tensor"]).cumcount())
-    if done.empty:
-        return done
-    tensors, parts = done["tensor"].nunique(), []
-    last = None
-    for number, section in done.groupby("section"):
-        part = _complete(section if last is None else _after_rest(section, last), tensors, number)
-        if last is None and part.groupby("step").ngroups >= MIN_STEPS:
-            last = part.loc[part.groupby("step")["end"].idxmax(), "tensor"].mode()[0]
-        parts.append(part)
-    return pd.concat(parts)
-
-
-def _complete(done: pd.DataFrame, tensors: int, section: int) -> pd.DataFrame:
-    """Return the steps of which all tensors were exchanged, and step 0 of a later section."""
-    complete = done.groupby("step")["tensor"].transform("size") == tensors
-    return done[complete | (done["step"] == 0) * bool(section)] if complete.any() else done
-
-
-def _after_rest(section: pd.DataFrame, last: int) -> pd.DataFrame:
-    """Number the steps of a section from the first end of the tensor that ends a step."""
-    ends = section.loc[section["tensor"] == last, "end"]
-    if ends.empty:
-        return section[:0]
-    rest = section[section["end"] <= ends.iloc[0]]
-    later = section[section["end"] > ends.iloc[0]]
-    return pd.concat(
-        [rest.assign(step=0), later.assign(step=1 + later.groupby("tensor").cumcount())]
-    )
+    done = done.assign(step=done.groupby("tensor").cumcount())
+    complete = done.groupby("step")["tensor"].transform("size") == done["tensor"].nunique()
+    return done[complete] if complete.any() else done
 
 
 def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recording) -> pd.DataFrame:
-    found = [
-        _steps_of_section(steps, operations[operations["section"] == number], recording, number)
-        for number, steps in numbered.groupby("section")
-    ]
-    return pd.concat(found) if found else pd.DataFrame()
-
-
-def _steps_of_section(
-    numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recording, section: int
-) -> pd.DataFrame:
-    """Return the rows of `Timeline.steps` of a section; its first step only begins the second."""
+    """Return the rows of `Timeline.steps`; the first step only begins the second."""
     numbered = numbered.assign(
         earliest=numbered["rank_0"].fillna(numbered["first"]).fillna(numbered["start"]),
         latest=numbered["rank_0"].fillna(numbered["agreed"]).fillna(numbered["start"]),
@@ -211,7 +163,7 @@ def _steps_of_section(
     follows = steps.index.to_series().diff() == 1
     steps = steps[follows & (steps.index >= _START)]
     begin, end = steps["begin"].to_numpy(), steps["end"].to_numpy()
-    parts = {part: recording.intervals(section, each) for part, each in _FAMILIES.items()}
+    parts = {part: recording.intervals(each) for part, each in _FAMILIES.items()}
     latest = steps["latest"].clip(lower=begin)
     exposed = end - _cycle_before(steps["earliest"].clip(lower=begin), operations)
     return pd.DataFrame(

@@ -1,8 +1,6 @@
 """Read a Horovod timeline event by event, and keep what its steps are computed from.
 
 Kept are some numbers for each operation on a tensor, and the union of the phases of each family.
-Events are lost where the file is damaged. What comes after such a place is another *section*: times
-are compared only within one.
 """
 
 from __future__ import annotations
@@ -19,8 +17,6 @@ from escala.probes import timeline
 
 OPERATION = timeline.OTHER
 _UNKNOWN = float("nan")
-#: Seconds by which an event may be written after a later one.
-_DISORDER = 1e-3
 
 
 @dataclass(frozen=True)
@@ -88,32 +84,14 @@ class _Negotiation:
 
 
 def read(events: Iterable[dict | None]) -> list[Recording]:
-    """Return what a file holds: several timelines if the time goes back where another array begins.
-
-    Parameters
-    ----------
-    events : None stands where events were lost, and between arrays.
-    """
-    found, names, broken = [Recording()], [], False
+    """Return the timelines of a file, of which each is an array; None stands between two."""
+    found = [Recording()]
     for event in events:
         if event is None:
-            found[-1].interrupt()
-            broken = True
-        elif not broken:
+            found.append(Recording())
+        else:
             found[-1].add(event)
-        else:  # Names come before the first moment.
-            names.append(event)
-            if moment := _seconds(event):
-                if moment < found[-1].last - _DISORDER:
-                    found.append(Recording())
-                for each in names:
-                    found[-1].add(each)
-                names, broken = [], False
     return found
-
-
-def _seconds(event: dict) -> float:
-    return event["ts"] * timeline.MICROSECONDS if event["ph"] in "BEXi" else 0.0
 
 
 class Recording:
@@ -130,7 +108,7 @@ class Recording:
     def __init__(self) -> None:
         self.events, self.horovod, self.last = 0, False, 0.0
         self.ranks: set[int] = set()
-        self._sections = [defaultdict(_Union)]
+        self._families: dict[str, _Union] = defaultdict(_Union)
         self._names: dict[int | str, str] = {}
         self._numbers: dict[str, int] = {}
         self._phases: dict[str, int] = {}
@@ -139,7 +117,7 @@ class Recording:
         self._operations = {
             name: array(kind)
             for name, kind in (
-                ("section", "i"), ("tensor", "i"), ("phase", "i"), ("bytes", "d"), ("start", "d"),
+                ("tensor", "i"), ("phase", "i"), ("bytes", "d"), ("start", "d"),
                 ("end", "d"), ("first", "d"), ("rank_0", "d"), ("agreed", "d"),
             )
         }  # fmt: skip
@@ -160,13 +138,8 @@ class Recording:
             self._ready(event)
         elif name := timeline.tensor_name(event):
             self._names[event["pid"]] = name
-        self.last = max(self.last, _seconds(event))
-
-    def interrupt(self) -> None:
-        """Begin another section: events were lost here."""
-        self._begun.interrupt()
-        self._negotiations.clear()
-        self._sections.append(defaultdict(_Union))
+        if kind in "BEXi":
+            self.last = max(self.last, event["ts"] * timeline.MICROSECONDS)
 
     def _begin(self, event: dict) -> None:
         self._begun.begin(event)
@@ -189,7 +162,7 @@ class Recording:
         begin, depth = ended
         pid, phase = event["pid"], begin["name"]
         start, end = (each["ts"] * timeline.MICROSECONDS for each in (begin, event))
-        self._sections[-1][timeline.family(phase)].add(start, end)
+        self._families[timeline.family(phase)].add(start, end)
         if depth:
             return
         if phase.startswith("NEGOTIATE_"):
@@ -200,7 +173,7 @@ class Recording:
         negotiation = self._negotiations.pop(pid, _Negotiation(_UNKNOWN))
         size = timeline.tensor_bytes(event.get("args"))
         row = (
-            len(self._sections) - 1, self._tensor(pid),
+            self._tensor(pid),
             self._phases.setdefault(phase, len(self._phases)),
             _UNKNOWN if size is None else size, start, end,
             negotiation.begin, negotiation.ready.get(0, _UNKNOWN), negotiation.end,
@@ -236,22 +209,22 @@ class Recording:
 
         Returns
         -------
-        Columns `section`, `tensor` (a number), `phase`, `bytes` (missing if unknown), `start`,
-        `end`, and of the negotiation before it, missing if there is none: `first`, the request of
-        the first rank; `rank_0`, when rank 0 was ready, missing if this is not recorded; `agreed`,
-        when all ranks were ready.
+        Columns `tensor` (a number), `phase`, `bytes` (missing if unknown), `start`, `end`, and of
+        the negotiation before it, missing if there is none: `first`, the request of the first rank;
+        `rank_0`, when rank 0 was ready, missing if this is not recorded; `agreed`, when all ranks
+        were ready.
         """
         frame = pd.DataFrame({name: np.array(each) for name, each in self._operations.items()})
         frame["phase"] = frame["phase"].map(dict(enumerate(self._phases))).astype(object)
-        return frame.sort_values(["section", "start"], kind="stable", ignore_index=True)
+        return frame.sort_values("start", kind="stable", ignore_index=True)
 
     def waits(self) -> pd.DataFrame:
         """Return `tensor`, `ranks` (how many), `last` (a rank) and `seconds` of negotiations."""
         return pd.DataFrame({name: np.array(each) for name, each in self._waits.items()})
 
-    def intervals(self, section: int, family: str) -> np.ndarray:
+    def intervals(self, family: str) -> np.ndarray:
         """Return when a phase of a family lasted, joined, of shape (number, 2)."""
-        return self._sections[section][family].intervals()
+        return self._families[family].intervals()
 
     def unfinished(self) -> tuple[Unfinished, ...]:
         """Return the innermost phase of each tensor that did not end, in order of their begin."""

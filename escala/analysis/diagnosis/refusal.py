@@ -17,8 +17,6 @@ _SAME_NAME = (
     "give a tensor the same name at each step, as hvd.allreduce(…, name=…) and "
     "hvd.DistributedOptimizer do"
 )
-#: The fewest letters of a file that is no trace: a trace may be cut within its first event.
-_FEW = 300
 
 
 def refusal(path: Path, recording: Recording, events: Events) -> InputError:
@@ -26,17 +24,15 @@ def refusal(path: Path, recording: Recording, events: Events) -> InputError:
     reason, remedy = _answer(recording, events)
     if recording.horovod and (unfinished := recording.unfinished()):
         reason += f"; at its end, {unfinished[0].said()}"
-    if events.skipped:
-        reason += f"; {events.skipped[0].said()}"
     if events.damage:
-        reason += f"; it cannot be decompressed to its end ({events.damage})"
-        remedy = f"compress or copy it again; {remedy}"
+        reason += f"; {events.damage}"
+        remedy = f"copy it again; {remedy}"
     return InputError(path, None, reason, remedy)
 
 
 def _answer(recording: Recording, events: Events) -> tuple[str, str]:
     if not recording.events:
-        if events.skipped or (events.cut and events.cut.length > _FEW):
+        if events.damage:
             return "holds no trace", _NAME_IT
         return (
             "holds no operation yet",

@@ -27,9 +27,12 @@ def lines(diagnosis: Diagnosis) -> Iterator[str]:
         if several:
             yield f"Timeline {number} of those with enough steps:"
         yield from _timeline_sentences(timeline)
-    if not diagnosis.closed:
+    if diagnosis.short:
+        yield f"{counted(diagnosis.short, 'timeline')} of the file had too few steps."
+    if diagnosis.damage:
+        yield f"The file was not read to its end: {diagnosis.damage}."
+    elif not diagnosis.closed:
         yield "Horovod did not end the file: the run was killed, or is still running."
-    yield from _loss_sentences(diagnosis)
 
 
 def _timeline_sentences(timeline: Timeline) -> Iterator[str]:
@@ -125,25 +128,3 @@ def _operation_sentences(timeline: Timeline) -> Iterator[str]:
         f"The largest one has {size(sent)} and takes {milliseconds(seconds)} "
         f"({sent / seconds / 1e6:.0f} MB/s)."
     )
-
-
-def _loss_sentences(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield what was left out of the file, and where."""
-    if diagnosis.skipped:
-        places = counted(len(diagnosis.skipped), "place")
-        yield (
-            f"Left out: {sum(each.length for each in diagnosis.skipped)} bytes at {places}, and "
-            f"the steps around them. First, {diagnosis.skipped[0].said()}."
-        )
-    for each in diagnosis.arrays[:1]:
-        more = len(diagnosis.arrays) - 1
-        yield (
-            f"Another timeline begins at byte {each.offset} (line {each.line})"
-            f"{f', and {more} more later' if more else ''}."
-        )
-    if diagnosis.short:
-        yield f"{counted(diagnosis.short, 'timeline')} of the file had too few steps."
-    if cut := diagnosis.cut:
-        yield f"The file ends within an event: {cut.said()}."
-    if diagnosis.damage:
-        yield f"The file cannot be decompressed to its end: {diagnosis.damage}."

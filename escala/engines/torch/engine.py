@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from contextlib import contextmanager
 
@@ -21,7 +22,6 @@ from escala.engines.torch import step as steps
 from escala.engines.torch.normalisation import synchronised
 from escala.engines.torch.ranks import Ranks
 from escala.engines.torch.recorders import StepRecorder
-from escala.engines.torch.recorders.timeline import Profiler
 from escala.probes import Probe
 from escala.workloads.models import losses_of_rows, rows_at_once
 
@@ -65,9 +65,8 @@ class Torch(Engine):
         row_losses = losses_of_rows(work, settings)
         self._step = self._steps(called, row_losses, functions.scoring(work))
         self._evaluate = functions.evaluating(self.model, work, row_losses, settings, self._device)
-        # A process has one profiler, so that of a timeline is the only one.
-        profiled = plan["knobs"]["profiler"] and plan["instrument"] != "timeline"
-        self._profiler = Profiler() if profiled else None
+        # A process has one profiler, so that of a trace is the only one.
+        self._profiled = plan["knobs"]["profiler"] and plan["instrument"] != "torch-trace"
 
     def _recording(self, probe: Probe | None) -> StepRecorder | None:
         module = engines.recording(self.plan["strategy"], probe)
@@ -112,15 +111,18 @@ class Torch(Engine):
 
     def seed(self, *numbers):
         states.seed_random_layers(*numbers)
-        if self._profiler:  # An epoch begins with it.
+        if self._profiled:  # An epoch begins with it.
+            self._profiler = torch.profiler.profile()
             self._profiler.start()
 
     @torch.no_grad()
     def end_epoch(self, rows):
         if self._local:
             self.group.agree(self._local, sum(rows))
-        if self._profiler:
+        if self._profiled:
             self._profiler.stop()
+            with tempfile.TemporaryDirectory() as folder:
+                self._profiler.export_chrome_trace(f"{folder}/trace.json")
 
     def evaluate(self, inputs, targets):
         return self._evaluate(*inputs, targets)
