@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -14,7 +13,7 @@ from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
 from escala.engines import costs
-from escala.engines.tensorflow import dense_operations, exchanges, factors
+from escala.engines.tensorflow import exchanges, factors
 from escala.workloads import WORKLOADS
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
@@ -43,51 +42,27 @@ def factored_layers(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.ker
 
 
 def as_factors(
-    layers: list[tf.keras.layers.Dense],
-    kind: type[factors.Factors] = factors.Factors,
-    input_gradient: Callable = factors.input_gradient,
+    layers: list[tf.keras.layers.Dense], kind: type[factors.Factors] = factors.Factors
 ) -> dict:
-    return dict.fromkeys(layers, partial(factors.as_factors, kind, input_gradient))
+    return dict.fromkeys(layers, partial(factors.as_factors, kind))
 
 
-def gradients(model, factored, inputs, labels, input_gradient) -> tuple[tf.Tensor, list]:
-    methods = as_factors(factored, input_gradient=input_gradient)
+def gradients(model, factored, inputs, labels) -> tuple[tf.Tensor, list]:
+    methods = as_factors(factored)
     with tf.GradientTape() as tape:
         probabilities, seen = factors.forward(model, inputs, methods)
         loss = tf.reduce_sum(virus_cnn.row_losses(labels, probabilities, {}))
     return loss, factors.gradients(tape, loss, model.trainable_variables, seen)
 
 
-@pytest.mark.parametrize("knob", ["tensorflow", "operation"])
-def test_the_knob_chooses_what_computes_the_input_gradient(knob):
-    model = virus_model()
-    methods = exchanges.methods(model, {dense_layers(model)[0]: costs.FACTORS}, None, knob)
-
-    @tf.function
-    def step(inputs):
-        with tf.GradientTape() as tape:
-            probabilities, seen = factors.forward(model, inputs, methods)
-            loss = tf.reduce_sum(probabilities)
-        return factors.gradients(tape, loss, model.trainable_variables, seen)[0]
-
-    graph = step.get_concrete_function(tf.TensorSpec((6, 100), tf.uint8)).graph
-    kinds = {operation.type for operation in graph.get_operations()}
-    assert ("EscalaInputGradient" in kinds) == (knob == "operation")
-
-
-@pytest.mark.parametrize(
-    "input_gradient",
-    [factors.input_gradient, dense_operations.input_gradient],
-    ids=["tensorflow", "operation"],
-)
 @pytest.mark.parametrize(("build", "shape"), [(virus_model, (6, 100)), (mnist_model, (6, 8, 8, 1))])
-def test_multiplied_out_they_are_the_gradients(build, shape, input_gradient):
+def test_multiplied_out_they_are_the_gradients(build, shape):
     tf.keras.utils.set_random_seed(0)
     model = build()
     random = np.random.default_rng(1)
     inputs, labels = random.integers(0, 5, shape, np.uint8), random.integers(0, 3, 6)
     layers = dense_layers(model)[:2]
-    loss, computed = gradients(model, layers, inputs, labels, input_gradient)
+    loss, computed = gradients(model, layers, inputs, labels)
     with tf.GradientTape() as tape:
         outputs = model(inputs, training=True)
         expected_loss = tf.reduce_sum(virus_cnn.row_losses(labels, outputs, {}))

@@ -35,7 +35,6 @@ ONE_PASS = {"optimizer": "one-pass"}
 IN_MEMORY = {"dense_exchange": "shared-memory"}
 RECOMPUTE = {"dense_exchange": "recompute"}
 FACTORS = {"dense_exchange": "factors"}
-OPERATION = {"input_gradient": "operation"}
 ROWS_OF_EMBEDDING = {"sparse_as_dense": False}
 #: Of the three steps of an epoch, the last has fewer rows and is a call of its own.
 TWO_STEPS = {"steps_per_call": 2}
@@ -65,17 +64,17 @@ OPTIMIZERS = {
 CASES = {
     "horovod-mpi": ("horovod-mpi", {}, None),
     "by ranks, in parts": ("horovod-mpi", {"weighting": "ranks", "accumulation": 3}, None),
-    "factors": ("horovod-mpi", FACTORS | OPERATION, None),
+    "factors": ("horovod-mpi", FACTORS, None),
     "factors, hybrid, two steps a call": ("hybrid", FACTORS | TWO_STEPS, UNEVEN),
     "shared memory, rows": ("horovod-mpi", IN_MEMORY | ROWS_OF_EMBEDDING, None),
-    "shared memory, hybrid": ("hybrid", IN_MEMORY | OPERATION, UNEVEN),
+    "shared memory, hybrid": ("hybrid", IN_MEMORY, UNEVEN),
     "shared memory, fused, two steps a call, idle rank": (
         "hybrid", IN_MEMORY | TWO_STEPS | {"optimizer": "fused"}, IDLE,
     ),
-    "one-pass in shared memory": ("horovod-mpi", ONE_PASS | IN_MEMORY | OPERATION, None),
+    "one-pass in shared memory": ("horovod-mpi", ONE_PASS | IN_MEMORY, None),
     "adamw in shared memory": ("horovod-mpi", IN_MEMORY | {"optimizer": "adamw"}, None),
     "one-pass, recompute, two steps a call": (
-        "horovod-mpi", ONE_PASS | RECOMPUTE | TWO_STEPS | OPERATION, None,
+        "horovod-mpi", ONE_PASS | RECOMPUTE | TWO_STEPS, None,
     ),
     "recompute, hybrid": ("hybrid", RECOMPUTE, UNEVEN),
     "recompute, idle rank": ("hybrid", RECOMPUTE, IDLE),
@@ -89,7 +88,7 @@ CLOCKED = "horovod-mpi"
 #: What one process does by itself, and which of the two.
 ALONE = {
     "single, two steps a call": ("single", TWO_STEPS | {"accumulation": 2}, None),
-    "one-pass single": ("single", ONE_PASS | OPERATION, None),
+    "one-pass single": ("single", ONE_PASS, None),
     "mirrored, rows": ("mirrored", ROWS_OF_EMBEDDING, None),
     "synchronised mirrored": ("mirrored", SYNCHRONISED, None),
 }

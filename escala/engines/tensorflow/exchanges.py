@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from escala.engines import costs
-from escala.engines.tensorflow import dense_operations, factors
+from escala.engines.tensorflow import factors
 from escala.engines.tensorflow.factors import Exchanged, Factors, as_factors
 from escala.engines.tensorflow.lookup import STEM, Lookup, tabulable
 from escala.engines.tensorflow.ranks import Ranks, tensor_names
@@ -100,25 +100,18 @@ def selected(
 
 
 def methods(
-    model: tf.keras.Model, exchanges: Mapping[Layer, str], ranks: Ranks, input_gradient: str
+    model: tf.keras.Model, exchanges: Mapping[Layer, str], ranks: Ranks
 ) -> dict[Layer, factors.Method]:
-    """Return how each layer is computed whose gradient is not summed by allreduce.
-
-    `input_gradient` is the knob of this name.
-    """
+    """Return how each layer is computed whose gradient is not summed by allreduce."""
     variables = model.trainable_variables
     names = {v.ref(): n for v, n in zip(variables, tensor_names(variables), strict=True)}
     kinds = {costs.FACTORS: factors.Factors, costs.SHARED_MEMORY: factors.InMemory}
-    by_knob = {"tensorflow": factors.input_gradient, "operation": dense_operations.input_gradient}
 
     def method(layer: Layer, exchange: str) -> factors.Method:
-        # The operation computes with float32 only.
-        is_float32 = layer.compute_dtype == "float32"
-        gradient = by_knob[input_gradient if is_float32 else "tensorflow"]
         if exchange == costs.RECOMPUTE:
             name, before = names[layer.kernel.ref()], layers_before(model, layer)
-            return partial(computed, name, before, ranks, gradient)
-        return partial(factors.as_factors, kinds[exchange], gradient)
+            return partial(computed, name, before, ranks)
+        return partial(factors.as_factors, kinds[exchange])
 
     return {
         layer: method(layer, exchange)
@@ -192,24 +185,22 @@ def computed(
     name: str,
     before: tf.keras.Model,
     ranks: Ranks,
-    input_gradient: Callable,
     layer: tf.keras.layers.Dense,
     values: tf.Tensor,
     inputs: Any,
 ):
     """Compute a layer's product for this rank's rows; its factors are those of all ranks' rows.
 
-    With a name, layers and a gradient it is a `escala.engines.tensorflow.factors.Method`, which
+    With a name and layers it is a `escala.engines.tensorflow.factors.Method`, which
     every rank calls. A rank computes the input for all rows when it knows all its gradients, so
     that their exchange goes on meanwhile. `name` is that of the kernel in exchanges
-    (`escala.engines.tensorflow.ranks.tensor_names`), `before` is what `layers_before` returns, and
-    `input_gradient` as of `escala.engines.tensorflow.factors.as_factors`.
+    (`escala.engines.tensorflow.ranks.tensor_names`), and `before` what `layers_before` returns.
     """
     all_rows = [
         ranks.gathered(each, f"{LAYER}{name}/data{number}")
         for number, each in enumerate(tf.nest.flatten(inputs))
     ]
-    product, _ = as_factors(Factors, input_gradient, layer, values, inputs)
+    product, _ = as_factors(Factors, layer, values, inputs)
 
     def factors_of(output_gradients: tf.Tensor, others: Sequence[tf.Tensor]) -> Exchanged:
         gathered = ranks.gathered(output_gradients, f"{LAYER}{name}/output_gradients")

@@ -59,29 +59,20 @@ class InMemory(Factors):
 Method = Callable[[tf.keras.layers.Dense, tf.Tensor, Any], tuple[tf.Tensor, Callable]]
 
 
-def input_gradient(output_gradients: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Return the gradient of a layer's input, (rows, in), from that of its product, (rows, out)."""
-    return tf.matmul(output_gradients, kernel, transpose_b=True)
-
-
 def as_factors(
     kind: type[Factors],
-    input_gradient: Callable,
     layer: tf.keras.layers.Dense,
     values: tf.Tensor,
     inputs: Any,
 ):
-    """Compute a layer's product; its kernel's gradient are factors of a type. A `Method`.
-
-    `input_gradient` computes the gradient of the layer's input, as the function of this name does.
-    """
+    """Compute a layer's product; its kernel's gradient are factors of a type. A `Method`."""
     # The factors give the gradient of this use of the kernel, so the tape must not compute it. The
     # tape computes the gradients of other uses, for example in a loss that the model adds.
     kernel = tf.stop_gradient(layer.kernel)
 
     @tf.custom_gradient
     def product(values: tf.Tensor):
-        return tf.matmul(values, kernel), lambda upstream: input_gradient(upstream, kernel)
+        return tf.matmul(values, kernel), lambda up: tf.matmul(up, kernel, transpose_b=True)
 
     outputs = product(values)
 

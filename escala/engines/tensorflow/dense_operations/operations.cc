@@ -1,3 +1,2 @@
 // All operations, in one library.
-#include "input_gradient.h"
 #include "rmsprop.h"
