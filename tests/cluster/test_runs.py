@@ -22,7 +22,6 @@ import yaml
 from escala.analysis import attribution
 from escala.core.files import read_json
 from escala.experiment import Experiment, Run, load
-from escala.experiment.calibration import Calibration
 from escala.lab import network
 from escala.record import steps
 from tests.cluster.conftest import output
@@ -365,14 +364,6 @@ def kill_rank(folder: Path, number: int) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.environ().get("SLURM_PROCID") == str(number):
                 process.kill()
-
-
-def test_layers_are_timed_in_a_job_of_one_process(lab, data, tmp_path):
-    found = Calibration(prepared(data, tmp_path, experiment()))
-    [work] = found.different_works
-    file = found.gradients_file(work)
-    submit(tmp_path, file)
-    assert any(gradient.get("recompute") for gradient in read_json(tmp_path / file))
 
 
 def test_a_rank_killed_on_the_other_node_ends_the_run(lab, request_for, small_split, tmp_path):

@@ -57,7 +57,7 @@ def test_values_of_another_number_of_variables_are_not_restored():
 
 def received(exchange: str, product: costs.Product, ranks: int) -> list[float]:
     """Return the bytes that each rank receives, counted matrix by matrix."""
-    inputs, outputs, rows, number_bytes, data_bytes = product
+    inputs, outputs, rows, number_bytes = product
     found = []
     for rank in range(ranks):
         columns, mine = (np.full(ranks, n // ranks) for n in (inputs, rows))
@@ -67,7 +67,6 @@ def received(exchange: str, product: costs.Product, ranks: int) -> list[float]:
             "allreduce": 2 * (ranks - 1) * inputs * outputs / ranks,
             "factors": mine[others].sum() * (inputs + outputs),
             "shared-memory": mine[others].sum() * (columns[rank] + outputs),
-            "recompute": mine[others].sum() * (data_bytes / number_bytes + outputs),
         }
         found.append(number_bytes * numbers[exchange])
     return found
@@ -78,11 +77,10 @@ def received(exchange: str, product: costs.Product, ranks: int) -> list[float]:
     ranks=st.sampled_from([1, 2, 4, 8]),
     sizes=st.tuples(*[st.integers(1, 100)] * 2),
     outputs=st.integers(1, 50),
-    data_bytes=st.integers(1, 1000),
 )
-def test_the_bytes_are_those_of_the_matrices(exchange, ranks, sizes, outputs, data_bytes):
+def test_the_bytes_are_those_of_the_matrices(exchange, ranks, sizes, outputs):
     inputs, rows = (8 * size for size in sizes)
-    product = costs.Product(inputs, outputs, rows, data_bytes=data_bytes)
+    product = costs.Product(inputs, outputs, rows)
     expected = received(exchange, product, ranks)
     assert costs.received_bytes(exchange, product, ranks) == pytest.approx(expected[0])
     assert max(expected) == pytest.approx(min(expected))
@@ -102,7 +100,6 @@ def wide_and_narrow(dtype: str = "float32") -> tf.keras.Model:
     [
         ("factors", "SGD", "float32", "factors"),
         ("factors", "Adafactor", "float64", "factors"),
-        ("recompute", "Adafactor", "float32", "recompute"),
         ("shared-memory", "SGD", "float32", "shared-memory"),
         ("shared-memory", "Adafactor", "float32", "allreduce"),
         ("shared-memory", "SGD", "float64", "allreduce"),
@@ -116,3 +113,11 @@ def test_each_layer_has_the_exchange_it_can_have(wanted, optimizer, dtype, wide)
         found = {layer.name: exchange for layer, exchange in found.items()}
         possible = one_node or wanted != "shared-memory"
         assert found == {"wide": wide if possible else "allreduce", "narrow": "allreduce"}
+
+
+def test_a_layer_that_receives_several_rows_for_each_is_not_shared():
+    reshaped = tf.keras.layers.Lambda(lambda values: tf.reshape(values, (-1, 4000)))
+    layers = [tf.keras.Input((8000,)), reshaped, tf.keras.layers.Dense(640, name="large")]
+    model, optimizer = tf.keras.Sequential(layers), tf.keras.optimizers.SGD()
+    for wanted, exchange in ((costs.SHARED_MEMORY, costs.ALLREDUCE), (costs.FACTORS,) * 2):
+        assert [*exchanges.selected(model, optimizer, wanted, 64, 2, True).values()] == [exchange]

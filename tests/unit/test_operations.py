@@ -85,9 +85,7 @@ OFFERED = st.sampled_from(offered())
 @settings(max_examples=20)
 @given(st.integers(0, 70), st.integers(1, 70), st.integers(1, 150), st.integers(0, 999), OFFERED)
 @example(32, 13, 128, 0, "baseline")
-def test_a_layer_of_any_shape_has_the_update_of_float64(
-    rows, inputs, outputs, seed, instructions
-):
+def test_a_layer_of_any_shape_has_the_update_of_float64(rows, inputs, outputs, seed, instructions):
     given = arrays(rows, inputs, outputs, seed)
     assert_close(updated(*given, instructions), expected(*given))
 
@@ -203,7 +201,7 @@ def test_the_first_dense_layer_trains_as_with_keras():
             model,
             lambda targets, outputs: virus_cnn.row_losses(targets, outputs, {}),
             steps.most_probable_is_right,
-            exchanges.methods(model, selected, single),
+            exchanges.methods(selected),
             [],
             steps.local_sum,
         )

@@ -33,7 +33,6 @@ SEED, RATE, WORDS = 5, 0.05, 400
 SYNCHRONISED = {"batch_norm": "synchronised"}
 ONE_PASS = {"optimizer": "one-pass"}
 IN_MEMORY = {"dense_exchange": "shared-memory"}
-RECOMPUTE = {"dense_exchange": "recompute"}
 FACTORS = {"dense_exchange": "factors"}
 ROWS_OF_EMBEDDING = {"sparse_as_dense": False}
 #: Of the three steps of an epoch, the last has fewer rows and is a call of its own.
@@ -73,11 +72,6 @@ CASES = {
     ),
     "one-pass in shared memory": ("horovod-mpi", ONE_PASS | IN_MEMORY, None),
     "adamw in shared memory": ("horovod-mpi", IN_MEMORY | {"optimizer": "adamw"}, None),
-    "one-pass, recompute, two steps a call": (
-        "horovod-mpi", ONE_PASS | RECOMPUTE | TWO_STEPS, None,
-    ),
-    "recompute, hybrid": ("hybrid", RECOMPUTE, UNEVEN),
-    "recompute, idle rank": ("hybrid", RECOMPUTE, IDLE),
     "leading": ("horovod-mpi", {"shard": "leading", "evaluation": "whole"}, None),
     "synchronised, two steps a call": ("horovod-mpi", SYNCHRONISED | TWO_STEPS, None),
     "synchronised, idle rank": ("hybrid", SYNCHRONISED, IDLE),

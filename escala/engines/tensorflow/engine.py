@@ -106,7 +106,7 @@ class TensorFlow(Engine):
             state.begin_step(tf.shape(arguments[0])[0])
             return compute(*arguments)
 
-        by_layer = methods(self.model, self._exchanges, ranks)
+        by_layer = methods(self._exchanges)
         compute = computing(by_layer, ranks.summed)
         self.recorder = self._recording(probe)
         # A probe looks at single steps.

@@ -53,18 +53,14 @@ class InMemory(Factors):
     """
 
 
-#: Computes a layer's product from the layer, its input and the inputs of the model. Returns the
-#: product, and a function that gives the factors of the kernel's gradient. This function takes the
-#: gradient of the output before the activation, and all gradients that the tape has computed.
-Method = Callable[[tf.keras.layers.Dense, tf.Tensor, Any], tuple[tf.Tensor, Callable]]
+#: Computes a layer's product from the layer and its input. Returns the product, and a function from
+#: the gradient of the output before the activation to the factors of the kernel's gradient.
+Method = Callable[[tf.keras.layers.Dense, tf.Tensor], tuple[tf.Tensor, Callable]]
 
 
 def as_factors(
-    kind: type[Factors],
-    layer: tf.keras.layers.Dense,
-    values: tf.Tensor,
-    inputs: Any,
-):
+    kind: type[Factors], layer: tf.keras.layers.Dense, values: tf.Tensor
+) -> tuple[tf.Tensor, Callable]:
     """Compute a layer's product; its kernel's gradient are factors of a type. A `Method`."""
     # The factors give the gradient of this use of the kernel, so the tape must not compute it. The
     # tape computes the gradients of other uses, for example in a loss that the model adds.
@@ -76,7 +72,7 @@ def as_factors(
 
     outputs = product(values)
 
-    def factors_of(output_gradients: tf.Tensor, others: Sequence[tf.Tensor]) -> Factors:
+    def factors_of(output_gradients: tf.Tensor) -> Factors:
         if kind is InMemory:
             # A loss may be linear in the product: then its gradient does not depend on it.
             with tf.control_dependencies([outputs]):
@@ -171,7 +167,7 @@ def forward(
     recorded = {}
 
     def record(layer: tf.keras.layers.Dense, values: tf.Tensor) -> tf.Tensor:
-        product, factors_of = methods[layer](layer, values, inputs)
+        product, factors_of = methods[layer](layer, values)
         sums = tf.nn.bias_add(product, layer.bias)
         recorded[layer.kernel.ref()] = factors_of, sums
         return layer.activation(sums)
@@ -188,20 +184,19 @@ def gradients(
     `recorded` is what `forward` returned. If the target depends on such a kernel in another way
     too, for example through `add_loss`, a tensor is returned for it: the product of the factors
     plus the gradient of the other uses. It is `Unavailable` for a kernel whose factors are
-    exchanged while they are computed, or through shared memory.
+    exchanged through shared memory.
     """
     outputs = {kernel: output for kernel, (_, output) in recorded.items()}
     taped, output_gradients = tape.gradient(target, (list(variables), outputs))
-    others = tf.nest.flatten([each for each in taped if each is not None], expand_composites=True)
 
     def combine(variable: tf.Variable, taped: tf.Tensor | tf.IndexedSlices | None):
         if variable.ref() not in recorded:
             return taped
         factors_of, _ = recorded[variable.ref()]
-        factors = factors_of(output_gradients[variable.ref()], others)
+        factors = factors_of(output_gradients[variable.ref()])
         if taped is None:
             return factors
-        if isinstance(factors, (Exchanged, InMemory)):
+        if isinstance(factors, InMemory):
             raise Unavailable(
                 f"the model uses the kernel {variable.name} twice; "
                 "use `dense_exchange` `allreduce` or `factors`"
