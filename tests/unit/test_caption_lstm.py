@@ -14,7 +14,7 @@ from tensorflow.keras import layers
 
 from escala.data.base import Arrays, Spec
 from escala.data.splits import Side, write_split
-from escala.engines.tensorflow import factors
+from escala.engines.tensorflow.fast import dense
 from escala.engines.tensorflow.functions import evaluating, output_form
 from escala.training.epoch import validate
 from escala.workloads.caption_lstm import model as work
@@ -88,7 +88,7 @@ def test_parameters_are_those_of_the_published_network():
     network = build(settings, features=4096, captions=5, length=34, below=1000)
     assert network.count_params() == 513 * 1000 + 1_639_936
     # The layers after the LSTM have as many rows as a batch has words.
-    assert [layer.name for layer, _ in factors.products(network)] == ["picture"]
+    assert [layer.name for layer, _ in dense.products(network)] == ["picture"]
 
 
 def test_one_pass_gives_what_the_published_network_gives_for_each_prefix():

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escala.engines import costs
-from escala.engines.tensorflow import exchanges
+from escala.engines.tensorflow.fast.dense import selected
+from escala.engines.tensorflow.fast.shared_memory import can_be_shared, partition
 from escala.engines.tensorflow.ranks import Single
-from escala.engines.tensorflow.shared_memory import can_be_shared, partition
 from escala.engines.tensorflow.state import State
+
+#: The plan of one rank, as far as its state needs it.
+ALONE = {"ranks": 1, "knobs": {"accumulation": 1}}
 
 
 @given(rows=st.integers(1, 10_000), ranks=st.integers(1, 64))
@@ -44,13 +47,13 @@ def test_kernels_that_cannot_be_updated_in_parts():
 
 def test_the_optimizer_is_left_as_it_was():
     optimizer = tf.keras.optimizers.Adam()
-    State(wide_and_narrow(), optimizer, [], Single({}, None))
+    State(wide_and_narrow(), optimizer, ALONE, Single({}, None))
     assert "add_variable_from_reference" not in vars(optimizer)
     assert optimizer._built
 
 
 def test_values_of_another_number_of_variables_are_not_restored():
-    state = State(wide_and_narrow(), tf.keras.optimizers.SGD(), [], Single({}, None))
+    state = State(wide_and_narrow(), tf.keras.optimizers.SGD(), ALONE, Single({}, None))
     with pytest.raises(ValueError, match="shorter"):
         state.restore(state.values()[:-1])
 
@@ -109,7 +112,7 @@ def test_each_layer_has_the_exchange_it_can_have(wanted, optimizer, dtype, wide)
     for one_node in (True, False):
         model, built = wide_and_narrow(dtype), getattr(tf.keras.optimizers, optimizer)()
         # Of two ranks with eight rows together.
-        found = exchanges.selected(model, built, wanted, 8, 2, one_node)
+        found = selected(model, built, wanted, 8, 2, one_node)
         found = {layer.name: exchange for layer, exchange in found.items()}
         possible = one_node or wanted != "shared-memory"
         assert found == {"wide": wide if possible else "allreduce", "narrow": "allreduce"}
@@ -120,4 +123,4 @@ def test_a_layer_that_receives_several_rows_for_each_is_not_shared():
     layers = [tf.keras.Input((8000,)), reshaped, tf.keras.layers.Dense(640, name="large")]
     model, optimizer = tf.keras.Sequential(layers), tf.keras.optimizers.SGD()
     for wanted, exchange in ((costs.SHARED_MEMORY, costs.ALLREDUCE), (costs.FACTORS,) * 2):
-        assert [*exchanges.selected(model, optimizer, wanted, 64, 2, True).values()] == [exchange]
+        assert [*selected(model, optimizer, wanted, 64, 2, True).values()] == [exchange]

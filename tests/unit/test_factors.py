@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,7 +11,7 @@ from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
 from escala.engines import costs
-from escala.engines.tensorflow import exchanges, factors
+from escala.engines.tensorflow.fast import dense
 from escala.workloads import WORKLOADS
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
@@ -37,22 +35,16 @@ def dense_layers(model: tf.keras.Model) -> list[tf.keras.layers.Dense]:
 
 def factored_layers(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.keras.layers.Dense]:
     optimizer = tf.keras.optimizers.SGD()
-    found = exchanges.selected(model, optimizer, costs.FACTORS, rows, ranks, one_node=True)
+    found = dense.selected(model, optimizer, costs.FACTORS, rows, ranks, one_node=True)
     return [layer for layer, exchange in found.items() if exchange == costs.FACTORS]
 
 
-def as_factors(
-    layers: list[tf.keras.layers.Dense], kind: type[factors.Factors] = factors.Factors
-) -> dict:
-    return dict.fromkeys(layers, partial(factors.as_factors, kind))
-
-
 def gradients(model, factored, inputs, labels) -> tuple[tf.Tensor, list]:
-    methods = as_factors(factored)
+    kinds = dict.fromkeys(factored, dense.Factors)
     with tf.GradientTape() as tape:
-        probabilities, seen = factors.forward(model, inputs, methods)
+        probabilities, seen = dense.forward(model, inputs, kinds)
         loss = tf.reduce_sum(virus_cnn.row_losses(labels, probabilities, {}))
-    return loss, factors.gradients(tape, loss, model.trainable_variables, seen)
+    return loss, dense.gradients(tape, loss, model.trainable_variables, seen)
 
 
 @pytest.mark.parametrize(("build", "shape"), [(virus_model, (6, 100)), (mnist_model, (6, 8, 8, 1))])
@@ -68,10 +60,10 @@ def test_multiplied_out_they_are_the_gradients(build, shape):
         expected_loss = tf.reduce_sum(virus_cnn.row_losses(labels, outputs, {}))
     expected = tape.gradient(expected_loss, model.trainable_variables)
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
-    assert sum(isinstance(gradient, factors.Factors) for gradient in computed) == 2
+    assert sum(isinstance(gradient, dense.Factors) for gradient in computed) == 2
     for variable, one, other in zip(model.trainable_variables, computed, expected, strict=True):
-        assert factors.dense(one).shape == variable.shape
-        np.testing.assert_allclose(factors.dense(one), factors.dense(other), rtol=1e-5, atol=1e-7)
+        assert dense.dense(one).shape == variable.shape
+        np.testing.assert_allclose(dense.dense(one), dense.dense(other), rtol=1e-5, atol=1e-7)
 
 
 # 2 · 1536 · 128 = rows · 1664 where rows are 236; 256 KiB before that the saving is small.
@@ -128,11 +120,13 @@ def test_layers_of_functional_models_that_compute_one_product_have_factors(name)
 
     def computed(factored: list) -> list[np.ndarray]:
         with tf.GradientTape() as tape:
-            outputs, seen = factors.forward(model, given(inputs), as_factors(factored))
+            outputs, seen = dense.forward(
+                model, given(inputs), dict.fromkeys(factored, dense.Factors)
+            )
             loss = tf.reduce_sum(tf.square(outputs))
-        found = factors.gradients(tape, loss, model.trainable_variables, seen)
-        assert sum(isinstance(each, factors.Factors) for each in found) == len(factored)
-        return [factors.dense(each).numpy() for each in found]
+        found = dense.gradients(tape, loss, model.trainable_variables, seen)
+        assert sum(isinstance(each, dense.Factors) for each in found) == len(factored)
+        return [dense.dense(each).numpy() for each in found]
 
     for one, other in zip(computed(factored), computed([]), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
@@ -172,14 +166,14 @@ def test_a_kernel_with_another_use_has_the_gradient_of_both():
     assert factored_layers(model, 8, 2) == [layer]
     values = np.random.default_rng(5).normal(size=(6, 300)).astype(np.float32)
 
-    def computed(method: type | None) -> np.ndarray:
-        methods = as_factors([layer], method) if method else {}
+    def computed(kind: type | None) -> np.ndarray:
+        kinds = {layer: kind} if kind else {}
         with tf.GradientTape() as tape:
-            outputs, seen = factors.forward(model, values, methods)
+            outputs, seen = dense.forward(model, values, kinds)
             loss = tf.reduce_sum(outputs**2) + tf.add_n(model.losses)
-        kernel, _ = factors.gradients(tape, loss, model.trainable_variables, seen)
+        kernel, _ = dense.gradients(tape, loss, model.trainable_variables, seen)
         return kernel.numpy()
 
-    np.testing.assert_allclose(computed(factors.Factors), computed(None), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(computed(dense.Factors), computed(None), rtol=1e-4, atol=1e-3)
     with pytest.raises(Unavailable, match=r"uses the kernel .* twice"):
-        computed(factors.InMemory)
+        computed(dense.InMemory)

@@ -11,15 +11,17 @@ import tensorflow as tf
 
 from escala.data.base import Spec
 from escala.engines.tensorflow.building import function_of
+from escala.engines.tensorflow.fast.dense import DenseLayers
 from escala.engines.tensorflow.functions import evaluating, losses_of_rows
 from escala.engines.tensorflow.ranks import Single
-from escala.engines.tensorflow.state import State
 from escala.engines.tensorflow.step import computing, local_sum, no_exchange, train_step
 from escala.predict.model import load
 from escala.workloads import models
 from tests.conftest import KNOBS
 
 STEPS, ROWS, RATE, LARGE = 8, 12, 0.05, 0.5
+#: The plan of one rank, as far as its layers need it.
+ALONE = {"ranks": 1, "knobs": {"accumulation": 1}}
 
 
 class Damped(tf.keras.layers.Layer):
@@ -114,7 +116,8 @@ def test_control_flow_of_a_workload_may_depend_on_tensors():
     losses = losses_of_rows(WORK, SETTINGS)
     compute = computing(model, losses, function_of(WORK, "correct"), {}, [], local_sum)
     optimizer, single = tf.keras.optimizers.SGD(RATE), Single(KNOBS, None)
-    step = train_step(State(model, optimizer, [], single), single, DATA, compute, no_exchange)
+    layers = DenseLayers(model, optimizer, ALONE, single)
+    step = train_step(layers, single, DATA, compute, no_exchange)
     evaluate = evaluating(model, WORK, losses, DATA, SETTINGS)
     taken = set()
     for numbers, targets in rows:
@@ -157,7 +160,7 @@ def test_an_update_waits_for_the_last_gradient():
     """Otherwise it takes the core from the backward pass that computes the others."""
     model = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(2)])
     events: list[str] = []
-    state = State(model, Noting(events), [], Single(KNOBS, None))
+    layers = DenseLayers(model, Noting(events), ALONE, Single(KNOBS, None))
 
     def last(ones):
         time.sleep(0.2)
@@ -169,7 +172,7 @@ def test_an_update_waits_for_the_last_gradient():
         kernel, bias = model.trainable_variables
         late = tf.numpy_function(last, [ones], tf.float32, stateful=False)
         late.set_shape(bias.shape)
-        state.update([tf.ones(kernel.shape), late])
+        layers.update([tf.ones(kernel.shape), late])
 
     for _ in range(3):
         step(tf.ones(2))

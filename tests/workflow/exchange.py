@@ -17,8 +17,8 @@ from tensorflow.keras import layers, regularizers
 
 from escala.core.errors import Unavailable
 from escala.core.files import write_json
-from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.engine import set_threads
+from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 from escala.strategies.base import Place
 from escala.training import train
 from escala.training.shards import Shards, gather

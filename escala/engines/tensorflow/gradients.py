@@ -13,7 +13,7 @@ from escala.data.base import output_shape
 from escala.engines.tensorflow import building
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.building import as_graph, function_of
-from escala.engines.tensorflow.factors import products
+from escala.engines.tensorflow.fast.dense import products
 from escala.engines.tensorflow.functions import losses_of_rows
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.engines.tensorflow.state import local_variables

@@ -10,10 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from escala.data.base import Arrays
-from escala.engines.tensorflow import factors
+from escala.engines.tensorflow.fast import dense
 from escala.engines.tensorflow.layers import over_ranks
 from escala.engines.tensorflow.ranks import Ranks
-from escala.engines.tensorflow.state import State
 from escala.probes import Recorder
 from escala.workloads.models import given
 
@@ -22,7 +21,7 @@ def computing(
     model: tf.keras.Model,
     row_losses: Callable,
     correct: Callable,
-    methods: Mapping[tf.keras.layers.Dense, factors.Method],
+    kinds: Mapping[dense.Layer, type[dense.Factors]],
     local: Sequence[tf.Variable],
     summed: Callable,
 ) -> Callable:
@@ -33,7 +32,7 @@ def computing(
     itself updates; a rank without rows does not change them. `summed` sums over ranks for layers
     that normalise over all of them (`Ranks.summed`).
 
-    The layers of `methods` are computed by these, and their gradients are factors. Losses of
+    The gradients of the layers of `kinds` are factors (`dense.DenseLayers`). Losses of
     regularisers and layers (`model.losses`) are added to the loss of every row. So the mean over
     the rows of a step holds them once, for any number of ranks, fractions and parts. As in Keras, a
     regulariser of a layer's output is a mean over the rows that the layer receives at once.
@@ -43,7 +42,7 @@ def computing(
         *inputs, targets, weights, divisor = arguments
         before = [variable.read_value() for variable in local]
         with tf.GradientTape() as tape, over_ranks(weights, summed):
-            outputs, recorded = factors.forward(model, given(inputs), methods)
+            outputs, recorded = dense.forward(model, given(inputs), kinds)
             losses = row_losses(targets, outputs)
             if added := model.losses:
                 losses += tf.add_n(added)
@@ -52,7 +51,7 @@ def computing(
         for variable, value in zip(local, before, strict=True):
             variable.assign(tf.where(tf.reduce_sum(weights) > 0, variable.read_value(), value))
         right = correct(targets, outputs)
-        gradients = factors.gradients(tape, part, model.trainable_variables, recorded)
+        gradients = dense.gradients(tape, part, model.trainable_variables, recorded)
         return gradients, loss_sum, tf.reduce_sum(weights * right)
 
     return compute
@@ -74,7 +73,7 @@ def accumulated(compute: Callable, parts: int) -> Callable:
         def part(start):
             slices = [array[start : start + size] for array in arrays]
             gradients, *sums = compute(*slices, divisor)
-            return list(map(factors.dense, gradients)), *sums
+            return list(map(dense.dense, gradients)), *sums
 
         def add(start, *sums):
             # Parts computed at the same time would need the memory of all parts.
@@ -120,7 +119,7 @@ def slowed(compute: Callable, factor: float) -> Callable:
 
 
 def train_step(
-    state: State,
+    layers: dense.DenseLayers,
     ranks: Ranks,
     data: Arrays,
     compute: Callable,
@@ -132,19 +131,19 @@ def train_step(
 
     With a `count` it makes several steps; see `repeated`.
     """
-    if state.sums and exchange is not no_exchange:
-        exchange = partial(exchange, sums=state.sums)
+    if layers.sums and exchange is not no_exchange:
+        exchange = partial(exchange, sums=layers.sums)
 
     def exchanged(gradients):
-        return state.exchanged(exchange(gradients, state.updated), gradients)
+        return layers.exchanged(exchange(gradients, layers.updated), gradients)
 
     def step(*arguments):
         gradients, loss_sum, right = compute(*arguments)
-        state.update(exchanged(gradients))
+        layers.update(exchanged(gradients))
         return loss_sum, right
 
     if recorder and ranks.reads_clock:
-        step = recorder.step(compute, ranks.local, exchanged, state.update)
+        step = recorder.step(compute, ranks.local, exchanged, layers.update)
     return ranks.compiled(repeated(step, count), step_signature(data))
 
 

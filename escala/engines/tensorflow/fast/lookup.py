@@ -14,12 +14,10 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.engines.tensorflow.compiled import operations
+from escala.engines.tensorflow.fast.operations import operations
 
 #: Maximum bytes of a table, float32. Beyond it the plain layers are used.
 TABLE_BYTES = 2**22
-#: The number of layers that lookups replace.
-STEM = 5
 
 
 class Lookup(layers.Layer):
@@ -232,7 +230,7 @@ def look_up(
     with as many positions as all their letters fit in. A code outside the alphabet is an
     InvalidArgumentError.
     """
-    compiled = operations("escala.engines.tensorflow.lookup", "convolution: lookup-table")
+    compiled = operations("lookup", "convolution: lookup-table")
     options = {"stride": stride, "pool": pool, "instructions": instructions}
     kmers = compiled.escala_kmers(codes, alphabet=alphabet, k=k)
     rows, length = codes.shape

@@ -1,2 +1,0 @@
-// All operations, in one library.
-#include "rmsprop.h"
