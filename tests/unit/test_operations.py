@@ -19,6 +19,7 @@ from escala.data.base import Spec
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.fast import operations, rmsprop
 from escala.engines.tensorflow.fast.dense import DenseLayers, Factors
+from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.ranks import Single
 from escala.record import key
 from escala.workloads.virus_cnn import model as virus_cnn
@@ -196,8 +197,7 @@ def test_the_first_dense_layer_trains_as_with_keras():
         found.append({tuple(layer.kernel.shape): each for layer, each in dense.exchanges.items()})
         compute = steps.computing(
             model,
-            lambda targets, outputs: virus_cnn.row_losses(targets, outputs, {}),
-            steps.most_probable_is_right,
+            Functions(virus_cnn, {}),
             dense.kinds,
             [],
             steps.local_sum,

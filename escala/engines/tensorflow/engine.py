@@ -15,10 +15,10 @@ from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
 from escala.engines import initial
 from escala.engines.base import Engine, MadeStep, RankRows, require_products, require_whole_steps
-from escala.engines.tensorflow import building, functions
 from escala.engines.tensorflow import state as states
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.building import begin, function_of
+from escala.engines.tensorflow.building import begin, refuse_ignored
+from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.layers import synchronised
 from escala.engines.tensorflow.ranks import Ranks
 from escala.probes import Probe, Recorder
@@ -53,29 +53,27 @@ class TensorFlow(Engine):
             # Every process draws its own weights; the broadcast makes them equal.
             tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
             states.use_generators()
-            self.model = building.build(
-                work, data.inputs, output_shape(data.description), settings, knobs
-            )
+            functions = Functions(work, settings)
+            self.model = functions.build(data.inputs, output_shape(data.description), knobs)
             if settings.get("initial_weights") == initial.SEEDED:
                 begin(self.model, plan["seed"])
             self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
-            building.refuse_ignored(work, self.model, self.optimizer)
+            refuse_ignored(work, self.model, self.optimizer)
             require_whole_steps(synchronised(self.model), plan["knobs"]["accumulation"])
             self._state = states.State(self.model, self.optimizer, plan, self.group)
             self._local = states.local_variables(self.model)
-            row_losses = functions.losses_of_rows(work, settings)
-            self._compile(work, data, row_losses, probe)
-            self._evaluate = functions.evaluating(self.model, work, row_losses, data, settings)
+            self._compile(functions, data, probe)
+            specs = *data.inputs, data.targets
+            self._evaluate = functions.evaluating(self.model, specs, tf.reduce_sum)
             self.rows_at_once = rows_at_once(functions.output_form(self.model))
 
-    def _compile(self, work, data, row_losses: Callable, probe) -> None:
+    def _compile(self, functions: Functions, data, probe) -> None:
         """Compile the steps: alone, and with the others, as many in a call as the knob says."""
         knobs, dense, ranks = self.plan["knobs"], self._state.dense, self.group
         slowdown = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
-        correct = function_of(work, "correct", steps.most_probable_is_right)
 
         def computing(kinds: Mapping, summed: Callable) -> Callable:
-            compute = steps.computing(self.model, row_losses, correct, kinds, self._local, summed)
+            compute = steps.computing(self.model, functions, kinds, self._local, summed)
             return steps.slowed(steps.accumulated(compute, knobs["accumulation"]), slowdown)
 
         def together(*arguments):
@@ -144,8 +142,7 @@ class TensorFlow(Engine):
         states.average(self._local, rows, self.group)
 
     def evaluate(self, inputs, targets):
-        predictions, sums = self._evaluate(*inputs, targets)
-        return predictions.numpy(), {name: float(value) for name, value in sums.items()}
+        return self._evaluate(*inputs, targets)
 
     def weights(self):
         return self.group.weights(self.model.variables)

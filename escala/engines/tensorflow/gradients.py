@@ -10,11 +10,10 @@ import tensorflow as tf
 
 from escala.data import reader
 from escala.data.base import output_shape
-from escala.engines.tensorflow import building
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.building import as_graph, function_of
+from escala.engines.tensorflow.building import as_graph
 from escala.engines.tensorflow.fast.dense import products
-from escala.engines.tensorflow.functions import losses_of_rows
+from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.engines.tensorflow.state import local_variables
 from escala.strategies.knobs import complete, model_knobs
@@ -27,23 +26,12 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
     The arrays in the folder `split` give the form of a row. `training` and `knobs` are as in a
     request.
     """
-    work, data = workload(name), reader(split)
-    model = building.build(
-        work,
-        data.inputs,
-        output_shape(data.description),
-        training,
-        model_knobs(complete(knobs, name), name),
+    functions, data = Functions(workload(name), training), reader(split)
+    model = functions.build(
+        data.inputs, output_shape(data.description), model_knobs(complete(knobs, name), name)
     )
     variables = model.trainable_variables
-    compute = steps.computing(
-        model,
-        losses_of_rows(work, training),
-        function_of(work, "correct", steps.most_probable_is_right),
-        {},
-        local_variables(model),
-        steps.local_sum,
-    )
+    compute = steps.computing(model, functions, {}, local_variables(model), steps.local_sum)
     traced = []
 
     def note(*arguments):

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from escala.data.base import Arrays
+from escala.engines.functions import Functions
 from escala.engines.tensorflow.fast import dense
 from escala.engines.tensorflow.layers import over_ranks
 from escala.engines.tensorflow.ranks import Ranks
@@ -19,8 +20,7 @@ from escala.workloads.models import given
 
 def computing(
     model: tf.keras.Model,
-    row_losses: Callable,
-    correct: Callable,
+    functions: Functions,
     kinds: Mapping[dense.Layer, type[dense.Factors]],
     local: Sequence[tf.Variable],
     summed: Callable,
@@ -28,7 +28,7 @@ def computing(
     """Return a function from a rank's arrays of a step to gradients and sums of losses and scores.
 
     These arrays are the inputs and targets of some rows, the weight of each row, and the divisor of
-    the sum of the losses. `correct` scores each row. `local` are the variables that the model
+    the sum of the losses. `local` are the variables that the model
     itself updates; a rank without rows does not change them. `summed` sums over ranks for layers
     that normalise over all of them (`Ranks.summed`).
 
@@ -43,14 +43,14 @@ def computing(
         before = [variable.read_value() for variable in local]
         with tf.GradientTape() as tape, over_ranks(weights, summed):
             outputs, recorded = dense.forward(model, given(inputs), kinds)
-            losses = row_losses(targets, outputs)
+            losses = functions.row_losses(targets, outputs)
             if added := model.losses:
                 losses += tf.add_n(added)
             loss_sum = tf.reduce_sum(weights * losses)
             part = loss_sum / divisor
         for variable, value in zip(local, before, strict=True):
             variable.assign(tf.where(tf.reduce_sum(weights) > 0, variable.read_value(), value))
-        right = correct(targets, outputs)
+        right = functions.correct(targets, outputs)
         gradients = dense.gradients(tape, part, model.trainable_variables, recorded)
         return gradients, loss_sum, tf.reduce_sum(weights * right)
 
@@ -191,15 +191,5 @@ def no_exchange(gradients: Sequence, variables: Sequence) -> list:
 def step_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
     """Return the specs of a step's arrays for a number of rows; None is any number."""
     weights, divisor = tf.TensorSpec((rows,), tf.float32), tf.TensorSpec((), tf.float32)
-    return [*row_signature(data, rows), weights, divisor]
-
-
-def row_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
-    """Return the specs of inputs and targets for a number of rows; None is any number."""
-    specs = (*data.inputs, data.targets)
-    return [tf.TensorSpec((rows, *spec.shape), spec.dtype) for spec in specs]
-
-
-def most_probable_is_right(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Return 1 for each row whose most probable class is its target and 0 otherwise, float32."""
-    return tf.cast(tf.equal(tf.argmax(outputs, axis=-1), tf.cast(targets, tf.int64)), tf.float32)
+    arrays = [tf.TensorSpec((rows, *e.shape), e.dtype) for e in (*data.inputs, data.targets)]
+    return [*arrays, weights, divisor]
