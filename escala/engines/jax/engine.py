@@ -111,8 +111,10 @@ class JAX(Engine):
     @contextmanager
     def unchanged(self):
         kept = self.values()
-        yield
-        self.restore(kept)
+        try:
+            yield
+        finally:
+            self.restore(kept)
 
     def seed(self, *numbers):
         """A model draws nothing."""

@@ -130,9 +130,11 @@ class TensorFlow(Engine):
     @contextmanager
     def unchanged(self):
         saved = [variable.numpy() for variable in self._state.changed]
-        yield
-        for variable, value in zip(self._state.changed, saved, strict=True):
-            variable.assign(value)
+        try:
+            yield
+        finally:
+            for variable, value in zip(self._state.changed, saved, strict=True):
+                variable.assign(value)
 
     def seed(self, *numbers):
         states.seed_random_layers(self.model, *numbers)

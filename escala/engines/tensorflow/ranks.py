@@ -110,6 +110,3 @@ def tensor_names(variables: Sequence[tf.Variable]) -> list[str]:
 class Single(Ranks):
     # Its own factors are those of all ranks.
     gathers = True
-
-    def start(self):
-        return [0], 1

@@ -106,9 +106,11 @@ class Torch(Engine):
     def unchanged(self):
         self.group.divide()
         taken = self._state.taken()
-        yield
-        self.group.divide()
-        self._state.put_back(taken)
+        try:
+            yield
+        finally:
+            self.group.divide()
+            self._state.put_back(taken)
 
     def seed(self, *numbers):
         states.seed_random_layers(*numbers)

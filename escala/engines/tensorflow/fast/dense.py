@@ -209,9 +209,8 @@ def exchanges(
         return {each: costs.FACTORS for each in layers if takes_factors(optimizer, each.kernel)}
     if knobs["dense_exchange"] == costs.ALLREDUCE:
         return {}
-    rows = min(plan["global_batch"], plan["train_rows"])
     one_node = ranks.place.nodes == 1 and ranks.place.processes == total
-    return selected(model, optimizer, knobs["dense_exchange"], rows, total, one_node)
+    return selected(model, optimizer, knobs["dense_exchange"], plan["step_rows"], total, one_node)
 
 
 def selected(
