@@ -126,7 +126,7 @@ class Group:
         """
         return False
 
-    def stop(self) -> None:  # noqa: B027
+    def stop(self) -> None:
         """Leave the others."""
 
 

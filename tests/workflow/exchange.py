@@ -58,20 +58,21 @@ OPTIMIZERS = {
     # Weights decay without a gradient.
     "adamw": lambda: tf.keras.optimizers.AdamW(weight_decay=0.1, **SETTINGS),
 }
-#: Strategy, its knobs, and the part of every batch that each rank takes of those by speed. Each two
-#: of an exchange, an optimizer, steps of a call, fractions and a kind of gradient meet in a case.
+#: Strategy, its knobs, and the part of every batch that each rank takes of those by speed. Each
+#: exchange meets each kind of fractions, and an optimizer of each kind, in some case. Where a rank
+#: is idle, each step is a call of its own.
 CASES = {
     "horovod-mpi": ("horovod-mpi", {}, None),
     "by ranks, in parts": ("horovod-mpi", {"weighting": "ranks", "accumulation": 3}, None),
-    "factors": ("horovod-mpi", FACTORS, None),
-    "factors, hybrid, two steps a call": ("hybrid", FACTORS | TWO_STEPS, UNEVEN),
-    "shared memory, rows": ("horovod-mpi", IN_MEMORY | ROWS_OF_EMBEDDING, None),
-    "shared memory, hybrid": ("hybrid", IN_MEMORY, UNEVEN),
-    "shared memory, fused, two steps a call, idle rank": (
-        "hybrid", IN_MEMORY | TWO_STEPS | {"optimizer": "fused"}, IDLE,
+    "factors, idle rank": ("hybrid", FACTORS, IDLE),
+    "one-pass, factors, two steps a call": ("hybrid", ONE_PASS | FACTORS | TWO_STEPS, UNEVEN),
+    "one-pass in shared memory, rows": (
+        "horovod-mpi", ONE_PASS | IN_MEMORY | ROWS_OF_EMBEDDING, None,
     ),
-    "one-pass in shared memory": ("horovod-mpi", ONE_PASS | IN_MEMORY, None),
-    "adamw in shared memory": ("horovod-mpi", IN_MEMORY | {"optimizer": "adamw"}, None),
+    "shared memory, fused, idle rank": ("hybrid", IN_MEMORY | {"optimizer": "fused"}, IDLE),
+    "adamw in shared memory, two steps a call": (
+        "hybrid", IN_MEMORY | TWO_STEPS | {"optimizer": "adamw"}, UNEVEN,
+    ),
     "leading": ("horovod-mpi", {"shard": "leading", "evaluation": "whole"}, None),
     "synchronised, two steps a call": ("horovod-mpi", SYNCHRONISED | TWO_STEPS, None),
     "synchronised, idle rank": ("hybrid", SYNCHRONISED, IDLE),
