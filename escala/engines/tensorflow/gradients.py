@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -36,7 +35,11 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
 
     def note(*arguments):
         gradients, *_ = compute(*arguments)
-        traced[:] = map(_reads, gradients)
+        # How many rows of a variable one row of the model reads; None if it is not known.
+        traced[:] = [
+            each.indices.shape[0] if isinstance(each, tf.IndexedSlices) else None
+            for each in gradients
+        ]
 
     as_graph(input_signature=steps.step_signature(data, 1))(note).get_concrete_function()
     dense_rows = {layer.kernel.ref(): rows for layer, rows in products(model)}
@@ -50,11 +53,3 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
         }
         for each, variable, reads in zip(tensor_names(variables), variables, traced, strict=True)
     ]
-
-
-def _reads(gradient: Any) -> int | None:
-    """Return how many rows of a variable one row of the model reads; None for a dense gradient.
-
-    A gradient with an unknown number of rows counts as dense.
-    """
-    return gradient.indices.shape[0] if isinstance(gradient, tf.IndexedSlices) else None

@@ -114,9 +114,17 @@ def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
     own numbers from the same state. The non-negative numbers of `seed` identify the run, the
     process and the epoch.
     """
-    for number, layer in enumerate(_random_layers(model)):
+    kind = tf.keras.__internal__.layers.BaseRandomLayer
+    found = [
+        getattr(getattr(layer, "_random_generator", None), "_generator", None)
+        for layer in layers_of(model)
+        if isinstance(layer, kind)
+    ]
+    # A wrapper may keep a layer that it never builds, as `Bidirectional` does, or one without
+    # chance. Such a layer has no generator.
+    for number, generator in enumerate(each for each in found if each is not None):
         [key] = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)
-        _generator(layer).reset_from_seed(int(key))
+        generator.reset_from_seed(int(key))
 
 
 def use_generators() -> None:
@@ -125,17 +133,3 @@ def use_generators() -> None:
     The operations that they use by default hide their state. Call this before a model is built.
     """
     tf.keras.backend.experimental.enable_tf_random_generator()
-
-
-def _random_layers(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
-    """Return the layers that draw random numbers while training, in their order."""
-    kind = tf.keras.__internal__.layers.BaseRandomLayer
-    layers = [layer for layer in layers_of(model) if isinstance(layer, kind)]
-    # A wrapper may keep a layer that it never builds, as `Bidirectional` does, or one without
-    # chance. Such a layer has no generator.
-    return [layer for layer in layers if _generator(layer) is not None]
-
-
-def _generator(layer: tf.keras.layers.Layer) -> tf.random.Generator | None:
-    """Return the generator of a random layer, None before the layer is built."""
-    return getattr(getattr(layer, "_random_generator", None), "_generator", None)

@@ -28,9 +28,9 @@ def computing(
     """Return a function from a rank's arrays of a step to gradients and sums of losses and scores.
 
     These arrays are the inputs and targets of some rows, the weight of each row, and the divisor of
-    the sum of the losses. `local` are the variables that the model
-    itself updates; a rank without rows does not change them. `summed` sums over ranks for layers
-    that normalise over all of them (`Ranks.summed`).
+    the sum of the losses. `local` are the variables that the model itself updates; a rank without
+    rows does not change them. `summed` sums over ranks for layers that normalise over all of them
+    (`Ranks.summed`).
 
     The gradients of the layers of `kinds` are factors (`dense.DenseLayers`). Losses of
     regularisers and layers (`model.losses`) are added to the loss of every row. So the mean over

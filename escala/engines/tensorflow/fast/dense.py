@@ -107,18 +107,14 @@ class DenseLayers:
             numbers = sum(variable.shape.num_elements() for variable in others)
             if costs.sums_in_memory(numbers, ranks.place.processes):
                 self.sums = Sums(others, ranks)
-        self._optimizer = optimizer
-        self.parts = self._build()
-
-    def _build(self) -> dict:
-        """Build the optimizer, and return the `parts` among its variables."""
-        optimizer, rows = self._optimizer, {each.local.ref(): each for each in self._shared}
-        parts, add = {}, optimizer.add_variable_from_reference
+        rows = {each.local.ref(): each for each in self._shared}
+        add = optimizer.add_variable_from_reference
+        self._optimizer, self.parts = optimizer, {}
 
         def added(model_variable: tf.Variable, *arguments, **options) -> tf.Variable:
             created = add(model_variable, *arguments, **options)
             if model_variable.ref() in rows:
-                parts[created.ref()] = rows[model_variable.ref()]
+                self.parts[created.ref()] = rows[model_variable.ref()]
             return created
 
         optimizer.add_variable_from_reference = added
@@ -126,7 +122,6 @@ class DenseLayers:
             optimizer.build(self.updated)
         finally:
             del optimizer.add_variable_from_reference
-        return parts
 
     @property
     def local(self) -> list[tf.Variable]:
@@ -267,7 +262,18 @@ def products(model: tf.keras.Model) -> list[tuple[Layer, int]]:
     """
     if type(model) not in (tf.keras.Sequential, _Functional) or not model.inputs:
         return []
-    layers = [layer for layer in model.layers if _is_plain_dense(layer)]
+    # They compute activation(rows @ kernel + bias), and nothing else. `forward` computes that
+    # itself: it would leave out an activity regulariser, which only a call of the layer applies.
+    # The gradient of a regularised kernel is no product of two factors.
+    layers = [
+        layer
+        for layer in model.layers
+        if type(layer) is Layer
+        and layer.use_bias
+        and layer.trainable
+        and layer.activity_regularizer is None
+        and layer.kernel_regularizer is None
+    ]
     shapes: dict[int, list[tf.TensorShape]] = {id(layer): [] for layer in layers}
 
     def note(layer: Layer, values: tf.Tensor) -> tf.Tensor:
@@ -284,21 +290,6 @@ def products(model: tf.keras.Model) -> list[tuple[Layer, int]]:
     traced.get_concrete_function()
     once = [(layer, *shapes[id(layer)]) for layer in layers if len(shapes[id(layer)]) == 1]
     return [(layer, shape[0]) for layer, shape in once if shape.rank == 2 and shape[0]]
-
-
-def _is_plain_dense(layer: tf.keras.layers.Layer) -> bool:
-    """Return whether a layer computes activation(rows @ kernel + bias), and nothing else.
-
-    `forward` computes such a layer itself. It would leave out an activity regulariser, which only a
-    call of the layer applies. The gradient of a regularised kernel is no product of two factors.
-    """
-    return (
-        type(layer) is tf.keras.layers.Dense
-        and layer.use_bias
-        and layer.trainable
-        and layer.activity_regularizer is None
-        and layer.kernel_regularizer is None
-    )
 
 
 @contextmanager
