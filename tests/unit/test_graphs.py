@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from escala.data.base import Spec
+from escala.engines.tensorflow.engine import TensorFlow
 from escala.engines.tensorflow.fast.dense import DenseLayers
 from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.ranks import Single
@@ -177,3 +178,13 @@ def test_an_update_waits_for_the_last_gradient():
     for _ in range(3):
         step(tf.ones(2))
     assert events == ["last gradient", "update", "update"] * 3
+
+
+def test_what_steps_change_is_put_back_where_one_fails():
+    weight = tf.Variable(1.0)
+    engine = TensorFlow({}, Single(KNOBS, None))
+    engine._state = SimpleNamespace(changed=[weight])
+    with pytest.raises(ArithmeticError), engine.unchanged():
+        weight.assign(2.0)
+        raise ArithmeticError
+    assert float(weight) == 1
