@@ -41,18 +41,6 @@ def require_products(kind: str) -> None:
         raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
 
 
-def require_whole_steps(synchronised: Sequence, parts: int) -> None:
-    """Refuse layers that normalise over all ranks if each rank computes its rows in several parts.
-
-    A rank with fewer rows than parts would exchange less often than the others. `parts` is the knob
-    `accumulation`.
-    """
-    if parts > 1 and synchronised:
-        raise Unavailable(
-            f"the model normalises over all ranks, which needs accumulation: 1, not {parts}"
-        )
-
-
 class MadeStep(NamedTuple):
     """A step of ranks whose steps this process makes.
 

@@ -14,7 +14,8 @@ from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
 from escala.engines import initial
-from escala.engines.base import Engine, MadeStep, RankRows, require_products, require_whole_steps
+from escala.engines.base import Engine, MadeStep, RankRows, require_products
+from escala.engines.normalisation import require_whole_steps
 from escala.engines.tensorflow import state as states
 from escala.engines.tensorflow import step as steps
 from escala.engines.tensorflow.building import begin, refuse_ignored

@@ -14,7 +14,8 @@ from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
 from escala.engines import initial
-from escala.engines.base import Engine, require_products, require_whole_steps
+from escala.engines.base import Engine, require_products
+from escala.engines.normalisation import require_whole_steps
 from escala.engines.torch import arrays
 from escala.engines.torch import state as states
 from escala.engines.torch import step as steps
