@@ -9,13 +9,15 @@ import tensorflow as tf
 from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.core.errors import Unavailable
-from escala.data.base import Spec
+from escala.data.base import Arrays, Spec
 from escala.engines import costs
 from escala.engines.tensorflow.fast import dense
+from escala.engines.tensorflow.gradients import described
 from escala.workloads import WORKLOADS
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
 from escala.workloads.virus_cnn import model as virus_cnn
+from tests.conftest import KNOBS
 
 
 def virus_model() -> tf.keras.Sequential:
@@ -177,3 +179,13 @@ def test_a_kernel_with_another_use_has_the_gradient_of_both():
     np.testing.assert_allclose(computed(dense.Factors), computed(None), rtol=1e-4, atol=1e-3)
     with pytest.raises(Unavailable, match=r"uses the kernel .* twice"):
         computed(dense.InMemory)
+
+
+def test_a_calibration_is_told_which_gradients_are_factors_or_rows(small_split, request_for):
+    training = request_for("single", "1x1")["training"]
+    embedding, *others = described("virus-cnn", small_split, training, KNOBS)
+    assert embedding["sparse_rows"] == Arrays(small_split).inputs[0].shape[0]
+    assert {each["sparse_rows"] for each in others} == {None}
+    kernels = [each["factor_rows"] for each in others[::2]]
+    assert kernels == [None, None, 1, 1, 1], "two convolutions, three dense layers"
+    assert {each["factor_rows"] for each in (embedding, *others[1::2])} == {None}
