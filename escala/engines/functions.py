@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from escala.data.base import Spec
-
-#: Sums over rows that every evaluation has.
-SUMMED = ("loss", "correct")
+from escala.workloads.models import SUMMED
 
 
 class Functions(ABC):

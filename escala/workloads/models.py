@@ -16,6 +16,8 @@ FORMAT = 3
 DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
 #: A network is called with so many rows at once, or with fewer if their outputs need more bytes.
 PREDICTION_ROWS, PREDICTION_BYTES = 256, 2**28
+#: Sums over rows that every evaluation has.
+SUMMED = ("loss", "correct")
 
 
 def describe(
