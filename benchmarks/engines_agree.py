@@ -138,17 +138,16 @@ def by_tensorflow(case: Case, precision: str = "float32") -> dict[str, np.ndarra
     """
     import tensorflow as tf
 
-    from escala.engines.tensorflow import building
     from escala.engines.tensorflow.building import begin
-    from escala.engines.tensorflow.functions import predicting
-    from escala.engines.tensorflow.step import most_probable_is_right
+    from escala.engines.tensorflow.functions import Functions
     from escala.workloads import workload
     from escala.workloads.models import given
 
     work, settings, knobs = workload(case.workload), settings_of(case), knobs_of(case)
     tf.keras.backend.clear_session()
     tf.keras.backend.set_floatx(precision)
-    model = building.build(work, case.inputs, case.outputs, settings, knobs)
+    functions = Functions(work, settings)
+    model = functions.build(case.inputs, case.outputs, knobs)
     begin(model, SEED)
     weights = perturbed(model.get_weights())
     model.set_weights(weights)
@@ -173,9 +172,8 @@ def by_tensorflow(case: Case, precision: str = "float32") -> dict[str, np.ndarra
     @tf.function
     def evaluated(inputs, targets):
         outputs = model(given(inputs), training=False)
-        correct = getattr(work, "correct", most_probable_is_right)(targets, outputs)
-        losses = work.row_losses(targets, outputs, settings)
-        return losses, correct, predicting(work, model, settings)(inputs, outputs)
+        losses, correct = (f(targets, outputs) for f in (functions.row_losses, functions.correct))
+        return losses, correct, functions.predictions(model, inputs, outputs)
 
     first = next(batches(case, inputs, targets))
     names = ("losses", "correct", "predictions")

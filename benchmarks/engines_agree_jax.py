@@ -10,21 +10,22 @@ import jax
 import numpy as np
 from engines_agree import SEED, Case, batches, numbered, print_differences
 
-from escala.engines.jax import functions, models
+from escala.engines.jax.functions import Functions
 
 
 def computed(
     work: ModuleType, case: Case, knobs: dict, precision: str, theirs: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
     """Return what JAX computes with the weights and rows of TensorFlow."""
-    model = models.build(work, case.inputs, case.outputs, case.settings, knobs)
+    functions = Functions(work, case.settings)
+    model = functions.build(case.inputs, case.outputs, knobs)
     optimizer = work.optimizer(case.settings, case.rate, knobs)
     weights = [each.astype(precision) for each in numbered(theirs, "weight")]
     # Keras casts to the type of its layers.
     inputs = [e.astype(precision) if e.dtype == "float32" else e for e in numbered(theirs, "input")]
     targets, each_row = theirs["targets"], np.ones(case.batch, precision)
-    gradients_of = jax.jit(functions.gradients_of(work, model, case.settings))
-    evaluate = functions.evaluating(work, model, case.settings, case.batch + 1)
+    gradients_of = jax.jit(functions.gradients_of(model))
+    evaluate = functions.evaluation(model, case.batch + 1)
     rows, answers = next(batches(case, inputs, targets))
     gradients, (total, _) = gradients_of(weights, *rows, answers, each_row, case.batch)
     outputs = model.outputs(weights, *rows)

@@ -12,6 +12,7 @@ from engines_agree import SEED, Case, batches, numbered, print_differences
 from torch import nn
 
 from escala.engines.torch import arrays
+from escala.engines.torch.functions import Functions
 from escala.workloads.models import given
 
 
@@ -23,24 +24,17 @@ def evaluate(
     targets: torch.Tensor,
 ) -> dict[str, np.ndarray]:
     """Return losses, correctness and predictions of some rows in an evaluation."""
-    correct = getattr(work, "correct", most_probable_is_right)
+    functions = Functions(work, case.settings)
     model.eval()
     with torch.no_grad():
         outputs = model(given(inputs))
-        predictions = outputs.argmax(-1)
-        if hasattr(work, "generate"):
-            predictions = work.generate(model, inputs, case.settings)
         found = {
-            "losses": work.row_losses(targets, outputs, case.settings),
-            "correct": correct(targets, outputs),
-            "predictions": predictions,
+            "losses": functions.row_losses(targets, outputs),
+            "correct": functions.correct(targets, outputs),
+            "predictions": functions.predictions(model, inputs, outputs),
         }
     model.train()
     return {name: each.numpy() for name, each in found.items()}
-
-
-def most_probable_is_right(targets: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
-    return (outputs.argmax(-1) == targets).float()
 
 
 def computed(

@@ -59,10 +59,6 @@ rule gradients:
         "results/{experiment}/logs/gradients/{dataset}/{workload}/{strategy}/{variant}.log",
     conda:
         "../envs/train.yaml"
-    # It measures the time of some layers.
-    threads: whole_machine_for_one
-    resources:
-        slurm_extra="--exclusive",
     params:
         code=model_code,
         training=lambda wildcards: json.dumps(model_settings(wildcards)["training"]),

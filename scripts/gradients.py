@@ -1,7 +1,4 @@
-"""Build a workload's model, and write what a calibration needs to know of its gradients.
-
-Where ranks may compute the input of a dense layer again, this is timed, on the cores of a process.
-"""
+"""Build a workload's model, and write what a calibration needs to know of its gradients."""
 
 from __future__ import annotations
 
@@ -47,7 +44,6 @@ def main() -> None:
         code=key.model_code(given.workload, engine),
         inputs={"dataset.json": given.split / base.DESCRIPTION},
         parameters=settings,
-        measurement=key.machine(),
         outputs={given.output.name: given.output},
         make=make,
     )

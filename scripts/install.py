@@ -41,10 +41,10 @@ def compile_operations() -> list[Path]:
     ------
     Unavailable : there is no compiler, it ends with an error, or the environment is read-only.
     """
-    compiled = load(DEFAULT, "compiled")
-    sources = sorted(Path(compiled.__file__).parent.glob(f"*/{compiled.SOURCE}"))
+    operations = load(DEFAULT, "fast.operations")
+    sources = sorted(Path(operations.__file__).parent.glob("*.cc"))
     instead = "settings that take no operations"
-    return [compiled.library(source, compiled.libraries(), instead) for source in sources]
+    return [operations.library(source, operations.libraries(), instead) for source in sources]
 
 
 def parser() -> argparse.ArgumentParser:

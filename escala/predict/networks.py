@@ -77,8 +77,10 @@ def _restored(engine: str, described: dict, arrays: dict[str, np.ndarray]) -> li
     described = described | {"settings": declared.setting_defaults | described["settings"]}
     work = workload(described["workload"], engine)
     framework = import_module(f"escala.engines.{engine}.functions")
-    *functions, form = framework.restored(work, *form_of(described), knobs, arrays, require_shapes)
-    return [partial(_in_blocks, each, rows_at_once(form)) for each in functions]
+    *rows, settings = form_of(described)
+    functions = framework.Functions(work, settings)
+    *found, form = functions.restored(*rows, knobs, arrays, require_shapes)
+    return [partial(_in_blocks, each, rows_at_once(form)) for each in found]
 
 
 def _in_blocks(function: Callable, size: int, inputs: Inputs) -> np.ndarray:

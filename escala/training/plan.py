@@ -26,8 +26,9 @@ class Plan(TypedDict, total=False):
     #: The side of the split that is evaluated after each epoch, if any.
     validated_on: str | None
     epochs: int
-    #: Rows of a step, all ranks together.
+    #: Rows of a step, all ranks together; and these, or all training rows if they are fewer.
     global_batch: int
+    step_rows: int
     learning_rate: float | None
     #: Whether the loss of a step is the mean over its `rows`, or the mean of the means of its
     #: `ranks`.

@@ -117,16 +117,16 @@ class _Training:
         self._make_steps()
         if self._measures and plan["ranks"] > 1 and not plan["resume_after"]:
             with self._clock.time("first_step"), self._engine.unchanged():
-                batch = min(plan["global_batch"], plan["train_rows"])
-                self._fractions = fractions_by_speed(self._engine, self._data, batch, plan["ranks"])
+                self._fractions = fractions_by_speed(
+                    self._engine, self._data, plan["step_rows"], plan["ranks"]
+                )
             self._make_steps()
         with self._clock.time("first_prediction"):
             evaluated(self._engine, self._data, "test", slice(0, 1))
 
     def _make_steps(self) -> None:
         """Make steps of the sizes that ranks have in an epoch; what is compiled for them is."""
-        rows = self._plan["train_rows"]
-        batch = min(self._plan["global_batch"], rows)
+        batch, rows = self._plan["step_rows"], self._plan["train_rows"]
         with self._clock.time("first_step"), self._engine.unchanged():
             warm_up(self._engine, self._data, batch, self._fractions, rows)
 

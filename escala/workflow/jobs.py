@@ -47,11 +47,6 @@ class Jobs:
         """Return all cores if jobs run on this machine, so that no other job runs meanwhile."""
         return self._cores() or self.cores_per_task(wildcards)
 
-    def threads_of_one(self, wildcards: Wildcards) -> int:
-        """Return all cores if jobs run on this machine, and otherwise those of one process."""
-        variants = self._experiment(wildcards).settings["variants"]
-        return self._cores() or variants[wildcards.variant]["cores_per_process"]
-
     def nodes(self, wildcards: Wildcards) -> int:
         """Return the nodes of the largest layout."""
         return self._shape(wildcards).nodes

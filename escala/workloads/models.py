@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +16,8 @@ FORMAT = 3
 DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
 #: A network is called with so many rows at once, or with fewer if their outputs need more bytes.
 PREDICTION_ROWS, PREDICTION_BYTES = 256, 2**28
+#: Sums over rows that every evaluation has.
+SUMMED = ("loss", "correct")
 
 
 def describe(
@@ -67,10 +68,6 @@ def given(inputs: Sequence[Any]) -> Any:
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
-#: Sums over rows that every evaluation has.
-SUMMED = ("loss", "correct")
-
-
 def require(work: ModuleType, description: Mapping, scores: ModuleType | str | None) -> None:
     """Refuse a workload trained by steps without functions that its dataset needs.
 
@@ -99,19 +96,6 @@ def require(work: ModuleType, description: Mapping, scores: ModuleType | str | N
     raise InputError(work.__file__, None, reason, remedy)
 
 
-def named_sums(loss: Any, correct: Any, further: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is summed over rows by name: `SUMMED`, and the workload's `row_scores`.
-
-    Raises
-    ------
-    ValueError : `row_scores` gives a score one of the names in `SUMMED`.
-    """
-    found = dict(zip(SUMMED, (loss, correct), strict=True))
-    if taken := further.keys() & found.keys():
-        raise ValueError(f"`row_scores` gives the score {min(taken)}, which is a reserved name")
-    return found | further
-
-
 def require_classes(work: ModuleType, description: Mapping) -> None:
     """Refuse a dataset whose rows do not have one class each, for a workload trained by a fit."""
     shape, classes = tuple(description["targets"]["shape"]), description.get("classes")
@@ -120,57 +104,3 @@ def require_classes(work: ModuleType, description: Mapping) -> None:
     targets = f"several classes in a row, shape {shape}" if classes else "no classes"
     reason = f"the dataset has {targets}, and a fit needs one class for each row"
     raise InputError(work.__file__, None, reason, "use a workload that is trained by steps")
-
-
-def losses_of_rows(
-    work: ModuleType,
-    settings: Mapping,
-    row_losses: Callable | None = None,
-    fits: Callable[[Any, Any], bool] = operator.eq,
-) -> Callable:
-    """Return a function of targets and outputs that returns the loss of every row, shape (rows,).
-
-    A mean over the rows, or a loss for each place in a row, would be broadcast over the weights of
-    the rows, so that training would minimise another quantity.
-
-    Parameters
-    ----------
-    work : the module of the workload's model. If its `row_losses` returns another shape, a
-        ValueError names its file and line.
-    row_losses : that of `work`, as a framework takes it; by default as it is.
-    fits : whether a shape is that of the rows.
-    """
-    row_losses = row_losses or work.row_losses
-
-    def checked(targets: Any, outputs: Any) -> Any:
-        losses = row_losses(targets, outputs, settings)
-        if not fits(losses.shape, targets.shape[:1]):
-            code = work.row_losses.__code__
-            raise ValueError(
-                f"row_losses gives the shape {tuple(losses.shape)} in place of (rows,), a loss for "
-                f'each row: File "{code.co_filename}", line {code.co_firstlineno}'
-            )
-        return losses
-
-    return checked
-
-
-def predicting(
-    work: ModuleType,
-    model: Any,
-    settings: Mapping,
-    most_probable: Callable,
-    function: Callable = getattr,
-) -> Callable:
-    """Return the function from the inputs and outputs of some rows to their predictions.
-
-    Parameters
-    ----------
-    most_probable : of outputs the numbers of the most probable classes, int64: the default.
-    function : returns a function of a module by its name, or a default, as a framework takes it.
-    """
-    if hasattr(work, "generate"):
-        generate = function(work, "generate")
-        return lambda inputs, outputs: generate(model, inputs, settings)
-    predict = function(work, "predict", most_probable)
-    return lambda inputs, outputs: predict(outputs)

@@ -70,7 +70,7 @@ JOBS = Jobs(STUDY, PLANS, SESSION.cores)
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset
 there = SESSION.there
 run_of, split_of, kind_with = STUDY.run, STUDY.split, STUDY.kind_with
-settings_result, whole_machine_for_one = STUDY.settings_result, JOBS.threads_of_one
+settings_result = STUDY.settings_result
 
 # A ladder's rung has its name before the repeat: forward-2.rep1. So has a probe with repeats, and
 # then the name of the run is energy.rep1.

@@ -367,14 +367,6 @@ def kill_rank(folder: Path, number: int) -> None:
                 process.kill()
 
 
-def test_layers_are_timed_in_a_job_of_one_process(lab, data, tmp_path):
-    found = Calibration(prepared(data, tmp_path, experiment()))
-    [work] = found.different_works
-    file = found.gradients_file(work)
-    submit(tmp_path, file)
-    assert any(gradient.get("recompute") for gradient in read_json(tmp_path / file))
-
-
 def test_a_rank_killed_on_the_other_node_ends_the_run(lab, request_for, small_split, tmp_path):
     endless = request_for("horovod-mpi", "2x1", epochs=100_000)
     folder = tmp_path / "run"

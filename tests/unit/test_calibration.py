@@ -36,7 +36,7 @@ from escala.analysis.cost_model.works import (
 )
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.engines.costs import FACTORS, RECOMPUTE
+from escala.engines.costs import FACTORS
 from escala.experiment import Experiment, load
 from escala.probes._turns import KINDS, Blocks
 from escala.probes.collectives import OPERATIONS, SIZES, summary
@@ -235,7 +235,6 @@ def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
 #: processes at the same time take so many times longer.
 MEMORY, FIXED, PER_ROW, UPDATE, BOTH = (2e-6, 0.5e-9), 4e-3, 0.4e-3, 2e-3, 1.25
 WAIT, GRADIENT = 1e-3, (2000, 100)
-RECOMPUTED = [{"rows": 16, "seconds": 1e-3}, {"rows": 128, "seconds": 2.12e-3}]
 #: Seconds that a step loses after its exchange.
 BEYOND = 0.3e-3
 #: How many times longer a step of PyTorch takes.
@@ -280,7 +279,6 @@ def write_runs(
             clocks(rows).to_csv(path.parent / "ranks" / "rank0.clocks.csv", index=False)
     for each in found.different_works:
         gradient = {"name": "0.dense/kernel", "shape": list(GRADIENT), "factor_rows": 1}
-        gradient |= {"data_bytes": 100, "recompute": RECOMPUTED}
         write_json(root / found.gradients_file(each), [gradient])
     return json.loads(json.dumps(sources).replace('"results/', f'"{root}/results/'))
 
@@ -592,13 +590,12 @@ def test_knobs_of_collectives_that_were_calibrated_otherwise_are_named():
     assert not found["horovod-mpi", "tuned"] and not found["horovod-gloo", "often"]
 
 
-@pytest.mark.parametrize("exchange", [FACTORS, RECOMPUTE])
-def test_exchanges_of_a_dense_layer_differ_in_nothing_else(tmp_path, exchange):
+def test_exchanges_of_a_dense_layer_differ_in_nothing_else(tmp_path):
     """One process computes the same in both variants, so the exchange is all that differs."""
     batch = {"batch": {"rows": 32, "per": "global"}}
     base = experiment(
         workloads=BY_STEPS,
-        variants={"sums": batch, "other": batch | {"dense_exchange": exchange}},
+        variants={"sums": batch, "other": batch | {"dense_exchange": FACTORS}},
         configurations=[{"strategy": "horovod-mpi", "layouts": ["1x2"]}],
     )
     found = Calibration(base)
@@ -607,7 +604,7 @@ def test_exchanges_of_a_dense_layer_differ_in_nothing_else(tmp_path, exchange):
     rows = predictions.rows(calibration, planned(found), {"small": 640})
     by_name = {row["variant"]: row for row in rows}
     [work] = calibration.works
-    expected = predict(calibration, Setup(work, Layout(1, 2), 32, exchange=Exchange(exchange)))
+    expected = predict(calibration, Setup(work, Layout(1, 2), 32, exchange=Exchange(FACTORS)))
     row = by_name["other"]
     assert row["step_seconds"] == pytest.approx(np.median(expected.steps))
     assert row["predicted_seconds_per_epoch"] == pytest.approx(20 * row["step_seconds"])

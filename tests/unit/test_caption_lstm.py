@@ -14,8 +14,8 @@ from tensorflow.keras import layers
 
 from escala.data.base import Arrays, Spec
 from escala.data.splits import Side, write_split
-from escala.engines.tensorflow import factors
-from escala.engines.tensorflow.functions import evaluating, output_form
+from escala.engines.tensorflow.fast import dense
+from escala.engines.tensorflow.functions import Functions
 from escala.training.epoch import validate
 from escala.workloads.caption_lstm import model as work
 from escala.workloads.caption_lstm import scores
@@ -88,7 +88,7 @@ def test_parameters_are_those_of_the_published_network():
     network = build(settings, features=4096, captions=5, length=34, below=1000)
     assert network.count_params() == 513 * 1000 + 1_639_936
     # The layers after the LSTM have as many rows as a batch has words.
-    assert [layer.name for layer, _ in factors.products(network)] == ["picture"]
+    assert [layer.name for layer, _ in dense.products(network)] == ["picture"]
 
 
 def test_one_pass_gives_what_the_published_network_gives_for_each_prefix():
@@ -224,14 +224,14 @@ def learnt(tmp_path_factory) -> tuple[tf.keras.Model, Callable, Arrays]:
 
     for _ in range(120):
         step()
-    losses = partial(work.row_losses, settings=settings)
-    return network, evaluating(network, work, losses, data, settings), data
+    specs = (*data.inputs, data.targets)
+    evaluate = Functions(work, settings).evaluating(network, specs, tf.reduce_sum)
+    return network, evaluate, data
 
 
 def epoch_scores(evaluate, data, part=(0, 1), total=lambda values: values, module=scores) -> dict:
     def evaluated(inputs, targets):
-        predictions, sums = evaluate(*inputs, targets)
-        return predictions.numpy(), {name: float(value) for name, value in sums.items()}
+        return evaluate(*inputs, targets)
 
     group, (process, processes) = SimpleNamespace(total=total), part
     place = SimpleNamespace(process=process, processes=processes)
@@ -280,18 +280,20 @@ def test_scores_that_are_no_numbers_of_rows_or_share_a_name_end_the_training(
 ):
     network, _, data = learnt
     model = SimpleNamespace(
+        row_losses=work.row_losses,
         generate=work.generate,
         correct=work.correct,
         row_scores=lambda targets, outputs: {name: work.correct(targets, outputs)},
     )
-    losses = partial(work.row_losses, settings=SETTINGS)
+    specs = (*data.inputs, data.targets)
     parts = {"counts": scores.counts, "scores_of": scores.scores_of} | module
     with pytest.raises(ValueError, match=reason):
-        evaluate = evaluating(network, model, losses, data, SETTINGS)
+        evaluate = Functions(model, SETTINGS).evaluating(network, specs, tf.reduce_sum)
         epoch_scores(evaluate, data, module=SimpleNamespace(**parts))
 
 
 def test_outputs_that_are_large_are_computed_for_fewer_rows_at_once():
+    output_form = Functions(work, SETTINGS).output_form
     assert rows_at_once(output_form(build())) == PREDICTION_ROWS
     large = tf.keras.Sequential([layers.Input((1,)), layers.Dense(2**19)])
     assert rows_at_once(output_form(large)) == 128

@@ -411,18 +411,6 @@ def test_many_bytes_are_not_summed_in_shared_memory():
     assert sent(dense=costs.SHARED_MEMORY).moved_bytes == found.moved_bytes + sums
 
 
-def test_data_that_a_layer_is_computed_from_are_known_at_the_beginning_of_a_step():
-    kernel = calibrations.Gradient("dense", (4000, 128), 4, 0.5, factor_rows=1, data_bytes=500)
-    exchange = Exchange(dense=costs.RECOMPUTE)
-    found = exchanged([kernel], 8, 4, exchange)
-    messages = [(each.operation, each.size, each.ready) for each in found.messages]
-    assert messages == [(ALLGATHER, 8 * 500, 0.0), (ALLGATHER, 8 * 128 * 4, 0.5)]
-    assert found.recomputed == [kernel]
-    for other in ({"data_bytes": None}, {"factor_rows": 2}, {"factor_rows": None}):
-        changed = replace(kernel, **other)
-        assert dense_exchange(changed, 8, 4, exchange) == costs.ALLREDUCE
-
-
 def test_only_single_rows_of_float32_are_exchanged_through_shared_memory():
     kernel = calibrations.Gradient("dense", (4000, 128), factor_rows=1)
     exchange = Exchange(dense=costs.SHARED_MEMORY)
@@ -768,28 +756,6 @@ def test_factors_make_the_update_longer_by_the_products_of_other_ranks():
     found = [predict(EXACT, plan, draws=2).terms["update"] for plan in (PLAN, with_factors)]
     product = 2 * 32 * 4000 * 128 / 50e9
     assert found[1] - found[0] == pytest.approx(product)
-
-
-def test_a_layers_input_is_computed_again_in_the_time_that_was_measured():
-    """On the line through the measured numbers of rows, for the rows of both ranks."""
-    changed, dense = content(), Exchange(dense=costs.RECOMPUTE)
-    for each in changed["works"]["cnn"]["gradients"]:
-        if each.get("factor_rows"):
-            times = [{"rows": 16, "seconds": 1e-3}, {"rows": 128, "seconds": 2.12e-3}]
-            each |= {"data_bytes": 500, "recompute": times}
-    changed["works"]["cnn"]["overheads"] = None
-
-    def found(rows: int, exchange: Exchange):
-        plan = Setup("cnn", Layout(1, 2), rows, exchange=exchange)
-        return predict(parse(changed), plan, draws=2)
-
-    for rows, again in ((64, 1.48e-3), (96, 1.8e-3)):
-        with_others = found(rows, dense)
-        longer = with_others.terms["compute"] - found(rows, Exchange()).terms["compute"]
-        assert longer == pytest.approx(again)
-        assert with_others.extrapolated == ()
-    notes = "".join(found(160, dense).extrapolated)
-    assert "160 rows are outside those that were computed again" in notes
 
 
 def test_copies_through_shared_memory_take_the_time_of_their_bytes():

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escala.engines import costs
-from escala.engines.tensorflow import exchanges
+from escala.engines.tensorflow.fast.dense import selected
+from escala.engines.tensorflow.fast.shared_memory import can_be_shared, partition
 from escala.engines.tensorflow.ranks import Single
-from escala.engines.tensorflow.shared_memory import can_be_shared, partition
 from escala.engines.tensorflow.state import State
+
+#: The plan of one rank, as far as its state needs it.
+ALONE = {"ranks": 1, "knobs": {"accumulation": 1}}
 
 
 @given(rows=st.integers(1, 10_000), ranks=st.integers(1, 64))
@@ -44,20 +47,20 @@ def test_kernels_that_cannot_be_updated_in_parts():
 
 def test_the_optimizer_is_left_as_it_was():
     optimizer = tf.keras.optimizers.Adam()
-    State(wide_and_narrow(), optimizer, [], Single({}, None))
+    State(wide_and_narrow(), optimizer, ALONE, Single({}, None))
     assert "add_variable_from_reference" not in vars(optimizer)
     assert optimizer._built
 
 
 def test_values_of_another_number_of_variables_are_not_restored():
-    state = State(wide_and_narrow(), tf.keras.optimizers.SGD(), [], Single({}, None))
+    state = State(wide_and_narrow(), tf.keras.optimizers.SGD(), ALONE, Single({}, None))
     with pytest.raises(ValueError, match="shorter"):
         state.restore(state.values()[:-1])
 
 
 def received(exchange: str, product: costs.Product, ranks: int) -> list[float]:
     """Return the bytes that each rank receives, counted matrix by matrix."""
-    inputs, outputs, rows, number_bytes, data_bytes = product
+    inputs, outputs, rows, number_bytes = product
     found = []
     for rank in range(ranks):
         columns, mine = (np.full(ranks, n // ranks) for n in (inputs, rows))
@@ -67,7 +70,6 @@ def received(exchange: str, product: costs.Product, ranks: int) -> list[float]:
             "allreduce": 2 * (ranks - 1) * inputs * outputs / ranks,
             "factors": mine[others].sum() * (inputs + outputs),
             "shared-memory": mine[others].sum() * (columns[rank] + outputs),
-            "recompute": mine[others].sum() * (data_bytes / number_bytes + outputs),
         }
         found.append(number_bytes * numbers[exchange])
     return found
@@ -78,11 +80,10 @@ def received(exchange: str, product: costs.Product, ranks: int) -> list[float]:
     ranks=st.sampled_from([1, 2, 4, 8]),
     sizes=st.tuples(*[st.integers(1, 100)] * 2),
     outputs=st.integers(1, 50),
-    data_bytes=st.integers(1, 1000),
 )
-def test_the_bytes_are_those_of_the_matrices(exchange, ranks, sizes, outputs, data_bytes):
+def test_the_bytes_are_those_of_the_matrices(exchange, ranks, sizes, outputs):
     inputs, rows = (8 * size for size in sizes)
-    product = costs.Product(inputs, outputs, rows, data_bytes=data_bytes)
+    product = costs.Product(inputs, outputs, rows)
     expected = received(exchange, product, ranks)
     assert costs.received_bytes(exchange, product, ranks) == pytest.approx(expected[0])
     assert max(expected) == pytest.approx(min(expected))
@@ -102,7 +103,6 @@ def wide_and_narrow(dtype: str = "float32") -> tf.keras.Model:
     [
         ("factors", "SGD", "float32", "factors"),
         ("factors", "Adafactor", "float64", "factors"),
-        ("recompute", "Adafactor", "float32", "recompute"),
         ("shared-memory", "SGD", "float32", "shared-memory"),
         ("shared-memory", "Adafactor", "float32", "allreduce"),
         ("shared-memory", "SGD", "float64", "allreduce"),
@@ -112,7 +112,15 @@ def test_each_layer_has_the_exchange_it_can_have(wanted, optimizer, dtype, wide)
     for one_node in (True, False):
         model, built = wide_and_narrow(dtype), getattr(tf.keras.optimizers, optimizer)()
         # Of two ranks with eight rows together.
-        found = exchanges.selected(model, built, wanted, 8, 2, one_node)
+        found = selected(model, built, wanted, 8, 2, one_node)
         found = {layer.name: exchange for layer, exchange in found.items()}
         possible = one_node or wanted != "shared-memory"
         assert found == {"wide": wide if possible else "allreduce", "narrow": "allreduce"}
+
+
+def test_a_layer_that_receives_several_rows_for_each_is_not_shared():
+    reshaped = tf.keras.layers.Lambda(lambda values: tf.reshape(values, (-1, 4000)))
+    layers = [tf.keras.Input((8000,)), reshaped, tf.keras.layers.Dense(640, name="large")]
+    model, optimizer = tf.keras.Sequential(layers), tf.keras.optimizers.SGD()
+    for wanted, exchange in ((costs.SHARED_MEMORY, costs.ALLREDUCE), (costs.FACTORS,) * 2):
+        assert [*selected(model, optimizer, wanted, 64, 2, True).values()] == [exchange]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,13 +9,15 @@ import tensorflow as tf
 from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.core.errors import Unavailable
-from escala.data.base import Spec
+from escala.data.base import Arrays, Spec
 from escala.engines import costs
-from escala.engines.tensorflow import dense_operations, exchanges, factors
+from escala.engines.tensorflow.fast import dense
+from escala.engines.tensorflow.gradients import described
 from escala.workloads import WORKLOADS
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
 from escala.workloads.virus_cnn import model as virus_cnn
+from tests.conftest import KNOBS
 
 
 def virus_model() -> tf.keras.Sequential:
@@ -38,65 +37,35 @@ def dense_layers(model: tf.keras.Model) -> list[tf.keras.layers.Dense]:
 
 def factored_layers(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.keras.layers.Dense]:
     optimizer = tf.keras.optimizers.SGD()
-    found = exchanges.selected(model, optimizer, costs.FACTORS, rows, ranks, one_node=True)
+    found = dense.selected(model, optimizer, costs.FACTORS, rows, ranks, one_node=True)
     return [layer for layer, exchange in found.items() if exchange == costs.FACTORS]
 
 
-def as_factors(
-    layers: list[tf.keras.layers.Dense],
-    kind: type[factors.Factors] = factors.Factors,
-    input_gradient: Callable = factors.input_gradient,
-) -> dict:
-    return dict.fromkeys(layers, partial(factors.as_factors, kind, input_gradient))
-
-
-def gradients(model, factored, inputs, labels, input_gradient) -> tuple[tf.Tensor, list]:
-    methods = as_factors(factored, input_gradient=input_gradient)
+def gradients(model, factored, inputs, labels) -> tuple[tf.Tensor, list]:
+    kinds = dict.fromkeys(factored, dense.Factors)
     with tf.GradientTape() as tape:
-        probabilities, seen = factors.forward(model, inputs, methods)
+        probabilities, seen = dense.forward(model, inputs, kinds)
         loss = tf.reduce_sum(virus_cnn.row_losses(labels, probabilities, {}))
-    return loss, factors.gradients(tape, loss, model.trainable_variables, seen)
+    return loss, dense.gradients(tape, loss, model.trainable_variables, seen)
 
 
-@pytest.mark.parametrize("knob", ["tensorflow", "operation"])
-def test_the_knob_chooses_what_computes_the_input_gradient(knob):
-    model = virus_model()
-    methods = exchanges.methods(model, {dense_layers(model)[0]: costs.FACTORS}, None, knob)
-
-    @tf.function
-    def step(inputs):
-        with tf.GradientTape() as tape:
-            probabilities, seen = factors.forward(model, inputs, methods)
-            loss = tf.reduce_sum(probabilities)
-        return factors.gradients(tape, loss, model.trainable_variables, seen)[0]
-
-    graph = step.get_concrete_function(tf.TensorSpec((6, 100), tf.uint8)).graph
-    kinds = {operation.type for operation in graph.get_operations()}
-    assert ("EscalaInputGradient" in kinds) == (knob == "operation")
-
-
-@pytest.mark.parametrize(
-    "input_gradient",
-    [factors.input_gradient, dense_operations.input_gradient],
-    ids=["tensorflow", "operation"],
-)
 @pytest.mark.parametrize(("build", "shape"), [(virus_model, (6, 100)), (mnist_model, (6, 8, 8, 1))])
-def test_multiplied_out_they_are_the_gradients(build, shape, input_gradient):
+def test_multiplied_out_they_are_the_gradients(build, shape):
     tf.keras.utils.set_random_seed(0)
     model = build()
     random = np.random.default_rng(1)
     inputs, labels = random.integers(0, 5, shape, np.uint8), random.integers(0, 3, 6)
     layers = dense_layers(model)[:2]
-    loss, computed = gradients(model, layers, inputs, labels, input_gradient)
+    loss, computed = gradients(model, layers, inputs, labels)
     with tf.GradientTape() as tape:
         outputs = model(inputs, training=True)
         expected_loss = tf.reduce_sum(virus_cnn.row_losses(labels, outputs, {}))
     expected = tape.gradient(expected_loss, model.trainable_variables)
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
-    assert sum(isinstance(gradient, factors.Factors) for gradient in computed) == 2
+    assert sum(isinstance(gradient, dense.Factors) for gradient in computed) == 2
     for variable, one, other in zip(model.trainable_variables, computed, expected, strict=True):
-        assert factors.dense(one).shape == variable.shape
-        np.testing.assert_allclose(factors.dense(one), factors.dense(other), rtol=1e-5, atol=1e-7)
+        assert dense.dense(one).shape == variable.shape
+        np.testing.assert_allclose(dense.dense(one), dense.dense(other), rtol=1e-5, atol=1e-7)
 
 
 # 2 · 1536 · 128 = rows · 1664 where rows are 236; 256 KiB before that the saving is small.
@@ -153,11 +122,13 @@ def test_layers_of_functional_models_that_compute_one_product_have_factors(name)
 
     def computed(factored: list) -> list[np.ndarray]:
         with tf.GradientTape() as tape:
-            outputs, seen = factors.forward(model, given(inputs), as_factors(factored))
+            outputs, seen = dense.forward(
+                model, given(inputs), dict.fromkeys(factored, dense.Factors)
+            )
             loss = tf.reduce_sum(tf.square(outputs))
-        found = factors.gradients(tape, loss, model.trainable_variables, seen)
-        assert sum(isinstance(each, factors.Factors) for each in found) == len(factored)
-        return [factors.dense(each).numpy() for each in found]
+        found = dense.gradients(tape, loss, model.trainable_variables, seen)
+        assert sum(isinstance(each, dense.Factors) for each in found) == len(factored)
+        return [dense.dense(each).numpy() for each in found]
 
     for one, other in zip(computed(factored), computed([]), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
@@ -197,15 +168,24 @@ def test_a_kernel_with_another_use_has_the_gradient_of_both():
     assert factored_layers(model, 8, 2) == [layer]
     values = np.random.default_rng(5).normal(size=(6, 300)).astype(np.float32)
 
-    def computed(method: type | None) -> np.ndarray:
-        methods = as_factors([layer], method) if method else {}
+    def computed(kind: type | None) -> np.ndarray:
+        kinds = {layer: kind} if kind else {}
         with tf.GradientTape() as tape:
-            outputs, seen = factors.forward(model, values, methods)
+            outputs, seen = dense.forward(model, values, kinds)
             loss = tf.reduce_sum(outputs**2) + tf.add_n(model.losses)
-        kernel, _ = factors.gradients(tape, loss, model.trainable_variables, seen)
+        kernel, _ = dense.gradients(tape, loss, model.trainable_variables, seen)
         return kernel.numpy()
 
-    np.testing.assert_allclose(computed(factors.Factors), computed(None), rtol=1e-4, atol=1e-3)
-    for kind in (factors.Exchanged, factors.InMemory):
-        with pytest.raises(Unavailable, match=r"uses the kernel .* twice"):
-            computed(kind)
+    np.testing.assert_allclose(computed(dense.Factors), computed(None), rtol=1e-4, atol=1e-3)
+    with pytest.raises(Unavailable, match=r"uses the kernel .* twice"):
+        computed(dense.InMemory)
+
+
+def test_a_calibration_is_told_which_gradients_are_factors_or_rows(small_split, request_for):
+    training = request_for("single", "1x1")["training"]
+    embedding, *others = described("virus-cnn", small_split, training, KNOBS)
+    assert embedding["sparse_rows"] == Arrays(small_split).inputs[0].shape[0]
+    assert {each["sparse_rows"] for each in others} == {None}
+    kernels = [each["factor_rows"] for each in others[::2]]
+    assert kernels == [None, None, 1, 1, 1], "two convolutions, three dense layers"
+    assert {each["factor_rows"] for each in (embedding, *others[1::2])} == {None}

@@ -10,16 +10,18 @@ import pytest
 import tensorflow as tf
 
 from escala.data.base import Spec
-from escala.engines.tensorflow.building import function_of
-from escala.engines.tensorflow.functions import evaluating, losses_of_rows
+from escala.engines.tensorflow.engine import TensorFlow
+from escala.engines.tensorflow.fast.dense import DenseLayers
+from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.ranks import Single
-from escala.engines.tensorflow.state import State
 from escala.engines.tensorflow.step import computing, local_sum, no_exchange, train_step
 from escala.predict.model import load
 from escala.workloads import models
 from tests.conftest import KNOBS
 
 STEPS, ROWS, RATE, LARGE = 8, 12, 0.05, 0.5
+#: The plan of one rank, as far as its layers need it.
+ALONE = {"ranks": 1, "knobs": {"accumulation": 1}}
 
 
 class Damped(tf.keras.layers.Layer):
@@ -67,6 +69,8 @@ DATA = SimpleNamespace(
     inputs=(Spec("numbers", (4,), "float32"),), targets=Spec("number", (), "float32")
 )
 
+SPECS = (*DATA.inputs, DATA.targets)
+
 
 def steps_of_rows() -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the rows of each step, smaller than those of the step before, with their means."""
@@ -99,7 +103,7 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
     )
     numbers = np.full((ROWS, 4), size, np.float32)
     expected = generate(network(), [numbers], SETTINGS)
-    evaluate = evaluating(network(), work, losses_of_rows(work, SETTINGS), DATA, SETTINGS)
+    evaluate = Functions(work, SETTINGS).evaluating(network(), SPECS, tf.reduce_sum)
     np.testing.assert_allclose(evaluate(numbers, numbers[:, 0])[0], expected, rtol=1e-5)
     np.savez(tmp_path / models.WEIGHTS, *network().get_weights())
     array = {"name": "numbers", "shape": [4], "dtype": "float32"}
@@ -111,11 +115,12 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
 
 def test_control_flow_of_a_workload_may_depend_on_tensors():
     model, reference, rows = network(), network(), steps_of_rows()
-    losses = losses_of_rows(WORK, SETTINGS)
-    compute = computing(model, losses, function_of(WORK, "correct"), {}, [], local_sum)
+    functions = Functions(WORK, SETTINGS)
+    compute = computing(model, functions, {}, [], local_sum)
     optimizer, single = tf.keras.optimizers.SGD(RATE), Single(KNOBS, None)
-    step = train_step(State(model, optimizer, [], single), single, DATA, compute, no_exchange)
-    evaluate = evaluating(model, WORK, losses, DATA, SETTINGS)
+    layers = DenseLayers(model, optimizer, ALONE, single)
+    step = train_step(layers, single, DATA, compute, no_exchange)
+    evaluate = functions.evaluating(model, SPECS, tf.reduce_sum)
     taken = set()
     for numbers, targets in rows:
         with tf.GradientTape() as tape:
@@ -127,9 +132,8 @@ def test_control_flow_of_a_workload_may_depend_on_tensors():
         np.testing.assert_allclose(predictions, predict(outputs), rtol=1e-5)
         scores = {"loss": expected, "correct": tf.reduce_sum(correct(targets, outputs))}
         scores["offset"] = tf.reduce_sum(row_scores(targets, outputs)["offset"])
-        found = {name: float(value) for name, value in sums.items()}
         expectation = {name: float(value) for name, value in scores.items()}
-        assert found == pytest.approx(expectation, rel=1e-5)
+        assert sums == pytest.approx(expectation, rel=1e-5)
         loss, _ = step([(numbers, targets, np.ones(ROWS, np.float32), np.float32(ROWS))])
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
         gradients = tape.gradient(mean, reference.trainable_variables)
@@ -157,7 +161,7 @@ def test_an_update_waits_for_the_last_gradient():
     """Otherwise it takes the core from the backward pass that computes the others."""
     model = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(2)])
     events: list[str] = []
-    state = State(model, Noting(events), [], Single(KNOBS, None))
+    layers = DenseLayers(model, Noting(events), ALONE, Single(KNOBS, None))
 
     def last(ones):
         time.sleep(0.2)
@@ -169,8 +173,18 @@ def test_an_update_waits_for_the_last_gradient():
         kernel, bias = model.trainable_variables
         late = tf.numpy_function(last, [ones], tf.float32, stateful=False)
         late.set_shape(bias.shape)
-        state.update([tf.ones(kernel.shape), late])
+        layers.update([tf.ones(kernel.shape), late])
 
     for _ in range(3):
         step(tf.ones(2))
     assert events == ["last gradient", "update", "update"] * 3
+
+
+def test_what_steps_change_is_put_back_where_one_fails():
+    weight = tf.Variable(1.0)
+    engine = TensorFlow({}, Single(KNOBS, None))
+    engine._state = SimpleNamespace(changed=[weight])
+    with pytest.raises(ArithmeticError), engine.unchanged():
+        weight.assign(2.0)
+        raise ArithmeticError
+    assert float(weight) == 1

@@ -175,7 +175,7 @@ VOIDED = {
     "engines/tensorflow/layers.py": OF_TENSORFLOW | {*PROBES},
     "workloads/virus_cnn/workload.yaml": TRAINED | {*PROBES},
     "workloads/majority/model.py": {FIT},
-    "engines/tensorflow/lookup/operations.cc": OF_TENSORFLOW | {*PROBES},
+    "engines/tensorflow/fast/lookup.cc": OF_TENSORFLOW | {*PROBES},
     "engines/torch/ranks.py": OF_TORCH,
     "strategies/tensorflow.py": set(),
     "strategies/knobs.py": set(),

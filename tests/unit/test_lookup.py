@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow.keras import layers
 
-from escala.engines.tensorflow.lookup import TABLE_BYTES, Lookup
+from escala.engines.tensorflow.fast.lookup import TABLE_BYTES, Lookup
 from escala.training.process import digest
 from escala.workloads.virus_cnn import model as virus_cnn
 

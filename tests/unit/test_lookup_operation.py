@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_operations import offered
 
-from escala.engines.tensorflow.lookup import look_up
+from escala.engines.tensorflow.fast.lookup import look_up
 
 #: Of the largest value: sums of up to some hundred float32 numbers in another order.
 TOLERANCE = 1e-5

@@ -8,7 +8,8 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.core.errors import Unavailable
-from escala.engines.tensorflow.layers import SynchronisedBatchNormalization, over_ranks
+from escala.engines.normalisation import over_ranks
+from escala.engines.tensorflow.layers import SynchronisedBatchNormalization
 from escala.engines.tensorflow.parameter_server import ParameterServer
 from escala.engines.tensorflow.state import local_variables
 

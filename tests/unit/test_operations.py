@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from escala.core.errors import Unavailable
 from escala.data.base import Spec
-from escala.engines.tensorflow import compiled, exchanges
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.dense_operations import input_gradient, rmsprop
-from escala.engines.tensorflow.factors import Factors
+from escala.engines.tensorflow.fast import operations, rmsprop
+from escala.engines.tensorflow.fast.dense import DenseLayers, Factors
+from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.ranks import Single
-from escala.engines.tensorflow.state import State
 from escala.record import key
 from escala.workloads.virus_cnn import model as virus_cnn
 from scripts import install
@@ -85,14 +84,9 @@ OFFERED = st.sampled_from(offered())
 @settings(max_examples=20)
 @given(st.integers(0, 70), st.integers(1, 70), st.integers(1, 150), st.integers(0, 999), OFFERED)
 @example(32, 13, 128, 0, "baseline")
-def test_a_layer_of_any_shape_has_the_update_and_input_gradient_of_float64(
-    rows, inputs, outputs, seed, instructions
-):
+def test_a_layer_of_any_shape_has_the_update_of_float64(rows, inputs, outputs, seed, instructions):
     given = arrays(rows, inputs, outputs, seed)
     assert_close(updated(*given, instructions), expected(*given))
-    _, d, w, _ = given
-    found = input_gradient(tf.constant(d), tf.constant(w), instructions)
-    assert_close([found.numpy()], [d.astype(np.float64) @ w.astype(np.float64).T])
 
 
 @settings(max_examples=40)
@@ -107,12 +101,11 @@ def test_a_variable_of_any_shape_is_updated_as_in_float64(shape, seed, instructi
 
 
 def all_operations(rows: int, inputs: int, outputs: int, instructions: str = "auto") -> list:
-    """Return the results of each operation: of two updates and an input gradient."""
+    """Return the results of each operation: of two updates."""
     x, d, w, v = arrays(rows, inputs, outputs)
     return [
         *updated(x, d, w, v, instructions),
         *updated_by_gradient(x[0] @ w * w, w, v, instructions),
-        input_gradient(tf.constant(d), tf.constant(w), instructions).numpy(),
     ]
 
 
@@ -193,29 +186,23 @@ def test_a_value_read_before_the_update_stays_as_it_was():
 def test_the_first_dense_layer_trains_as_with_keras():
     """Two steps of a rank that trains by itself, as `escala.training.train` makes them."""
     results, found = [], []
-    for name, way in (
-        ("keras", "tensorflow"),
-        ("one-pass", "tensorflow"),
-        ("one-pass", "operation"),
-    ):
+    for name in ("keras", "one-pass"):
         tf.keras.utils.set_random_seed(0)
         model = virus_cnn.network(100, 3)
         optimizer = virus_cnn.optimizer({}, RATE, {"optimizer": name})
         single, plan = Single({}, None), {"ranks": 1, "knobs": {"accumulation": 1}}
         accumulating = plan | {"knobs": {"accumulation": 2}}
-        assert exchanges.exchanges(model, optimizer, accumulating, single) == {}
-        selected = exchanges.exchanges(model, optimizer, plan, single)
-        found.append({tuple(layer.kernel.shape): each for layer, each in selected.items()})
-        state = State(model, optimizer, [], single)
+        assert DenseLayers(model, optimizer, accumulating, single).exchanges == {}
+        dense = DenseLayers(model, optimizer, plan, single)
+        found.append({tuple(layer.kernel.shape): each for layer, each in dense.exchanges.items()})
         compute = steps.computing(
             model,
-            lambda targets, outputs: virus_cnn.row_losses(targets, outputs, {}),
-            steps.most_probable_is_right,
-            exchanges.methods(model, selected, single, way),
+            Functions(virus_cnn, {}),
+            dense.kinds,
             [],
             steps.local_sum,
         )
-        step = steps.train_step(state, single, Rows, compute, single.exchange)
+        step = steps.train_step(dense, single, Rows, compute, single.exchange)
         random = np.random.default_rng(1)
         losses = []
         for rows in (6, 4):
@@ -224,10 +211,9 @@ def test_the_first_dense_layer_trains_as_with_keras():
             ones = np.ones(rows, np.float32)
             losses.append(step([(codes, targets, ones, np.float32(10))])[0])
         results.append([losses, *model.get_weights(), *(v.numpy() for v in optimizer.variables)])
-    assert found == [{}, *[{(1536, 128): "factors"}] * 2]
-    for expected, *others in zip(*results, strict=True):
-        for other in others:
-            np.testing.assert_allclose(other, expected, rtol=1e-3, atol=1e-4)
+    assert found == [{}, {(1536, 128): "factors"}]
+    for expected, other in zip(*results, strict=True):
+        np.testing.assert_allclose(other, expected, rtol=1e-3, atol=1e-4)
 
 
 class Rows:
@@ -303,7 +289,7 @@ done
 
 
 def library(source: Path, folder: Path, compiler: str) -> Path:
-    return compiled.library(source, folder, "knob: other", compiler)
+    return operations.library(source, folder, "knob: other", compiler)
 
 
 def test_processes_at_the_same_time_compile_once(tmp_path):
@@ -323,9 +309,7 @@ def test_processes_at_the_same_time_compile_once(tmp_path):
     assert (tmp_path / "calls").read_text() == "call\n"
 
 
-def test_a_library_has_the_name_of_its_folder_and_is_made_anew_when_another_file_there_changes(
-    tmp_path,
-):
+def test_a_library_has_the_name_of_its_file_and_is_made_anew_when_a_header_there_changes(tmp_path):
     package, folder = tmp_path / "package", tmp_path / "made"
     package.mkdir()
     source, header = package / "one.cc", package / "part.h"
@@ -334,9 +318,9 @@ def test_a_library_has_the_name_of_its_folder_and_is_made_anew_when_another_file
     for content in ("part", "another part"):
         header.write_text(content)
         made.append(library(source, folder, copies))
-    (package / "notes.txt").write_text("no code")
+    (package / "other.cc").write_text("another library")
     assert library(source, folder, copies) == made[1] != made[0]
-    assert all(path.name.startswith("package-") for path in made)
+    assert all(path.name.startswith("one-") for path in made)
     assert (tmp_path / "calls").read_text() == "call\n" * 2
 
 
@@ -365,18 +349,16 @@ def test_a_compiler_that_is_missing_or_fails_is_named_and_nothing_is_left(tmp_pa
         library(source, tmp_path / "file" / "made", fails)
 
 
+SOURCES = ROOT / "escala/engines/tensorflow/fast"
+
+
 def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
-    folders = [
-        ROOT / "escala/engines/tensorflow" / each
-        for each in ("dense_operations", "lookup", "shared_memory")
-    ]
     code = {
-        f"trainer/{path.relative_to(folder.parent)}"
-        for folder in folders
-        for path in folder.iterdir()
-        if path.suffix in (".cc", ".h")
+        f"trainer/fast/{path.name}"
+        for suffix in ("cc", "h")
+        for path in SOURCES.glob(f"*.{suffix}")
     }
-    assert {f"trainer/{folder.name}/operations.cc" for folder in folders} < code
+    assert "trainer/fast/lookup.cc" in code
     for workload in ("virus-cnn", "mlp"):
         assert code <= set(key.code(workload, "single").files())
         assert not code & set(key.code(workload, "torch-single").files())
@@ -385,8 +367,8 @@ def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
 
 def test_all_are_compiled_at_once_and_then_need_no_compiler(monkeypatch):
     made = install.compile_operations()
-    packages = {source.parent.name for source in (ROOT / "escala").rglob(compiled.SOURCE)}
-    assert {each.name.partition("-")[0] for each in made} == packages
+    names = {source.stem for source in SOURCES.glob("*.cc")}
+    assert {each.name.partition("-")[0] for each in made} == names
     monkeypatch.setenv("PATH", "")
     assert install.compile_operations() == made
     for library in made:

@@ -49,11 +49,11 @@ assert torch.equal(model[:3].eval()(rows), other[:3].eval()(rows))
 #: A layer that the workload froze stays in the mode of evaluation.
 MODES = """
 model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5), nn.BatchNorm1d(3).eval())
-work = SimpleNamespace(__file__="model_torch.py")
+losses = lambda targets, outputs, settings: outputs.sum(1)
+work = SimpleNamespace(__file__="model_torch.py", row_losses=losses)
 building.output_form(work, model, [Spec("x", (2,), "float32")])
 assert [each.training for each in model] == [True, True, False] and model.training
-losses = lambda targets, outputs: outputs.sum(1)
-evaluate = functions.evaluating(model, work, losses, {}, torch.device("cpu"))
+evaluate = functions.Functions(work, {}).evaluating(model, (), torch.sum)
 rows = np.ones((4, 2), np.float32), np.zeros(4, np.int64)
 assert evaluate(*rows)[1] == evaluate(*rows)[1], "without dropout"
 assert [each.training for each in model] == [True, True, False] and model.training

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
-from escala.engines.tensorflow.factors import Factors
+from escala.engines.tensorflow.fast.dense import Factors
+from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 from escala.workloads.virus_cnn import model as virus_cnn
 
 RATE, STEPS = 0.01, 50

@@ -17,8 +17,8 @@ from tensorflow.keras import layers, regularizers
 
 from escala.core.errors import Unavailable
 from escala.core.files import write_json
-from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.engine import set_threads
+from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 from escala.strategies.base import Place
 from escala.training import train
 from escala.training.shards import Shards, gather
@@ -33,9 +33,7 @@ SEED, RATE, WORDS = 5, 0.05, 400
 SYNCHRONISED = {"batch_norm": "synchronised"}
 ONE_PASS = {"optimizer": "one-pass"}
 IN_MEMORY = {"dense_exchange": "shared-memory"}
-RECOMPUTE = {"dense_exchange": "recompute"}
 FACTORS = {"dense_exchange": "factors"}
-OPERATION = {"input_gradient": "operation"}
 ROWS_OF_EMBEDDING = {"sparse_as_dense": False}
 #: Of the three steps of an epoch, the last has fewer rows and is a call of its own.
 TWO_STEPS = {"steps_per_call": 2}
@@ -60,25 +58,21 @@ OPTIMIZERS = {
     # Weights decay without a gradient.
     "adamw": lambda: tf.keras.optimizers.AdamW(weight_decay=0.1, **SETTINGS),
 }
-#: Strategy, its knobs, and the part of every batch that each rank takes of those by speed. Each two
-#: of an exchange, an optimizer, steps of a call, fractions and a kind of gradient meet in a case.
+#: Strategy, its knobs, and the part of every batch that each rank takes of those by speed. Each
+#: exchange meets each kind of fractions, and an optimizer of each kind, in some case. Where a rank
+#: is idle, each step is a call of its own.
 CASES = {
     "horovod-mpi": ("horovod-mpi", {}, None),
     "by ranks, in parts": ("horovod-mpi", {"weighting": "ranks", "accumulation": 3}, None),
-    "factors": ("horovod-mpi", FACTORS | OPERATION, None),
-    "factors, hybrid, two steps a call": ("hybrid", FACTORS | TWO_STEPS, UNEVEN),
-    "shared memory, rows": ("horovod-mpi", IN_MEMORY | ROWS_OF_EMBEDDING, None),
-    "shared memory, hybrid": ("hybrid", IN_MEMORY | OPERATION, UNEVEN),
-    "shared memory, fused, two steps a call, idle rank": (
-        "hybrid", IN_MEMORY | TWO_STEPS | {"optimizer": "fused"}, IDLE,
+    "factors, idle rank": ("hybrid", FACTORS, IDLE),
+    "one-pass, factors, two steps a call": ("hybrid", ONE_PASS | FACTORS | TWO_STEPS, UNEVEN),
+    "one-pass in shared memory, rows": (
+        "horovod-mpi", ONE_PASS | IN_MEMORY | ROWS_OF_EMBEDDING, None,
     ),
-    "one-pass in shared memory": ("horovod-mpi", ONE_PASS | IN_MEMORY | OPERATION, None),
-    "adamw in shared memory": ("horovod-mpi", IN_MEMORY | {"optimizer": "adamw"}, None),
-    "one-pass, recompute, two steps a call": (
-        "horovod-mpi", ONE_PASS | RECOMPUTE | TWO_STEPS | OPERATION, None,
+    "shared memory, fused, idle rank": ("hybrid", IN_MEMORY | {"optimizer": "fused"}, IDLE),
+    "adamw in shared memory, two steps a call": (
+        "hybrid", IN_MEMORY | TWO_STEPS | {"optimizer": "adamw"}, UNEVEN,
     ),
-    "recompute, hybrid": ("hybrid", RECOMPUTE, UNEVEN),
-    "recompute, idle rank": ("hybrid", RECOMPUTE, IDLE),
     "leading": ("horovod-mpi", {"shard": "leading", "evaluation": "whole"}, None),
     "synchronised, two steps a call": ("horovod-mpi", SYNCHRONISED | TWO_STEPS, None),
     "synchronised, idle rank": ("hybrid", SYNCHRONISED, IDLE),
@@ -89,7 +83,7 @@ CLOCKED = "horovod-mpi"
 #: What one process does by itself, and which of the two.
 ALONE = {
     "single, two steps a call": ("single", TWO_STEPS | {"accumulation": 2}, None),
-    "one-pass single": ("single", ONE_PASS | OPERATION, None),
+    "one-pass single": ("single", ONE_PASS, None),
     "mirrored, rows": ("mirrored", ROWS_OF_EMBEDDING, None),
     "synchronised mirrored": ("mirrored", SYNCHRONISED, None),
 }

@@ -99,6 +99,7 @@ def plan(
         "probe_settings": {} if instrument else None,
         "epochs": training["epochs"],
         "global_batch": batch,
+        "step_rows": min(batch, rows),
         "learning_rate": rate,
         "seed": seed,
         "weighting": knobs.get("weighting", "rows"),

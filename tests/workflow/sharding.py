@@ -27,7 +27,7 @@ RANKS, RATE, STRATEGY = 3, 0.02, "horovod-gloo"
 #: the others begin at addresses that TensorFlow does not take.
 WIDE, WIDER = 601, 251
 #: Cases, which are exchanges, and those that are interrupted after the first epoch.
-CASES = ("shared-memory", "recompute")
+CASES = ("shared-memory", "factors")
 RESUMED = {f"{case}, resumed": case for case in CASES}
 
 

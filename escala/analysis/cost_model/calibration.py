@@ -138,10 +138,6 @@ class Gradient:
     factor_rows : rows that a dense layer of this kernel receives for one row of the model; None if
         its gradient is not exchanged as factors.
     sparse_rows : rows of the variable that one row of the model reads; None if it reads all.
-    data_bytes : of the model's inputs for one of these rows; None if ranks cannot compute the
-        layer's input again from them.
-    recompute : numbers of rows, and the seconds in which a process computes the layer's input again
-        for them; empty if not measured.
     """
 
     name: str
@@ -150,8 +146,6 @@ class Gradient:
     ready: float = 1.0
     factor_rows: int | None = None
     sparse_rows: int | None = None
-    data_bytes: float | None = None
-    recompute: tuple[tuple[int, float], ...] = ()
 
     @property
     def numbers(self) -> int:

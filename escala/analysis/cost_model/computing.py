@@ -50,14 +50,6 @@ def _on_line(known: Sequence[float], seconds: Sequence[float], rows: float) -> f
     return max(float(seconds[at] + slope * (rows - known[at])), 0.0)
 
 
-def recomputing(measured: Sequence[tuple[int, float]], rows: int, notes: list[str]) -> float:
-    """Return the seconds in which a rank computes the input of a layer again."""
-    known, seconds = zip(*sorted(measured), strict=True)
-    if not known[0] <= rows <= known[-1]:
-        notes.append(f"{rows} rows are outside those that were computed again")
-    return _on_line(known, seconds, rows)
-
-
 def contention(
     calibrated: Sequence[Contention],
     library: str,

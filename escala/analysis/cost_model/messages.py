@@ -6,8 +6,6 @@
 | as two factors | allgather | rows · in · item |
 | | allgather | rows · out · item |
 | shared-memory | copies within a node | |
-| recompute | allgather | rows · data |
-| | allgather | rows · out · item |
 | sparse | allgather | rows · width · item |
 | | allgather | rows · 4, the indices |
 
@@ -99,14 +97,12 @@ class Exchanged:
     moved_bytes : bytes read and written to convert messages, and to exchange through memory.
     operations : additional floating-point operations of its update, to multiply factors.
     updated : fraction of the model's weights that it updates.
-    recomputed : gradients of the layers whose input it computes again, for the rows of all ranks.
     """
 
     messages: list[Message] = field(default_factory=list)
     moved_bytes: float = 0.0
     operations: float = 0.0
     updated: float = 1.0
-    recomputed: list[Gradient] = field(default_factory=list)
 
     def send(self, operation: str, numbers: float, gradient: Gradient, fp16: bool = False) -> None:
         """Add a message with numbers of a gradient, rounded to 16 bits if `fp16`."""
@@ -141,14 +137,9 @@ def exchanged(
             numbers_read = layer_rows * ranks * (inputs / ranks + outputs)
             found.moved_bytes += gradient.item_bytes * (2 * numbers_written + numbers_read)
             divided_numbers += gradient.numbers
-        elif dense in (costs.FACTORS, costs.RECOMPUTE):
+        elif dense == costs.FACTORS:
             inputs, outputs = gradient.shape
-            if dense == costs.FACTORS:
-                found.send(ALLGATHER, layer_rows * inputs, gradient, exchange.fp16)
-            else:
-                # The data of a step are known when it begins.
-                found.messages.append(Message(ALLGATHER, layer_rows * gradient.data_bytes, 0.0))
-                found.recomputed.append(gradient)
+            found.send(ALLGATHER, layer_rows * inputs, gradient, exchange.fp16)
             found.send(ALLGATHER, layer_rows * outputs, gradient)
             # A rank multiplies the factors of all rows instead of only its own.
             found.operations += 2.0 * layer_rows * (ranks - 1) * gradient.numbers
@@ -199,12 +190,11 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
     rows : per rank.
     """
     wanted = costs.ALLREDUCE if exchange.accumulation > 1 else exchange.dense
-    needs_one_row = wanted in (costs.SHARED_MEMORY, costs.RECOMPUTE)
     in_memory = wanted == costs.SHARED_MEMORY
     if (
         wanted == costs.ALLREDUCE
         or gradient.factor_rows is None
-        or (needs_one_row and gradient.factor_rows != 1)
+        or (in_memory and gradient.factor_rows != 1)
         or (in_memory and gradient.item_bytes != costs.SHARED_NUMBER_BYTES)
         or (in_memory and gradient.shape[0] < ranks)
     ):
@@ -213,7 +203,6 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
         *gradient.shape,
         gradient.factor_rows * rows * ranks,
         gradient.item_bytes,
-        gradient.data_bytes,
     )
     summed, received = (
         costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)

@@ -37,7 +37,6 @@ from escala.analysis.cost_model.computing import (
     contention,
     expected_largest,
     interpolated,
-    recomputing,
     steps_of_cores,
 )
 from escala.analysis.cost_model.messages import Exchange, exchanged, in_buckets
@@ -317,17 +316,13 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
         fusion_bytes=0.0 if sums.in_buckets else FUSION_BYTES,
     )
     notes += transfers.extrapolated
-    again = work.deviation * sum(
-        recomputing(each.recompute, rows * ranks, notes) for each in found.recomputed
-    )
     product = 0.0
     if found.operations:
         product = found.operations / float(calibration.operations_per_second.mean()) / setup.cores
     return {
         "fixed": fixed,
-        # Ranks compute again at the same time, after the exchanges that computing may hide.
-        "compute": computing - fixed + again,
-        "contention": computing * slower - computing + again * (slower - 1),
+        "compute": computing - fixed,
+        "contention": computing * slower - computing,
         "skew": slowest - computing * slower,
         "exchange": exposed + found.moved_bytes / calibration.bytes_per_second.mean(),
         "update": update * found.updated * work.deviation * slower + product,

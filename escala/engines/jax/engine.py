@@ -17,7 +17,8 @@ import numpy as np
 from escala.core.errors import Unavailable
 from escala.data.base import output_shape
 from escala.engines.base import Engine
-from escala.engines.jax import functions, models
+from escala.engines.jax import models
+from escala.engines.jax.functions import Functions
 from escala.engines.jax.ranks import Ranks
 from escala.workloads.models import rows_at_once
 
@@ -55,10 +56,11 @@ class JAX(Engine):
     def build(self, work, data, knobs, probe=None):
         plan, settings = self.plan, self.plan["training"]
         form = output_shape(data.description)
-        self.model = models.build(work, data.inputs, form, settings, knobs)
+        functions = Functions(work, settings)
+        self.model = functions.build(data.inputs, form, knobs)
         self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
-        self.rows_at_once = rows_at_once(models.output_form(self.model, data.inputs))
-        gradients = functions.gradients_of(work, self.model, settings)
+        self.rows_at_once = rows_at_once(functions.output_form(self.model, data.inputs))
+        gradients = functions.gradients_of(self.model)
         update = self.optimizer.updated
         self._gradients, self._updated = jax.jit(gradients), jax.jit(update, donate_argnums=0)
         self._whole = None
@@ -69,7 +71,7 @@ class JAX(Engine):
                 return update(state, found), sums
 
             self._whole = jax.jit(whole, donate_argnums=0)
-        self._evaluate = functions.evaluating(work, self.model, settings, self.rows_at_once)
+        self._evaluate = functions.evaluation(self.model, self.rows_at_once)
         begun = self.model.begin(plan["seed"])
         self.restore(begun + [np.zeros_like(a) for _ in range(self.optimizer.slots) for a in begun])
 
@@ -109,8 +111,10 @@ class JAX(Engine):
     @contextmanager
     def unchanged(self):
         kept = self.values()
-        yield
-        self.restore(kept)
+        try:
+            yield
+        finally:
+            self.restore(kept)
 
     def seed(self, *numbers):
         """A model draws nothing."""

@@ -27,8 +27,7 @@ class Ranks(Group):
 
 
 class Single(Ranks):
-    def start(self):
-        return [0], 1
+    """The only rank of a run."""
 
 
 #: A vector over all ranks, of which each holds its own part.

@@ -13,16 +13,15 @@ from escala import engines
 from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
-from escala.engines import costs, initial
-from escala.engines.base import Engine, MadeStep, RankRows, require_products, require_whole_steps
-from escala.engines.tensorflow import building, functions
+from escala.engines import initial
+from escala.engines.base import Engine, MadeStep, RankRows, require_products
+from escala.engines.normalisation import require_whole_steps
 from escala.engines.tensorflow import state as states
 from escala.engines.tensorflow import step as steps
-from escala.engines.tensorflow.building import begin, function_of
-from escala.engines.tensorflow.exchanges import exchanges, methods
+from escala.engines.tensorflow.building import begin, refuse_ignored
+from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.layers import synchronised
 from escala.engines.tensorflow.ranks import Ranks
-from escala.engines.tensorflow.shared_memory import SharedKernel
 from escala.probes import Probe, Recorder
 from escala.workloads.models import rows_at_once
 
@@ -55,70 +54,45 @@ class TensorFlow(Engine):
             # Every process draws its own weights; the broadcast makes them equal.
             tf.keras.utils.set_random_seed(plan["seed"] + self.place.process)
             states.use_generators()
-            self.model = building.build(
-                work, data.inputs, output_shape(data.description), settings, knobs
-            )
+            functions = Functions(work, settings)
+            self.model = functions.build(data.inputs, output_shape(data.description), knobs)
             if settings.get("initial_weights") == initial.SEEDED:
                 begin(self.model, plan["seed"])
             self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
-            building.refuse_ignored(work, self.model, self.optimizer)
+            refuse_ignored(work, self.model, self.optimizer)
             require_whole_steps(synchronised(self.model), plan["knobs"]["accumulation"])
-            self._exchanges = exchanges(self.model, self.optimizer, plan, self.group)
-            self._state = self._stated()
+            self._state = states.State(self.model, self.optimizer, plan, self.group)
             self._local = states.local_variables(self.model)
-            row_losses = functions.losses_of_rows(work, settings)
-            self._compile(work, data, row_losses, probe)
-            self._evaluate = functions.evaluating(self.model, work, row_losses, data, settings)
+            self._compile(functions, data, probe)
+            specs = *data.inputs, data.targets
+            self._evaluate = functions.evaluating(self.model, specs, tf.reduce_sum)
             self.rows_at_once = rows_at_once(functions.output_form(self.model))
 
-    def _stated(self) -> states.State:
-        """Build the optimizer, and place kernels that ranks share."""
-        shared = [
-            SharedKernel.among(layer.kernel, self.group, self.plan["global_batch"])
-            for layer, exchange in self._exchanges.items()
-            if exchange == costs.SHARED_MEMORY
-        ]
-        return states.State(
-            self.model,
-            self.optimizer,
-            shared,
-            self.group,
-            # Otherwise ranks may gather the rows of a gradient.
-            summed=self.group.knobs.get("sparse_as_dense", False),
-            factored=[
-                layer.kernel for layer, each in self._exchanges.items() if each != costs.ALLREDUCE
-            ],
-        )
-
-    def _compile(self, work, data, row_losses: Callable, probe) -> None:
+    def _compile(self, functions: Functions, data, probe) -> None:
         """Compile the steps: alone, and with the others, as many in a call as the knob says."""
-        knobs, state, ranks = self.plan["knobs"], self._state, self.group
+        knobs, dense, ranks = self.plan["knobs"], self._state.dense, self.group
         slowdown = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
-        correct = function_of(work, "correct", steps.most_probable_is_right)
 
-        def computing(by_layer: Mapping, summed: Callable) -> Callable:
-            compute = steps.computing(
-                self.model, row_losses, correct, by_layer, self._local, summed
-            )
+        def computing(kinds: Mapping, summed: Callable) -> Callable:
+            compute = steps.computing(self.model, functions, kinds, self._local, summed)
             return steps.slowed(steps.accumulated(compute, knobs["accumulation"]), slowdown)
 
         def together(*arguments):
-            state.begin_step(tf.shape(arguments[0])[0])
+            dense.begin_step(tf.shape(arguments[0])[0])
             return compute(*arguments)
 
-        by_layer = methods(self.model, self._exchanges, ranks, knobs["input_gradient"])
-        compute = computing(by_layer, ranks.summed)
+        compute = computing(dense.kinds, ranks.summed)
         self.recorder = self._recording(probe)
         # A probe looks at single steps.
         self._at_once = 1 if probe else knobs["steps_per_call"]
         self._steps = {
             count: steps.train_step(
-                state, ranks, data, together, ranks.exchange, self.recorder, count
+                dense, ranks, data, together, ranks.exchange, self.recorder, count
             )
             for count in {1, self._at_once}
         }
         by_itself = computing({}, steps.local_sum)
-        self._step_alone = steps.train_step(state, ranks, data, by_itself, steps.no_exchange)
+        self._step_alone = steps.train_step(dense, ranks, data, by_itself, steps.no_exchange)
 
     def _recording(self, probe: Probe | None) -> Recorder | None:
         module = engines.recording(self.plan["strategy"], probe)
@@ -157,20 +131,21 @@ class TensorFlow(Engine):
     @contextmanager
     def unchanged(self):
         saved = [variable.numpy() for variable in self._state.changed]
-        yield
-        for variable, value in zip(self._state.changed, saved, strict=True):
-            variable.assign(value)
+        try:
+            yield
+        finally:
+            for variable, value in zip(self._state.changed, saved, strict=True):
+                variable.assign(value)
 
     def seed(self, *numbers):
         states.seed_random_layers(self.model, *numbers)
 
     def end_epoch(self, rows):
-        self._state.wait()
+        self._state.dense.wait()
         states.average(self._local, rows, self.group)
 
     def evaluate(self, inputs, targets):
-        predictions, sums = self._evaluate(*inputs, targets)
-        return predictions.numpy(), {name: float(value) for name, value in sums.items()}
+        return self._evaluate(*inputs, targets)
 
     def weights(self):
         return self.group.weights(self.model.variables)
@@ -192,7 +167,9 @@ class TensorFlow(Engine):
         return {
             "parameters": self.model.count_params(),
             "optimizer": type(self.optimizer).__name__,
-            "dense_exchange": {layer.name: each for layer, each in self._exchanges.items()},
+            "dense_exchange": {
+                layer.name: each for layer, each in self._state.dense.exchanges.items()
+            },
         }
 
     def board(self, folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from escala.engines.tensorflow.factors import Exchanged, Factors, InMemory, dense
+from escala.engines.tensorflow.fast.dense import Factors, InMemory, dense
 from escala.engines.tensorflow.ranks import Ranks, tensor_names
 from escala.strategies.base import GRADIENT
 
@@ -56,12 +56,12 @@ class Horovod(Ranks):
         Only the inputs, by far the larger factor, are compressed. Errors may be too small for 16
         bits. Products are summed in the kernel's own type.
         """
-        if isinstance(factors, (Exchanged, InMemory)):
+        if isinstance(factors, InMemory):
             return factors
         inputs, form = self._compression.compress(factors.inputs)
         inputs = self.gathered(inputs, f"{name}{INPUTS}")
         output_gradients = self.gathered(factors.output_gradients, name)
-        return Exchanged(self._compression.decompress(inputs, form), output_gradients)
+        return Factors(self._compression.decompress(inputs, form), output_gradients)
 
     def gathered(self, values, name):
         return hvd.allgather(values, name=name)

@@ -1,21 +1,13 @@
-"""Parts of models: optimizers, input and loss of pictures, normalisation over all ranks' rows.
-
-A workload builds its model with `SynchronisedBatchNormalization` and knows no strategy. The step of
-a rank calls the model within `over_ranks`, which gives the layers the weight of each row and the
-strategy's sum over ranks. Elsewhere the layers normalise over the rows that they are given.
-"""
+"""Parts of models: optimizers, input and loss of pictures, normalisation over all ranks' rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from itertools import count
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from escala.data.base import Spec
+from escala.engines.normalisation import STEP
 from escala.engines.tensorflow.building import layers_of
 
 
@@ -42,34 +34,6 @@ def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.
     return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)
 
 
-@dataclass(frozen=True)
-class _Step:
-    """The step of a rank in which layers are called, with the numbers of their exchanges."""
-
-    weights: tf.Tensor
-    summed: Callable[[tf.Tensor, str], tf.Tensor]
-    numbers: Iterator[int] = field(default_factory=count)
-
-
-#: Each replica of a process runs in its own thread, and each thread has its own value.
-_STEP: ContextVar[_Step | None] = ContextVar("step", default=None)
-
-
-@contextmanager
-def over_ranks(weights: tf.Tensor, summed: Callable[[tf.Tensor, str], tf.Tensor]) -> Iterator[None]:
-    """Let layers called in this context normalise over the rows of all ranks.
-
-    `weights`, float32 (rows,), are how often each row counts: 0 excludes a row from the statistics.
-    `summed` takes a tensor and a name, which is the same on all ranks, and returns the sum of the
-    tensor over all ranks, with its gradient.
-    """
-    token = _STEP.set(_Step(weights, summed))
-    try:
-        yield
-    finally:
-        _STEP.reset(token)
-
-
 class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
     """Normalise each channel, the last axis, over the rows of a step on all ranks.
 
@@ -92,7 +56,7 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
     def call(self, inputs, training=None):
         if not (training and self.trainable):
             return super().call(inputs, training=False)
-        step = _STEP.get()
+        step = STEP.get()
         values = tf.cast(inputs, tf.float32)
         weights = tf.ones(tf.shape(values)[:1]) if step is None else step.weights
         moments = _moments(values, weights)

@@ -68,8 +68,8 @@ class Ranks(Group):
         Where the optimizer sums them, they are returned as they are. For a gradient that is
         `Factors`, the factors of all ranks' rows are returned.
 
-        Ranks that `gathers` also take, as `sums`, an object
-        `escala.engines.tensorflow.shared_memory.Sums`, which sums the gradients of its variables.
+        Ranks that `gathers` also take, as `sums`, a `fast.shared_memory.Sums`, which sums the
+        gradients of its variables.
         """
         return list(gradients)
 
@@ -110,6 +110,3 @@ def tensor_names(variables: Sequence[tf.Variable]) -> list[str]:
 class Single(Ranks):
     # Its own factors are those of all ranks.
     gathers = True
-
-    def start(self):
-        return [0], 1

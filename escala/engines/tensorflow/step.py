@@ -10,30 +10,29 @@ import numpy as np
 import tensorflow as tf
 
 from escala.data.base import Arrays
-from escala.engines.tensorflow import factors
-from escala.engines.tensorflow.layers import over_ranks
+from escala.engines.functions import Functions
+from escala.engines.normalisation import over_ranks
+from escala.engines.tensorflow.fast import dense
 from escala.engines.tensorflow.ranks import Ranks
-from escala.engines.tensorflow.state import State
 from escala.probes import Recorder
 from escala.workloads.models import given
 
 
 def computing(
     model: tf.keras.Model,
-    row_losses: Callable,
-    correct: Callable,
-    methods: Mapping[tf.keras.layers.Dense, factors.Method],
+    functions: Functions,
+    kinds: Mapping[dense.Layer, type[dense.Factors]],
     local: Sequence[tf.Variable],
     summed: Callable,
 ) -> Callable:
     """Return a function from a rank's arrays of a step to gradients and sums of losses and scores.
 
     These arrays are the inputs and targets of some rows, the weight of each row, and the divisor of
-    the sum of the losses. `correct` scores each row. `local` are the variables that the model
-    itself updates; a rank without rows does not change them. `summed` sums over ranks for layers
-    that normalise over all of them (`Ranks.summed`).
+    the sum of the losses. `local` are the variables that the model itself updates; a rank without
+    rows does not change them. `summed` sums over ranks for layers that normalise over all of them
+    (`Ranks.summed`).
 
-    The layers of `methods` are computed by these, and their gradients are factors. Losses of
+    The gradients of the layers of `kinds` are factors (`dense.DenseLayers`). Losses of
     regularisers and layers (`model.losses`) are added to the loss of every row. So the mean over
     the rows of a step holds them once, for any number of ranks, fractions and parts. As in Keras, a
     regulariser of a layer's output is a mean over the rows that the layer receives at once.
@@ -43,16 +42,16 @@ def computing(
         *inputs, targets, weights, divisor = arguments
         before = [variable.read_value() for variable in local]
         with tf.GradientTape() as tape, over_ranks(weights, summed):
-            outputs, recorded = factors.forward(model, given(inputs), methods)
-            losses = row_losses(targets, outputs)
+            outputs, recorded = dense.forward(model, given(inputs), kinds)
+            losses = functions.row_losses(targets, outputs)
             if added := model.losses:
                 losses += tf.add_n(added)
             loss_sum = tf.reduce_sum(weights * losses)
             part = loss_sum / divisor
         for variable, value in zip(local, before, strict=True):
             variable.assign(tf.where(tf.reduce_sum(weights) > 0, variable.read_value(), value))
-        right = correct(targets, outputs)
-        gradients = factors.gradients(tape, part, model.trainable_variables, recorded)
+        right = functions.correct(targets, outputs)
+        gradients = dense.gradients(tape, part, model.trainable_variables, recorded)
         return gradients, loss_sum, tf.reduce_sum(weights * right)
 
     return compute
@@ -74,7 +73,7 @@ def accumulated(compute: Callable, parts: int) -> Callable:
         def part(start):
             slices = [array[start : start + size] for array in arrays]
             gradients, *sums = compute(*slices, divisor)
-            return list(map(factors.dense, gradients)), *sums
+            return list(map(dense.dense, gradients)), *sums
 
         def add(start, *sums):
             # Parts computed at the same time would need the memory of all parts.
@@ -120,7 +119,7 @@ def slowed(compute: Callable, factor: float) -> Callable:
 
 
 def train_step(
-    state: State,
+    layers: dense.DenseLayers,
     ranks: Ranks,
     data: Arrays,
     compute: Callable,
@@ -132,19 +131,19 @@ def train_step(
 
     With a `count` it makes several steps; see `repeated`.
     """
-    if state.sums and exchange is not no_exchange:
-        exchange = partial(exchange, sums=state.sums)
+    if layers.sums and exchange is not no_exchange:
+        exchange = partial(exchange, sums=layers.sums)
 
     def exchanged(gradients):
-        return state.exchanged(exchange(gradients, state.updated), gradients)
+        return layers.exchanged(exchange(gradients, layers.updated), gradients)
 
     def step(*arguments):
         gradients, loss_sum, right = compute(*arguments)
-        state.update(exchanged(gradients))
+        layers.update(exchanged(gradients))
         return loss_sum, right
 
     if recorder and ranks.reads_clock:
-        step = recorder.step(compute, ranks.local, exchanged, state.update)
+        step = recorder.step(compute, ranks.local, exchanged, layers.update)
     return ranks.compiled(repeated(step, count), step_signature(data))
 
 
@@ -192,15 +191,5 @@ def no_exchange(gradients: Sequence, variables: Sequence) -> list:
 def step_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
     """Return the specs of a step's arrays for a number of rows; None is any number."""
     weights, divisor = tf.TensorSpec((rows,), tf.float32), tf.TensorSpec((), tf.float32)
-    return [*row_signature(data, rows), weights, divisor]
-
-
-def row_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
-    """Return the specs of inputs and targets for a number of rows; None is any number."""
-    specs = (*data.inputs, data.targets)
-    return [tf.TensorSpec((rows, *spec.shape), spec.dtype) for spec in specs]
-
-
-def most_probable_is_right(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Return 1 for each row whose most probable class is its target and 0 otherwise, float32."""
-    return tf.cast(tf.equal(tf.argmax(outputs, axis=-1), tf.cast(targets, tf.int64)), tf.float32)
+    arrays = [tf.TensorSpec((rows, *e.shape), e.dtype) for e in (*data.inputs, data.targets)]
+    return [*arrays, weights, divisor]

@@ -15,15 +15,18 @@ from escala.core.errors import Unavailable
 from escala.core.gpus import available_gpus
 from escala.data.base import output_shape
 from escala.engines import initial
-from escala.engines.base import Engine, require_products, require_whole_steps
-from escala.engines.torch import arrays, building, functions
+from escala.engines.base import Engine, require_products
+from escala.engines.normalisation import require_whole_steps
+from escala.engines.torch import arrays
 from escala.engines.torch import state as states
 from escala.engines.torch import step as steps
+from escala.engines.torch.building import refuse_ignored
+from escala.engines.torch.functions import Functions
 from escala.engines.torch.normalisation import synchronised
 from escala.engines.torch.ranks import Ranks
 from escala.engines.torch.recorders import StepRecorder
 from escala.probes import Probe
-from escala.workloads.models import losses_of_rows, rows_at_once
+from escala.workloads.models import rows_at_once
 
 
 class Torch(Engine):
@@ -47,24 +50,22 @@ class Torch(Engine):
         plan, settings = self.plan, self.plan["training"]
         # Every process draws its own weights; the broadcast makes them equal.
         torch.manual_seed(plan["seed"] + self.place.process)
-        self.model = building.build(
-            work, data.inputs, output_shape(data.description), settings, knobs
-        ).to(self._device)
+        functions = Functions(work, settings)
+        model = functions.build(data.inputs, output_shape(data.description), knobs)
+        self.model = model.to(self._device)
         if settings.get("initial_weights") == initial.SEEDED:
             arrays.begin(self.model, plan["seed"])
         self._local = states.local_buffers(self.model)
-        form = building.output_form(work, self.model, data.inputs)
-        self.rows_at_once = rows_at_once(form)
+        self.rows_at_once = rows_at_once(functions.output_form(self.model, data.inputs))
         self.recorder = self._recording(probe)
         watch = self.recorder and self.recorder.watched_exchange
         called = self.group.wrapped(self._compiled(), watch)
         trained = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = work.optimizer(trained, settings, plan["learning_rate"], knobs)
-        building.refuse_ignored(work, self.model, self.optimizer)
+        refuse_ignored(work, self.model, self.optimizer)
         self._state = states.State(self.model, self.optimizer)
-        row_losses = losses_of_rows(work, settings)
-        self._step = self._steps(called, row_losses, functions.scoring(work))
-        self._evaluate = functions.evaluating(self.model, work, row_losses, settings, self._device)
+        self._step = self._steps(called, functions)
+        self._evaluate = functions.evaluating(self.model, (*data.inputs, data.targets), torch.sum)
         # A process has one profiler, so that of a trace is the only one.
         self._profiled = plan["knobs"]["profiler"] and plan["instrument"] != "torch-trace"
 
@@ -77,12 +78,12 @@ class Torch(Engine):
         require_whole_steps(synchronised(self.model), self.plan["knobs"]["accumulation"])
         return torch.compile(self.model) if self.plan["knobs"]["torch_compile"] else self.model
 
-    def _steps(self, called, row_losses, correct) -> steps.Step:
+    def _steps(self, called: nn.Module, functions: Functions) -> steps.Step:
         """Return the steps of this rank, and slow them down if the knob says so."""
         knobs = self.plan["knobs"]
         slowdown = dict(enumerate(knobs["slowdown"])).get(self.place.process, 1.0)
         steps.slow_down(self.model, slowdown)
-        computed = steps.Computed(called, row_losses, correct)
+        computed = steps.Computed(called, functions.row_losses, functions.correct)
         if self.recorder:
             computed = self.recorder.watched(computed, self.optimizer)
         return steps.Step(
@@ -105,9 +106,11 @@ class Torch(Engine):
     def unchanged(self):
         self.group.divide()
         taken = self._state.taken()
-        yield
-        self.group.divide()
-        self._state.put_back(taken)
+        try:
+            yield
+        finally:
+            self.group.divide()
+            self._state.put_back(taken)
 
     def seed(self, *numbers):
         states.seed_random_layers(*numbers)

@@ -38,8 +38,10 @@ class FSDP(Distributed):
     @contextmanager
     def alone(self):
         self._model.set_requires_gradient_sync(False)
-        yield
-        self._model.set_requires_gradient_sync(True)
+        try:
+            yield
+        finally:
+            self._model.set_requires_gradient_sync(True)
 
     def divide(self):
         self._model.reshard()

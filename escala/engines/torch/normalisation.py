@@ -1,48 +1,13 @@
-"""Batch normalisation over the rows of all ranks, on processors too.
-
-A workload builds its model with `SynchronisedBatchNorm` and knows no strategy. The step of a rank
-calls the model within `over_ranks`, which gives the layers the weight of each row and the
-strategy's sum over ranks. Elsewhere the layers normalise over the rows that they are given.
-"""
+"""Batch normalisation over the rows of all ranks, on processors too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
-
-@dataclass
-class _Step:
-    """The step of a rank in which layers are called."""
-
-    weights: torch.Tensor | None = None
-    summed: Callable[[torch.Tensor], torch.Tensor] | None = None
-
-
-#: A process makes one step at a time.
-_STEP = _Step()
-
-
-@contextmanager
-def over_ranks(
-    weights: torch.Tensor, summed: Callable[[torch.Tensor], torch.Tensor] | None
-) -> Iterator[None]:
-    """Let layers called in this context normalise over the rows of all ranks.
-
-    Parameters
-    ----------
-    weights : float32 (rows,), how often each row counts: 0 excludes a row from the statistics.
-    summed : returns the sum of a tensor over all ranks, with its gradient; None for this rank only.
-    """
-    _STEP.weights, _STEP.summed = weights, summed
-    try:
-        yield
-    finally:
-        _STEP.weights = _STEP.summed = None
+from escala.engines.normalisation import STEP
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -81,12 +46,11 @@ class SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
             return super().forward(input)
         self._check_input_dim(input)
         values = input.float()
-        weights = _STEP.weights
-        if weights is None:
-            weights = torch.ones(len(values), device=values.device)
+        step = STEP.get()
+        weights = torch.ones(len(values), device=values.device) if step is None else step.weights
         moments = _moments(values, weights)
-        if _STEP.summed is not None:
-            moments = _STEP.summed(moments)
+        if step is not None and step.summed is not None:
+            moments = step.summed(moments)
         rows, sums, squares = moments.split([1, values.shape[1], values.shape[1]])
         mean = sums / rows
         variance = (squares / rows - mean.square()).clamp(min=0).float()

@@ -68,5 +68,4 @@ class Ranks(Group):
 
 
 class Single(Ranks):
-    def start(self):
-        return [0], 1
+    """The only rank of a run."""

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
-from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
-from escala.engines.tensorflow.lookup import Lookup
+from escala.engines.tensorflow.fast.lookup import Lookup
+from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 
 CODES = 5
 LAYERS, TABLE, OPERATION = "layers", "lookup-table", "lookup-operation"

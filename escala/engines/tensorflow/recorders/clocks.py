@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from escala.engines.tensorflow.factors import Factors
+from escala.engines.tensorflow.fast.dense import Factors
 from escala.engines.tensorflow.ranks import tensor_names
 from escala.probes import clocks
 from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_MOMENTS, Sample

@@ -12,7 +12,7 @@ from functools import partial
 
 import tensorflow as tf
 
-from escala.engines.tensorflow.factors import Factors
+from escala.engines.tensorflow.fast.dense import Factors
 from escala.probes import _timed
 from escala.probes.collectives import ALLREDUCE, OPERATIONS, Collectives
 from escala.strategies import STRATEGIES

@@ -1,7 +1,7 @@
 """Kernels of dense layers, and sums of small gradients, in memory that the ranks of a node share.
 
 Each rank updates some rows of a kernel in this memory, from the factors of all ranks, which they
-exchange through it too (`operations.cc`). Nothing is gathered: where a rank reads the kernel, it
+exchange through it too (`shared_memory.cc`). Nothing is gathered: where a rank reads the kernel, it
 reads what the others have written. The ranks also sum their other gradients there, if these are few
 bytes. The strategy's library exchanges the rest.
 
@@ -10,8 +10,7 @@ The memory is an anonymous file of the first rank (`escala.engines.shared_file`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -20,9 +19,8 @@ import tensorflow as tf
 
 from escala.core.errors import Unavailable
 from escala.engines import shared_file
-from escala.engines.tensorflow.compiled import operations
-from escala.engines.tensorflow.dense_operations.rmsprop import OnePassRMSprop
-from escala.engines.tensorflow.factors import Exchanged, Factors
+from escala.engines.tensorflow.fast.operations import operations
+from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
 from escala.engines.tensorflow.ranks import Ranks
 
 #: The knob that needs no memory that ranks share.
@@ -30,8 +28,8 @@ INSTEAD = "dense_exchange: factors"
 
 
 def compiled() -> ModuleType:
-    """Return the operations, see `escala.engines.tensorflow.compiled.operations`."""
-    return operations("escala.engines.tensorflow.shared_memory", INSTEAD)
+    """Return the operations, see `escala.engines.tensorflow.fast.operations`."""
+    return operations("shared_memory", INSTEAD)
 
 
 #: Keras's optimizers that update each weight by its own gradient, whatever those of the others.
@@ -120,13 +118,18 @@ class SharedKernel:
         """Wait until all ranks have updated their rows."""
         compiled().escala_await_kernel(self.memory, self.kernel.handle)
 
-    def exchanged(self, gradient: Factors) -> Exchanged:
-        """Exchange the factors of all ranks. Then no rank reads the kernel any more in a step."""
+    def exchanged(
+        self, inputs: tf.Tensor, output_gradients: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the factors of all ranks, the first for this rank's rows of the kernel.
+
+        Then no rank reads the kernel any more in a step.
+        """
         found = compiled().escala_exchange_factors(
-            self.memory, self.local.handle, gradient.inputs, gradient.output_gradients
+            self.memory, self.local.handle, inputs, output_gradients
         )
         rows, outputs = self.local.shape
-        return Exchanged(
+        return (
             tf.ensure_shape(found.own_columns, (None, rows)),
             tf.ensure_shape(found.all_output_gradients, (None, outputs)),
         )
@@ -174,32 +177,11 @@ def _opened(among: Ranks, operation: Callable, **attributes: Any) -> tf.Tensor:
     cannot open it, for example because it runs in another container.
     """
     [rank] = among.place.ranks
-    return shared_file.opened(
-        among, lambda path: _handle(operation, path, rank, attributes), INSTEAD
-    )
 
+    def handle(path: str) -> tf.Tensor:
+        try:
+            return operation(path=path, rank=rank, **attributes)
+        except tf.errors.UnavailableError as error:
+            raise Unavailable(error.message) from error
 
-def _handle(operation: Callable, path: str, rank: int, attributes: Mapping) -> tf.Tensor:
-    try:
-        return operation(path=path, rank=rank, **attributes)
-    except tf.errors.UnavailableError as error:
-        raise Unavailable(error.message) from error
-
-
-@contextmanager
-def noted_variables(optimizer: tf.keras.optimizers.Optimizer) -> Iterator[list]:
-    """Collect each variable that an optimizer creates for a variable of the model.
-
-    Pairs are appended to the list that is yielded: the model's variable and the optimizer's.
-    """
-    created, add = [], optimizer.add_variable_from_reference
-
-    def added(model_variable: tf.Variable, *arguments, **options) -> tf.Variable:
-        created.append((model_variable, add(model_variable, *arguments, **options)))
-        return created[-1][1]
-
-    optimizer.add_variable_from_reference = added
-    try:
-        yield created
-    finally:
-        del optimizer.add_variable_from_reference
+    return shared_file.opened(among, handle, INSTEAD)

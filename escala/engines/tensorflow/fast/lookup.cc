@@ -2,7 +2,7 @@
 //
 // After the first pooling, each position depends on a k-mer. Each tap of the second convolution has
 // a table with a row for every k-mer, and the convolution is a sum of one row from each table: see
-// `escala/engines/tensorflow/lookup`. With the tables T_t, of shape (k-mers, filters), and the
+// `lookup.py`. With the tables T_t, of shape (k-mers, filters), and the
 // numbers n of the k-mers in a row of codes, a value is
 //
 //   max(0, max_j Σ_t T_t[n[stride · (pool · position + j + t)]])      0 ≤ j < pool, 0 ≤ t < taps

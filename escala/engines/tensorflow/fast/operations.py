@@ -1,9 +1,8 @@
-"""Compile TensorFlow operations in C++, and load them.
+"""Compile the operations in C++ of this folder, and load them.
 
-A package has them in its `operations.cc`. This file may include others of the package, and headers
-of the package `dense_operations`. The first process of an environment that needs them compiles them
-into the environment's folder. They must run on every x86-64 processor, because the nodes of a
-cluster differ.
+Each `.cc` file is a library, which may include the headers alongside it. The first process of an
+environment that needs it compiles it into the environment's folder. It must run on every x86-64
+processor, because the nodes of a cluster differ.
 """
 
 from __future__ import annotations
@@ -27,22 +26,19 @@ from escala.core.files import atomic
 
 log = logging.getLogger("escala")
 
-SOURCE = "operations.cc"
-#: The package whose headers every `operations.cc` may include.
-HEADERS = "escala.engines.tensorflow.dense_operations"
 #: Without `-fno-math-errno`, no loop over square roots is compiled to vector instructions. Without
 #: `-Wno-psabi`, the compiler notes that functions with vector arguments have no stable interface.
 OPTIONS = ("-O3", "-fno-math-errno", "-Wno-psabi", "-shared", "-fPIC")
 
 
 @cache
-def operations(package: str, instead: str) -> ModuleType:
-    """Return the operations of a package as functions of a module, or raise `Unavailable`.
+def operations(name: str, instead: str) -> ModuleType:
+    """Return the operations of a file, by its stem, as functions of a module.
 
-    `instead` is the knob that needs no such operations, for the message.
+    `instead` is the knob that needs no such operations, for the message of `Unavailable`.
     """
-    with resources.as_file(resources.files(package)) as folder:
-        path = library(folder / SOURCE, libraries(), instead)
+    with resources.as_file(resources.files(__package__)) as folder:
+        path = library(folder / f"{name}.cc", libraries(), instead)
     try:
         return tf.load_op_library(str(path))
     except (tf.errors.NotFoundError, RuntimeError) as error:
@@ -57,18 +53,16 @@ def libraries() -> Path:
 def library(source: Path, folder: Path, instead: str, compiler: str = packages.COMPILER) -> Path:
     """Return the shared library made of a C++ file, which is compiled if it is not in a folder.
 
-    The name of the library holds a digest of the C++ in its folder, of the headers that it may
-    include, of the options and of TensorFlow's version, and one of the compiler's version. Where
-    there is no compiler, the last one compiled serves. Several processes may call this at the same
+    The name of the library holds a digest of the file, of the headers in its folder, of the options
+    and of TensorFlow's version, and one of the compiler's version. Where there is no compiler, the
+    last one compiled serves. Several processes may call this at the same
     time; one of them compiles. A library that cannot be compiled or written is `Unavailable`.
     """
     options = [*OPTIONS, *tf.sysconfig.get_compile_flags()]
     links = tf.sysconfig.get_link_flags()
-    with resources.as_file(resources.files(HEADERS)) as headers:
-        files = {*source.parent.glob("*.cc"), *source.parent.glob("*.h"), *headers.glob("*.h")}
-        content = [file.read_text(encoding="utf-8") for file in sorted(files)]
-        determined = [content, options, links, tf.__version__]
-    name = f"{source.parent.name}-{_digest(determined)}"
+    files = [source, *sorted(source.parent.glob("*.h"))]
+    content = [file.read_text(encoding="utf-8") for file in files]
+    name = f"{source.stem}-{_digest([content, options, links, tf.__version__])}"
     version = packages.compiler(compiler)
     path = folder / f"{name}-{_digest(version)}.so"
     if version is None:
@@ -83,8 +77,8 @@ def library(source: Path, folder: Path, instead: str, compiler: str = packages.C
             if not path.is_file():
                 log.info("compiling %s", source)
                 with atomic(path) as temporary:
-                    whole = [compiler, *options, f"-I{headers}", str(source)]
-                    _run([*whole, "-o", str(temporary), *links], instead)
+                    whole = [compiler, *options, str(source), "-o", str(temporary), *links]
+                    _run(whole, instead)
     except OSError as error:
         raise Unavailable(f"{source.name} cannot be compiled into {folder}: {error}") from error
     return path

@@ -14,12 +14,10 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.engines.tensorflow.compiled import operations
+from escala.engines.tensorflow.fast.operations import operations
 
 #: Maximum bytes of a table, float32. Beyond it the plain layers are used.
 TABLE_BYTES = 2**22
-#: The number of layers that lookups replace.
-STEM = 5
 
 
 class Lookup(layers.Layer):
@@ -94,11 +92,14 @@ class Lookup(layers.Layer):
 
         def convolved(start: int) -> tf.Tensor:
             """Return the convolution at position `start` of every last pool."""
-            numbers = [
-                _kmers(letters, alphabet, k, stride * start + offset, stride * pooled, positions)
-                for offset in offsets
-            ]
-            return tf.add_n([_rows(*each) for each in zip(tables, numbers, strict=True)])
+            found = []
+            for table, offset in zip(tables, offsets, strict=True):
+                first = stride * start + offset
+                numbers = tf.zeros((), tf.int32)
+                for at in range(first, first + k):
+                    numbers = numbers * alphabet + letters[:, at :: stride * pooled][:, :positions]
+                found.append(_rows(table, numbers))
+            return tf.add_n(found)
 
         largest = _largest(*map(convolved, range(pooled)))
         return largest if joined else tf.nn.relu(largest)
@@ -115,7 +116,11 @@ class Lookup(layers.Layer):
         The first table includes the bias.
         """
         embedding, first, pool, second, _ = self.stem
-        pooled = pool(first(embedding(_all_kmers(embedding.input_dim, self._k))))
+        alphabet, k = embedding.input_dim, self._k
+        places = alphabet ** tf.range(k - 1, -1, -1)
+        # The letters of every k-mer, (k-mers, k), ordered by the k-mers' numbers.
+        letters = tf.range(alphabet**k)[:, tf.newaxis] // places % alphabet
+        pooled = pool(first(embedding(letters)))
         table, *others = tf.unstack(tf.matmul(tf.squeeze(pooled, 1), second.kernel))
         return [table + second.bias, *others]
 
@@ -142,22 +147,6 @@ def tabulable(stem: list[layers.Layer]) -> bool:
 def _bytes(alphabet: int, k: int, width: int) -> int:
     """Return the bytes of a float32 table with `width` columns and a row for every k-mer."""
     return 4 * width * alphabet**k
-
-
-def _all_kmers(alphabet: int, k: int) -> tf.Tensor:
-    """Return the letters of every k-mer, int32 (alphabet**k, k), ordered by the k-mers' numbers."""
-    places = alphabet ** tf.range(k - 1, -1, -1)
-    return tf.range(alphabet**k)[:, tf.newaxis] // places % alphabet
-
-
-def _kmers(
-    letters: tf.Tensor, alphabet: int, k: int, start: int, stride: int, count: int
-) -> tf.Tensor:
-    """Return the numbers of `count` k-mers of every row, int32 (rows, count), `stride` apart."""
-    numbers = tf.zeros((), tf.int32)
-    for at in range(start, start + k):
-        numbers = numbers * alphabet + letters[:, at::stride][:, :count]
-    return numbers
 
 
 def _joined(tables: list[tf.Tensor], alphabet: int, k: int, stride: int) -> tf.Tensor:
@@ -232,7 +221,7 @@ def look_up(
     with as many positions as all their letters fit in. A code outside the alphabet is an
     InvalidArgumentError.
     """
-    compiled = operations("escala.engines.tensorflow.lookup", "convolution: lookup-table")
+    compiled = operations("lookup", "convolution: lookup-table")
     options = {"stride": stride, "pool": pool, "instructions": instructions}
     kmers = compiled.escala_kmers(codes, alphabet=alphabet, k=k)
     rows, length = codes.shape

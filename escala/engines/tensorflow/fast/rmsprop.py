@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from escala.core.errors import Unavailable
-from escala.engines.tensorflow.dense_operations import compiled
+from escala.engines.tensorflow.fast.operations import operations
 
 #: Kernels with fewer weights are updated as all other variables are: their update is a small part
 #: of a step.
@@ -56,7 +56,7 @@ def update(
             f"a kernel {kernel.shape} and its mean square {mean_square.shape} cannot be updated by "
             f"inputs {inputs.shape} and output gradients {output_gradients.shape}"
         )
-    return compiled(INSTEAD).escala_rmsprop_of_product(
+    return operations("rmsprop", INSTEAD).escala_rmsprop_of_product(
         kernel.handle,
         mean_square.handle,
         inputs,
@@ -82,7 +82,7 @@ def update_by_gradient(
     All are float32 of one shape, on a CPU. `instructions` and the result are as of `update`. Shapes
     that do not fit are an InvalidArgumentError.
     """
-    return compiled(INSTEAD).escala_rmsprop(
+    return operations("rmsprop", INSTEAD).escala_rmsprop(
         variable.handle,
         mean_square.handle,
         gradient,
@@ -96,9 +96,8 @@ def update_by_gradient(
 class OnePassRMSprop(tf.keras.optimizers.RMSprop):
     """Keras's RMSprop, which updates each variable in one pass, and large kernels by factors.
 
-    `inputs` (rows, in) and `output_gradients` (rows, out) are the attributes of such factors:
-    `escala.engines.tensorflow.factors.Factors`. Keras updates the variables that are not float32,
-    have a constraint or are on a GPU, and large ones of whose gradient only some rows are given.
+    Such factors are `fast.dense.Factors`. Keras updates the variables that are not float32, have a
+    constraint or are on a GPU, and large ones of whose gradient only some rows are given.
 
     `options` are those of Keras's RMSprop; one that changes the update to another one than `update`
     computes is a ValueError. The operations may be `Unavailable`, as under `tf.distribute`: they
@@ -123,7 +122,7 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
         self.jit_compile = True
         if tf.distribute.has_strategy():
             raise Unavailable(f"it sums no gradients under tf.distribute. Remedy: {INSTEAD}")
-        compiled(INSTEAD)
+        operations("rmsprop", INSTEAD)
 
     def takes_factors(self, variable: tf.Variable) -> bool:
         """Return whether the gradient of a variable may be given as its factors."""

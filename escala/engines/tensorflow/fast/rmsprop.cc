@@ -11,8 +11,6 @@
 // So its value depends neither on the number of threads nor on the width of the vectors, as long as
 // the processor has fused multiply-add.
 
-#pragma once
-
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "vectors.h"

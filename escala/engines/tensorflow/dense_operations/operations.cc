@@ -1,3 +1,0 @@
-// All operations, in one library.
-#include "input_gradient.h"
-#include "rmsprop.h"

@@ -1,0 +1,369 @@
+"""Large dense layers, whose gradients ranks exchange as two factors, or in memory that they share.
+
+The gradient of a dense layer's kernel is the product Xᵀ · G. X is the layer's input, of shape
+(rows, in). G is the gradient of the layer's output before the activation, of shape (rows, out). If
+the factors of all ranks are joined along the rows, their product is the sum of the ranks'
+gradients. So the ranks can gather the factors of all ranks and multiply them, and need no sum of
+the products.
+
+A rank with r rows then sends r · (in + out) numbers; for the product it would send in · out. X is
+known before the backward pass begins, so a strategy can send it during that pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from escala.core.errors import Unavailable
+from escala.engines import costs
+from escala.engines.tensorflow.building import as_graph
+from escala.engines.tensorflow.fast.rmsprop import OnePassRMSprop
+from escala.engines.tensorflow.fast.shared_memory import SharedKernel, Sums, can_be_shared
+from escala.engines.tensorflow.ranks import Ranks
+from escala.workloads.models import given
+
+Layer = tf.keras.layers.Dense
+Optimizer = tf.keras.optimizers.Optimizer
+# Keras exports this class under no public name.
+_Functional = tf.keras.Sequential.__base__
+
+
+class Factors(NamedTuple):
+    """The gradient of a kernel of shape (in, out), as two factors.
+
+    They are the layer's input, (rows, in), and the gradient of its output before the activation,
+    (rows, out).
+    """
+
+    inputs: tf.Tensor
+    output_gradients: tf.Tensor
+
+    def product(self) -> tf.Tensor:
+        return tf.matmul(self.inputs, self.output_gradients, transpose_a=True)
+
+
+class InMemory(Factors):
+    """Factors of a rank's own rows, which ranks exchange through memory that they share.
+
+    They are known only after the layer's product, when nobody reads the kernel any more.
+    """
+
+
+#: A gradient, in any of its forms.
+Gradient = tf.Tensor | tf.IndexedSlices | Factors
+
+
+class DenseLayers:
+    """The dense layers of a model whose gradients are factors, and what ranks share of them.
+
+    Without such layers it changes nothing. The optimizer is not yet built. `plan` is that of the
+    run. It is `Unavailable` as `SharedKernel.among`.
+
+    Attributes
+    ----------
+    exchanges : of each layer that computes one product, one of `costs.EXCHANGES`.
+    kinds : of each layer whose gradient is factors, their class.
+    updated : the variables that the optimizer updates, in the order of the model's trained
+        variables. Of a shared kernel it is a variable of this rank's rows.
+    sums : how ranks sum other gradients through memory; None if they do not.
+    parts : of an optimizer's variable by its `ref`, the shared kernel whose rows it belongs to.
+    """
+
+    def __init__(
+        self, model: tf.keras.Model, optimizer: Optimizer, plan: Mapping[str, Any], ranks: Ranks
+    ):
+        self.exchanges = exchanges(model, optimizer, plan, ranks)
+        self.kinds = {
+            layer: InMemory if each == costs.SHARED_MEMORY else Factors
+            for layer, each in self.exchanges.items()
+            if each != costs.ALLREDUCE
+        }
+        trained = model.trainable_variables
+        shared = {
+            layer.kernel.ref(): SharedKernel.among(layer.kernel, ranks, plan["global_batch"])
+            for layer, kind in self.kinds.items()
+            if kind is InMemory
+        }
+        self._shared = [*shared.values()]
+        self._by_variable = [shared.get(variable.ref()) for variable in trained]
+        self.updated = [
+            kernel.local if kernel else variable
+            for kernel, variable in zip(self._by_variable, trained, strict=True)
+        ]
+        self.sums = None
+        # Otherwise ranks may gather the rows of a gradient.
+        if self._shared and ranks.knobs["sparse_as_dense"]:
+            factored = {layer.kernel.ref() for layer in self.kinds}
+            others = [
+                variable
+                for variable in trained
+                if variable.ref() not in factored and variable.dtype == tf.float32
+            ]
+            numbers = sum(variable.shape.num_elements() for variable in others)
+            if costs.sums_in_memory(numbers, ranks.place.processes):
+                self.sums = Sums(others, ranks)
+        rows = {each.local.ref(): each for each in self._shared}
+        add = optimizer.add_variable_from_reference
+        self._optimizer, self.parts = optimizer, {}
+
+        def added(model_variable: tf.Variable, *arguments, **options) -> tf.Variable:
+            created = add(model_variable, *arguments, **options)
+            if model_variable.ref() in rows:
+                self.parts[created.ref()] = rows[model_variable.ref()]
+            return created
+
+        optimizer.add_variable_from_reference = added
+        try:
+            optimizer.build(self.updated)
+        finally:
+            del optimizer.add_variable_from_reference
+
+    @property
+    def local(self) -> list[tf.Variable]:
+        """The rows of shared kernels that this rank updates."""
+        return [each.local for each in self._shared]
+
+    def begin_step(self, rows: tf.Tensor) -> None:
+        """Begin a step of `rows` rows on this rank: wait for the kernels that it reads."""
+        for each in self._shared:
+            each.begin_step(rows)
+
+    def wait(self) -> None:
+        """Wait until the model's variables are current and equal on all ranks."""
+        for each in self._shared:
+            each.wait()
+
+    def place(self) -> None:
+        """Share the kernels of the first rank, and set the rows of each rank."""
+        for each in self._shared:
+            each.place()
+
+    def exchanged(self, gradients: Sequence[Gradient], computed: Sequence[Gradient]) -> list:
+        """Return gradients with the factors that ranks exchange through memory.
+
+        They are given as the strategy exchanged them, and as this rank `computed` them.
+        """
+        # While gradients of layers before it are computed, a rank still reads a kernel. All ranks
+        # must exchange through memory in one order, because each waits there for the others.
+        before = [each for each in computed if not isinstance(each, Factors)]
+        if self.sums:
+            before = [each for each in gradients if not isinstance(each, Factors)]
+        exchanged = []
+        for gradient, part in zip(gradients, self._by_variable, strict=True):
+            if isinstance(gradient, InMemory):
+                with tf.control_dependencies(tf.nest.flatten(before, expand_composites=True)):
+                    gradient = Factors(*part.exchanged(*gradient))
+                before = [*gradient]
+            exchanged.append(gradient)
+        return exchanged
+
+    def update(self, gradients: Sequence[Gradient]) -> list[tf.Variable]:
+        """Apply the sums of the gradients over all ranks, and return the variables updated.
+
+        An update waits for all gradients. Before the last one, it would take the core from the
+        backward pass, and copy variables that are still read.
+        """
+        given = []
+        for gradient, part, variable in zip(
+            gradients, self._by_variable, self.updated, strict=True
+        ):
+            if isinstance(gradient, Factors):
+                if not takes_factors(self._optimizer, variable):
+                    gradient = gradient.product()
+            elif part:
+                gradient = gradient[part.rows]
+            given.append(gradient)
+        with tf.control_dependencies(tf.nest.flatten(given, expand_composites=True)):
+            self._optimizer.apply_gradients(zip(given, self.updated, strict=True))
+        for gradient, part in zip(gradients, self._by_variable, strict=True):
+            if part and isinstance(gradient, Factors):
+                part.end_step()
+        return self.updated
+
+
+def exchanges(
+    model: tf.keras.Model, optimizer: Optimizer, plan: Mapping[str, Any], ranks: Ranks
+) -> dict[Layer, str]:
+    """Return the exchange of each dense layer that need not be summed by allreduce.
+
+    It is empty where the ranks sum all gradients. The gradients of a single rank stay factors where
+    the optimizer takes them: its own factors are those of all rows.
+    """
+    knobs, total = plan["knobs"], plan["ranks"]
+    if not ranks.gathers or knobs["accumulation"] > 1:
+        return {}
+    if total == 1:
+        if not isinstance(optimizer, OnePassRMSprop):
+            return {}
+        layers = [layer for layer, _ in products(model)]
+        return {each: costs.FACTORS for each in layers if takes_factors(optimizer, each.kernel)}
+    if knobs["dense_exchange"] == costs.ALLREDUCE:
+        return {}
+    one_node = ranks.place.nodes == 1 and ranks.place.processes == total
+    return selected(model, optimizer, knobs["dense_exchange"], plan["step_rows"], total, one_node)
+
+
+def selected(
+    model: tf.keras.Model,
+    optimizer: Optimizer,
+    wanted: str,
+    rows: int,
+    ranks: int,
+    one_node: bool,
+) -> dict[Layer, str]:
+    """Return the exchange of each dense layer that computes one product.
+
+    `wanted` is one of `costs.EXCHANGES`. Layers that cannot have it, and those with which it does
+    not save `costs.MIN_SAVED_BYTES`, are summed by allreduce. `costs.SHARED_MEMORY` needs layers
+    with inputs of shape (batch, in): one row for each row of the model. `rows` is the global batch,
+    and `one_node` whether all ranks are on one node, each in its own process.
+    """
+    if wanted == costs.SHARED_MEMORY and not one_node:
+        wanted = costs.ALLREDUCE
+    found: dict[Layer, str] = {}
+    for layer, rows_of_one in products(model):
+        product = costs.Product(*layer.kernel.shape, rows_of_one * rows, layer.kernel.dtype.size)
+        unfit = wanted == costs.SHARED_MEMORY and (
+            rows_of_one > 1 or not can_be_shared(optimizer, layer, ranks)
+        )
+        summed, received = (
+            costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)
+        )
+        saves = summed - received > costs.MIN_SAVED_BYTES
+        found[layer] = wanted if saves and not unfit else costs.ALLREDUCE
+    return found
+
+
+def takes_factors(optimizer: Optimizer, variable: tf.Variable) -> bool:
+    """Return whether an optimizer takes `Factors` as the gradient of a variable."""
+    return isinstance(optimizer, OnePassRMSprop) and optimizer.takes_factors(variable)
+
+
+def dense(gradient: Gradient) -> tf.Tensor:
+    """Return a gradient in any form as a tensor of its variable's shape."""
+    if isinstance(gradient, Factors):
+        return gradient.product()
+    return tf.convert_to_tensor(gradient)
+
+
+def products(model: tf.keras.Model) -> list[tuple[Layer, int]]:
+    """Return the dense layers that compute one product, each with its number of rows.
+
+    This is the number of rows that the layer receives for one row of the model.
+
+    They are layers of a chain or of a functional model. Each is called once, with an input (rows,
+    in) whose rows are a known multiple of the model's. The list is empty for a model of another
+    class, which may compute anything.
+    """
+    if type(model) not in (tf.keras.Sequential, _Functional) or not model.inputs:
+        return []
+    # They compute activation(rows @ kernel + bias), and nothing else. `forward` computes that
+    # itself: it would leave out an activity regulariser, which only a call of the layer applies.
+    # The gradient of a regularised kernel is no product of two factors.
+    layers = [
+        layer
+        for layer in model.layers
+        if type(layer) is Layer
+        and layer.use_bias
+        and layer.trainable
+        and layer.activity_regularizer is None
+        and layer.kernel_regularizer is None
+    ]
+    shapes: dict[int, list[tf.TensorShape]] = {id(layer): [] for layer in layers}
+
+    def note(layer: Layer, values: tf.Tensor) -> tf.Tensor:
+        shapes[id(layer)].append(values.shape)
+        return type(layer).call(layer, values)
+
+    one_row = [tf.TensorSpec((1, *each.shape[1:]), each.dtype) for each in model.inputs]
+
+    @as_graph(input_signature=one_row)
+    def traced(*inputs):
+        with _called_as(note, layers):
+            return model(given(inputs), training=True)
+
+    traced.get_concrete_function()
+    once = [(layer, *shapes[id(layer)]) for layer in layers if len(shapes[id(layer)]) == 1]
+    return [(layer, shape[0]) for layer, shape in once if shape.rank == 2 and shape[0]]
+
+
+@contextmanager
+def _called_as(
+    call: Callable[[Layer, tf.Tensor], tf.Tensor], layers: Collection[Layer]
+) -> Iterator[None]:
+    """Let layers compute a function of the layer and its input in place of their own."""
+    for layer in layers:
+        layer.call = partial(call, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.call
+
+
+def forward(
+    model: tf.keras.Model, inputs: Any, kinds: Mapping[Layer, type[Factors]]
+) -> tuple[tf.Tensor, dict]:
+    """Return the output of a model in training, and what the gradients of some layers need.
+
+    `inputs` are as the model is called with. `kinds` are as of `DenseLayers`, of layers of
+    `products`. The second result is for `gradients`. Its keys are `kernel.ref()` of these layers.
+    """
+    recorded = {}
+
+    def record(layer: Layer, values: tf.Tensor) -> tf.Tensor:
+        # The factors give the gradient of this use of the kernel, so the tape must not compute it.
+        # The tape computes the gradients of other uses, for example in a loss that the model adds.
+        kernel = tf.stop_gradient(layer.kernel)
+
+        @tf.custom_gradient
+        def product(values: tf.Tensor):
+            return tf.matmul(values, kernel), lambda up: tf.matmul(up, kernel, transpose_b=True)
+
+        outputs = product(values)
+        sums = tf.nn.bias_add(outputs, layer.bias)
+        recorded[layer.kernel.ref()] = kinds[layer], values, outputs, sums
+        return layer.activation(sums)
+
+    with _called_as(record, kinds):
+        return model(inputs, training=True), recorded
+
+
+def gradients(
+    tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[tf.Variable], recorded: dict
+) -> list[Gradient]:
+    """Return the gradient of each variable. A kernel in `recorded` gets `Factors`.
+
+    `recorded` is what `forward` returned. If the target depends on such a kernel in another way
+    too, for example through `add_loss`, a tensor is returned for it: the product of the factors
+    plus the gradient of the other uses. It is `Unavailable` for a kernel whose factors are
+    exchanged through shared memory.
+    """
+    sums = {kernel: sums for kernel, (*_, sums) in recorded.items()}
+    taped, sum_gradients = tape.gradient(target, (list(variables), sums))
+
+    def combine(variable: tf.Variable, taped: tf.Tensor | tf.IndexedSlices | None):
+        if variable.ref() not in recorded:
+            return taped
+        kind, inputs, outputs, _ = recorded[variable.ref()]
+        output_gradients = sum_gradients[variable.ref()]
+        if kind is InMemory:
+            # A loss may be linear in the product: then its gradient does not depend on it.
+            with tf.control_dependencies([outputs]):
+                output_gradients = tf.identity(output_gradients)
+        factors = kind(inputs, output_gradients)
+        if taped is None:
+            return factors
+        if kind is InMemory:
+            raise Unavailable(
+                f"the model uses the kernel {variable.name} twice; "
+                "use `dense_exchange` `allreduce` or `factors`"
+            )
+        return factors.product() + tf.convert_to_tensor(taped)
+
+    return [combine(variable, each) for variable, each in zip(variables, taped, strict=True)]
