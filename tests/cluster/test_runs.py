@@ -20,7 +20,6 @@ import pytest
 import yaml
 
 from escala.analysis import attribution
-from escala.analysis.cost_model.calibrating import Calibration
 from escala.core.files import read_json
 from escala.experiment import Experiment, Run, load
 from escala.lab import network
