@@ -10,7 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-_after, _steps, _path = os.environ["ESCALA_TRACE"].split(":", 2)
+#: Without the variable nothing is recorded.
+_after, _steps, _path = os.environ.get("ESCALA_TRACE", "0:0:").split(":", 2)
 _seen, _profiler = 0, None
 
 
