@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from escala import strategies
 from escala.cache.code import modules
 from escala.core import packages
 from escala.core.engines import ENGINES
@@ -77,9 +78,14 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
 
 
 def code(engine: str) -> dict[str, Path]:
-    """Return the files and folders of what trains by an engine, for `escala.cache.code.Code`."""
+    """Return the files and folders of what trains by an engine, for `escala.cache.code.Code`.
+
+    A strategy counts by its own entry (`escala.record.key`), and so not by their file.
+    """
     here = Path(__file__).parent
-    return {"trainer": here / engine, **modules(here)}
+    parts = {f"trainer/{part.name}": part for part in (here / engine).iterdir()}
+    del parts[f"trainer/{strategies.FILE}"]
+    return parts | modules(here)
 
 
 def ranks_of(strategy: str) -> type[Group]:

@@ -25,7 +25,7 @@ from escala.core import children, variables
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
-from escala.runtime import allocation, mpi, rendezvous, slurm
+from escala.runtime import allocation, mpi, slurm
 from escala.runtime.asking import Asking
 from escala.runtime.layout import Layout
 from escala.runtime.mpi import single_copy
@@ -160,7 +160,7 @@ def command_line(
 ) -> Iterator[tuple[Command, Environment]]:
     """Yield the one command that starts all processes, and the variables for their environment.
 
-    Servers that they need, such as Horovod's rendezvous, run as long as the context.
+    What they need to find each other is served as long as the context.
 
     Parameters
     ----------
@@ -172,10 +172,7 @@ def command_line(
     else:
         starts = _local if launch.launcher == LOCAL else _by_srun
         arguments = [*starts(launch, strategy, len(places)), *command]
-    if strategy.meets_by != "rendezvous":
-        yield arguments, {}
-        return
-    with rendezvous.served(launch.nodes, places, launch.here) as variables:
+    with strategy.served(launch.nodes, places, launch.here) as variables:
         yield arguments, variables
 
 

@@ -7,7 +7,8 @@ ranks of a node in one process. What ranks do inside a framework is the work of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -22,10 +23,9 @@ TIMELINE_FILES = ("timeline.json", TRACE)
 #: The prefix of a gradient's name in a timeline; the variable's name follows.
 GRADIENT = "gradient/"
 
-#: How the processes of a run find each other: by addresses that they are told; through MPI; at
-#: Horovod's rendezvous, which is served while they run; or as servers, which accept connections on
-#: every address of their machine.
-ADDRESSES, MPI, RENDEZVOUS, SERVERS = "addresses", "mpi", "rendezvous", "servers"
+#: How the processes of a run find each other: by addresses that they are told; through MPI; or as
+#: servers, which accept connections on every address of their machine.
+ADDRESSES, MPI, SERVERS = "addresses", "mpi", "servers"
 #: The library by which the ranks of a program sum, where it is not known.
 UNKNOWN = "unknown"
 
@@ -99,7 +99,7 @@ class Strategy:
     #: `collectives` in its `engine.yaml`; None without one.
     library: ClassVar[str | None] = None
     #: How its processes find each other.
-    meets_by: ClassVar[Literal["addresses", "mpi", "rendezvous", "servers"]] = ADDRESSES
+    meets_by: ClassVar[Literal["addresses", "mpi", "servers"]] = ADDRESSES
     layouts: ClassVar[Layouts] = Layouts()
     #: Whether ranks that have GPUs exchange by NCCL.
     has_nccl: ClassVar[bool] = False
@@ -128,6 +128,19 @@ class Strategy:
         interface : network interface that the processes exchange over.
         """
         return {}
+
+    @classmethod
+    def served(
+        cls, nodes: Sequence[Any], places: Sequence[dict], here: str | None
+    ) -> AbstractContextManager[dict[str, str]]:
+        """Serve what processes need to find each other; the context has variables for them.
+
+        Parameters
+        ----------
+        nodes, places : of the run (`escala.runtime.placement`).
+        here : the address of this machine, None for that of the first node.
+        """
+        return nullcontext({})
 
     @classmethod
     def timeline_environment(cls, path: Path, negotiation: bool = True) -> dict[str, str]:

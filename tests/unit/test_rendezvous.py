@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from escala.runtime.node import LOOPBACK, describe
-from escala.runtime.rendezvous import served
+from escala.engines.tensorflow.rendezvous import served
 
 
 @pytest.fixture

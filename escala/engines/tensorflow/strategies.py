@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import ClassVar
 
-from escala.strategies.base import (
-    RENDEZVOUS,
-    SERVERS,
-    UNKNOWN,
-    EvaluatesInParts,
-    Layouts,
-    Strategy,
-)
+from escala.strategies.base import SERVERS, UNKNOWN, EvaluatesInParts, Layouts, Strategy
 from escala.strategies.programs import OpenMPI
 
 
@@ -76,8 +70,13 @@ class HorovodGloo(Horovod):
     said = "Horovod over Gloo"
     position = 3
     programs = "horovod"
-    meets_by = RENDEZVOUS
     library = carried_by = "gloo"
+
+    @classmethod
+    def served(cls, nodes, places, here):
+        from escala.engines.tensorflow import rendezvous
+
+        return rendezvous.served(nodes, places, here)
 
     @classmethod
     def process_variables(cls, place, interface):
@@ -160,3 +159,18 @@ class ParameterServer(Distribute):
     @classmethod
     def waits(cls):
         return False
+
+
+class TFConfig(Strategy):
+    """A program with `tf.distribute.MultiWorkerMirroredStrategy`, which reads `TF_CONFIG`."""
+
+    name = "tf-config"
+    said = "TF_CONFIG"
+    position = 11
+    programs = UNKNOWN
+    meets_by = SERVERS
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        task = {"type": "worker", "index": place.process}
+        return {"TF_CONFIG": json.dumps({"cluster": {"worker": place.addresses}, "task": task})}
