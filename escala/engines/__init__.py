@@ -80,12 +80,12 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
 def code(engine: str) -> dict[str, Path]:
     """Return the files and folders of what trains by an engine, for `escala.cache.code.Code`.
 
-    A strategy counts by its own entry (`escala.record.key`), and so not by their file.
+    Strategies count by their own entry (`escala.record.key`), and knobs by their values.
     """
     here = Path(__file__).parent
-    parts = {f"trainer/{part.name}": part for part in (here / engine).iterdir()}
-    del parts[f"trainer/{strategies.FILE}"]
-    return parts | modules(here)
+    parts = {each.name: each for each in (here / engine).iterdir()}
+    left = parts.keys() - {strategies.FILE, strategies.KNOBS}
+    return {f"trainer/{name}": parts[name] for name in left} | modules(here)
 
 
 def ranks_of(strategy: str) -> type[Group]:

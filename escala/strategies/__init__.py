@@ -19,8 +19,8 @@ from escala.strategies.base import Strategy
 
 __all__ = ["STRATEGIES", "Strategy"]
 
-#: In the folder of an engine, the file with its strategies.
-FILE = "strategies.py"
+#: In the folder of an engine, its strategies and their knobs.
+FILE, KNOBS = "strategies.py", "knobs.yaml"
 
 
 def _discover() -> dict[str, type[Strategy]]:

@@ -124,7 +124,7 @@ def test_additions_measure_nothing_again(tmp_path):
     before = known_by(project, experiment())
     with (project / "escala/engines/tensorflow/strategies.py").open("a", encoding="utf-8") as file:
         file.write(f"\n\n{STRATEGY}")
-    with (project / "escala/strategies/knobs.yaml").open("a", encoding="utf-8") as knobs:
+    with (project / "escala/engines/tensorflow/knobs.yaml").open("a", encoding="utf-8") as knobs:
         knobs.write(KNOB)
     (project / "escala/probes/late.py").write_text(PROBE)
     workloads = project / "escala/workloads"
@@ -181,6 +181,7 @@ VOIDED = {
     "engines/tensorflow/strategies.py": set(),
     "strategies/knobs.py": set(),
     "strategies/knobs.yaml": set(),
+    "engines/tensorflow/knobs.yaml": set(),
     "engines/costs.py": TRAINED | {*PROBES},
     "probes/clocks.py": {"clocks"},
     "probes/base.py": set(),
@@ -240,6 +241,8 @@ def test_the_entry_of_a_strategy_voids_its_runs_wherever_it_stands(tmp_path):
          "escala/engines/torch/strategies.py: 'torch.ddp': is the engine of "),
         ("strategies/knobs.yaml", "[OpenMPI]", "[OpenMPI, Later]",
          "knobs.yaml: yield_when_idle.read_by: 'Later': is the class of no strategy"),
+        ("engines/torch/knobs.yaml", "profiler:", "threads:",
+         "engines/torch/knobs.yaml: 'threads': is also the name of another knob"),
     ],
 )  # fmt: skip
 def test_a_declaration_that_names_nothing_or_two_is_refused(tmp_path, file, old, new, message):
