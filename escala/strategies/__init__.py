@@ -17,7 +17,7 @@ from escala.core.errors import InputError
 from escala.strategies import programs
 from escala.strategies.base import Strategy
 
-__all__ = ["STRATEGIES", "Strategy"]
+__all__ = ["OPTIONS", "STRATEGIES", "Strategy"]
 
 #: In the folder of an engine, its strategies and their knobs.
 FILE, KNOBS = "strategies.py", "knobs.yaml"
@@ -57,3 +57,5 @@ def _load(file: Path) -> ModuleType:
 
 
 STRATEGIES: dict[str, type[Strategy]] = _discover()
+#: The options of `escala try`, by the strategies that they name.
+OPTIONS = {name: each.option for name, each in STRATEGIES.items() if each.option}

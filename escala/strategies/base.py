@@ -26,8 +26,8 @@ GRADIENT = "gradient/"
 #: How the processes of a run find each other: by addresses that they are told; through MPI; or as
 #: servers, which accept connections on every address of their machine.
 ADDRESSES, MPI, SERVERS = "addresses", "mpi", "servers"
-#: The library by which the ranks of a program sum, where it is not known.
-UNKNOWN = "unknown"
+#: The library by which the ranks of a program sum, where it is not known, and where there is none.
+UNKNOWN, ALONE = "unknown", "none"
 
 
 class Layouts(NamedTuple):
@@ -42,6 +42,22 @@ class Layouts(NamedTuple):
     one_rank: bool = False
     one_node: bool = False
     process_per_node: bool = False
+
+
+class Option(NamedTuple):
+    """How `escala try` names a strategy, and knows a program that is written for it.
+
+    Attributes
+    ----------
+    name, help : of the option.
+    variables : pattern of those by which such a program finds its ranks; by default none.
+    signs : of its script, all of them: `imports PACKAGE` and `calls FUNCTION`.
+    """
+
+    name: str
+    help: str
+    variables: str = "(?!)"
+    signs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +111,10 @@ class Strategy:
     #: The library by which the ranks of a program sum, as `escala/hook/escala_collectives.py` names
     #: it, or `UNKNOWN`; None for a strategy that starts no programs.
     programs: ClassVar[str | None] = None
+    #: The option of `escala try` for a program of this strategy.
+    option: ClassVar[Option | None] = None
+    #: Variables that give a process its rank, and the number of ranks.
+    numbers: ClassVar[tuple[str, str] | None] = None
     #: The library by which ranks that step together sum the gradients of an engine, one of
     #: `collectives` in its `engine.yaml`; None without one.
     library: ClassVar[str | None] = None
@@ -106,8 +126,8 @@ class Strategy:
 
     def __init_subclass__(cls):
         if "name" in vars(cls):
-            # Words of a base would not tell the two apart.
-            cls.said = vars(cls).get("said", cls.name)
+            # Those of a base would not tell the two apart.
+            cls.said, cls.option = vars(cls).get("said", cls.name), vars(cls).get("option")
         kinds = {"steps": cls.engine, "command": cls.programs}
         # A fit is made by one process, of whatever framework.
         kinds["fit"] = cls.engine and cls.programs and cls.layouts.one_rank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escala.strategies.base import MPI, UNKNOWN, Layouts, Strategy
+from escala.strategies.base import ALONE, MPI, UNKNOWN, Layouts, Option, Strategy
 
 
 class OnInterface(Strategy):
@@ -26,6 +26,8 @@ class AtFirstProcess(OnInterface):
 class Numbered(AtFirstProcess):
     """Processes told their place as by torch.distributed, "Environment variable initialization"."""
 
+    numbers = "RANK", "WORLD_SIZE"
+
     @classmethod
     def process_variables(cls, place, interface):
         return super().process_variables(place, interface) | {
@@ -43,6 +45,7 @@ class OpenMPI(Strategy):
     """Ranks that exchange through Open MPI."""
 
     meets_by = MPI
+    numbers = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
 
     @classmethod
     def environment(cls, knobs):
@@ -63,6 +66,12 @@ class MPIProgram(OpenMPI, AtFirstProcess):
     said = "MPI"
     position = 9
     programs = "mpi"
+    option = Option(
+        "--mpi",
+        "processes of MPI, such as mpi4py",
+        r"OMPI_COMM_WORLD_\w+",
+        signs=("imports mpi4py",),
+    )
 
     @classmethod
     def process_variables(cls, place, interface):
@@ -82,7 +91,7 @@ class Processes(Numbered):
     name = "processes"
     said = "plain processes"
     position = 10
-    programs = "none"
+    programs = ALONE
 
 
 class OwnLauncher(OnInterface):
@@ -97,6 +106,12 @@ class OwnLauncher(OnInterface):
     said = "its own launcher"
     position = 12
     programs = UNKNOWN
+    option = Option(
+        "--launcher",
+        "the command starts its ranks itself (accelerate launch, mp.spawn, …), with "
+        "{ranks_of_node} or {ranks} for their number",
+        signs=("calls spawn",),
+    )
     layouts = Layouts(process_per_node=True)
 
     @classmethod

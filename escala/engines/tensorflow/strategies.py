@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from escala.strategies.base import SERVERS, UNKNOWN, EvaluatesInParts, Layouts, Strategy
+from escala.strategies.base import (
+    SERVERS,
+    UNKNOWN,
+    EvaluatesInParts,
+    Layouts,
+    Option,
+    Strategy,
+)
 from escala.strategies.programs import OpenMPI
 
 
@@ -60,6 +67,12 @@ class HorovodMPI(OpenMPI, Horovod):
     said = "Horovod over MPI"
     position = 2
     programs = "horovod"
+    option = Option(
+        "--horovod",
+        "Horovod over MPI",
+        r"(OMPI_COMM_WORLD|HOROVOD)_\w+",
+        signs=("imports horovod",),
+    )
     library = carried_by = "mpi"
 
 
@@ -71,6 +84,7 @@ class HorovodGloo(Horovod):
     position = 3
     programs = "horovod"
     library = carried_by = "gloo"
+    numbers = "HOROVOD_RANK", "HOROVOD_SIZE"
 
     @classmethod
     def served(cls, nodes, places, here):
@@ -168,6 +182,12 @@ class TFConfig(Strategy):
     said = "TF_CONFIG"
     position = 11
     programs = UNKNOWN
+    option = Option(
+        "--tf-config",
+        "TensorFlow's MultiWorkerMirroredStrategy: TF_CONFIG",
+        "TF_CONFIG",
+        signs=("calls MultiWorkerMirroredStrategy",),
+    )
     meets_by = SERVERS
 
     @classmethod

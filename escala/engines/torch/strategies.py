@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escala.strategies.base import EvaluatesInParts, Layouts, Strategy
+from escala.strategies.base import EvaluatesInParts, Layouts, Option, Strategy
 from escala.strategies.programs import Numbered
 
 #: The value of the knob `trained_module` with which each rank trains alone.
@@ -117,6 +117,12 @@ class TorchDDP(Numbered):
     said = "PyTorch's DDP"
     position = 8
     programs = "torch"
+    option = Option(
+        "--torch",
+        "PyTorch's DistributedDataParallel: RANK, WORLD_SIZE, MASTER_ADDR, …",
+        "RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT",
+        signs=("imports torch", "calls init_process_group"),
+    )
 
     @classmethod
     def process_variables(cls, place, interface):
