@@ -31,10 +31,9 @@ from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.record.schema import read_result
 from escala.runtime import launch
-from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, describe
-from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
+from escala.runtime.placement import EXTRA_PORTS, Launch, places, processes_per_node
 from escala.strategies import OPTIONS
 from escala.strategies.base import Place
 from escala.training import marks, program_processes

@@ -84,7 +84,7 @@ def code(engine: str) -> dict[str, Path]:
     """
     here = Path(__file__).parent
     parts = {each.name: each for each in (here / engine).iterdir()}
-    left = parts.keys() - {strategies.FILE, strategies.KNOBS}
+    left = parts.keys() - {strategies.FILE, strategies.KNOBS, "check.py", "describe.py"}
     return {f"trainer/{name}": parts[name] for name in left} | modules(here)
 
 

@@ -18,7 +18,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from escala.core import children, variables
@@ -30,7 +29,7 @@ from escala.runtime.asking import Asking
 from escala.runtime.layout import Layout
 from escala.runtime.mpi import single_copy
 from escala.runtime.node import LOOPBACK, describe
-from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
+from escala.runtime.placement import EXTRA_PORTS, Launch, processes_per_node
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
 from escala.workloads.program import Program
@@ -43,24 +42,6 @@ Environment = dict[str, str]
 
 #: Open MPI's transports between ranks of one node.
 ON_ONE_NODE = "self,vader"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """The launcher of a run's processes, and its nodes, in the order of their ranks.
-
-    Attributes
-    ----------
-    job : SLURM's number of the job whose steps are started, or None without one.
-    names : SLURM's names of the nodes, if they were chosen among those of the job.
-    here : the address of this machine for the processes, where it serves them.
-    """
-
-    launcher: str
-    nodes: list[Node]
-    job: str | None
-    names: tuple[str, ...] = ()
-    here: str | None = None
 
 
 def survey(

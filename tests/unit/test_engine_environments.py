@@ -72,6 +72,8 @@ def modules_of_ranks(engine: str) -> list[str]:
     model = ENGINES[engine].module
     return [
         *(f"escala.training.{name}" for name in ("rank", "by_steps", "train")),
+        "escala.workload_check.network",
+        f"escala.engines.{engine}.check",
         *(f"escala.engines.{engine}.recorders.{path.stem}" for path in recorders),
         f"escala.engines.{engine}.engine",
         *(f"escala.engines.{STRATEGIES[name].engine.rpartition('.')[0]}" for name in ours),

@@ -179,6 +179,7 @@ VOIDED = {
     "engines/tensorflow/fast/lookup.cc": OF_TENSORFLOW | {*PROBES},
     "engines/torch/ranks.py": OF_TORCH,
     "engines/tensorflow/strategies.py": set(),
+    "engines/tensorflow/check.py": set(),
     "strategies/knobs.py": set(),
     "strategies/knobs.yaml": set(),
     "engines/tensorflow/knobs.yaml": set(),
