@@ -51,7 +51,6 @@ def test_all_but_engines_and_models_is_imported_without_a_framework():
 RIGHTLY = {
     "escala/analysis/diagnosis/refusal.py": "a timeline is of Horovod, from any training",
     "escala/analysis/diagnosis/text.py": "a timeline is of Horovod, from any training",
-    "escala/data/captions/vgg16.py": "the weights of this network are Keras's",
     "escala/experiment/launchers.py": "users write these launchers in their commands",
     "escala/hook/escala_collectives.py": "sums in the library of a user's program",
     "escala/hook/escala_processes.py": "sees which library's group a user's process joins",
