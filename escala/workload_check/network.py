@@ -159,8 +159,7 @@ def row_losses(network: Network) -> str:
             f"row_scores gives the score {min(taken)}, which is a name of the run's own",
             "rename this score",
         )
-    note = "; in training, it depends on the rows together, or on chance"
-    return f"one for each row, of this row only{'' if network.follows else note}"
+    return "one for each row, of this row only"
 
 
 def _broadcast(network: Network, outputs: np.ndarray) -> str:
@@ -212,7 +211,9 @@ def falls(network: Network) -> str:
             f"the loss of one batch is {before:.4g}, and {after:.4g} after {STEPS} steps on it",
             "correct the loss, or change the learning rate with --settings",
         )
-    return f"from {before:.4g} to {after:.4g} in {STEPS} steps on one batch"
+    note = "; in training, the loss of a row depends on the rows together, or on chance"
+    fell = f"from {before:.4g} to {after:.4g} in {STEPS} steps on one batch"
+    return fell if network.follows else fell + note
 
 
 #: In their order.
@@ -231,14 +232,16 @@ def main() -> None:
     # What the code of a user prints is no answer.
     os.dup2(2, 1)
     network = Network(json.load(sys.stdin))
+    able = True
     for name, check in CHECKS.items():
         answer = answer_of(name, check, network, WORKLOADS[network.workload].folder)
         print(json.dumps(asdict(answer)), file=told, flush=True)
         if name in PRECONDITIONS and not answer.able:
             return
-    follows = network.follows
-    names = sorted(network.losses(network.outputs())[1])
-    print(json.dumps({"follows": follows, "row_scores": names}), file=told, flush=True)
+        able &= answer.able
+    if able:
+        names = sorted(network.losses(network.outputs())[1])
+        print(json.dumps({"follows": network.follows, "row_scores": names}), file=told, flush=True)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def test_a_score_of_rows_by_a_name_that_is_taken_is_refused(own_workload):
 
 def test_batch_normalisation_is_told(own_workload):
     changed(own_workload / "model.py", "(found)", "(layers.BatchNormalization()(found))")
-    assert "depends on the rows together" in contract.CHECKS["row losses"](network(own_workload))
+    assert "depends on the rows together" in contract.CHECKS["loss falls"](network(own_workload))
 
 
 def test_rows_of_a_dataset_are_taken_or_those_of_an_example(own_workload, small_split, tmp_path):
