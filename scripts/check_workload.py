@@ -11,8 +11,7 @@ from pathlib import Path
 from escala import cli
 from escala.core import environment
 from escala.core.arguments import Parser
-from escala.core.engines import DEFAULT
-from escala.engines.environments import enter
+from escala.core.engines import ENGINES
 
 
 def main() -> int:
@@ -25,6 +24,9 @@ def main() -> int:
         help="folder of a dataset.json, whose first rows are used; otherwise rows are drawn at "
         "random from the example in workload.yaml",
     )
+    parser.add_argument(
+        "--engine", choices=ENGINES, help="the one that trains; default: the first with a network"
+    )
     parser.add_argument("--kind", type=Path, help="folder of the dataset's kind, if it is your own")
     parser.add_argument(
         "--settings",
@@ -35,9 +37,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     environment.prepare(Path(__file__).resolve().parent.parent)
-    enter(DEFAULT)
-    # TensorFlow is imported after the arguments are checked.
-    from escala.workload_check import answers
+    from escala.workload_check.answers import answers
 
     able = True
     with tempfile.TemporaryDirectory() as scratch:
@@ -47,6 +47,7 @@ def main() -> int:
             dataset=arguments.dataset,
             kind=arguments.kind,
             settings=arguments.settings,
+            engine=arguments.engine,
         ):
             print(answer, flush=True)
             able &= answer.able

@@ -17,10 +17,10 @@ from escala.engines import load
 from escala.engines.environments import enter, install
 
 OPERATIONS = "operations"
-EXAMPLES = """\
+EXAMPLES = f"""\
 examples:
-  escala install tensorflow              the environment .venv-tensorflow, made by uv
-  escala install torch --python 3.13     with another Python than Escala's own
+  escala install {DEFAULT}              its environment, made by uv
+  escala install {DEFAULT} --python 3.11  with another Python than Escala's own
   escala install operations              all operations in C++
 """
 

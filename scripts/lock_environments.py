@@ -18,9 +18,6 @@ from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What has another file in each build of a framework, so that it has no hash here, or what such a
-#: build brings.
-BUILDS = re.compile(r"(torch==.*)|((triton|cuda-|nvidia-(?!ml-py)).*)")
 EXAMPLES = """\
 examples:
   python scripts/lock_environments.py              after `uv lock`
@@ -58,7 +55,7 @@ def locked(engine: str) -> str:
         f"# For {ENGINES[engine].title}, written by scripts/lock_environments.py from uv.lock."
     ]
     for package in re.split(r"\n(?=\S)", done.stdout.strip()):
-        built = own.backend and BUILDS.match(package)
+        built = re.match(own.builds, package)
         if package.partition("==")[0] in needed and not built:
             lines.append(package)
         elif built and built[1]:

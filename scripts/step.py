@@ -140,14 +140,14 @@ def features(
     source: Path, pictures: Path, weights: Path, output: Files, given: SimpleNamespace
 ) -> None:
     """Compute the features of a dataset's pictures, which do not depend on their captions."""
-    from escala.core import packages
-    from escala.core.engines import DEFAULT, ENGINES
-    from escala.core.files import atomic, read_json
+    from escala import engines
+    from escala.core.engines import DEFAULT, FOLDER
+    from escala.core.files import atomic, read_json, sha256_file
     from escala.data.captions import flickr8k
     from escala.data.captions.settings import CAPTIONS_FILE
-    from escala.engines.environments import enter
+    from escala.engines.environments import provide
 
-    enter(DEFAULT)
+    provide(DEFAULT)
     listed = flickr8k.files(read_json(source / CAPTIONS_FILE), pictures)
 
     def make() -> None:
@@ -162,7 +162,9 @@ def features(
         # The code that lists the pictures does not decide their features.
         code=KINDS["captions"].code("vgg16.py"),
         inputs={"weights": weights} | {f"pictures/{name}": path for name, path in listed.items()},
-        parameters=vars(given) | packages.versions(ENGINES[DEFAULT].distributions),
+        parameters=vars(given)
+        | {"network": sha256_file(FOLDER / DEFAULT / "vgg16.py")}
+        | engines.versions(DEFAULT),
         outputs=output,
         make=make,
     )

@@ -28,6 +28,7 @@ from escala.core.progress import say
 from escala.draft import program as draft_program
 from escala.draft import trial
 from escala.draft.file import text
+from escala.draft.launchers import EXAMPLE
 from escala.experiment import Experiment
 from escala.runtime import allocation
 from escala.workloads.program import PLACEHOLDERS
@@ -46,7 +47,7 @@ examples:
   escala try -- torchrun --nproc-per-node 4 train.py  the same: torchrun is left out, and said
   escala try --mpi -- python simulate.py              mpi4py, or any program of MPI
   escala try --horovod --python ~/venv/bin/python -- python train.py --batch {{rows_of_rank}}
-  escala try --launcher -- torchrun --nproc-per-node {{ranks_of_node}} train.py
+  escala try --launcher -- {EXAMPLE}
   escala try --regex 'epoch \\d+: loss (?P<loss>\\S+)' -- python train.py
   escala try --data reads=~/reads -- ./train.sh {{data.reads}} {{output}}
   escala try --dry --torch -- python train.py         what would start, and nothing is started

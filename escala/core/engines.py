@@ -15,8 +15,8 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 
 FOLDER = Path(__file__).resolve().parents[1] / "engines"
-#: What each engine has besides its declaration, and an engine to learn from.
-MODULES, SMALLEST = ("engine.py", "describe.py"), "jax"
+#: What each engine has besides its declaration.
+MODULES = ("engine.py", "describe.py")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Environment:
     conda : the file of its environment of conda, in `envs/`; absent, the usual one.
     python : the release of Python that it needs. None: any from Escala's oldest on.
     backend : uv's option for the build of the framework that fits the machine, if it has one.
+    builds : pattern of what each of these builds has in another file, or brings.
     """
 
     variable: str
@@ -47,6 +48,7 @@ class Environment:
     conda: str = "train.yaml"
     python: str | None = None
     backend: str | None = None
+    builds: str = "(?!)"
 
     @property
     def backend_variable(self) -> str:
@@ -86,7 +88,8 @@ class Engine:
     required : what its environment needs of them: one of each tuple.
     launchers : those of Escala's own environment, which start its ranks.
     keep_memory : variables with which processes keep freed memory, whatever its size.
-    compiles : whether each training compiles operations, so that the compiler decides a result.
+    compiles : the knob with which a training compiles code, so that the compiler decides a result;
+        or whether each one does.
     collectives : the libraries by which its ranks may sum, by name.
     variables : patterns of names of variables, with words for what they are for, by their use as in
         `escala.core.variables`: `neutral`, `deciding` and `places`.
@@ -100,7 +103,7 @@ class Engine:
     required: tuple[tuple[str, ...], ...]
     environment: Environment
     keep_memory: Mapping[str, str] = field(default_factory=dict)
-    compiles: bool = False
+    compiles: str | bool = False
     collectives: Mapping[str, Collectives] = field(default_factory=dict)
     variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -129,7 +132,7 @@ def _read(file: Path) -> Engine:
     for module in MODULES:
         if not file.with_name(module).is_file():
             reason = f"there is no {module} alongside it"
-            raise InputError(file, None, reason, f"write it, as escala/engines/{SMALLEST} has it")
+            raise InputError(file, None, reason, "write it, as the other engines have it")
     return engine
 
 

@@ -17,12 +17,14 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.core.variables import restore_shell
 from escala.draft import program_source
+from escala.draft.program_source import OWN
 from escala.workloads.program import PLACEHOLDERS
 
 PYTHON = re.compile(r"python[0-9.]*")
 #: Placeholders by which a program that starts its ranks itself learns how many.
 NUMBERS = ("ranks", "ranks_of_node")
-OWN = "own-launcher"
+#: A command that starts its ranks itself.
+EXAMPLE = "torchrun --nproc-per-node {ranks_of_node} train.py"
 #: Programs that start another one, which may be a launcher.
 WRAPPERS = re.compile(
     "env|nice|nohup|time|timeout|numactl|taskset|stdbuf|unbuffer|setsid|ionice|chrt|prlimit"

@@ -24,9 +24,9 @@ from escala.core.hardware import available_cores
 from escala.core.readable import name_first
 from escala.draft import launchers, program_source
 from escala.draft.file import PROCESSES, THREADS, Draft, compared
-from escala.draft.launchers import OWN
+from escala.draft.launchers import EXAMPLE, OWN
 from escala.runtime.layout import Layout
-from escala.strategies import STRATEGIES
+from escala.strategies import OPTIONS, STRATEGIES
 from escala.workloads import WORKLOADS
 from escala.workloads.program import Program, binding
 from escala.workloads.program import words as words_of
@@ -36,18 +36,6 @@ EPOCHS, ROWS, REPEATS = 3, 64, 7
 ONE = "single"
 _SECONDS = 20
 _EXECUTABLE = "import sys; print(sys.executable)"
-#: Strategies by the options that name them.
-STRATEGY_OPTIONS = {
-    "--torch": ("torch-ddp", "PyTorch's DistributedDataParallel: RANK, WORLD_SIZE, MASTER_ADDR, …"),
-    "--mpi": ("mpi", "processes of MPI, such as mpi4py"),
-    "--horovod": ("horovod-mpi", "Horovod over MPI"),
-    "--tf-config": ("tf-config", "TensorFlow's MultiWorkerMirroredStrategy: TF_CONFIG"),
-    "--launcher": (
-        OWN,
-        "the command starts its ranks itself (torchrun, accelerate launch, mp.spawn, …), with "
-        "{ranks_of_node} or {ranks} for their number",
-    ),
-}
 #: Placeholders that let a program train the same rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
@@ -61,8 +49,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group(
         "how the program's processes find each other"
     ).add_mutually_exclusive_group()
-    for option, (strategy, text) in STRATEGY_OPTIONS.items():
-        how.add_argument(option, dest="strategy", action="store_const", const=strategy, help=text)
+    for strategy, option in OPTIONS.items():
+        how.add_argument(
+            option.name, dest="strategy", action="store_const", const=strategy, help=option.help
+        )
     usable = [name for name, each in STRATEGIES.items() if "command" in each.trains_by]
     how.add_argument(
         "--strategy", choices=usable, metavar="NAME", help=f"one of {', '.join(usable)}"
@@ -152,10 +142,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     if strategy == OWN and not set(launchers.NUMBERS) & program.named:
         if options.strategy:
             reason = "always starts the same number of ranks"
-            remedy = (
-                "put {ranks_of_node} in the place of the number, as in torchrun --nproc-per-node "
-                "{ranks_of_node} train.py"
-            )
+            remedy = f"put {{ranks_of_node}} in the place of the number, as in {EXAMPLE}"
             raise InputError("--launcher", shlex.join(words), reason, remedy)
         said.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
         strategy = ONE
@@ -361,10 +348,11 @@ def _numbers(options: argparse.Namespace, said: list[str]) -> tuple[int, int, in
 def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Iterator[str]:
     """Yield what the command cannot vary, and what that means."""
     if strategy == ONE:
+        ways = ", ".join(option.name for option in OPTIONS.values())
         yield (
             "Escala compares one process on one core with one process on several cores. To compare "
-            "several processes, say how they find each other: --torch, --mpi, --horovod, "
-            "--tf-config, --launcher, or {rank} and {ranks} in the command."
+            f"several processes, say how they find each other: {ways}, or {{rank}} and {{ranks}} "
+            "in the command."
         )
     if options.epochs and "epochs" not in program.named:
         yield "--epochs has no effect: the command does not name {epochs}."

@@ -8,12 +8,14 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from escala.strategies import STRATEGIES
+from escala.strategies import OPTIONS
 
 #: Paths of places where a program may write; devices and what is installed are none.
 _PLACE = re.compile(r"((~|\.\.)(?=/|$)|/(?!(dev|proc|sys|etc|usr|bin|lib)\b))[^\n]{0,200}")
 #: Where a path stands that is a word of the command.
 COMMAND = "the command"
+#: The strategy of a program that starts its ranks itself.
+OWN = "own-launcher"
 
 
 def script(command: Sequence[str], folder: Path) -> Path | None:
@@ -32,25 +34,20 @@ def strategies(file: Path | None) -> dict[str, str]:
     tree = _parsed(file) if file else None
     if tree is None:
         return {}
-    packages = {name.partition(".")[0] for _, name in _imports(tree)}
-    called = {
-        node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+    signs = {f"imports {name.partition('.')[0]}" for _, name in _imports(tree)} | {
+        f"calls {node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id}"
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
     }
-    found = {}
-    if "horovod" in packages:
-        found["horovod-mpi"] = "imports horovod"
-    if "mpi4py" in packages:
-        found["mpi"] = "imports mpi4py"
-    if "MultiWorkerMirroredStrategy" in called:
-        found["tf-config"] = "calls MultiWorkerMirroredStrategy"
-    if "torch" in packages and "init_process_group" in called:
-        if "spawn" in called:
-            found["own-launcher"] = "calls spawn"
-        else:
-            found["torch-ddp"] = "calls init_process_group"
-    return {name: why for name, why in found.items() if name in STRATEGIES}
+    found = {
+        name: option.signs[-1]
+        for name, option in OPTIONS.items()
+        if option.signs and signs.issuperset(option.signs)
+    }
+    # Processes that a script starts itself join a group by a call.
+    join = {name for name, sign in found.items() if sign.startswith("calls")} - {OWN}
+    left = join if join and OWN in found else {OWN}
+    return {name: sign for name, sign in found.items() if name not in left}
 
 
 def files_read(words: Sequence[str], folder: Path) -> list[str]:

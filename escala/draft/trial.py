@@ -31,10 +31,10 @@ from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.record.schema import read_result
 from escala.runtime import launch
-from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, describe
-from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
+from escala.runtime.placement import EXTRA_PORTS, Launch, places, processes_per_node
+from escala.strategies import OPTIONS
 from escala.strategies.base import Place
 from escala.training import marks, program_processes
 from escala.training.lines import marks_of
@@ -57,12 +57,6 @@ _WORK_SECONDS = 1.0
 _MOST_NAMED = 8
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
-#: Variables by which programs find their ranks, and the option that sets them.
-_MISSING = {
-    r"\b(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)\b": "--torch",
-    r"\bTF_CONFIG\b": "--tf-config",
-    r"\bOMPI_COMM_WORLD_\w+|\bHOROVOD_\w+": "--horovod or --mpi",
-}
 #: Options that write a key of the file.
 _OPTIONS = {
     "environment: {python: DIR/bin/python}": "--python DIR/bin/python",
@@ -362,8 +356,12 @@ def _failed(program: Program, run: Run, reason: str) -> InputError:
     elif (match := re.search(r"KeyError: '(\w+)'", said)) and is_secret(match[1]):
         remedy = f"if it reads the variable {match[1]}, pass it on: --variable {match[1]}"
     elif run.strategy == ONE:
-        found = ((re.search(pattern, said), option) for pattern, option in _MISSING.items())
-        remedy = next((f"if it reads {m[0]}, {option} sets it" for m, option in found if m), remedy)
+        read = [
+            (re.search(rf"\b({each.variables})\b", said), each.name) for each in OPTIONS.values()
+        ]
+        if named := [(match[0], name) for match, name in read if match]:
+            ways = " or ".join(name for variable, name in named if variable == named[0][0])
+            remedy = f"if it reads {named[0][0]}, {ways} sets it"
     wrong = "what its last lines name" if said else "what ends it"
     remedy = _as_options(remedy) or f"correct {wrong}, or the words of the command"
     words = shlex.join(program.command)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from escala import strategies
 from escala.cache.code import modules
 from escala.core import packages
 from escala.core.engines import ENGINES
@@ -77,9 +78,14 @@ def versions(engine: str, further: Collection[str] = ()) -> dict[str, str]:
 
 
 def code(engine: str) -> dict[str, Path]:
-    """Return the files and folders of what trains by an engine, for `escala.cache.code.Code`."""
+    """Return the files and folders of what trains by an engine, for `escala.cache.code.Code`.
+
+    Strategies count by their own entry (`escala.record.key`), and knobs by their values.
+    """
     here = Path(__file__).parent
-    return {"trainer": here / engine, **modules(here)}
+    parts = {each.name: each for each in (here / engine).iterdir()}
+    left = parts.keys() - {strategies.FILE, strategies.KNOBS, "check.py", "describe.py"}
+    return {f"trainer/{name}": parts[name] for name in left} | modules(here)
 
 
 def ranks_of(strategy: str) -> type[Group]:

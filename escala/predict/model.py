@@ -124,7 +124,7 @@ def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
         found = None
     form = found.get("format") if isinstance(found, dict) else None
     if form != FORMAT:
-        reason = f"is not a description of format {FORMAT}; the model.keras of an older format is "
+        reason = f"is not a description of format {FORMAT}; the model of an older format is "
         reason += "not opened, because such a file can run code"
         raise InputError(path, form, reason, _again(folder))
     for key, kind in _KEYS.items():

@@ -120,8 +120,7 @@ def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Ma
             return (
                 f"; {last} {counted(epochs, 'epoch')} ended after "
                 f"{max(0.0, seconds - silent):.0f} s, but the program did not exit. Remedy: let it "
-                "end what it started; in PyTorch, `del` the DDP model before "
-                "destroy_process_group()"
+                "end what it started, such as a DDP model: `del` it before destroy_process_group()"
             )
     return ""
 

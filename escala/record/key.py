@@ -30,8 +30,8 @@ from escala.workloads import WORKLOADS
 RECORD = 2
 #: The key of a request that only says where things are, and determines no result.
 WHERE = "start"
-#: What the declaration of a strategy says to people only.
-FOR_PEOPLE = ("position", "said")
+#: What the declaration of a strategy says to people, or before they measure.
+FOR_PEOPLE = ("position", "said", "option")
 
 
 def code(workload: str, strategy: str, probe: str | None = None) -> Code:
@@ -102,7 +102,7 @@ def work(request: dict) -> store.Work:
     parameters = _determining(request) | {"record": RECORD, "entry": _entry(names[1])}
     if getattr(WORKLOADS.get(names[0]), "kind", None) == "steps":
         engine = ENGINES[engines.engine_name(names[1])]
-        if engine.compiles or request["knobs"].get("torch_compile"):
+        if engine.compiles is True or request["knobs"].get(engine.compiles):
             parameters["compiler"] = _compiler()
     return store.Work(parameters, code(*names))
 

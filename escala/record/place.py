@@ -9,8 +9,7 @@ from escala.core.errors import InputError
 from escala.core.hardware import hardware_threads, quota_clause
 from escala.record.outcome import Outcome
 from escala.runtime import allocation, asking, launch
-from escala.runtime.launch import Launch
-from escala.runtime.placement import places
+from escala.runtime.placement import Launch, places
 from escala.strategies import STRATEGIES
 from escala.training.plan import Plan
 

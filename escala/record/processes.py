@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from escala.strategies import STRATEGIES
-from escala.strategies.base import MPI
+from escala.strategies import OPTIONS, STRATEGIES
+from escala.strategies.base import ALONE, MPI, UNKNOWN
 from escala.training.marks import WHOLE
 from escala.training.plan import Plan
 
@@ -56,10 +56,11 @@ def problem(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | N
     several = max(len(each["places"]) for each in told)
     most = max([several, *worlds])
     if not by_itself and (several > 1 or most > ranks == 1):
+        ways = ", ".join(each.name for name, each in OPTIONS.items() if STRATEGIES[name].numbers)
         how = "was to be one process" if ranks == 1 else f"was started {started} times"
         return (
             f"the command {how}, and starts {most} ranks itself. Remedy: leave its launcher out, "
-            "and say how its processes find each other (--torch, --mpi, --horovod, …); or let it "
+            f"and say how its processes find each other ({ways}); or let it "
             "name {ranks_of_node} in place of their number, with --launcher (strategy own-launcher)"
         )
     if by_itself and worlds - {ranks}:
@@ -82,7 +83,7 @@ def problem(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | N
         return (
             f"the command was asked for {ranks} ranks, and {worked} of its processes worked, in "
             "one thread. Remedy: let it start as many as {ranks_of_node} says; accelerate launch "
-            "does not with --cpu, where torchrun does"
+            "does not with --cpu"
         )
     alike = {each["alike"] for each in told}
     if (
@@ -96,7 +97,7 @@ def problem(plan: Plan, named: Collection[str], everyone: list[dict]) -> str | N
     ):
         return (
             f"none of the {ranks} processes asked which of them it is (RANK, TF_CONFIG, …) or "
-            "joined a group (torch.distributed, Horovod, MPI, JAX), so each did the whole work. "
+            "joined a group, so each did the whole work. "
             "Remedy: let the script divide its work; or compare threads of one process, with "
             "--strategy single"
         )
@@ -108,9 +109,10 @@ def notes(plan: Plan, everyone: list[dict]) -> Iterator[str]:
     told = [each["ran"] for each in everyone]
     if summary(everyone)["idle"]:
         yield "it ended right after its imports, so there is nothing to time"
-    joins = STRATEGIES[plan["strategy"]].programs == "torch"
+    strategy = STRATEGIES[plan["strategy"]]
+    joins = strategy.programs not in (UNKNOWN, ALONE) and strategy.meets_by != MPI
     if joins and plan["ranks"] > 1 and not _places(told) and all(each["python"] for each in told):
-        yield "its processes joined no group of torch.distributed, so they may exchange nothing"
+        yield "its processes joined no group, so they may exchange nothing"
     for place, each in zip(plan["places"], told, strict=True):
         cores, started = len(place["cores"]), each["processes"]
         if started and started > len(place["ranks"]):

@@ -33,7 +33,7 @@ from escala.record.schema import validate_run
 from escala.record.supervise import supervise
 from escala.runtime import asking
 from escala.runtime.allocation import same_host
-from escala.runtime.launch import Launch
+from escala.runtime.placement import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
 from escala.training.plan import Plan

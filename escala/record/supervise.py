@@ -16,7 +16,7 @@ from escala.probes import planned_probe
 from escala.record import diagnose
 from escala.record.outcome import Outcome
 from escala.runtime import launch, mpi
-from escala.runtime.launch import Launch
+from escala.runtime.placement import Launch
 from escala.strategies import STRATEGIES
 from escala.strategies.base import RAW_TIMELINE
 from escala.training.plan import Plan

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from escala.core import children, variables
 from escala.core.errors import InputError
@@ -27,10 +26,7 @@ from escala.runtime.layout import Layout
 from escala.runtime.messages import cause
 from escala.runtime.mpi import own_mpi
 from escala.runtime.node import LOOPBACK, MARK, describe
-from escala.runtime.placement import Node
-
-if TYPE_CHECKING:
-    from escala.runtime.launch import Launch
+from escala.runtime.placement import Launch, Node
 
 _SURVEY_SECONDS = 120
 #: A node that takes longer to start `true` is lost: SLURM itself waits 10 seconds for a message.

@@ -18,19 +18,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from escala.core import children, variables
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
-from escala.runtime import allocation, mpi, rendezvous, slurm
+from escala.runtime import allocation, mpi, slurm
 from escala.runtime.asking import Asking
 from escala.runtime.layout import Layout
 from escala.runtime.mpi import single_copy
 from escala.runtime.node import LOOPBACK, describe
-from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
+from escala.runtime.placement import EXTRA_PORTS, Launch, processes_per_node
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
 from escala.workloads.program import Program
@@ -43,24 +42,6 @@ Environment = dict[str, str]
 
 #: Open MPI's transports between ranks of one node.
 ON_ONE_NODE = "self,vader"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """The launcher of a run's processes, and its nodes, in the order of their ranks.
-
-    Attributes
-    ----------
-    job : SLURM's number of the job whose steps are started, or None without one.
-    names : SLURM's names of the nodes, if they were chosen among those of the job.
-    here : the address of this machine for the processes, where it serves them.
-    """
-
-    launcher: str
-    nodes: list[Node]
-    job: str | None
-    names: tuple[str, ...] = ()
-    here: str | None = None
 
 
 def survey(
@@ -160,7 +141,7 @@ def command_line(
 ) -> Iterator[tuple[Command, Environment]]:
     """Yield the one command that starts all processes, and the variables for their environment.
 
-    Servers that they need, such as Horovod's rendezvous, run as long as the context.
+    What they need to find each other is served as long as the context.
 
     Parameters
     ----------
@@ -172,10 +153,7 @@ def command_line(
     else:
         starts = _local if launch.launcher == LOCAL else _by_srun
         arguments = [*starts(launch, strategy, len(places)), *command]
-    if strategy.meets_by != "rendezvous":
-        yield arguments, {}
-        return
-    with rendezvous.served(launch.nodes, places, launch.here) as variables:
+    with strategy.served(launch.nodes, places, launch.here) as variables:
         yield arguments, variables
 
 

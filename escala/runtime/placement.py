@@ -33,6 +33,24 @@ class Node:
     single_copy: bool = True
 
 
+@dataclass(frozen=True)
+class Launch:
+    """The launcher of a run's processes, and its nodes, in the order of their ranks.
+
+    Attributes
+    ----------
+    job : SLURM's number of the job whose steps are started, or None without one.
+    names : SLURM's names of the nodes, if they were chosen among those of the job.
+    here : the address of this machine for the processes, where it serves them.
+    """
+
+    launcher: str
+    nodes: list[Node]
+    job: str | None
+    names: tuple[str, ...] = ()
+    here: str | None = None
+
+
 def processes_per_node(layout: Layout, strategy: type[Strategy]) -> int:
     return 1 if strategy.layouts.process_per_node else layout.processes
 

@@ -1,29 +1,33 @@
-"""Strategies: how replicas synchronise. Adding one is adding a class to a module of this folder.
+"""Strategies: how replicas synchronise.
 
-Modules, and the strategies in them, are found and not named here. A strategy's declaration is part
-of a run's key (`escala.record.key`) only if the run uses the strategy.
+Those by which an engine trains are classes in `strategies.py` of its folder, and those that start
+programs only are in `programs`. A strategy's declaration is part of a run's key
+(`escala.record.key`) only if the run uses the strategy.
 """
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
-from escala.core.engines import ENGINES
+from escala.core.engines import ENGINES, FOLDER
 from escala.core.errors import InputError
+from escala.strategies import programs
 from escala.strategies.base import Strategy
 
-__all__ = ["STRATEGIES", "Strategy"]
+__all__ = ["OPTIONS", "STRATEGIES", "Strategy"]
+
+#: In the folder of an engine, its strategies and their knobs.
+FILE, KNOBS = "strategies.py", "knobs.yaml"
 
 
 def _discover() -> dict[str, type[Strategy]]:
     """Return the strategies by name, in the order that tables and figures list them."""
-    # Declared knobs are looked up in the strategies found here.
-    names = [module.name for module in pkgutil.iter_modules(__path__) if module.name != "knobs"]
-    modules = [import_module(f"escala.strategies.{name}") for name in names]
     declared = [
         value
-        for module in modules
+        for module in (programs, *map(_load, sorted(FOLDER.glob(f"*/{FILE}"))))
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, Strategy)
@@ -43,4 +47,15 @@ def _discover() -> dict[str, type[Strategy]]:
     return found
 
 
+def _load(file: Path) -> ModuleType:
+    """Import a module of an engine without its package, which imports this one."""
+    name = f"escala.engines.{file.parent.name}.{file.stem}"
+    spec = spec_from_file_location(name, file)
+    sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
 STRATEGIES: dict[str, type[Strategy]] = _discover()
+#: The options of `escala try`, by the strategies that they name.
+OPTIONS = {name: each.option for name, each in STRATEGIES.items() if each.option}

@@ -7,7 +7,8 @@ ranks of a node in one process. What ranks do inside a framework is the work of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -22,12 +23,11 @@ TIMELINE_FILES = ("timeline.json", TRACE)
 #: The prefix of a gradient's name in a timeline; the variable's name follows.
 GRADIENT = "gradient/"
 
-#: How the processes of a run find each other: by addresses that they are told; through MPI; at
-#: Horovod's rendezvous, which is served while they run; or as servers, which accept connections on
-#: every address of their machine.
-ADDRESSES, MPI, RENDEZVOUS, SERVERS = "addresses", "mpi", "rendezvous", "servers"
-#: The library by which the ranks of a program sum, where it is not known.
-UNKNOWN = "unknown"
+#: How the processes of a run find each other: by addresses that they are told; through MPI; or as
+#: servers, which accept connections on every address of their machine.
+ADDRESSES, MPI, SERVERS = "addresses", "mpi", "servers"
+#: The library by which the ranks of a program sum, where it is not known, and where there is none.
+UNKNOWN, ALONE = "unknown", "none"
 
 
 class Layouts(NamedTuple):
@@ -42,6 +42,22 @@ class Layouts(NamedTuple):
     one_rank: bool = False
     one_node: bool = False
     process_per_node: bool = False
+
+
+class Option(NamedTuple):
+    """How `escala try` names a strategy, and knows a program that is written for it.
+
+    Attributes
+    ----------
+    name, help : of the option.
+    variables : pattern of those by which such a program finds its ranks; by default none.
+    signs : of its script, all of them: `imports PACKAGE` and `calls FUNCTION`.
+    """
+
+    name: str
+    help: str
+    variables: str = "(?!)"
+    signs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,19 +111,23 @@ class Strategy:
     #: The library by which the ranks of a program sum, as `escala/hook/escala_collectives.py` names
     #: it, or `UNKNOWN`; None for a strategy that starts no programs.
     programs: ClassVar[str | None] = None
+    #: The option of `escala try` for a program of this strategy.
+    option: ClassVar[Option | None] = None
+    #: Variables that give a process its rank, and the number of ranks.
+    numbers: ClassVar[tuple[str, str] | None] = None
     #: The library by which ranks that step together sum the gradients of an engine, one of
     #: `collectives` in its `engine.yaml`; None without one.
     library: ClassVar[str | None] = None
     #: How its processes find each other.
-    meets_by: ClassVar[Literal["addresses", "mpi", "rendezvous", "servers"]] = ADDRESSES
+    meets_by: ClassVar[Literal["addresses", "mpi", "servers"]] = ADDRESSES
     layouts: ClassVar[Layouts] = Layouts()
     #: Whether ranks that have GPUs exchange by NCCL.
     has_nccl: ClassVar[bool] = False
 
     def __init_subclass__(cls):
         if "name" in vars(cls):
-            # Words of a base would not tell the two apart.
-            cls.said = vars(cls).get("said", cls.name)
+            # Those of a base would not tell the two apart.
+            cls.said, cls.option = vars(cls).get("said", cls.name), vars(cls).get("option")
         kinds = {"steps": cls.engine, "command": cls.programs}
         # A fit is made by one process, of whatever framework.
         kinds["fit"] = cls.engine and cls.programs and cls.layouts.one_rank
@@ -128,6 +148,19 @@ class Strategy:
         interface : network interface that the processes exchange over.
         """
         return {}
+
+    @classmethod
+    def served(
+        cls, nodes: Sequence[Any], places: Sequence[dict], here: str | None
+    ) -> AbstractContextManager[dict[str, str]]:
+        """Serve what processes need to find each other; the context has variables for them.
+
+        Parameters
+        ----------
+        nodes, places : of the run (`escala.runtime.placement`).
+        here : the address of this machine, None for that of the first node.
+        """
+        return nullcontext({})
 
     @classmethod
     def timeline_environment(cls, path: Path, negotiation: bool = True) -> dict[str, str]:

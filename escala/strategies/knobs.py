@@ -1,7 +1,7 @@
 """The knobs of a variant: their declarations, and who reads them.
 
-Those of strategies are declared in `knobs.yaml`, whose head says how, and those of a workload in
-its `workload.yaml`.
+Those of strategies are declared in `knobs.yaml`, whose head says how, here and in the folder of an
+engine, and those of a workload in its `workload.yaml`.
 
 A request holds the knobs that its run reads.
 """
@@ -13,14 +13,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from escala.core.engines import ENGINES, FOLDER
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.strategies import STRATEGIES, Strategy
+from escala.strategies import KNOBS, STRATEGIES, Strategy
 from escala.workloads import WORKLOADS
 
 #: Keys of a declaration that do not restrict the value.
 _ABOUT = ("default", "synchronous")
-_FILE = Path(__file__).with_name("knobs.yaml")
+_FILE = Path(__file__).with_name(KNOBS)
 
 
 class Knob(NamedTuple):
@@ -164,11 +165,14 @@ def _allowed(knob: Knob) -> dict[str, Any]:
 def _declared(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
     classes = {each.name: {base.__name__ for base in each.__mro__} for each in strategies}
     knobs: dict[str, Knob] = {}
-    for name, schema in read_yaml(_FILE).items():
+    files = [_FILE, *filter(Path.is_file, (FOLDER / each / KNOBS for each in ENGINES))]
+    for file, name, schema in ((f, *each) for f in files for each in read_yaml(f).items()):
         read_by = set(schema.pop("read_by", [Strategy.__name__]))
+        if name in knobs:
+            raise InputError(file, name, "is also the name of another knob", "rename it")
         if unknown := read_by.difference(*classes.values()):
             reason, remedy = "is the class of no strategy", "name one, or a class they derive from"
-            raise InputError(f"{_FILE}: {name}.read_by", min(unknown), reason, remedy)
+            raise InputError(f"{file}: {name}.read_by", min(unknown), reason, remedy)
         readers = frozenset(each for each, bases in classes.items() if read_by & bases)
         kinds = frozenset(schema.pop("trained_by", ["steps"]))
         knobs |= _knobs({name: schema}, readers, kinds)

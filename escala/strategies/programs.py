@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from escala.strategies.base import MPI, SERVERS, UNKNOWN, Layouts, Strategy
+from escala.strategies.base import ALONE, MPI, UNKNOWN, Layouts, Option, Strategy
 
 
 class OnInterface(Strategy):
@@ -25,8 +23,10 @@ class AtFirstProcess(OnInterface):
         return super().process_variables(place, interface) | meeting
 
 
-class AsTorchrun(AtFirstProcess):
+class Numbered(AtFirstProcess):
     """Processes told their place as by torch.distributed, "Environment variable initialization"."""
+
+    numbers = "RANK", "WORLD_SIZE"
 
     @classmethod
     def process_variables(cls, place, interface):
@@ -45,6 +45,7 @@ class OpenMPI(Strategy):
     """Ranks that exchange through Open MPI."""
 
     meets_by = MPI
+    numbers = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
 
     @classmethod
     def environment(cls, knobs):
@@ -58,29 +59,6 @@ class OpenMPI(Strategy):
         return found
 
 
-class TorchDDP(AsTorchrun):
-    """PyTorch's DistributedDataParallel in a program that reads its place from the environment."""
-
-    name = "torch-ddp"
-    said = "PyTorch's DDP"
-    position = 8
-    programs = "torch"
-
-    @classmethod
-    def process_variables(cls, place, interface):
-        # What `torchrun` sets besides. By the run's name Lightning and others know that somebody
-        # else starts the processes. There is no agent whose store they could use.
-        return super().process_variables(place, interface) | {
-            "ROLE_NAME": "default",
-            "ROLE_RANK": str(place.process),
-            "ROLE_WORLD_SIZE": str(place.processes),
-            "TORCHELASTIC_RUN_ID": "escala",
-            "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_MAX_RESTARTS": "0",
-            "TORCHELASTIC_USE_AGENT_STORE": "False",
-        }
-
-
 class MPIProgram(OpenMPI, AtFirstProcess):
     """Any program whose processes find each other through MPI."""
 
@@ -88,6 +66,12 @@ class MPIProgram(OpenMPI, AtFirstProcess):
     said = "MPI"
     position = 9
     programs = "mpi"
+    option = Option(
+        "--mpi",
+        "processes of MPI, such as mpi4py",
+        r"OMPI_COMM_WORLD_\w+",
+        signs=("imports mpi4py",),
+    )
 
     @classmethod
     def process_variables(cls, place, interface):
@@ -101,28 +85,13 @@ class MPIProgram(OpenMPI, AtFirstProcess):
         }
 
 
-class Processes(AsTorchrun):
+class Processes(Numbered):
     """Plain processes of a program, which find each other by `RANK`, `MASTER_ADDR`, …."""
 
     name = "processes"
     said = "plain processes"
     position = 10
-    programs = "none"
-
-
-class TFConfig(Strategy):
-    """A program with `tf.distribute.MultiWorkerMirroredStrategy`, which reads `TF_CONFIG`."""
-
-    name = "tf-config"
-    said = "TF_CONFIG"
-    position = 11
-    programs = UNKNOWN
-    meets_by = SERVERS
-
-    @classmethod
-    def process_variables(cls, place, interface):
-        task = {"type": "worker", "index": place.process}
-        return {"TF_CONFIG": json.dumps({"cluster": {"worker": place.addresses}, "task": task})}
+    programs = ALONE
 
 
 class OwnLauncher(OnInterface):
@@ -137,6 +106,12 @@ class OwnLauncher(OnInterface):
     said = "its own launcher"
     position = 12
     programs = UNKNOWN
+    option = Option(
+        "--launcher",
+        "the command starts its ranks itself (accelerate launch, mp.spawn, …), with "
+        "{ranks_of_node} or {ranks} for their number",
+        signs=("calls spawn",),
+    )
     layouts = Layouts(process_per_node=True)
 
     @classmethod

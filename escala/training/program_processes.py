@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from escala.core.errors import InputError
 from escala.core.usage import Usage
+from escala.strategies import STRATEGIES
 from escala.workloads.program import Program
 from escala.workloads.program_copy import COPY
 from escala.workloads.program_environment import files
@@ -22,12 +23,9 @@ if TYPE_CHECKING:
     from escala.training.child import Ended
 
 #: Variables that give a process its rank, and the number of ranks.
-_PLACES = (
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("HOROVOD_RANK", "HOROVOD_SIZE"),
-)
+_PLACES = {each.numbers for each in STRATEGIES.values() if each.numbers} | {
+    ("PMI_RANK", "PMI_SIZE")
+}
 #: What Python does for so long without an import is work.
 WORK_SECONDS = 0.5
 #: A script that goes on for so long without an import has begun to train.

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from escala.workload_check.subject import Refused, Subject, kept_model
+from escala.core.answer import Refused
+from escala.workload_check.network import require
+from escala.workload_check.subject import Subject, kept_model
 from escala.workloads import models as contract
 
 
@@ -17,7 +19,7 @@ def _fitted(subject: Subject) -> dict[str, np.ndarray]:
 
 
 def _fit(subject: Subject) -> str:
-    subject.require("OPTIMIZER", "fit", "shapes", "probabilities")
+    require(subject.module, "OPTIMIZER", "fit", "shapes", "probabilities")
     contract.require_classes(subject.module, subject.arrays.description)
     weights, again = _fitted(subject), _fitted(subject)
     shapes = {name: tuple(shape) for name, shape in subject.module.shapes(*subject.form).items()}

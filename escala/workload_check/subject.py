@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -11,47 +14,45 @@ from typing import Any
 
 import numpy as np
 
+from escala.core.answer import Answer, Refused
 from escala.core.engines import DEFAULT, ENGINES
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data import base, reader
+from escala.engines import engine_name, environments, interpreters
 from escala.experiment import folders
 from escala.experiment.schema import workload_settings
 from escala.predict.model import load
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.runtime.layout import Layout
-from escala.strategies.knobs import model_knobs
+from escala.strategies import STRATEGIES
 from escala.training.plan import Plan
-from escala.workload_check.rows import DATASET, SEED, copy_rows, draw_rows
+from escala.workload_check import network
+from escala.workload_check.network import BATCH, ROWS_TOLERANCE
+from escala.workload_check.rows import DATASET, copy_rows, draw_rows
 from escala.workloads import WORKLOADS, workload
-from escala.workloads.models import given
 
 #: What the workload is called here.
 NAME = "checked"
-BATCH, EPOCHS = 8, 2
-ROWS_TOLERANCE = 1e-3
+EPOCHS = 2
 TIME_LIMIT_SECONDS = 300.0
-
-
-class Refused(Exception):
-    """A workload does not do what its contract says."""
-
-    def __init__(self, reason: str, remedy: str):
-        self.reason, self.remedy = reason, remedy
-        super().__init__(reason)
 
 
 @dataclass(frozen=True)
 class Subject:
     """A workload with rows for it: `split` is the folder of a few, and `scratch` one for runs.
 
-    The `settings` are of the experiment, with every default filled in.
+    The `settings` are of the experiment, with every default filled in. `engine` trains, None for a
+    fit. What its network is `told` to be: whether a row's loss `follows` from this row only, also
+    in training, and the names of its `row_scores`.
     """
 
     settings: dict
     split: Path
     scratch: Path
+    engine: str | None
+    told: dict[str, Any] = field(default_factory=lambda: {"follows": True, "row_scores": []})
 
     @cached_property
     def module(self) -> ModuleType:
@@ -66,74 +67,51 @@ class Subject:
         """The specs of the inputs, the shape of the outputs, and the settings."""
         return self.arrays.inputs, base.output_shape(self.arrays.description), self.settings
 
-    @cached_property
+    @property
     def plan(self) -> Plan:
-        return make_plan(self.request("single", "1x1"), self.arrays.description, self.split)
+        """The plan of one process on a processor."""
+        request = self.request(self.alone, "1x1") | {"knobs": {"device": "cpu"}}
+        return make_plan(request, self.arrays.description, self.split)
 
-    @cached_property
-    def knobs(self) -> dict[str, Any]:
-        return model_knobs(self.plan["knobs"], NAME)
+    @property
+    def alone(self) -> str:
+        """The strategy of one process."""
+        return ENGINES[self.engine or DEFAULT].one_process
 
-    @cached_property
-    def rows(self) -> tuple[list, Any]:
-        """The inputs and the targets of one batch, as tensors."""
-        import tensorflow as tf
-
-        inputs, targets = self.arrays.gather("train", slice(0, BATCH))
-        return [tf.constant(array) for array in inputs], tf.constant(targets)
-
-    @cached_property
-    def model(self) -> Any:
-        import tensorflow as tf
-
-        tf.keras.utils.set_random_seed(SEED)
-        return self.built()
-
-    def built(self) -> Any:
-        """Return a newly built model."""
-        from escala.engines.tensorflow import building
-        from escala.engines.tensorflow.state import use_generators
-
-        use_generators()
-        return building.build(self.module, *self.form, self.knobs)
-
-    def outputs(self) -> Any:
-        """Return what the model gives for the batch, outside training."""
-        return self.model(given(self.rows[0]), training=False)
-
-    def optimizer(self) -> Any:
-        """Return a new optimizer."""
-        return self.module.optimizer(self.settings, self.plan["learning_rate"], self.knobs)
-
-    def losses(self, training: bool) -> Any:
-        """Return the loss of every row of the batch."""
-        inputs, targets = self.rows
-        outputs = self.model(given(inputs), training=training)
-        return self.module.row_losses(targets, outputs, self.settings)
-
-    @cached_property
-    def draws(self) -> bool:
-        """Whether the model draws numbers as it is trained, as dropout does."""
-        first, second = (np.asarray(self.losses(training=True)) for _ in range(2))
-        return not np.array_equal(first, second)
-
-    @cached_property
-    def updates_itself(self) -> bool:
-        """Whether the model changes variables as it is called, as batch normalisation does."""
-        variables = self.model.non_trainable_variables
-        before = [variable.numpy() for variable in variables]
-        self.losses(training=True)
-        return any(
-            not np.array_equal(old, new.numpy()) for old, new in zip(before, variables, strict=True)
+    @property
+    def together(self) -> str:
+        """The first strategy by which several processes of the engine sum their gradients."""
+        return next(
+            name
+            for name, each in STRATEGIES.items()
+            if engine_name(name) == self.engine and each.library
         )
 
-    def require(self, *names: str) -> None:
-        """Refuse a workload whose module lacks something that every workload of its sort has."""
-        if missing := [name for name in names if not hasattr(self.module, name)]:
-            raise Refused(
-                f"{WORKLOADS[NAME].folder / 'model.py'} has no {', '.join(missing)}",
-                "add what is missing, as the docstring of escala.workloads describes",
-            )
+    def network_answers(self) -> Iterator[Answer]:
+        """Yield the answers of `escala.workload_check.network`, and keep what else it tells.
+
+        Raises
+        ------
+        Unavailable : the environment of the engine could not be made.
+        """
+        python = environments.provide(self.engine)
+        done = subprocess.run(
+            [python, "-m", network.__name__],
+            input=json.dumps(self.plan),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=interpreters.variables(python, os.environ),
+        )
+        for line in map(json.loads, done.stdout.splitlines()):
+            if "able" in line:
+                yield Answer(**line)
+            else:
+                self.told.update(line)
+        if done.returncode:
+            said = "".join(done.stderr.strip().splitlines()[-1:])
+            reason = f"its process ended with exit code {done.returncode}: {said}"
+            yield Answer("network", False, reason, "correct the cause of this error")
 
     def request(self, strategy: str, layout: str) -> dict:
         """Return the request of a run, as that of an experiment."""
@@ -158,9 +136,9 @@ class Subject:
     @cached_property
     def predictions(self) -> np.ndarray:
         """The predictions of one rank's run for the test rows; `Refused` if it did not end ok."""
-        folder = self.scratch / "single"
+        folder = self.scratch / self.alone
         if not (folder / "run.json").exists():
-            self.measured("single", "1x1")
+            self.measured(self.alone, "1x1")
         elif read_json(folder / "run.json")["status"] != "ok":
             raise Refused(
                 "the run on one rank kept none", "correct the cause of its error, see above"
@@ -174,6 +152,7 @@ def subject(
     dataset: Path | None,
     kind: Path | None,
     settings: Mapping[str, Any],
+    engine: str | None = None,
 ) -> Subject:
     """Return a workload with its settings and rows; parameters as of `answers`.
 
@@ -183,13 +162,9 @@ def subject(
         reason = "is a program, which keeps no contract of Escala's"
         raise InputError(folder, "command", reason, "try it: escala try")
     declared = WORKLOADS[NAME]
-    if declared.kind == "steps" and DEFAULT not in declared.engines:
-        raise InputError(
-            folder,
-            None,
-            f"has no {ENGINES[DEFAULT].module}.py, and another network is not checked here",
-            "try it by an experiment of one epoch under torch-single and ddp-gloo",
-        )
+    if engine and engine not in declared.engines:
+        offered = f"has networks for {', '.join(declared.engines) or 'no engine'} only"
+        raise InputError(folder, engine, offered, "name one of these with --engine")
     if kind:
         folders.add(folders.KINDS, declared.data_kind, str(kind), "kind")
     steps = {"epochs": EPOCHS, "batch": {"rows": BATCH, "per": "global"}}
@@ -202,13 +177,14 @@ def subject(
     else:
         draw_rows(folder, split)
     split_description(split)
-    return Subject(complete, split, scratch)
+    by = (engine or declared.engines[0]) if declared.kind == "steps" else None
+    return Subject(complete, split, scratch, by)
 
 
 def kept_model(subject: Subject) -> str:
     """Check that a kept model predicts what the trained one did."""
     inputs, _ = subject.arrays.gather("test", slice(None))
-    predictions, model = subject.predictions, load(subject.scratch / "single")
+    predictions, model = subject.predictions, load(subject.scratch / subject.alone)
     if not np.allclose(model.predictions(*inputs), predictions, ROWS_TOLERANCE, 1e-5):
         raise Refused(
             "a kept model does not predict what the trained one did",

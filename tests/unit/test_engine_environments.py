@@ -72,6 +72,8 @@ def modules_of_ranks(engine: str) -> list[str]:
     model = ENGINES[engine].module
     return [
         *(f"escala.training.{name}" for name in ("rank", "by_steps", "train")),
+        "escala.workload_check.network",
+        f"escala.engines.{engine}.check",
         *(f"escala.engines.{engine}.recorders.{path.stem}" for path in recorders),
         f"escala.engines.{engine}.engine",
         *(f"escala.engines.{STRATEGIES[name].engine.rpartition('.')[0]}" for name in ours),
@@ -89,13 +91,14 @@ def test_ranks_import_what_the_environment_holds_and_nothing_else(engine):
     held = {canonical(name) for name in re.findall(r"^([\w.-]+)==", pinned, re.MULTILINE)}
     modules = json.dumps(modules_of_ranks(engine))
     loaded = set(map(canonical, json.loads(printed(made(engine), LOADED, modules))))
-    # PyTorch does without tqdm, and requests without PySocks: they are imported where they are.
-    # setuptools holds some of its own.
+    # PyTorch does without tqdm, requests without PySocks, and Keras without pandas, SciPy and
+    # Pillow: they are imported where they are. setuptools holds some of its own.
     others = (
         "nvidia-",
         "cuda-",
         "triton",
         "tqdm",
+        *("pandas", "python-dateutil", "pytz", "scipy", "pillow"),
         "pysocks",
         "jaraco-",
         "backports-tarfile",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from escala.data.base import Arrays
 from escala.data.captions import arrays, flickr8k, settings, source, vgg16
 from escala.data.captions.queries import queries
 from escala.data.captions.words import END, SPECIAL, START, UNKNOWN
-from scripts import features as extraction
+from scripts import step
 from tests.unit.test_picture_captions import DIGEST, FLICKR, named_pictures
 
 LISTS = {"train": ["c.jpg", "a.jpg", "b.jpg"], "validation": ["d.jpg"], "test": ["e.jpg", "f.jpg"]}
@@ -109,11 +109,13 @@ def test_only_other_pictures_or_weights_repeat_the_extraction(files, tmp_path, m
         (tmp_path / "made").mkdir()
         inputs = [files[key] for key in settings.PATHS]
         source.acquire({"type": "flickr8k"}, inputs, tmp_path / "made")
-        options = {"source": tmp_path / "made", "output": tmp_path / "made" / "features"}
-        options |= {key: files[key] for key in settings.PICTURES} | {"weights-sha256": DIGEST}
-        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-        monkeypatch.setattr(sys, "argv", ["features", *words])
-        extraction.main()
+        given = {key: files[key] for key in settings.PICTURES}
+        step.features(
+            source=tmp_path / "made",
+            output={"features": tmp_path / "made" / "features"},
+            given=SimpleNamespace(weights_sha256=DIGEST),
+            **given,
+        )
         assert np.load(tmp_path / "made" / "features" / "features.npy").shape == (6, 6)
         return "served from the store" not in capsys.readouterr().out
 

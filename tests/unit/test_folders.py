@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import yaml
 
-from escala import workload_check
 from escala.core import plugins
 from escala.core.errors import InputError, Unavailable
 from escala.data import KINDS, kind_of
@@ -22,6 +21,7 @@ from escala.experiment import Experiment, folders
 from escala.predict.model import load
 from escala.record import key
 from escala.strategies.knobs import complete, model_knobs
+from escala.workload_check.answers import answers
 from escala.workloads import WORKLOADS, models, workload
 from tests.calls import python
 from tests.conftest import CLASSES
@@ -179,8 +179,8 @@ def test_a_folder_may_hold_a_model_of_pytorch_alone(own_workload, tmp_path):
         experiment(str(own_workload))
     assert WORKLOADS["mine"].engines == ["torch"]
     (tmp_path / "scratch").mkdir()
-    [answer] = workload_check.answers(own_workload, tmp_path / "scratch")
-    assert not answer.able and "another network is not checked" in str(answer)
+    [answer] = answers(own_workload, tmp_path / "scratch", engine="tensorflow")
+    assert not answer.able and "has networks for torch only" in str(answer)
 
 
 def test_a_run_is_known_by_the_content_of_its_folder_wherever_that_stands(own_workload):

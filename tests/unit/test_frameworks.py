@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +45,38 @@ def test_all_but_engines_and_models_is_imported_without_a_framework():
         [sys.executable, "-c", IMPORT, *names], cwd=ROOT, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+#: Files outside of an engine's folder, and of the models of workloads, that rightly name one.
+RIGHTLY = {
+    "escala/analysis/diagnosis/refusal.py": "a timeline is of Horovod, from any training",
+    "escala/analysis/diagnosis/text.py": "a timeline is of Horovod, from any training",
+    "escala/experiment/launchers.py": "users write these launchers in their commands",
+    "escala/hook/escala_collectives.py": "sums in the library of a user's program",
+    "escala/hook/escala_processes.py": "sees which library's group a user's process joins",
+    "escala/hook/escala_steps.py": "has callbacks for trainers of users",
+    "escala/hook/escala_trace.py": "starts the profiler of a user's PyTorch",
+    "escala/probes/torch_trace.py": "its key and the trace are of PyTorch",
+    "escala/report/findings/steps.py": "names the key of this probe",
+    "scripts/diagnose.py": "says which file of Horovod it takes",
+    "scripts/try.py": "shows launchers of users",
+}
+NAMES = re.compile(r"tensorflow|torch|horovod|keras|\bjax\b", re.IGNORECASE)
+
+
+def code_of(file: Path) -> str:
+    """Return the code of a file without comments and docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            node.body[0] = ast.Pass()
+    return ast.unparse(tree)
+
+
+def test_a_framework_is_named_by_its_engine_and_in_few_other_files():
+    files = [file for part in ("escala", "scripts") for file in (ROOT / part).rglob("*.py")]
+    others = [file for file in files if not imports_framework(file)]
+    named = {str(each.relative_to(ROOT)) for each in others if NAMES.search(code_of(each))}
+    assert named == RIGHTLY.keys() and len(named) <= 12

@@ -13,13 +13,13 @@ from jsonschema import Draft202012Validator
 
 from escala.core import hardware
 from escala.engines import interpreters
+from escala.engines.tensorflow.strategies import Horovod
 from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Strategy
 from escala.strategies.knobs import all_knobs, complete, model_knobs, read_by_run, readable
-from escala.strategies.programs import AsTorchrun
-from escala.strategies.tensorflow import Horovod
+from escala.strategies.programs import Numbered
 from tests.calls import python
 from tests.conftest import copy_project
 from tests.kinds import add_kind, add_reader, add_workload
@@ -122,8 +122,9 @@ def test_additions_measure_nothing_again(tmp_path):
     """A strategy, probe, kind of dataset, workload, table and figure."""
     project = copy_project(tmp_path / "project")
     before = known_by(project, experiment())
-    (project / "escala/strategies/quiet.py").write_text(STRATEGY)
-    with (project / "escala/strategies/knobs.yaml").open("a", encoding="utf-8") as knobs:
+    with (project / "escala/engines/tensorflow/strategies.py").open("a", encoding="utf-8") as file:
+        file.write(f"\n\n{STRATEGY}")
+    with (project / "escala/engines/tensorflow/knobs.yaml").open("a", encoding="utf-8") as knobs:
         knobs.write(KNOB)
     (project / "escala/probes/late.py").write_text(PROBE)
     workloads = project / "escala/workloads"
@@ -177,9 +178,11 @@ VOIDED = {
     "workloads/majority/model.py": {FIT},
     "engines/tensorflow/fast/lookup.cc": OF_TENSORFLOW | {*PROBES},
     "engines/torch/ranks.py": OF_TORCH,
-    "strategies/tensorflow.py": set(),
+    "engines/tensorflow/strategies.py": set(),
+    "engines/tensorflow/check.py": set(),
     "strategies/knobs.py": set(),
     "strategies/knobs.yaml": set(),
+    "engines/tensorflow/knobs.yaml": set(),
     "engines/costs.py": TRAINED | {*PROBES},
     "probes/clocks.py": {"clocks"},
     "probes/base.py": set(),
@@ -207,7 +210,7 @@ def test_the_entry_of_a_strategy_voids_its_runs_wherever_it_stands(tmp_path):
     before = printed(project, DIGESTS)["null"]
 
     def voided(name: str, old: str, new: str) -> set[str]:
-        file = project / "escala/strategies" / name
+        file = project / "escala" / name
         text = file.read_text()
         assert old in text
         file.write_text(text.replace(old, new))
@@ -215,16 +218,17 @@ def test_the_entry_of_a_strategy_voids_its_runs_wherever_it_stands(tmp_path):
         file.write_text(text)
         return {name for name in before if after[name] != before[name]}
 
+    tensorflow = "engines/tensorflow/strategies.py"
     autotune = '"HOROVOD_AUTOTUNE": "1"', '"HOROVOD_AUTOTUNE": "2"'
-    assert voided("tensorflow.py", *autotune) == {*derived(Horovod), *PROBES}
+    assert voided(tensorflow, *autotune) == {*derived(Horovod), *PROBES}
     number = '"RANK": str(place.process)', '"RANK": str(place.process + 1)'
-    assert voided("programs.py", *number) == derived(AsTorchrun) & TRAINED
+    assert voided("strategies/programs.py", *number) == derived(Numbered) & TRAINED
     for name, *change in (
-        ("tensorflow.py", "class Horovod(", "# Elsewhere in its file.\n\n\nclass Horovod("),
-        ("tensorflow.py", 'said = "Horovod over MPI"', 'said = "Horovod"'),
-        ("tensorflow.py", '"""Horovod with control', '"""As Horovod, with control'),
-        ("tensorflow.py", "# With a warm", "# For with a warm"),
-        ("torch.py", "position = 22", "position = 2200"),
+        (tensorflow, "class Horovod(", "# Elsewhere in its file.\n\n\nclass Horovod("),
+        (tensorflow, 'said = "Horovod over MPI"', 'said = "Horovod"'),
+        (tensorflow, '"""Horovod with control', '"""As Horovod, with control'),
+        (tensorflow, "# With a warm", "# For with a warm"),
+        ("engines/torch/strategies.py", "position = 22", "position = 2200"),
     ):
         assert voided(name, *change) == set(), change
 
@@ -232,17 +236,19 @@ def test_the_entry_of_a_strategy_voids_its_runs_wherever_it_stands(tmp_path):
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("torch.py", '"ddp-gloo"', '"single"',
-         "escala/strategies/torch.py: 'single': is also the name of another strategy"),
-        ("torch.py", '"torch.ddp.DDP"', '"torch.ddp"',
-         "escala/strategies/torch.py: 'torch.ddp': is the engine of "),
-        ("knobs.yaml", "[OpenMPI]", "[OpenMPI, Later]",
+        ("engines/torch/strategies.py", '"ddp-gloo"', '"single"',
+         "escala/engines/torch/strategies.py: 'single': is also the name of another strategy"),
+        ("engines/torch/strategies.py", '"torch.ddp.DDP"', '"torch.ddp"',
+         "escala/engines/torch/strategies.py: 'torch.ddp': is the engine of "),
+        ("strategies/knobs.yaml", "[OpenMPI]", "[OpenMPI, Later]",
          "knobs.yaml: yield_when_idle.read_by: 'Later': is the class of no strategy"),
+        ("engines/torch/knobs.yaml", "profiler:", "threads:",
+         "engines/torch/knobs.yaml: 'threads': is also the name of another knob"),
     ],
 )  # fmt: skip
 def test_a_declaration_that_names_nothing_or_two_is_refused(tmp_path, file, old, new, message):
     project = copy_project(tmp_path / "project")
-    declared = project / "escala/strategies" / file
+    declared = project / "escala" / file
     declared.write_text(declared.read_text().replace(old, new))
     environment = {"PYTHONPATH": str(project), "PATH": "/usr/bin:/bin"}
     script = "from escala.strategies import knobs; knobs.all_knobs()"

@@ -9,10 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from escala import workload_check
+from escala.core.answer import Refused
 from escala.core.errors import InputError
 from escala.data import reader
-from escala.workload_check import STEPS_CHECKS, Refused, rows
+from escala.workload_check import network as contract
+from escala.workload_check import rows
+from escala.workload_check import subject as subjects
+from escala.workload_check.answers import answers
+from escala.workload_check.fits import FIT_CHECKS
+from escala.workload_check.steps import STEPS_CHECKS
 
 HEAD = "import tensorflow as tf\nfrom tensorflow.keras import layers\n"
 #: A complete regression from four numbers to one.
@@ -67,9 +72,13 @@ def write(tmp_path: Path, registries: None) -> Write:
     return written
 
 
-def subject(folder: Path) -> workload_check.Subject:
+def subject(folder: Path) -> subjects.Subject:
     (scratch := folder.parent / "scratch").mkdir()
-    return workload_check.subject(folder, scratch, None, None, {})
+    return subjects.subject(folder, scratch, None, None, {})
+
+
+def network(folder: Path) -> contract.Network:
+    return contract.Network(subject(folder).plan)
 
 
 #: A part of `model.py` that a run would ignore, and a part of the message.
@@ -136,7 +145,7 @@ IGNORED = {
 @pytest.mark.parametrize("reason", IGNORED)
 def test_what_a_run_would_ignore_is_refused_by_name(write, reason):
     with pytest.raises(InputError, match=reason) as refused:
-        STEPS_CHECKS["build"](subject(write(IGNORED[reason])))
+        contract.CHECKS["build"](network(write(IGNORED[reason])))
     assert refused.value.where.endswith("mine/model.py") and refused.value.remedy
 
 
@@ -150,7 +159,7 @@ def test_a_fit_needs_one_class_for_each_row(write):
     file = folder / "workload.yaml"
     file.write_text(file.read_text().replace("trained_by: steps", "trained_by: fit"))
     with pytest.raises(InputError, match="the dataset has no classes, and a fit needs one class"):
-        workload_check.FIT_CHECKS["fit"](subject(folder))
+        FIT_CHECKS["fit"](subject(folder))
 
 
 def test_a_complete_regression_is_accepted_and_may_use_what_keras_offers(write):
@@ -166,7 +175,7 @@ def test_a_complete_regression_is_accepted_and_may_use_what_keras_offers(write):
         def optimizer(settings, learning_rate, knobs):
             return tf.keras.optimizers.AdamW(learning_rate, clipnorm=1.0, ema_momentum=0.9)
         """)
-    assert "2 variables, 5 parameters" in STEPS_CHECKS["build"](subject(folder))
+    assert "2 variables, 5 parameters" in contract.CHECKS["build"](network(folder))
 
 
 FOUR_TO_ONE = """
@@ -196,7 +205,7 @@ LOSS_OF = "\ndef row_losses(targets, outputs, settings):\n    return "
 )  # fmt: skip
 def test_the_likely_cause_of_a_wrong_loss_is_named(write, part, reason, remedy):
     with pytest.raises(Refused, match=reason) as refused:
-        STEPS_CHECKS["row losses"](subject(write(part)))
+        contract.CHECKS["row losses"](network(write(part)))
     assert remedy in refused.value.remedy
 
 
@@ -249,7 +258,7 @@ def test_the_classes_of_several_places_need_a_fraction_and_scores(write):
     code = folder / "model.py"
     code.write_text(code.read_text().replace(OFFERS, ""))
     with pytest.raises(InputError, match=r"several classes.*no correct, scores\.py") as refused:
-        STEPS_CHECKS["build"](subject(folder))
+        contract.CHECKS["build"](network(folder))
     assert "(rows,)" in refused.value.remedy
 
 
@@ -257,9 +266,9 @@ def test_the_classes_of_several_places_need_a_fraction_and_scores(write):
 def test_a_wrapper_in_a_model_without_variables_is_trained_by_one_and_by_two_ranks(write, tmp_path):
     folder = write(WRAPPED, RIGHT, example=PLACES)
     (tmp_path / "scratch").mkdir()
-    found = [*workload_check.answers(folder, tmp_path / "scratch")]
+    found = [*answers(folder, tmp_path / "scratch")]
     assert all(answer.able for answer in found), [*map(str, found)]
-    assert len(found) == 1 + len(STEPS_CHECKS)
+    assert len(found) == 1 + len(contract.CHECKS) + len(STEPS_CHECKS)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from escala.engines.tensorflow.rendezvous import served
 from escala.runtime.node import LOOPBACK, describe
-from escala.runtime.rendezvous import served
 
 
 @pytest.fixture

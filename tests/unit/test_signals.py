@@ -15,7 +15,8 @@ from escala.core import interrupts, progress
 from escala.record import run as measurement
 from escala.record import supervise as supervision
 from escala.runtime import launch
-from escala.runtime.launch import LOCAL, Launch
+from escala.runtime.launch import LOCAL
+from escala.runtime.placement import Launch
 from tests.calls import python
 
 #: As a library does that catches whatever goes wrong while it is imported.

@@ -10,10 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from escala import workload_check
+from escala.core.answer import Refused
+from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.data import reader
-from escala.workload_check import FIT_CHECKS, STEPS_CHECKS, Refused
+from escala.workload_check import network as contract
+from escala.workload_check import subject as subjects
+from escala.workload_check.answers import answers
+from escala.workload_check.fits import FIT_CHECKS
+from escala.workload_check.steps import STEPS_CHECKS
 from tests.conftest import ROOT
 from tests.folders import changed, copied
 
@@ -21,11 +26,15 @@ LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"
 BUILD = 'settings["words"]'
 
 
-def subject(folder: Path, **data: Path) -> workload_check.Subject:
+def subject(folder: Path, **data: Path) -> subjects.Subject:
     scratch = folder.parent / "scratch"
     scratch.mkdir()
     given = {"dataset": None, "kind": None, "settings": {}} | data
-    return workload_check.subject(folder, scratch, *given.values())
+    return subjects.subject(folder, scratch, *given.values())
+
+
+def network(folder: Path, **data: Path) -> contract.Network:
+    return contract.Network(subject(folder, **data).plan)
 
 
 @pytest.mark.parametrize(
@@ -46,15 +55,15 @@ def test_a_broken_promise_is_refused(own_workload, check, old, new, reason):
     changed(own_workload / "model.py", old, new)
     with open(own_workload / "model.py", "a") as code:
         code.write("\n\nNUMBERS = iter(range(9))\n")
-    found = subject(own_workload)
+    found = network(own_workload)
     with pytest.raises(Refused, match=reason):
-        STEPS_CHECKS[check](found)
+        contract.CHECKS[check](found)
 
 
 def test_after_wrong_losses_of_rows_nothing_more_is_checked(own_workload, tmp_path):
     changed(own_workload / "model.py", LOSS, f"tf.reduce_mean({LOSS})")
     (tmp_path / "scratch").mkdir()
-    found = [*workload_check.answers(own_workload, tmp_path / "scratch")]
+    found = [*answers(own_workload, tmp_path / "scratch")]
     names = ["declaration", "build", "row losses"]
     assert [(answer.name, answer.able) for answer in found] == list(
         zip(names, (True, True, False), strict=True)
@@ -64,12 +73,12 @@ def test_after_wrong_losses_of_rows_nothing_more_is_checked(own_workload, tmp_pa
 
 def test_numbers_instead_of_classes_need_predictions_and_scores(tmp_path, registries):
     copied(tmp_path, "signals")
-    found = subject(tmp_path / "signals")
-    assert all(STEPS_CHECKS[name](found) for name in ("build", "row losses", "gradients"))
+    found = network(tmp_path / "signals")
+    assert all(contract.CHECKS[name](found) for name in ("build", "row losses", "gradients"))
     del found.module.predict
     (tmp_path / "signals" / "scores.py").unlink()
     with pytest.raises(InputError, match=r"outputs are \(\) and there are no classes") as refused:
-        STEPS_CHECKS["build"](found)
+        contract.CHECKS["build"](found)
     assert refused.value.reason.endswith("has no predict, scores.py")
 
 
@@ -101,41 +110,40 @@ def test_counts_must_be_of_rows_and_scores_of_their_sums_numbers(
         STEPS_CHECKS["scores"](found)
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("loss", "row_scores gives the score loss"),
-        ("hits", "score hits is given by row_scores and by scores_of"),
-    ],
-)
-def test_a_score_of_rows_by_a_name_that_is_taken_is_refused(own_workload, name, reason):
+def test_a_score_of_rows_by_a_name_that_is_taken_is_refused(own_workload):
     (own_workload / "scores.py").write_text(
         f"def counts(targets, predictions):\n    return 1.0 * {HITS}[:, None]\n"
         "def scores_of(sums):\n    return {'hits': sums[0]}\n"
     )
     with open(own_workload / "model.py", "a") as code:
-        code.write(f"\n\ndef row_scores(targets, outputs):\n    return {{{name!r}: targets}}\n")
+        code.write("\n\ndef row_scores(targets, outputs):\n    return {NAME: targets}\n")
     found = subject(own_workload)
+    checked = contract.Network(found.plan)
+    checked.module.NAME = "hits"
+    found.told["row_scores"] = checked.losses(checked.outputs())[1]
     vars(found)["predictions"] = np.array([0, 1, 2, 3, 4, 0, 1, 2])
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(Refused, match="score hits is given by row_scores and by scores_of"):
         STEPS_CHECKS["scores"](found)
+    checked.module.NAME = "loss"
+    with pytest.raises(Refused, match="row_scores gives the score loss"):
+        contract.CHECKS["row losses"](checked)
 
 
 def test_batch_normalisation_is_told(own_workload):
     changed(own_workload / "model.py", "(found)", "(layers.BatchNormalization()(found))")
-    assert "depends on the rows together" in STEPS_CHECKS["row losses"](subject(own_workload))
+    assert "depends on the rows together" in contract.CHECKS["loss falls"](network(own_workload))
 
 
 def test_rows_of_a_dataset_are_taken_or_those_of_an_example(own_workload, small_split, tmp_path):
-    found = subject(own_workload, dataset=small_split)
-    inputs, _ = found.arrays.gather("train", slice(None))
+    found = network(own_workload, dataset=small_split)
+    inputs, _ = found.data.gather("train", slice(None))
     expected, _ = reader(small_split).gather("train", slice(24))
     assert (inputs[0] == expected[0]).all()
-    assert "for all 4" in STEPS_CHECKS["gradients"](found)
+    assert "for all 4" in contract.CHECKS["gradients"](found)
     file = own_workload / "workload.yaml"
     file.write_text(file.read_text().partition("example:")[0])
     with pytest.raises(InputError, match="has no example"):
-        workload_check.subject(own_workload, tmp_path, None, None, {})
+        subjects.subject(own_workload, tmp_path, None, None, {})
 
 
 @pytest.fixture
@@ -183,3 +191,44 @@ def test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line(own_workload):
     assert declared.split()[:2] == ["declaration", "yes"]
     assert build.split()[:2] == ["build", "no"]
     assert f"tuple index out of range. Remedy: see {own_workload}/model.py, line" in build
+
+
+#: What the loss of every row becomes, and the check of it that says no, with the reason.
+BROKEN = [
+    ("torch", "", None, None),
+    ("torch", ".mean()", "row losses", "gives the shape () for 8 rows"),
+    ("torch", ".detach()", "gradients", "no gradient for 0.weight"),
+    ("jax", "", None, None),
+    ("jax", " * 0", "gradients", "no gradient for 0/kernel"),
+]
+
+
+@pytest.mark.parametrize(
+    ("engine", "change", "check", "reason"),
+    [pytest.param(*case, marks=getattr(pytest.mark, case[0])) for case in BROKEN],
+)
+def test_networks_of_other_engines_are_checked_in_their_own_python(
+    tmp_path, registries, engine, change, check, reason
+):
+    folder = shutil.copytree(ROOT / "escala" / "workloads" / "mlp", tmp_path / "perceptron")
+    (folder / "model.py").unlink()
+    example = {
+        "inputs": [{"shape": [4], "dtype": "float32"}],
+        "targets": {"shape": [], "dtype": "int64"},
+        "classes": ["a", "b", "c"],
+    }
+    with open(folder / "workload.yaml", "a") as file:
+        file.write(f"example: {example}\n")
+    with open(folder / f"{ENGINES[engine].module}.py", "a") as code:
+        code.write("\n\nwhole = row_losses\n")
+        code.write(f"def row_losses(*rows):\n    return whole(*rows){change}\n")
+    (tmp_path / "scratch").mkdir()
+    found = subjects.subject(folder, tmp_path / "scratch", None, None, {}, engine)
+    given = {answer.name: answer for answer in found.network_answers()}
+    assert "network" not in given, given
+    refused = {name: answer.detail for name, answer in given.items() if not answer.able}
+    if check:
+        assert next(iter(refused)) == check and reason in refused[check]
+    else:
+        assert not refused
+        assert list(given) == list(contract.CHECKS) and found.told["follows"] is True

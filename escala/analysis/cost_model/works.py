@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from escala.data import size_of
+from escala.engines import costs
 from escala.experiment import Experiment, Run
 from escala.experiment.references import ONE_PROCESS, one_process
 from escala.experiment.runs import takes_steps
@@ -16,7 +17,6 @@ from escala.probes.collectives import Collectives
 from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, read_by_run, reads
-from escala.strategies.torch import SHARED_MEMORY
 
 #: Knobs that the cost model applies itself, and that slow ranks on purpose.
 APPLIED = (
@@ -194,7 +194,7 @@ def unsupported(run: Run) -> str | None:
     if strategy is not alone and not (strategy.library and strategy.records_for(Collectives.name)):
         return f"the model does not know how {run.strategy} exchanges gradients"
     name = "communication_hook"
-    if variant[name] == SHARED_MEMORY and reads(run.strategy, name):
+    if variant[name] == costs.SHARED_MEMORY and reads(run.strategy, name):
         unknown = "how fast ranks copy and sum gradients in shared memory"
         return f"the model does not know {unknown}"
     if reads(run.strategy, "fractions"):

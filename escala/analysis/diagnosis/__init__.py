@@ -109,7 +109,7 @@ def diagnose(path: Path) -> Diagnosis:
 def _timeline(recording: Recording) -> Timeline | None:
     """Return the parts of the steps, or None if there are too few steps."""
     operations = recording.operations()
-    if operations.empty or not recording.horovod:
+    if operations.empty or not recording.known:
         return None
     numbered = _in_steps(operations)
     steps = _steps(numbered, operations, recording)

@@ -100,13 +100,13 @@ class Recording:
     Attributes
     ----------
     events : number of events that are no names and no instants.
-    horovod : whether a negotiation or an operation of Horovod begins.
+    known : whether a negotiation or an operation of Horovod begins.
     ranks : all ranks that the timeline names.
     last : moment of the last event, in seconds.
     """
 
     def __init__(self) -> None:
-        self.events, self.horovod, self.last = 0, False, 0.0
+        self.events, self.known, self.last = 0, False, 0.0
         self.ranks: set[int] = set()
         self._families: dict[str, _Union] = defaultdict(_Union)
         self._names: dict[int | str, str] = {}
@@ -143,7 +143,7 @@ class Recording:
 
     def _begin(self, event: dict) -> None:
         self._begun.begin(event)
-        self.horovod = self.horovod or timeline.is_whole(event["name"])
+        self.known = self.known or timeline.is_whole(event["name"])
         if event["name"].startswith("NEGOTIATE_"):
             begin = event["ts"] * timeline.MICROSECONDS
             self._negotiations[event["pid"]] = _Negotiation(begin)

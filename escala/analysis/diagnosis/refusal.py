@@ -22,7 +22,7 @@ _SAME_NAME = (
 def refusal(path: Path, recording: Recording, events: Events) -> InputError:
     """Return the error of a file with too few steps."""
     reason, remedy = _answer(recording, events)
-    if recording.horovod and (unfinished := recording.unfinished()):
+    if recording.known and (unfinished := recording.unfinished()):
         reason += f"; at its end, {unfinished[0].said()}"
     if events.damage:
         reason += f"; {events.damage}"
@@ -38,7 +38,7 @@ def _answer(recording: Recording, events: Events) -> tuple[str, str]:
             "holds no operation yet",
             "wait for Horovod's first operation; only rank 0 writes, to a path on its node",
         )
-    if not recording.horovod:
+    if not recording.known:
         return (
             f"holds {counted(recording.events, 'event')}, and none is of Horovod",
             f"{_NAME_IT}; in a run of Escala it is timeline.json, not trace.json",

@@ -13,12 +13,15 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from escala.core.engines import DEFAULT
 from escala.core.errors import InputError
 from escala.core.files import sha256_file, write_json
 from escala.data.captions.settings import EXTRACTION, FEATURES, NAMES
 from escala.data.images.pictures import read_picture
+from escala.engines import elsewhere
 
-LAYER = "fc2"
+#: The layer whose outputs are the features, and the module that computes it.
+LAYER, MODULE = "fc2", f"escala.engines.{DEFAULT}.vgg16"
 #: Height and width of the pictures that the layer takes.
 SIZE = (224, 224)
 #: Pictures that are computed at once.
@@ -62,27 +65,23 @@ def network(weights: Path, sha256: str, remedy: str) -> Network:
     """
     published = "vgg16_weights_tf_dim_ordering_tf_kernels.h5"
     if not weights.is_file():
-        raise InputError(weights, weights.name, "no such file", f"get {published} from Keras")
+        raise InputError(
+            weights,
+            weights.name,
+            "no such file",
+            f"get {published}",
+        )
     digest = sha256_file(weights)
     if digest != sha256:
         reason = f"is not {sha256}, the digest of the weights"
         raise InputError(weights, f"SHA-256 {digest}", reason, remedy)
-    # Only this function needs TensorFlow.
-    import tensorflow as tf
-
-    whole = tf.keras.applications.VGG16(weights=None)
     try:
-        whole.load_weights(weights)
+        described = {"weights": str(weights.absolute()), "layer": LAYER}
+        compute = elsewhere.computing(MODULE, DEFAULT, described, {})
     except (OSError, ValueError, KeyError) as error:
         reason = f"does not hold the weights of VGG16: {error}"
-        raise InputError(weights, weights.name, reason, f"name {published} of Keras") from error
-    model = tf.keras.Model(whole.input, whole.get_layer(LAYER).output)
-
-    def compute(pictures: np.ndarray) -> np.ndarray:
-        prepared = tf.keras.applications.vgg16.preprocess_input(pictures.astype(np.float32))
-        return model.predict_on_batch(prepared)
-
-    return compute
+        raise InputError(weights, weights.name, reason, f"name {published}") from error
+    return lambda pictures: compute(0, (pictures,))
 
 
 def features(paths: Sequence[Path], compute: Network) -> Iterator[np.ndarray]:

@@ -16,7 +16,7 @@ from escala.core.environment import call
 from escala.core.errors import Unavailable
 from escala.engines.torch import ddp, shared_memory
 from escala.engines.torch.ranks import Ranks
-from escala.strategies.torch import BARE, SHARED_MEMORY
+from escala.engines.torch.strategies import BARE, SHARED_MEMORY
 
 #: How long a rank waits for the others to start, and for each exchange: PyTorch's own time.
 TIMEOUT = timedelta(minutes=30)

@@ -26,7 +26,7 @@ from torch.futures import Future
 from escala.core.errors import Unavailable
 from escala.engines import shared_file
 from escala.engines.base import Group
-from escala.strategies.torch import SHARED_MEMORY
+from escala.engines.torch.strategies import SHARED_MEMORY
 
 #: The knob that needs no memory that ranks share.
 INSTEAD = "communication_hook: none"

@@ -4,5 +4,3 @@
 BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 #: PyTorch's momentum of 0.1 is the fraction of the new value.
 MOMENTUM, EPSILON = 0.9, 1e-5
-#: The value of the setting `form` for PyTorch's padding and initial weights.
-PYTORCH = "pytorch"

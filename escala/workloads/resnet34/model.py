@@ -21,7 +21,7 @@ from escala.engines.tensorflow.layers import (
     picture_input,
     row_losses,
 )
-from escala.workloads.resnet34 import BLOCKS, EPSILON, MOMENTUM, PYTORCH
+from escala.workloads.resnet34 import BLOCKS, EPSILON, MOMENTUM
 
 __all__ = ["build", "optimizer", "row_losses"]
 
@@ -50,7 +50,7 @@ def build(
             stride = 2 if stage and not block else 1
             found = _block(found, settings["width"] * 2**stage, stride, convolved)
     found = layers.GlobalAveragePooling2D()(found)
-    initial = _dense_initial(found.shape[-1]) if settings["form"] == PYTORCH else {}
+    initial = _dense_initial(found.shape[-1]) if settings["form"] == "pytorch" else {}
     last = layers.Dense(classes, "softmax", **initial)(found)
     return tf.keras.Model(given, last, name=f"resnet{settings['depth']}")
 
@@ -68,7 +68,7 @@ def _convolved(
     given: tf.Tensor, filters: int, width: int, stride: int, form: str, normalisation: type
 ) -> tf.Tensor:
     """Return a convolution without bias, normalised over the batch by a layer of this class."""
-    law = "untruncated_normal" if form == PYTORCH else "truncated_normal"
+    law = "untruncated_normal" if form == "pytorch" else "truncated_normal"
     padded, padding = _padded(given, width, form)
     found = layers.Conv2D(
         filters,
@@ -84,7 +84,7 @@ def _convolved(
 
 def _padded(given: tf.Tensor, width: int, form: str) -> tuple[tf.Tensor, str]:
     """Return pictures with zeros on each side in PyTorch's form, and the padding that is left."""
-    if form != PYTORCH:
+    if form != "pytorch":
         return given, "same"
     return (layers.ZeroPadding2D(width // 2)(given) if width > 1 else given), "valid"
 

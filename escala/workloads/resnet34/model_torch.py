@@ -11,7 +11,7 @@ from torch import nn
 from escala.data.base import Spec
 from escala.engines.torch import layers, optimizers
 from escala.engines.torch.normalisation import BatchNorm2d, SynchronisedBatchNorm
-from escala.workloads.resnet34 import BLOCKS, EPSILON, MOMENTUM, PYTORCH
+from escala.workloads.resnet34 import BLOCKS, EPSILON, MOMENTUM
 
 NORMALISATIONS = {"local": BatchNorm2d, "synchronised": SynchronisedBatchNorm}
 
@@ -33,7 +33,7 @@ class ResNet(nn.Module):
         self.pixels = nn.Sequential(layers.Pixels(pictures), layers.ChannelsFirst())
         self.stem = _convolution(pictures.shape[-1], width, 7, 2, form)
         self.norm = layers.batch_normalisation(width, MOMENTUM, EPSILON, kind)
-        self.pool = nn.MaxPool2d(3, 2, 1) if form == PYTORCH else layers.MaxPool2d(3, 2)
+        self.pool = nn.MaxPool2d(3, 2, 1) if form == "pytorch" else layers.MaxPool2d(3, 2)
         self.blocks = nn.Sequential()
         inputs = width
         for stage, count in enumerate(blocks):
@@ -86,14 +86,14 @@ def build(
 def _convolution(inputs: int, filters: int, width: int, stride: int, form: str) -> nn.Conv2d:
     """Return a convolution without bias."""
     padding, distribution = "same", "truncated_normal"
-    if form == PYTORCH:
+    if form == "pytorch":
         padding, distribution = width // 2, "normal"
     law = layers.variance_scaling(2, "fan_out", distribution)
     return layers.convolution_2d(inputs, filters, width, stride, padding, bias=False, kernel=law)
 
 
 def _dense(inputs: int, classes: int, form: str) -> nn.Linear:
-    if form != PYTORCH:
+    if form != "pytorch":
         return layers.dense(inputs, classes)
     law = layers.uniform(1 / math.sqrt(inputs))
     return layers.dense(inputs, classes, law, law)

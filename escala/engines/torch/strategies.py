@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from escala.strategies.base import EvaluatesInParts, Layouts, Strategy
-from escala.strategies.programs import AsTorchrun
+from escala.strategies.base import EvaluatesInParts, Layouts, Option, Strategy
+from escala.strategies.programs import Numbered
 
 #: The value of the knob `trained_module` with which each rank trains alone.
 BARE = "bare"
@@ -25,7 +25,7 @@ class TorchSingle(PyTorch):
     layouts = Layouts(one_rank=True)
 
 
-class DDP(PyTorch, AsTorchrun, EvaluatesInParts):
+class DDP(PyTorch, Numbered, EvaluatesInParts):
     """DistributedDataParallel: gradients are summed by buckets."""
 
     engine = "torch.ddp.DDP"
@@ -94,7 +94,7 @@ class DDPHybrid(DDP):
     library = "torch-gloo"
 
 
-class FSDP(PyTorch, AsTorchrun, EvaluatesInParts):
+class FSDP(PyTorch, Numbered, EvaluatesInParts):
     """Fully sharded data parallelism: between steps each rank holds a part of the model."""
 
     name = "fsdp"
@@ -108,3 +108,32 @@ class FSDP(PyTorch, AsTorchrun, EvaluatesInParts):
         for name, usual in (("torch_compile", False), ("slowdown", [])):
             if knobs[name] != usual:
                 yield name, "is not supported by fsdp", "use ddp-gloo"
+
+
+class TorchDDP(Numbered):
+    """PyTorch's DistributedDataParallel in a program that reads its place from the environment."""
+
+    name = "torch-ddp"
+    said = "PyTorch's DDP"
+    position = 8
+    programs = "torch"
+    option = Option(
+        "--torch",
+        "PyTorch's DistributedDataParallel: RANK, WORLD_SIZE, MASTER_ADDR, …",
+        "RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT",
+        signs=("imports torch", "calls init_process_group"),
+    )
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        # What `torchrun` sets besides. By the run's name Lightning and others know that somebody
+        # else starts the processes. There is no agent whose store they could use.
+        return super().process_variables(place, interface) | {
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(place.process),
+            "ROLE_WORLD_SIZE": str(place.processes),
+            "TORCHELASTIC_RUN_ID": "escala",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+        }

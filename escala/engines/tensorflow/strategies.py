@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import ClassVar
 
 from escala.strategies.base import (
-    RENDEZVOUS,
     SERVERS,
     UNKNOWN,
     EvaluatesInParts,
     Layouts,
+    Option,
     Strategy,
 )
 from escala.strategies.programs import OpenMPI
@@ -66,6 +67,12 @@ class HorovodMPI(OpenMPI, Horovod):
     said = "Horovod over MPI"
     position = 2
     programs = "horovod"
+    option = Option(
+        "--horovod",
+        "Horovod over MPI",
+        r"(OMPI_COMM_WORLD|HOROVOD)_\w+",
+        signs=("imports horovod",),
+    )
     library = carried_by = "mpi"
 
 
@@ -76,8 +83,14 @@ class HorovodGloo(Horovod):
     said = "Horovod over Gloo"
     position = 3
     programs = "horovod"
-    meets_by = RENDEZVOUS
     library = carried_by = "gloo"
+    numbers = "HOROVOD_RANK", "HOROVOD_SIZE"
+
+    @classmethod
+    def served(cls, nodes, places, here):
+        from escala.engines.tensorflow import rendezvous
+
+        return rendezvous.served(nodes, places, here)
 
     @classmethod
     def process_variables(cls, place, interface):
@@ -160,3 +173,24 @@ class ParameterServer(Distribute):
     @classmethod
     def waits(cls):
         return False
+
+
+class TFConfig(Strategy):
+    """A program with `tf.distribute.MultiWorkerMirroredStrategy`, which reads `TF_CONFIG`."""
+
+    name = "tf-config"
+    said = "TF_CONFIG"
+    position = 11
+    programs = UNKNOWN
+    option = Option(
+        "--tf-config",
+        "TensorFlow's MultiWorkerMirroredStrategy: TF_CONFIG",
+        "TF_CONFIG",
+        signs=("calls MultiWorkerMirroredStrategy",),
+    )
+    meets_by = SERVERS
+
+    @classmethod
+    def process_variables(cls, place, interface):
+        task = {"type": "worker", "index": place.process}
+        return {"TF_CONFIG": json.dumps({"cluster": {"worker": place.addresses}, "task": task})}

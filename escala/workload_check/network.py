@@ -1,0 +1,248 @@
+"""Check the network of a workload against its contract, in the Python of an engine.
+
+    python -m escala.workload_check.network
+
+It reads the plan of one process on its input, and prints each answer as a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from functools import cached_property, partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from escala import engines
+from escala.core.answer import Refused, answer_of
+from escala.data import reader
+from escala.data.base import output_shape
+from escala.strategies.base import Place
+from escala.strategies.knobs import model_knobs
+from escala.training.shards import gather_steps
+from escala.workloads import WORKLOADS, models, workload
+
+#: Rows that the network gets at once, and steps with them.
+BATCH, STEPS = 8, 50
+#: Largest relative difference of what is computed from a row by itself.
+ROWS_TOLERANCE = 1e-3
+_ALL = slice(None)
+
+
+class Network:
+    """A workload's network and a batch of its rows, by the engine of a plan's strategy."""
+
+    def __init__(self, plan: dict):
+        name = engines.engine_name(plan["strategy"])
+        self.workload, self._name, self._settings = plan["workload"], name, plan["training"]
+        self.data = reader(plan["data"])
+        self.inputs, self.targets = self.data.gather("train", slice(0, BATCH))
+        self.knobs = model_knobs(plan["knobs"], self.workload)
+        cores = sorted(os.sched_getaffinity(0))
+        place = Place(0, 1, [0], 0, 1, 0, 1, "localhost", cores, [], [])
+        self.engine = engines.create_engine(plan, place)
+        self.engine.start()
+        self._calls = engines.load(name, "check")
+
+    @cached_property
+    def module(self) -> ModuleType:
+        return workload(self.workload, self._name)
+
+    @cached_property
+    def built(self) -> Any:
+        """The engine, with the model."""
+        self.engine.build(self.module, self.data, self.knobs)
+        return self.engine
+
+    def outputs(self, rows: slice = _ALL) -> np.ndarray:
+        """Return the outputs of rows of the batch, outside training."""
+        return self._calls.outputs_of(self.built, [array[rows] for array in self.inputs])
+
+    def losses(self, outputs: np.ndarray, rows: slice = _ALL) -> tuple[np.ndarray, set[str]]:
+        """Return the losses of rows of the batch by their outputs, and the names of scores."""
+        targets = self.targets[rows]
+        return self._calls.losses_of(self.module, self._settings, targets, outputs)
+
+    def gradients(self) -> list[tuple[str, np.ndarray | None]]:
+        """Return the gradient of each trained variable, with its name; None without one."""
+        return self._calls.gradients(self.built, self.module, self.inputs, self.targets)
+
+    def train(self, *steps: np.ndarray) -> float:
+        """Make steps, each of some rows of the batch; return the sum of the losses of rows."""
+        taken = self.built.make_steps(
+            ([rows] for rows in steps), partial(gather_steps, self.data, "rows")
+        )
+        return sum(float(each.loss) for each in taken)
+
+    @cached_property
+    def follows(self) -> bool:
+        """Whether the loss of a row in training depends on nothing but this row."""
+        rows, losses = np.arange(len(self.targets)), []
+        for part in (rows, *np.split(rows, [len(rows) // 2])):
+            with self.built.unchanged():
+                self.built.seed(0)
+                losses.append(self.train(part))
+        whole, *halves = losses
+        return bool(np.isclose(whole, sum(halves), ROWS_TOLERANCE))
+
+
+def require(module: ModuleType, *names: str) -> None:
+    """Refuse a module of a workload that lacks something that every one of its sort has."""
+    if missing := [name for name in names if not hasattr(module, name)]:
+        raise Refused(
+            f"{module.__file__} has no {', '.join(missing)}",
+            "add what is missing, as the docstring of escala.workloads describes",
+        )
+
+
+def build(network: Network) -> str:
+    require(network.module, "build", "optimizer", "row_losses")
+    engine, forms = network.engine, []
+    for _ in range(2):
+        engine.build(network.module, network.data, network.knobs)
+        forms.append([(array.shape, array.dtype) for array in engine.weights()[0]])
+    if forms[0] != forms[1]:
+        raise Refused(
+            "two calls of build with the same arguments give different variables",
+            "let shapes and order depend on the arguments and on nothing else",
+        )
+    description = network.data.description
+    wanted, shape = output_shape(description), network.outputs().shape[1:]
+    if (shape if description.get("classes") else shape[: len(wanted)]) != wanted:
+        raise Refused(
+            f"the model gives the shape {shape} for a row, and the argument outputs is {wanted}",
+            "let the last layer give the shape outputs",
+        )
+    models.require(network.module, description, WORKLOADS[network.workload].scores)
+    return f"{len(forms[0])} variables, {engine.about()['parameters']} parameters, twice the same"
+
+
+def row_losses(network: Network) -> str:
+    outputs, rows = network.outputs(), len(network.targets)
+    losses, names = network.losses(outputs)
+    cause = _broadcast(network, outputs)
+    if losses.shape != (rows,):
+        raise Refused(
+            f"row_losses gives the shape {losses.shape} for {rows} rows{cause}",
+            "give one number for each row, shape (rows,), and no mean over them; losses of "
+            "frameworks may take the mean over the last axis",
+        )
+    if not np.allclose(outputs, network.outputs(), ROWS_TOLERANCE, 1e-5, equal_nan=True):
+        raise Refused(
+            "two calls of the model with the same rows, outside training, give different outputs",
+            "draw random numbers only in training, and keep no state between calls; give noise as "
+            "an input of the dataset. A generator that is trained against another network cannot "
+            "be measured as a workload",
+        )
+    for row in range(rows):
+        one = slice(row, row + 1)
+        by_itself, _ = network.losses(outputs[one], one)
+        if not np.allclose(network.outputs(one), outputs[one], ROWS_TOLERANCE, 1e-5):
+            raise Refused(
+                f"what the model gives for row {row} depends on the other rows",
+                "let no layer mix rows, neither by a sum or a mean over them nor by a shape that "
+                "joins them",
+            )
+        if not np.allclose(by_itself, losses[one], ROWS_TOLERANCE, 1e-6):
+            raise Refused(
+                f"the loss of row {row} is {losses[row]:g} among {rows} rows, and "
+                f"{float(by_itself.flat[0]):g} by itself{cause}",
+                "compute each row's loss from this row only; a training whose loss compares the "
+                "rows of a batch, such as a contrastive one, cannot be measured as a workload",
+            )
+    if taken := names.intersection(models.SUMMED):
+        raise Refused(
+            f"row_scores gives the score {min(taken)}, which is a name of the run's own",
+            "rename this score",
+        )
+    return "one for each row, of this row only"
+
+
+def _broadcast(network: Network, outputs: np.ndarray) -> str:
+    """Return how targets and outputs of unlike shapes are combined, as the cause of a wrong loss.
+
+    It is empty where the shapes are equal, or the targets number classes.
+    """
+    shapes = network.targets.shape, outputs.shape
+    if network.data.description.get("classes") or shapes[0] == shapes[1]:
+        return ""
+    try:
+        result = np.broadcast_shapes(*shapes)
+    except ValueError:
+        return f"; targets are {shapes[0]} and outputs {shapes[1]}"
+    return (
+        f"; the likely cause is that targets are {shapes[0]} and outputs {shapes[1]}, so their "
+        f"difference is {result}: reshape the outputs to the argument outputs, "
+        f"{output_shape(network.data.description)}"
+    )
+
+
+def gradients(network: Network) -> str:
+    found = network.gradients()
+    without = [name for name, gradient in found if gradient is None]
+    if without or not found:
+        raise Refused(
+            f"no gradient for {', '.join(without)}" if without else "nothing is trainable",
+            "let the loss depend on every trainable variable, or make it no trainable one",
+        )
+    if not all(np.isfinite(gradient).all() for _, gradient in found):
+        raise Refused(
+            "a gradient is infinite or not a number", "correct the loss or its logarithms"
+        )
+    return f"for all {len(found)} trainable variables"
+
+
+def falls(network: Network) -> str:
+    rows = np.arange(len(network.targets))
+
+    def loss() -> float:
+        return network.built.evaluate(network.inputs, network.targets)[1]["loss"] / len(rows)
+
+    before = loss()
+    with network.built.unchanged():
+        network.train(*[rows] * STEPS)
+        after = loss()
+    if not after < before:
+        raise Refused(
+            f"the loss of one batch is {before:.4g}, and {after:.4g} after {STEPS} steps on it",
+            "correct the loss, or change the learning rate with --settings",
+        )
+    note = "; in training, the loss of a row depends on the rows together, or on chance"
+    fell = f"from {before:.4g} to {after:.4g} in {STEPS} steps on one batch"
+    return fell if network.follows else fell + note
+
+
+#: In their order.
+CHECKS = {
+    "build": build,
+    "row losses": row_losses,
+    "gradients": gradients,
+    "loss falls": falls,
+}
+#: Checks without which the later ones would only fail for the same reason.
+PRECONDITIONS = frozenset({"network", "build", "row losses"})
+
+
+def main() -> None:
+    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # What the code of a user prints is no answer.
+    os.dup2(2, 1)
+    network = Network(json.load(sys.stdin))
+    able = True
+    for name, check in CHECKS.items():
+        answer = answer_of(name, check, network, WORKLOADS[network.workload].folder)
+        print(json.dumps(asdict(answer)), file=told, flush=True)
+        if name in PRECONDITIONS and not answer.able:
+            return
+        able &= answer.able
+    if able:
+        names = sorted(network.losses(network.outputs())[1])
+        print(json.dumps({"follows": network.follows, "row_scores": names}), file=told, flush=True)
+
+
+if __name__ == "__main__":
+    main()
