@@ -17,6 +17,7 @@ from pathlib import Path
 
 from escala.core.errors import Diverged, Failed
 from escala.core.files import write_json
+from escala.core.load import Load
 from escala.core.readable import counted
 from escala.core.usage import Usage
 from escala.core.variables import MARKS
@@ -25,7 +26,7 @@ from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
 from escala.training import child, endings, lines, marks, program_processes
 from escala.training.marks import Epoch, Mark
-from escala.training.process import STEP_COLUMNS, load_reader
+from escala.training.process import STEP_COLUMNS
 from escala.training.program_place import moved_of, rows_of_rank, values, variables
 from escala.training.wording import better
 from escala.workloads.program import Program
@@ -34,8 +35,8 @@ from escala.workloads.program import Program
 _HELPING, _IDLE = 0.5, 0.05
 
 
-def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
-    """Run the program of a rank, and return what it tells of itself.
+def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
+    """Run the program of a rank, and return what it tells (`escala.training.process.Told`).
 
     `plan` is the run's (`escala.record.plan`). `folder`, its `ranks/`, receives the steps of this
     process, if they are known.
@@ -50,8 +51,8 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     told.mkdir()
     output.mkdir(exist_ok=True)
     asked = values(plan, place, output, start["paths"])
-    reader, written = load_reader(plan, place, grows=True), child.Written(program)
-    reader.begin()
+    written = child.Written(program)
+    load.begin()
     given = variables(plan, place, told)
     so_far, began = folder / f"ran{place.process}.json", time.time()
 
@@ -67,7 +68,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     so_far.unlink(missing_ok=True)
     # A launcher, such as `mpirun`, reads its input to pass it on, whether anybody asks or not.
     ended.asked &= not STRATEGIES[plan["strategy"]].layouts.process_per_node
-    reader.end()
+    load.end()
     written.close()
     started = ended.started
     try:
@@ -116,7 +117,6 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         "scores": scores,
         "ranks": plan["ranks"],
         "threads": plan["knobs"]["threads"],
-        "load": reader.found,
         "notes": notes,
         "ran": did,
         "read": seen and seen.read,
@@ -262,7 +262,7 @@ def _measured(
     folder: Path,
     place: Place,
 ) -> dict:
-    """Return the measurements of this process in the form of `escala.training.train`."""
+    """Return the measurements of this process."""
     if known_by == marks.WHOLE:
         whole = Epoch(started, ended, train_seconds=ended - started)
         epochs = [[whole]]
@@ -296,12 +296,9 @@ def _measured(
         "known_by": known_by,
         "epochs": found,
         "first_epoch": first[0].train_seconds if skipped else None,
-        "first_step": first[0].steps[0] if first[0].steps else None,
         "parameters": marks.told(reported, marks.PARAMETERS),
-        "seconds": {
-            "startup": None if begun is None else begun - started,
-            "whole": ended - started,
-        },
+        "seconds": {"startup": None if begun is None else begun - started},
+        "whole_seconds": ended - started,
     }
 
 

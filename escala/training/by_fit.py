@@ -26,7 +26,6 @@ from escala.training.process import (
     VALIDATION,
     Clock,
     digest,
-    load_reader,
     startup_seconds,
 )
 from escala.training.shards import row_moments
@@ -34,25 +33,20 @@ from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
 
-#: Results that a fit does not have: it compiles no graph and has no other ranks.
-_ABSENT = ("build", "first_step", "first_prediction", "broadcast", "checkpoint", "averaging")
 
-
-def run(plan: dict, folder: Path, place: Place, _: Probe | None) -> dict:
-    """Return what the fit measures, in the form of `escala.training.train`."""
+def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
+    """Fit, and return what this process tells (`escala.training.process.Told`)."""
     workload(plan["workload"])  # The thread pools of its libraries exist from here on.
     with threadpool_limits(plan["knobs"]["threads"]["intra_op"]):
         startup = startup_seconds(place.process, 1)
-        load = load_reader(plan, place)
         measured = fit(plan, folder, load)
-        measured["load"] = load.found
         threads = max(pool["num_threads"] for pool in threadpool_info())
     measured["seconds"]["startup"] = startup
     return measured | {"ranks": 1, "threads": {"intra_op": threads, "inter_op": 1}}
 
 
 def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
-    """Fit and evaluate a workload; return the measurements in the form of `escala.training.train`.
+    """Fit and evaluate a workload, and return what was measured.
 
     A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` cover
     everything from the codes to the weights. Loss and accuracy on the training rows are computed
@@ -84,13 +78,12 @@ def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
         "stopped_early": False,
         "best_epoch": None,
         "resumed_after": [],
-        "seconds": clock.seconds | dict.fromkeys(_ABSENT),
+        "seconds": clock.seconds,
         "evaluated": [0, data.rows("test")],
         "fractions": [1.0],
         "weights_sha256": [digest(weights.values())],
         "parameters": sum(w.size for w in weights.values() if w.dtype.kind == "f"),
         "optimizer": work.OPTIMIZER,
-        "train_rows": data.rows("train"),
         "usage": epoch["usage"]._asdict() | {"steps": 1},
     }
 

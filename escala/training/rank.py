@@ -23,6 +23,7 @@ from escala.core.files import read_json, write_json
 from escala.probes import Probe, planned_probe
 from escala.runtime.spawn import process_of_environment
 from escala.strategies.base import Place
+from escala.training.process import PARTS, Told, load_reader
 
 log = logging.getLogger("escala")
 
@@ -77,14 +78,22 @@ def main(plan_file: str) -> int:
     return 0
 
 
-def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
-    measured = import_module(BY_KIND[plan["kind"]]).run(plan, folder, place, probe)
-    return measured | {
-        "host": socket.gethostname(),
-        "boot": _boot(),
-        "step": os.environ.get("SLURM_STEP_ID"),
-        "cores": sorted(os.sched_getaffinity(0)),
-    }
+def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Told:
+    load = load_reader(plan, place)
+    told = import_module(BY_KIND[plan["kind"]]).run(plan, folder, place, probe, load)
+    seconds = dict.fromkeys(PARTS) | told.get("seconds", {})
+    return (
+        dict.fromkeys(Told.__annotations__)
+        | told
+        | {
+            "seconds": seconds,
+            "load": load.found,
+            "host": socket.gethostname(),
+            "boot": _boot(),
+            "step": os.environ.get("SLURM_STEP_ID"),
+            "cores": sorted(os.sched_getaffinity(0)),
+        }
+    )
 
 
 def _boot() -> str:
