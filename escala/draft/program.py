@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ).add_mutually_exclusive_group()
     for option, (strategy, text) in STRATEGY_OPTIONS.items():
         how.add_argument(option, dest="strategy", action="store_const", const=strategy, help=text)
-    usable = [name for name, each in STRATEGIES.items() if "command" in each.trains_by]
+    usable = [name for name, each in STRATEGIES.items() if each.programs]
     how.add_argument(
         "--strategy", choices=usable, metavar="NAME", help=f"one of {', '.join(usable)}"
     )

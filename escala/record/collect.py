@@ -12,7 +12,6 @@ import pandas as pd
 from escala.core.files import atomic, read_json, settle
 from escala.data import reader
 from escala.data.base import Arrays
-from escala.engines import engine_name
 from escala.probes import planned_probe
 from escala.record import processes, steps
 from escala.record.disturbance import disturbance
@@ -24,7 +23,7 @@ from escala.strategies import STRATEGIES
 from escala.strategies.knobs import model_knobs
 from escala.training.plan import Plan
 from escala.training.process import PARTS, Told, not_finite
-from escala.workloads import WORKLOADS, models, scores_module
+from escala.workloads import models, scores_module
 
 PREDICTIONS = "predictions.npy"
 #: What a process tells of an epoch for checks only.
@@ -150,8 +149,7 @@ def _keep_model(plan: Plan, description: dict, folder: Path, weights_sha256: str
     if saved.exists():
         settle(saved, folder.parent / saved.name)
         workload, knobs = plan["workload"], model_knobs(plan["knobs"], plan["workload"])
-        by_steps = WORKLOADS[workload].kind == "steps"
-        engine = engine_name(plan["strategy"]) if by_steps else None
         models.describe(
-            folder.parent, workload, knobs, plan["training"], description, weights_sha256, engine
-        )
+            folder.parent, workload, knobs, plan["training"], description, weights_sha256,
+            plan["engine"],
+        )  # fmt: skip

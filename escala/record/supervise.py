@@ -58,7 +58,7 @@ def supervise(
     stood still.
     """
     strategy = STRATEGIES[request["strategy"]]
-    python = engines.interpreter(request["strategy"], plan["kind"])
+    python = engines.interpreter(plan["engine"])
     program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
     environment = launch.environment(request["strategy"], plan["knobs"], launch_choice, program)
     if strategy.meets_by == "mpi" and len(launch_choice.nodes) > 1:

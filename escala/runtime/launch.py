@@ -135,9 +135,7 @@ def environment(
         # By the older name mpirun recognises that srun starts its daemons.
         found |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
         found |= _open_mpi(launch)
-    return found | declared.environment(
-        readable(knobs, strategy, "command" if program else "steps")
-    )
+    return found | declared.environment(readable(knobs, strategy, takes_steps=program is None))
 
 
 def _open_mpi(launch: Launch) -> Environment:

@@ -27,12 +27,6 @@ from escala.training.process import PARTS, Told, load_reader
 
 log = logging.getLogger("escala")
 
-#: By how a workload is trained, the module whose `run` trains it.
-BY_KIND = {
-    "steps": "escala.training.by_steps",
-    "fit": "escala.training.by_fit",
-    "command": "escala.training.by_command",
-}
 #: Errors of Python and of frameworks that tell that memory does not suffice.
 OUT_OF_MEMORY = {"MemoryError", "ResourceExhaustedError", "OutOfMemoryError"}
 #: What PyTorch says, in an error without a name of its own, when a processor lacks memory.
@@ -80,7 +74,7 @@ def main(plan_file: str) -> int:
 
 def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Told:
     load = load_reader(plan, place)
-    told = import_module(BY_KIND[plan["kind"]]).run(plan, folder, place, probe, load)
+    told = import_module(_trainer(plan)).run(plan, folder, place, probe, load)
     seconds = dict.fromkeys(PARTS) | told.get("seconds", {})
     return (
         dict.fromkeys(Told.__annotations__)
@@ -94,6 +88,13 @@ def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Told:
             "cores": sorted(os.sched_getaffinity(0)),
         }
     )
+
+
+def _trainer(plan: dict) -> str:
+    """Return the name of the module whose `run` trains; it imports what the others do not need."""
+    if "start" in plan:
+        return "escala.training.by_command"
+    return "escala.training.by_steps" if plan["engine"] else "escala.training.by_fit"
 
 
 def _boot() -> str:
@@ -135,7 +136,7 @@ def _failure(error: BaseException, plan: dict) -> dict:
         status = "diverged"
     else:
         status = "unavailable" if isinstance(error, Unavailable) else "failed"
-    if status == "diverged" and plan["kind"] == "command":
+    if status == "diverged" and "start" in plan:
         return {"status": status, "reason": str(error)[:500]}
     where = _place(error, plan["workload"])
     return {"status": status, "reason": f"{where}{user_code.message(error)}"[:500]}

@@ -46,8 +46,8 @@ def answers(
         yield Answer("declaration", False, f"{error.where}: {error.reason}", error.remedy)
         return
     declared = WORKLOADS[NAME]
-    yield Answer("declaration", True, f"trained by {declared.kind}, reads {declared.data_kind}")
-    checks = {"steps": STEPS_CHECKS, "fit": FIT_CHECKS}[declared.kind]
+    how, checks = ("fit", FIT_CHECKS) if declared.is_fitted else ("steps", STEPS_CHECKS)
+    yield Answer("declaration", True, f"trained by {how}, reads {declared.data_kind}")
     for name, check in checks.items():
         answer = answer_of(name, check, found, folder)
         yield answer

@@ -183,7 +183,7 @@ def subject(
         reason = "is a program, which keeps no contract of Escala's"
         raise InputError(folder, "command", reason, "try it: escala try")
     declared = WORKLOADS[NAME]
-    if declared.kind == "steps" and DEFAULT not in declared.engines:
+    if declared.takes_steps and DEFAULT not in declared.engines:
         raise InputError(
             folder,
             None,
@@ -193,7 +193,7 @@ def subject(
     if kind:
         folders.add(folders.KINDS, declared.data_kind, str(kind), "kind")
     steps = {"epochs": EPOCHS, "batch": {"rows": BATCH, "per": "global"}}
-    common = (steps if declared.kind == "steps" else {}) | dict(settings)
+    common = (steps if declared.takes_steps else {}) | dict(settings)
     complete = workload_settings(NAME, common, "settings") | {"save_model": True}
     split = scratch / "split"
     split.mkdir()

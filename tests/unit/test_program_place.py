@@ -126,7 +126,7 @@ EXPECTED = {
 }
 #: Names that runs keep, and record (`escala.core.variables`).
 KEPT = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}
-FOR_PROGRAMS = [name for name, each in STRATEGIES.items() if "command" in each.trains_by]
+FOR_PROGRAMS = [name for name, each in STRATEGIES.items() if each.programs]
 
 
 @pytest.mark.parametrize("strategy", sorted(EXPECTED))

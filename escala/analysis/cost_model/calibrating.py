@@ -266,7 +266,7 @@ class Calibration(Works, Experiment):
         Short steps are many, because the speed of the machine changes from second to second.
         """
         settings = super().settings_of(run)
-        if run.declared.workload.kind == "command":
+        if run.declared.workload.is_program:
             return settings
         size = size_of(self.datasets[run.dataset])
         numbers = sum(math.prod(each["shape"]) for each in size.inputs or ())
