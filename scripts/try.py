@@ -29,8 +29,8 @@ from escala.draft import program as draft_program
 from escala.draft import trial
 from escala.draft.file import text
 from escala.experiment import Experiment
+from escala.programs.program import PLACEHOLDERS
 from escala.runtime import allocation
-from escala.workloads.program import PLACEHOLDERS
 
 #: What may take longer is asked for.
 ASK_SECONDS = 30 * 60

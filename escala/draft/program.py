@@ -25,11 +25,11 @@ from escala.core.readable import name_first
 from escala.draft import launchers, program_source
 from escala.draft.file import PROCESSES, THREADS, Draft, compared
 from escala.draft.launchers import OWN
+from escala.programs.program import Program, binding
+from escala.programs.program import words as words_of
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
-from escala.workloads.program import Program, binding
-from escala.workloads.program import words as words_of
 
 #: What is compared, and for how long, unless the options tell otherwise.
 EPOCHS, ROWS, REPEATS = 3, 64, 7
@@ -205,7 +205,7 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
 
     Parameters
     ----------
-    read : their paths (`escala.training.program_processes.unlisted`).
+    read : their paths (`escala.programs.processes.unlisted`).
     """
     [workload] = draft.settings["workloads"].values()
     folders = Counter(Path(name).parent for name in read if Path(name).suffix not in _CODE)

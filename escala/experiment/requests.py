@@ -11,8 +11,8 @@ from escala.experiment.runs import Run
 from escala.experiment.scaling import weak
 from escala.experiment.schema import program_schema
 from escala.probes import PROBES
+from escala.programs.environment import identity
 from escala.strategies.knobs import read_by_run
-from escala.workloads.program_environment import identity
 
 #: Settings of a workload that a variant may override.
 _OVERRIDDEN = ("batch", "learning_rate", "checkpoint_epochs")

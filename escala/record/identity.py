@@ -8,11 +8,11 @@ from escala.core import variables
 from escala.core.environment import session
 from escala.experiment.runs import NAMES
 from escala.probes import PROBES
+from escala.programs.program import Program
 from escala.record import key, machine
 from escala.record.schema import FORMAT, validate_run
 from escala.training.plan import Plan
 from escala.training.shards import Shards
-from escala.workloads import Program
 
 
 def identity(request: dict, plan: Plan, description: dict, started: datetime) -> dict:

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 from pathlib import Path
 
+from escala.programs.marks import HOOK, OUTPUT, WHOLE
+from escala.programs.processes import unlisted
+from escala.programs.program import Program
 from escala.record.diagnose import tail
 from escala.strategies import STRATEGIES
 from escala.strategies.base import MPI
-from escala.training.marks import HOOK, OUTPUT, WHOLE
 from escala.training.plan import Plan
 from escala.training.process import Told
-from escala.training.program_processes import unlisted
-from escala.workloads import Program
 
 #: The better a way tells of steps, the earlier it stands here; Escala's own trainers tell all.
 _WAYS = (None, HOOK, OUTPUT, WHOLE)

@@ -25,6 +25,8 @@ from escala.core import children, variables
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
+from escala.programs.environment import passed_on
+from escala.programs.program import Program
 from escala.runtime import allocation, mpi, rendezvous, slurm
 from escala.runtime.asking import Asking
 from escala.runtime.layout import Layout
@@ -33,8 +35,6 @@ from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
-from escala.workloads.program import Program
-from escala.workloads.program_environment import passed_on
 
 LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
 

@@ -29,7 +29,7 @@ class Told(TypedDict):
     #: Seconds of each of `PARTS`, and of the first epoch if that does not count.
     seconds: dict[str, float | None]
     first_epoch: float | None
-    #: How the steps of a program are known (`escala.training.marks`), and its time in all.
+    #: How the steps of a program are known (`escala.programs.marks`), and its time in all.
     known_by: str | None
     whole_seconds: float | None
     #: The number of ranks, the threads and GPUs of this one, and the part of a batch of each rank.

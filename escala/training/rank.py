@@ -93,7 +93,7 @@ def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Told:
 def _trainer(plan: dict) -> str:
     """Return the name of the module whose `run` trains; it imports what the others do not need."""
     if "start" in plan:
-        return "escala.training.by_command"
+        return "escala.training.by_program"
     return "escala.training.by_steps" if plan["engine"] else "escala.training.by_fit"
 
 

@@ -21,7 +21,7 @@ Every folder has a `workload.yaml`, which declares the workload without importin
     `below`, a limit that is not reached, or `values`. `scripts/check_workload.py` draws such rows
     at random.
 
-A program, which is run as it is, has the keys of `escala.workloads.program` in their place, and no
+A program, which is run as it is, has the keys of `escala.programs.program` in their place, and no
 module. An experiment may declare it itself.
 
 A workload has the name of its folder, with `-` for `_`. The folder is a package. The names of its
@@ -107,11 +107,10 @@ from typing import Any
 from escala.core import plugins
 from escala.core.engines import DEFAULT, ENGINES
 from escala.core.files import read_yaml
-from escala.workloads.program import Program
+from escala.programs.program import Program
 
 __all__ = [
     "WORKLOADS",
-    "Program",
     "Workload",
     "add",
     "program",

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from escala.core.files import write_json
+from escala.programs.program import Program
 from escala.record.collect import collect
 from escala.record.outcome import Outcome
 from escala.training.process import PARTS, Told
-from escala.workloads import Program
 
 
 def planned(*words: str) -> dict:

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from escala.experiment import Experiment
+from escala.programs.program import PLACEHOLDERS
 from escala.strategies import STRATEGIES
-from escala.workloads.program import PLACEHOLDERS
 from tests.conftest import ROOT
 from tests.documented import files
 

@@ -43,9 +43,9 @@ from escala.experiment.runs import NO_LINK, Declared
 from escala.experiment.schema import Settings
 from escala.probes import PROBES
 from escala.probes.collectives import Collectives
+from escala.programs.program import HOOK
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
-from escala.training.program_place import HOOK
 
 SUFFIX = "-calibration"
 REPEATS = 3

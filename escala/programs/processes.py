@@ -1,7 +1,7 @@
 """What the processes of a program did: how many worked, as which ranks, and which files they read.
 
 Processes of Python tell of themselves (`escala/hook/escala_processes.py`). Of all others, and of
-what each used, the kernel tells while they run (`escala.training.child`).
+what each used, the kernel tells while they run (`escala.programs.child`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from escala.core.errors import InputError
 from escala.core.usage import Usage
-from escala.workloads.program import Program
-from escala.workloads.program_copy import COPY
-from escala.workloads.program_environment import files
+from escala.programs.copy import COPY
+from escala.programs.environment import files
+from escala.programs.program import Program
 
 if TYPE_CHECKING:
-    from escala.training.child import Ended
+    from escala.programs.child import Ended
 
 #: Variables that give a process its rank, and the number of ranks.
 _PLACES = (

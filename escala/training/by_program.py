@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import math
+import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,17 +22,22 @@ from escala.core.files import write_json
 from escala.core.load import Load
 from escala.core.readable import counted
 from escala.core.usage import Usage
-from escala.core.variables import MARKS
+from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.probes import Probe
+from escala.programs import child, endings, lines, marks, processes
+from escala.programs.copy import Moved
+from escala.programs.environment import environment
+from escala.programs.marks import Epoch, Mark
+from escala.programs.program import DATA, HOOK, Program
+from escala.programs.wording import better
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
-from escala.training import child, endings, lines, marks, program_processes
-from escala.training.marks import Epoch, Mark
 from escala.training.process import STEP_COLUMNS
-from escala.training.program_place import moved_of, rows_of_rank, values, variables
-from escala.training.wording import better
-from escala.workloads.program import Program
 
+#: Variables of a rank that its program does not get: those of the project, which finds its modules
+#: by `PYTHONPATH`, and those of a job step, because libraries would then start in another way.
+_RANK_VARIABLES = re.compile(r"ESCALA_\w+|PYTHONPATH")
+_JOB_STEP = re.compile(r"(SLURM|SLURMD|SRUN)_(?!CONF$|CLUSTERS$)\w+")
 #: Parts of a core: what is left of a program may take so much beside it, and after whole runs.
 _HELPING, _IDLE = 0.5, 0.05
 
@@ -58,7 +65,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
 
     def ran(ended: child.Ended) -> dict:
         silent = {"silent_seconds": written.silence(ended.at)}
-        return program_processes.describe(told, ended) | silent
+        return processes.describe(told, ended) | silent
 
     def tell(seen: child.Ended) -> None:
         with suppress(OSError):  # A full disk ends no training.
@@ -98,7 +105,7 @@ def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> 
         error.at = time.time() - (time.monotonic() - ended.at)
         error.code = ended.code
         raise
-    seen = program_processes.files_told(told, began)
+    seen = processes.files_told(told, began)
     notes = [*written.notes, *_notes(ended, written, place, unread, reported)]
     did = ran(ended)
     lone = known_by == marks.OUTPUT and len(place.ranks) == 1
@@ -333,3 +340,88 @@ def _write_steps(path: Path, epochs: list[Epoch]) -> None:
                 continue
             for step, (seconds, rows) in enumerate(zip(epoch.steps, epoch.rows, strict=True), 1):
                 writer.writerow((number, step, rows, 0.0, seconds, None, None))
+
+
+def values(
+    plan: Mapping, place: Place, output: Path, paths: Mapping[str, str]
+) -> dict[str, object]:
+    """Return the value of each placeholder in the command of a rank.
+
+    `output` is a folder of the run, for files of the program, and `paths` are those of the dataset,
+    by name.
+    """
+    rows, ranks = plan["global_batch"], plan["ranks"]
+    address, port = place.extra_addresses[0].rsplit(":", 1)
+    rank = place.ranks[0]
+    node_ranks = len(place.ranks) * place.processes_per_node
+    return {
+        "rows": rows,
+        "rows_of_rank": rows_of_rank(rows, ranks, rank),
+        "epochs": plan["epochs"],
+        "seed": plan["seed"],
+        "ranks": ranks,
+        "rank": rank,
+        "local_rank": place.local * len(place.ranks),
+        "ranks_of_node": node_ranks,
+        "nodes": place.nodes,
+        "node": place.node,
+        "cores": len(place.cores),
+        "address": address,
+        "port": port,
+        "output": output,
+        **{f"{DATA}{name}": moved_of(plan).path(path) for name, path in paths.items()},
+    }
+
+
+def moved_of(plan: Mapping) -> Moved:
+    """Return where the paths of a program are in the copy of its folder, if the run has one."""
+    return Moved(**plan["start"].get("copy", {}))
+
+
+def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
+    """Return the rows of a step for a rank; the first ranks take the remainder, one row each."""
+    return rows // ranks + (rank < rows % ranks)
+
+
+def variables(
+    plan: Mapping, place: Place, told: Path, given: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the environment of the program of a rank, from that of the rank, `given`.
+
+    The hook writes its marks into the folder `told`.
+    """
+    moved = moved_of(plan)
+    program = moved.program(Program.from_plan(plan["start"]["program"]))
+    strategy, given = STRATEGIES[plan["strategy"]], restore_shell(given)
+    found = {
+        name: value
+        for name, value in given.items()
+        if name in program.variables or _is_for_programs(name, strategy.meets_by == "mpi")
+    }
+    found = moved.variables(found)
+    paths = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
+    outside = [moved.path(path) for path in paths if Path(path).resolve() != HOOK.parents[1]]
+    found |= strategy.process_variables(place, plan["start"]["interface"])
+    found |= _threads(plan["knobs"]["threads"], place)
+    found |= {MARKS: str(told), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
+    if place.process == 0 and plan["instrument"] and TRACED in os.environ:
+        found[TRACED] = os.environ[TRACED]
+    if program.epoch_ends or program.step_ends:
+        found["PYTHONUNBUFFERED"] = "1"
+    return environment(program, found)
+
+
+def _is_for_programs(name: str, mpi: bool) -> bool:
+    """Return whether a rank's program gets a variable too; MPI needs those of the job step."""
+    tells_rank = _RANK_VARIABLES.fullmatch(name) or THREADS.fullmatch(name)
+    return not (tells_rank or (not mpi and _JOB_STEP.fullmatch(name)))
+
+
+def _threads(threads: Mapping[str, int], place: Place) -> dict[str, str]:
+    """Return the variables for the threads of a rank; 0 leaves the number to the library."""
+    asked = {
+        "TF_NUM_INTRAOP_THREADS": threads["intra_op"],
+        "TF_NUM_INTEROP_THREADS": threads["inter_op"],
+        "OMP_NUM_THREADS": threads["intra_op"] or max(1, len(place.cores) // len(place.ranks)),
+    }
+    return {name: str(number) for name, number in asked.items() if number}

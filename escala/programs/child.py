@@ -26,9 +26,9 @@ from escala.core import children, usage
 from escala.core.errors import Failed
 from escala.core.readable import size
 from escala.core.usage import Usage
-from escala.training import endings, printed, program_processes
-from escala.training.marks import Searched
-from escala.workloads.program import Program
+from escala.programs import endings, printed, processes
+from escala.programs.marks import Searched
+from escala.programs.program import Program
 
 log = logging.getLogger("escala")
 
@@ -92,7 +92,7 @@ class Ended:
             with suppress(OSError, psutil.Error):
                 self.cores |= os.sched_getaffinity(each.pid)
                 variables = psutil.Process(each.pid).environ()
-                self.places |= set(program_processes.places(variables, given))
+                self.places |= set(processes.places(variables, given))
 
 
 def run(
