@@ -225,7 +225,11 @@ def _read_all(
             if source in ready and not _read(source, written):
                 sources.remove(source)
             if end in ready:
-                while source in sources and _waiting(source) and _read(source, written):
+                while (
+                    source in sources
+                    and select.select([source], [], [], 0)[0]
+                    and _read(source, written)
+                ):
                     if time.monotonic() - times[0] > GRACE_SECONDS:
                         break
                 return times[0]
@@ -242,10 +246,6 @@ def _read(source: int, written: Written) -> bool:
     if data:
         written.add(data, time.monotonic())
     return bool(data)
-
-
-def _waiting(source: int) -> bool:
-    return bool(select.select([source], [], [], 0)[0])
 
 
 def _end_left(known: set[int], grace_seconds: float) -> tuple[int, float]:

@@ -88,7 +88,11 @@ def describe(folder: Path, ended: Ended) -> dict:
     which of several processes it is.
     """
     told, cores = _read(folder, ended.at), ended.by_process
-    starts = {number: _started(each) for number, each in told.items()}
+    # The core time before the work of each: of its start, and of its imports.
+    starts = {
+        number: each.longest_after if each.longest >= WORK_SECONDS else each.imported_cores
+        for number, each in told.items()
+    }
     acting = {number: each for number, each in told.items() if not _waits(number, told)}
     # The kernel also counts late imports, and how a process frees its memory, if it is asked then.
     work = {number: each.worked for number, each in acting.items() if each.ended}
@@ -141,11 +145,6 @@ def _read(folder: Path, at: float) -> dict[int, Told]:
         except (OSError, ValueError, TypeError):
             continue
     return found
-
-
-def _started(told: Told) -> float:
-    """Return the core time before the work of a process: of its start, and of its imports."""
-    return told.longest_after if told.longest >= WORK_SECONDS else told.imported_cores
 
 
 def _is_idle(told: Told) -> bool:

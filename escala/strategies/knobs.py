@@ -8,7 +8,7 @@ A request holds the knobs that its run reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,14 +33,17 @@ class Knob(NamedTuple):
     of_process : whether it is about how a process is started, whatever trains in it; otherwise it
         is for workloads that take steps.
     workload : the workload that declares it, None for those of strategies.
-    synchronous : values with which ranks exchange while they compute.
     """
 
     schema: dict[str, Any]
     strategies: frozenset[str]
     of_process: bool = False
     workload: str | None = None
-    synchronous: tuple = ()
+
+    @property
+    def synchronous(self) -> Sequence[Any]:
+        """Values with which ranks exchange while they compute."""
+        return self.schema.get("synchronous", ())
 
     @property
     def default(self) -> Any:
@@ -71,7 +74,8 @@ def workload_knobs(workload: str) -> dict[str, Knob]:
     if workload not in WORKLOADS:
         return {}
     declared = WORKLOADS[workload]
-    return _knobs(declared.knobs, frozenset(STRATEGIES), False, workload)
+    every = frozenset(STRATEGIES)
+    return {name: Knob(each, every, workload=workload) for name, each in declared.knobs.items()}
 
 
 def all_knobs() -> dict[str, Knob]:
@@ -171,17 +175,5 @@ def _declared(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
             reason, remedy = "is the class of no strategy", "name one, or a class they derive from"
             raise InputError(f"{_FILE}: {name}.read_by", min(unknown), reason, remedy)
         readers = frozenset(each for each, bases in classes.items() if read_by & bases)
-        knobs |= _knobs({name: schema}, readers, schema.pop("about", None) == "process")
+        knobs[name] = Knob(schema, readers, schema.pop("about", None) == "process")
     return tuple(knobs.items())
-
-
-def _knobs(
-    declared: Mapping[str, dict],
-    strategies: frozenset[str],
-    of_process: bool,
-    workload: str | None = None,
-) -> dict[str, Knob]:
-    return {
-        name: Knob(schema, strategies, of_process, workload, tuple(schema.get("synchronous", ())))
-        for name, schema in declared.items()
-    }

@@ -75,9 +75,6 @@ def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
             np.savez(folder / models.WEIGHTS, **weights)
     return {
         "epochs": [epoch],
-        "stopped_early": False,
-        "best_epoch": None,
-        "resumed_after": [],
         "seconds": clock.seconds,
         "evaluated": [0, data.rows("test")],
         "fractions": [1.0],
@@ -91,10 +88,13 @@ def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
 def _fitted(work: Any, plan: Mapping, data: Arrays, load: Load) -> tuple[dict, dict, float, int]:
     """Return the weights of the fit, it as an epoch, the sum of its losses, and its hits."""
     (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
-    counts = _counts(plan, data, targets)
+    # Those before oversampling.
+    counts = plan["train_counts"]
+    if counts is None:
+        counts = np.bincount(targets, minlength=len(data.description["classes"]))
     load.begin()
     began, used, start = time.monotonic(), usage.of_self(), time.perf_counter()
-    weights = work.fit(inputs, targets, counts, plan["training"])
+    weights = work.fit(inputs, targets, np.array(counts), plan["training"])
     train_seconds = time.perf_counter() - start
     used = usage.of_self().since(used)
     load.end()
@@ -119,10 +119,3 @@ def _fitted(work: Any, plan: Mapping, data: Arrays, load: Load) -> tuple[dict, d
         "usage": used,
     }
     return weights, epoch, loss_sum, correct
-
-
-def _counts(plan: Mapping, data: Arrays, targets: np.ndarray) -> np.ndarray:
-    """Return the training rows of each class before oversampling, int64 (classes,)."""
-    if plan["train_counts"] is not None:
-        return np.array(plan["train_counts"])
-    return np.bincount(targets, minlength=len(data.description["classes"]))

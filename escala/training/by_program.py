@@ -396,32 +396,29 @@ def variables(
     found = {
         name: value
         for name, value in given.items()
-        if name in program.variables or _is_for_programs(name, strategy.meets_by == "mpi")
+        if name in program.variables
+        # MPI needs those of the job step.
+        or not (
+            _RANK_VARIABLES.fullmatch(name)
+            or THREADS.fullmatch(name)
+            or (strategy.meets_by != "mpi" and _JOB_STEP.fullmatch(name))
+        )
     }
     found = moved.variables(found)
     paths = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
     outside = [moved.path(path) for path in paths if Path(path).resolve() != HOOK.parents[1]]
     found |= strategy.process_variables(place, plan["start"]["interface"])
-    found |= _threads(plan["knobs"]["threads"], place)
+    threads = plan["knobs"]["threads"]
+    numbers = {
+        "TF_NUM_INTRAOP_THREADS": threads["intra_op"],
+        "TF_NUM_INTEROP_THREADS": threads["inter_op"],
+        "OMP_NUM_THREADS": threads["intra_op"] or max(1, len(place.cores) // len(place.ranks)),
+    }
+    # 0 leaves the number to the library.
+    found |= {name: str(number) for name, number in numbers.items() if number}
     found |= {MARKS: str(told), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
     if place.process == 0 and plan["instrument"] and TRACED in os.environ:
         found[TRACED] = os.environ[TRACED]
     if program.epoch_ends or program.step_ends:
         found["PYTHONUNBUFFERED"] = "1"
     return environment(program, found)
-
-
-def _is_for_programs(name: str, mpi: bool) -> bool:
-    """Return whether a rank's program gets a variable too; MPI needs those of the job step."""
-    tells_rank = _RANK_VARIABLES.fullmatch(name) or THREADS.fullmatch(name)
-    return not (tells_rank or (not mpi and _JOB_STEP.fullmatch(name)))
-
-
-def _threads(threads: Mapping[str, int], place: Place) -> dict[str, str]:
-    """Return the variables for the threads of a rank; 0 leaves the number to the library."""
-    asked = {
-        "TF_NUM_INTRAOP_THREADS": threads["intra_op"],
-        "TF_NUM_INTEROP_THREADS": threads["inter_op"],
-        "OMP_NUM_THREADS": threads["intra_op"] or max(1, len(place.cores) // len(place.ranks)),
-    }
-    return {name: str(number) for name, number in asked.items() if number}
