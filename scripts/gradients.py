@@ -11,7 +11,6 @@ from escala import cli, engines
 from escala.core.files import write_json
 from escala.data import base
 from escala.record import key
-from escala.workloads import WORKLOADS
 
 
 def main() -> None:
@@ -24,12 +23,12 @@ def main() -> None:
         split=Path,
         output=Path,
     )
-    declared, engine = WORKLOADS[given.workload], engines.engine_name(given.strategy)
+    engine = engines.engine_name(given.strategy)
     settings = {"workload": given.workload, "training": given.training, "knobs": given.knobs}
     settings |= {"engine": engine}
 
     def make() -> None:
-        python = engines.interpreter(given.strategy, declared.kind)
+        python = engines.interpreter(engine)
         with tempfile.TemporaryDirectory() as scratch:
             asked = Path(scratch, "model")
             write_json(asked, settings | {"split": str(given.split)}, durable=False)

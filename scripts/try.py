@@ -30,8 +30,8 @@ from escala.draft import trial
 from escala.draft.file import text
 from escala.draft.launchers import EXAMPLE
 from escala.experiment import Experiment
+from escala.programs.program import PLACEHOLDERS
 from escala.runtime import allocation
-from escala.workloads.program import PLACEHOLDERS
 
 #: What may take longer is asked for.
 ASK_SECONDS = 30 * 60

@@ -30,9 +30,9 @@ from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
 from escala.core.variables import CALLERS_MODULES, CALLERS_PATH
 from escala.engines import environments, interpreters
+from escala.programs import copy as program_copy
 from escala.runtime.layout import Layout
 from escala.strategies.knobs import complete
-from escala.workloads import program_copy
 from tests.warm import Warm
 
 # A busy machine is no failure, and the same examples every time: chance turns nothing red.

@@ -9,7 +9,6 @@ from tests.folders import copied
 WORKLOAD = {
     "workload.yaml": """
 description: One dense layer.
-trained_by: steps
 data_kind: blobs
 settings: {type: object, additionalProperties: false, properties: {}}
 """,

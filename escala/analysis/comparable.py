@@ -42,8 +42,8 @@ from typing import Any, NamedTuple
 
 from escala.core.hardware import memory_gib
 from escala.experiment.references import Configuration
+from escala.programs.marks import OUTPUT
 from escala.strategies import STRATEGIES
-from escala.training.marks import OUTPUT
 
 RATE = 0.1
 #: Epochs of a program whose rows differ by more than this fraction are not the same work.

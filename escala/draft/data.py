@@ -116,10 +116,10 @@ def _workloads(workload: str | None, dataset: Dataset, epochs: int) -> dict[str,
             )
             raise InputError("workload", None, reason, remedy)
         usable = WORKLOADS.items()
-        fits = [name for name, each in usable if each.kind == "fit" and each.data_kind == kind]
+        fits = [name for name, each in usable if each.is_fitted and each.data_kind == kind]
         return {dataset.workload: _steps(dataset.workload, epochs)} | {name: {} for name in fits}
     if workload in WORKLOADS:
-        by_steps = WORKLOADS[workload].kind == "steps"
+        by_steps = WORKLOADS[workload].takes_steps
         return {workload: _steps(workload, epochs) if by_steps else {}}
     file = Path(expanded_path(workload, "workload")) / plugins.DECLARATIONS[plugins.WORKLOADS]
     if not file.is_file():
@@ -128,7 +128,7 @@ def _workloads(workload: str | None, dataset: Dataset, epochs: int) -> dict[str,
         raise InputError("workload", workload, reason, remedy)
     name, path = named(file.parent), {"path": workload}
     try:
-        by_steps = declared(file).kind == "steps"
+        by_steps = declared(file).takes_steps
     except (KeyError, TypeError, yaml.YAMLError):
         by_steps = False  # The check of the experiment names what is wrong.
     return {name: path | (_steps(name, epochs) if by_steps else {})}

@@ -18,7 +18,7 @@ from escala.core.errors import InputError
 from escala.core.variables import restore_shell
 from escala.draft import program_source
 from escala.draft.program_source import OWN
-from escala.workloads.program import PLACEHOLDERS
+from escala.programs.program import PLACEHOLDERS
 
 PYTHON = re.compile(r"python[0-9.]*")
 #: Placeholders by which a program that starts its ranks itself learns how many.

@@ -25,11 +25,11 @@ from escala.core.readable import name_first
 from escala.draft import launchers, program_source
 from escala.draft.file import PROCESSES, THREADS, Draft, compared
 from escala.draft.launchers import EXAMPLE, OWN
+from escala.programs.program import Program, binding
+from escala.programs.program import words as words_of
 from escala.runtime.layout import Layout
 from escala.strategies import OPTIONS, STRATEGIES
 from escala.workloads import WORKLOADS
-from escala.workloads.program import Program, binding
-from escala.workloads.program import words as words_of
 
 #: What is compared, and for how long, unless the options tell otherwise.
 EPOCHS, ROWS, REPEATS = 3, 64, 7
@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         how.add_argument(
             option.name, dest="strategy", action="store_const", const=strategy, help=option.help
         )
-    usable = [name for name, each in STRATEGIES.items() if "command" in each.trains_by]
+    usable = [name for name, each in STRATEGIES.items() if each.programs]
     how.add_argument(
         "--strategy", choices=usable, metavar="NAME", help=f"one of {', '.join(usable)}"
     )
@@ -192,7 +192,7 @@ def add_files(draft: Draft, read: Sequence[str]) -> Iterator[str]:
 
     Parameters
     ----------
-    read : their paths (`escala.training.program_processes.unlisted`).
+    read : their paths (`escala.programs.processes.unlisted`).
     """
     [workload] = draft.settings["workloads"].values()
     folders = Counter(Path(name).parent for name in read if Path(name).suffix not in _CODE)

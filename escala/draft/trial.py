@@ -25,6 +25,11 @@ from escala.draft import program_source
 from escala.draft.program import ONE
 from escala.experiment import Experiment, Run
 from escala.experiment.spoken import layout_in_words
+from escala.programs import marks
+from escala.programs import processes as of_program
+from escala.programs.copy import MOST_LINKS, Copy
+from escala.programs.lines import marks_of
+from escala.programs.program import Program
 from escala.record import diagnose, processes
 from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, split_description
@@ -36,12 +41,8 @@ from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, Launch, places, processes_per_node
 from escala.strategies import OPTIONS
 from escala.strategies.base import Place
-from escala.training import marks, program_processes
-from escala.training.lines import marks_of
+from escala.training.by_program import values, variables
 from escala.training.plan import Plan
-from escala.training.program_place import values, variables
-from escala.workloads.program import Program
-from escala.workloads.program_copy import MOST_LINKS, Copy
 
 #: A program may need longer than a trial waits.
 LIMIT_SECONDS = 60.0
@@ -76,7 +77,7 @@ class Trial:
     run : that it is like.
     seconds : from its start to its end, or until it was ended.
     ended : whether it ended by itself.
-    known_by : how its steps are known (`escala.training.marks`).
+    known_by : how its steps are known (`escala.programs.marks`).
     epoch_seconds : of its last epoch, None if it is not known.
     epochs : that it made, or so far; of a whole run those asked for.
     last : its last lines.
@@ -87,7 +88,7 @@ class Trial:
     named : placeholders of its command.
     notes : what else is to be said of it.
     read : files outside of installed packages that it read, and that are not among its own
-        (`escala.training.program_processes`).
+        (`escala.programs.processes`).
     result : its `run.json`, None if it did not end.
     """
 
@@ -121,10 +122,10 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
     began = time.time()
     with _attempted(experiment, run, limit_seconds) as (request, outcome, output):
         ranks, program = output.parent / "ranks", _program(request)
-        seen = [program_processes.files_told(folder, began) for folder in ranks.glob("marks*")]
+        seen = [of_program.files_told(folder, began) for folder in ranks.glob("marks*")]
         opened = {path for each in filter(None, seen) for path in each.read}
         paths = request["start"]["paths"].values()
-        read = tuple(program_processes.unlisted(sorted(opened), program, paths, ranks.parent))
+        read = tuple(of_program.unlisted(sorted(opened), program, paths, ranks.parent))
         _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
         lines = (each for each in said.split(" | ") if " escala: " not in each)
         last = " | ".join(lines) or "nothing"

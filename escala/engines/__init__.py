@@ -41,20 +41,17 @@ __all__ = [
 ]
 
 
-def interpreter(strategy: str, kind: str) -> str:
-    """Return the path of the Python that runs the ranks of a strategy.
+def interpreter(engine: str | None) -> str:
+    """Return the path of the Python that runs ranks in which an engine trains; None for others.
 
-    Parameters
-    ----------
-    kind : how their workload is trained. A program's own interpreter is started by its rank.
+    A program's own interpreter is started by its rank.
 
     Raises
     ------
     Unavailable : the environment of the engine's framework is not installed, or is broken.
     """
-    if kind != "steps":
+    if engine is None:
         return sys.executable
-    engine = engine_name(strategy)
     interpreters.versions(engine)
     return interpreters.python(engine)
 

@@ -21,6 +21,7 @@ from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, reads, workload_knobs
+from escala.workloads import Workload
 
 if TYPE_CHECKING:
     from escala.experiment.matrix import Experiment
@@ -154,7 +155,7 @@ def _ladders(settings: Settings) -> Iterator[Fault]:
         usable = [
             name
             for name, workload in settings.knows.items()
-            if workload.kind == "steps" and workload.data_kind in kinds
+            if workload.takes_steps and workload.data_kind in kinds
         ]
         adding = f"add one of the workloads {', '.join(usable)}, or " if usable else ""
         reason = "no workload is trained by gradient steps, and a fit has no epochs to compare"
@@ -292,7 +293,7 @@ def _programs(settings: Settings) -> Iterator[Fault]:
     """
     for name in settings["workloads"]:
         workload = settings.knows[name]
-        if workload.kind != "command":
+        if not workload.is_program:
             continue
         program = workload.program()
         for dataset, described in settings["datasets"].items():
@@ -315,7 +316,7 @@ def _programs(settings: Settings) -> Iterator[Fault]:
 def _stopping(settings: Settings) -> Iterator[Fault]:
     """Refuse a target accuracy or early stopping by what is not computed after each epoch."""
     for name, workload in settings["workloads"].items():
-        if settings.knows[name].kind != "steps" or workload["validate"]:
+        if not settings.knows[name].takes_steps or workload["validate"]:
             continue
         if "target_accuracy" in workload:
             reason = "time to accuracy needs the accuracy after each epoch"
@@ -330,7 +331,7 @@ def _stopping(settings: Settings) -> Iterator[Fault]:
 def _batches(settings: Settings, runs: Sequence[Run]) -> Iterator[Fault]:
     """Refuse a global batch with fewer rows than ranks, if the ranks take rows of it."""
     for run in runs:
-        if run.declared.workload.kind == "command":
+        if run.declared.workload.is_program:
             if not {"rows", "rows_of_rank"} & run.declared.workload.program().named:
                 continue
         elif not takes_steps(run):
@@ -359,18 +360,18 @@ def _untrained(
 ) -> Iterator[Fault]:
     """Refuse a strategy that a key names, if its engine has no model of one of some workloads."""
     strategy = STRATEGIES.get(name)
-    if strategy is None or "steps" not in strategy.trains_by:
+    if strategy is None or not strategy.engine:
         return
     engine = strategy.engine.partition(".")[0]
     for workload in workloads:
         declared = settings.knows[workload]
-        if declared.kind != "steps" or engine in declared.engines:
+        if not declared.takes_steps or engine in declared.engines:
             continue
         reason = f"trains by {engine}, and {workload} has no {ENGINES[engine].module}.py"
         usable = [
             name
             for name, each in STRATEGIES.items()
-            if "steps" in each.trains_by and each.engine.partition(".")[0] in declared.engines
+            if each.engine and each.engine.partition(".")[0] in declared.engines
         ]
         yield key, name, reason, f"use one of {', '.join(usable)}, or write that file"
 
@@ -379,19 +380,20 @@ def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
     """Refuse a workload without a run, and a strategy that trains none of the workloads."""
     for position, entry in enumerate(settings["configurations"]):
         workloads = entry.get("workloads", settings["workloads"])
-        kinds = {settings.knows[name].kind for name in workloads}
-        if not kinds & STRATEGIES[entry["strategy"]].trains_by and kinds != {"fit"}:
-            reason = "starts programs only, workloads with trained_by: command"
-            if "command" in kinds:
+        known = [settings.knows[name] for name in workloads]
+        runs = map(STRATEGIES[entry["strategy"]].runs, known)
+        if not any(runs) and not all(each.is_fitted for each in known):
+            reason = "starts programs only, workloads with a command"
+            if any(each.is_program for each in known):
                 reason = "lives inside a framework, and cannot start a program that is run as it is"
-            remedy = f"use one of {', '.join(_strategies_for(kinds))}"
+            remedy = f"use one of {', '.join(_strategies_for(known))}"
             yield f"configurations.{position}.strategy", entry["strategy"], reason, remedy
     for name in settings["workloads"]:
         if configurations(settings, name):
             continue
-        if settings.knows[name].kind != "fit":
+        if not settings.knows[name].is_fitted:
             reason = "no strategy of the configurations can train it"
-            usable = _strategies_for({settings.knows[name].kind})
+            usable = _strategies_for([settings.knows[name]])
             remedy = f"add one of {', '.join(usable)} to configurations"
         else:
             strategy, layout = ONE_PROCESS
@@ -403,8 +405,8 @@ def _every_workload_runs(settings: Settings) -> Iterator[Fault]:
         yield f"workloads.{name}", name, reason, remedy
 
 
-def _strategies_for(kinds: set[str]) -> list[str]:
-    return [name for name, each in STRATEGIES.items() if kinds & each.trains_by]
+def _strategies_for(workloads: Iterable[Workload]) -> list[str]:
+    return [name for name, each in STRATEGIES.items() if any(map(each.runs, workloads))]
 
 
 def unused(experiment: Experiment) -> Iterator[str]:

@@ -38,19 +38,21 @@ def configurations(settings: Settings, workload: str) -> list[Configuration]:
     fit is one process, and no knob changes its result: it runs as `single` `1x1`, under the first
     variant of that configuration.
     """
-    kind = settings.knows[workload].kind
+    declared = settings.knows[workload]
     found = [
         Configuration(entry["strategy"], layout, variant, network)
         for entry in settings["configurations"]
         if workload in entry.get("workloads", [workload])
-        if kind in STRATEGIES[entry["strategy"]].trains_by
+        if STRATEGIES[entry["strategy"]].runs(declared)
         for layout in entry["layouts"]
         for variant in entry.get("variants", settings["variants"])
         for network in (
             entry.get("networks", settings["networks"]) if layout.nodes > 1 else [NATIVE]
         )
     ]
-    return found if kind != "fit" else [each for each in found if each[:2] == ONE_PROCESS][:1]
+    if declared.is_fitted:
+        return [each for each in found if each[:2] == ONE_PROCESS][:1]
+    return found
 
 
 def references(settings: Settings) -> list[Reference]:
@@ -62,7 +64,7 @@ def references(settings: Settings) -> list[Reference]:
     """
     if listed := settings.get("references"):
         return listed
-    programs = all(settings.knows[name].kind == "command" for name in settings["workloads"])
+    programs = all(settings.knows[name].is_program for name in settings["workloads"])
     alone = {
         entry["strategy"]
         for entry in settings["configurations"]
@@ -159,7 +161,7 @@ def ladder_runs(settings: Settings) -> list[Run]:
     return [
         _run(settings, dataset, workload, configuration, repeat=repeat, series=rung.name)
         for dataset, workload in tasks(settings)
-        if settings.knows[workload].kind != "fit"
+        if not settings.knows[workload].is_fitted
         for rung in found
         for repeat in range(1, settings["repeats"] + 1)
         for configuration in (rung.before, rung.after)[:: 1 if repeat % 2 else -1]

@@ -63,7 +63,8 @@ class Part:
 
 
 _ARRAYS = (("settings.py",), ("arrays.py",))
-_MODELS = (tuple(f"{each.module}.py" for each in ENGINES.values()),)
+_FIT = f"{workloads.FIT}.py"
+_MODELS = ((*(f"{each.module}.py" for each in ENGINES.values()), _FIT),)
 KINDS = Part(plugins.KINDS, "kind", _ARRAYS, data.KINDS, data.add)
 #: Programs of the experiments that were read: a module of their name would be taken for theirs.
 PROGRAMS: dict[str, workloads.Workload] = {}
@@ -187,7 +188,7 @@ def _is_program(folder: Path) -> bool:
     """Return whether the `workload.yaml` of a folder declares a program."""
     file = folder / workloads.DECLARATION
     found = read(file) if file.is_file() else None
-    return isinstance(found, Mapping) and found.get("trained_by") == "command"
+    return isinstance(found, Mapping) and COMMAND in found
 
 
 def declaration(part: Part, folder: Path) -> dict:
@@ -214,6 +215,9 @@ def check_declaration(part: Part, folder: Path) -> None:
     InputError : as `declaration`, or with the place in the file.
     """
     file, declared = folder / part.declaration, declaration(part, folder)
+    if declared.get("trained_by") == "fit" and not (folder / _FIT).is_file():
+        reason, remedy = f"is told by the name of {_FIT}", f"rename model.py to {_FIT}"
+        raise InputError(f"{file}: trained_by", "fit", reason, remedy)
     settings = declared["settings"]
     parts = {"settings": settings, "knobs": {"properties": declared.get("knobs", {})}}
     meta = Draft202012Validator(_schema("setting"))

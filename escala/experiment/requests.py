@@ -11,15 +11,11 @@ from escala.experiment.runs import Run
 from escala.experiment.scaling import weak
 from escala.experiment.schema import program_schema
 from escala.probes import PROBES
+from escala.programs.environment import identity
 from escala.strategies.knobs import read_by_run
-from escala.workloads.program_environment import identity
 
-#: Settings of a workload that a variant may override, by how it is trained.
-_OVERRIDDEN = {
-    "steps": ("batch", "learning_rate", "checkpoint_epochs"),
-    "fit": (),
-    "command": ("batch",),
-}
+#: Settings of a workload that a variant may override.
+_OVERRIDDEN = ("batch", "learning_rate", "checkpoint_epochs")
 #: Keys of a network that determine a run only where they are set.
 _LINK_IF_SET = ("transport",)
 
@@ -44,29 +40,31 @@ def request(settings: Mapping[str, Any], run: Run, training: Mapping[str, Any]) 
 
 def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
     """Return how a run trains: its settings, the knobs it reads, its link and number of steps."""
-    kind = run.declared.workload.kind
+    declared, variant = run.declared.workload, run.declared.variant
     # The content of the folder determines the run, not its path; so does that of a program.
-    apart = {folders.PATH, *(program_schema()["properties"] if kind == "command" else ())}
-    workload, variant = settings["workloads"][run.workload], run.declared.variant
+    apart = {folders.PATH, *(program_schema()["properties"] if declared.is_program else ())}
+    workload = settings["workloads"][run.workload]
     training = {key: value for key, value in workload.items() if key not in apart}
-    training |= {key: variant[key] for key in _OVERRIDDEN[kind] if key in variant}
-    if rows := weak(settings, run.layout, kind):
+    overridden = ("batch",) if declared.is_program else ()
+    overridden = _OVERRIDDEN if declared.takes_steps else overridden
+    training |= {key: variant[key] for key in overridden if key in variant}
+    if rows := weak(settings, run.layout, declared):
         training["weak"] = rows
     link = run.declared.link
     steps = link["steps"]
     if run.instrument:
         steps = PROBES[run.instrument].steps(probe_settings(settings, run)) or steps
-    if (run.instrument or steps) and kind != "command":
+    if (run.instrument or steps) and not declared.is_program:
         short = {"epochs": 1, "validate": False, "save_model": False, "checkpoint_epochs": None}
         left_out = ("target_accuracy", "early_stopping")
         training = {k: v for k, v in training.items() if k not in left_out} | short
-    knobs = {key: value for key, value in variant.items() if key not in _OVERRIDDEN["steps"]}
+    knobs = {key: value for key, value in variant.items() if key not in _OVERRIDDEN}
     return {
         "training": training,
-        "knobs": read_by_run(knobs, run.strategy, run.workload, kind),
+        "knobs": read_by_run(knobs, run.strategy, run.workload, declared.takes_steps),
         "link": {key: link[key] for key in ("interface", "rate")}
         | {key: link[key] for key in _LINK_IF_SET if link.get(key)},
-        "max_steps": None if kind == "command" else steps,
+        "max_steps": None if declared.is_program else steps,
     }
 
 
@@ -87,7 +85,7 @@ def probe_settings(settings: Mapping[str, Any], run: Run) -> dict | None:
 
 def _program(dataset: Mapping[str, Any], run: Run) -> dict:
     """Return what determines the results of a program, and where it and its data are."""
-    if run.declared.workload.kind != "command":
+    if not run.declared.workload.is_program:
         return {}
     program, kind = run.declared.workload.program(), kind_of(dataset).load("settings")
     paths = kind.paths(dataset) if hasattr(kind, "paths") else {}

@@ -115,7 +115,7 @@ def is_of_ladder(run: Run) -> bool:
 
 
 def takes_steps(run: Run) -> bool:
-    return run.declared.workload.kind == "steps"
+    return run.declared.workload.takes_steps
 
 
 def engines_of(runs: Iterable[Run]) -> set[str]:
@@ -125,7 +125,7 @@ def engines_of(runs: Iterable[Run]) -> set[str]:
 
 def is_compared(run: Run) -> bool:
     """Return whether the time of a run is compared: that of a fit is not."""
-    return run.declared.workload.kind != "fit"
+    return not run.declared.workload.is_fitted
 
 
 def configuration_of(place: dict) -> Configuration:

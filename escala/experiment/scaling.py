@@ -9,6 +9,7 @@ from escala.experiment.references import one_process
 from escala.experiment.schema import Settings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
+from escala.workloads import Workload
 
 STRONG, WEAK = "strong", "weak"
 #: What the rule of a site compares a size with, and the time that it is about; the first are the
@@ -79,19 +80,19 @@ def _cells(entry: Settings, layout: Layout, settings: Settings) -> list[tuple[st
     """Return each variant, network and workload in which an entry trains a layout."""
     if layout not in entry["layouts"]:
         return []
-    trains_by = STRATEGIES[entry["strategy"]].trains_by
+    strategy = STRATEGIES[entry["strategy"]]
     variants, networks, workloads = (entry.get(part, settings[part]) for part in _NARROWED)
     # One node uses no network.
     networks = networks if layout.nodes > 1 else [*settings["networks"]][:1]
-    trained = [name for name in workloads if settings.knows[name].kind in trains_by]
+    trained = [name for name in workloads if strategy.runs(settings.knows[name])]
     return list(itertools.product(variants, networks, trained))
 
 
 def _one_rank_strategy(strategy: str, settings: Settings) -> str:
     """Return the strategy that a layout of one rank runs as."""
     names = settings["scaling"].get("workloads", settings["workloads"])
-    kinds = {settings.knows[name].kind for name in names}
-    by_steps = "steps" in kinds & set(STRATEGIES[strategy].trains_by)
+    takes_steps = any(settings.knows[name].takes_steps for name in names)
+    by_steps = takes_steps and STRATEGIES[strategy].engine
     return one_process(strategy)[0] if by_steps else strategy
 
 
@@ -137,7 +138,7 @@ def faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
 
 def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
     """Yield settings with which the rows of a rank would not stay the same."""
-    by_steps = [name for name in settings["workloads"] if settings.knows[name].kind == "steps"]
+    by_steps = [name for name in settings["workloads"] if settings.knows[name].takes_steps]
     if by_steps and "rows_per_rank" not in settings["scaling"]:
         reason = f"does not say how many rows {by_steps[0]} trains on with one rank"
         remedy = "write scaling.rows_per_rank, at most the training rows of the dataset / the ranks"
@@ -145,7 +146,7 @@ def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
     sections = {
         f"workloads.{name}": each
         for name, each in settings["workloads"].items()
-        if settings.knows[name].kind != "fit"
+        if not settings.knows[name].is_fitted
     }
     sections |= {f"variants.{name}": each for name, each in settings["variants"].items()}
     for section, each in sections.items():
@@ -157,19 +158,17 @@ def _weak_faults(settings: Settings) -> Iterator[tuple[str, object, str, str]]:
             yield f"{section}.shard", each["shard"], reason, "leave shard out, or kind: strong"
 
 
-def weak(settings: Settings, layout: Layout, kind: str) -> dict[str, int] | None:
+def weak(settings: Settings, layout: Layout, workload: Workload) -> dict[str, int] | None:
     """Return how the rows of an epoch grow in a run; None if the scaling of its rows is not weak.
-
-    Parameters
-    ----------
-    kind : how the workload is trained.
 
     Returns
     -------
     The `ranks`, and of a workload that is trained by steps the training `rows_per_rank`.
     """
     scaling = settings.get("scaling")
-    if scaling is None or scaling["kind"] != WEAK or kind == "fit":
+    if scaling is None or scaling["kind"] != WEAK or workload.is_fitted:
         return None
     found = {"ranks": layout.ranks}
-    return found | ({"rows_per_rank": scaling["rows_per_rank"]} if kind == "steps" else {})
+    if workload.takes_steps:
+        found["rows_per_rank"] = scaling["rows_per_rank"]
+    return found

@@ -173,7 +173,7 @@ def composed(schema: dict, knows: Mapping[str, Workload] = WORKLOADS) -> dict:
         name: {"description": workload.description, "$ref": f"#/$defs/workload_{name}"}
         for name, workload in knows.items()
     }
-    programs = (name for name, each in knows.items() if each.kind == "command")
+    programs = (name for name, each in knows.items() if each.is_program)
     for name in (*plugins.folders(plugins.WORKLOADS), *programs):
         definition = workloads[f"workload_{name}"]
         definition["properties"] = _PATH | definition.get("properties", {})
@@ -200,12 +200,13 @@ def _workloads(definitions: dict, knows: Mapping[str, Workload]) -> dict:
     for name, schema in program_schema()["properties"].items():
         # What an experiment does not set, a `workload.yaml` may.
         program[name] = {key: value for key, value in schema.items() if key != "default"}
-    common = {"steps": definitions["training"], "fit": {}, "command": {"properties": program}}
-    return {
-        f"workload_{name}": merged(each.settings, common[each.kind])
-        | {"description": each.description}
-        for name, each in knows.items()
-    }
+    found = {}
+    for name, each in knows.items():
+        common = definitions["training"] if each.takes_steps else {}
+        common = {"properties": program} if each.is_program else common
+        schema = merged(each.settings, common)
+        found[f"workload_{name}"] = schema | {"description": each.description}
+    return found
 
 
 def _variant(common: dict) -> dict:

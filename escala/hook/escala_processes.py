@@ -15,7 +15,7 @@ _FOLDER, _open = os.environ.get("ESCALA_STEPS"), open
 _EVERY = 0.05
 #: An import that takes so many seconds without another one trains.
 _LONG = 20.0
-#: What lasts so many seconds without an import is work (`program_processes.WORK_SECONDS`).
+#: What lasts so many seconds without an import is work (`escala/programs/processes.py`).
 _WORK = 0.5
 #: Variables that tell a process its rank, or of how many it is one, and beginnings of such names.
 _PLACES = frozenset(

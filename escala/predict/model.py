@@ -87,7 +87,7 @@ def load(folder: str | Path) -> Classifier:
     file = folder / WEIGHTS
     if not file.is_file() or sha256_file(file) != described["sha256"]:
         raise InputError(file, WEIGHTS, "is missing or damaged", _again(folder))
-    restore = {"steps": networks.restored, "fit": _fit}[WORKLOADS[described["workload"]].kind]
+    restore = _fit if WORKLOADS[described["workload"]].is_fitted else networks.restored
     try:
         with np.load(file, allow_pickle=False) as stored:
             functions = restore(described, dict(stored))

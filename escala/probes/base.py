@@ -71,8 +71,8 @@ class Probe:
 
     #: The name of its module's file, with `-` for `_`.
     name: ClassVar[str]
-    #: How the workloads are trained whose runs it can capture (`escala.workloads`).
-    kinds: ClassVar[frozenset[str]] = frozenset({"steps"})
+    #: Whether it can capture runs of programs, besides those of workloads that take steps.
+    captures_programs: ClassVar[bool] = False
     #: JSON Schema of its key in an experiment, as `section` returns it.
     settings: ClassVar[dict]
     #: JSON Schema of the result of `read`, which `run.json` holds under the probe's name, null in
@@ -105,12 +105,14 @@ class Probe:
     def applies(cls, run: Run) -> bool:
         """Return whether it can capture a run.
 
-        By default it can capture every run trained by one of `kinds`, if the engine has a recorder
-        for a probe that records steps.
+        By default it can capture every run that takes steps, if the engine has a recorder for a
+        probe that records them, and one of a program if it is declared to.
         """
-        if run.declared.workload.kind not in cls.kinds:
-            return False
-        return not cls.records_steps or run.declared.strategy.records_for(cls.name)
+        workload, strategy = run.declared.workload, run.declared.strategy
+        if workload.is_program:
+            return cls.captures_programs
+        is_recorded = not cls.records_steps or strategy.records_for(cls.name)
+        return workload.takes_steps and is_recorded
 
     @classmethod
     def steps(cls, values: dict) -> int | None:

@@ -70,7 +70,7 @@ _POWER = {
 class Energy(Probe):
     """The energy of every device of the nodes during the training steps, and their idle power."""
 
-    kinds = frozenset({"steps", "command"})
+    captures_programs = True
     settings = section(
         "Separate runs of every program, and of one epoch of every gradient-trained configuration, "
         "in which one process on each node reads its energy counters. Without complete "

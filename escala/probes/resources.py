@@ -74,7 +74,7 @@ _RESULT = {
 class Resources(Probe):
     """Processor, memory and network use of each process, sampled by a process of its node."""
 
-    kinds = frozenset({"steps", "command"})
+    captures_programs = True
     settings = section(
         "A separate run of every program, and of one epoch of every gradient-trained "
         "configuration, in which a process outside the ranks samples what they use.",
@@ -101,7 +101,7 @@ class Resources(Probe):
 
     @contextmanager
     def around(self, process, node):
-        starts = read_json(self.folder / "plan.json")["kind"] == "command"
+        starts = "start" in read_json(self.folder / "plan.json")
         announce(self.folder, process, node, starts=starts)
         yield
 

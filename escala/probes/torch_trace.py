@@ -19,7 +19,7 @@ _AFTER = 3
 class TorchTrace(Probe):
     """What the first process of PyTorch does in some steps, as its profiler sees it."""
 
-    kinds = frozenset({"steps", "command"})
+    captures_programs = True
     settings = section(
         "A separate run of every configuration of PyTorch, and of every program, that records some "
         "steps of its first process by PyTorch's profiler. It is unavailable for programs without "
@@ -29,10 +29,6 @@ class TorchTrace(Probe):
     )
     products = (TRACE,)
     records_steps = True
-
-    @classmethod
-    def applies(cls, run):
-        return run.declared.workload.kind == "command" or super().applies(run)
 
     @classmethod
     def steps(cls, values):

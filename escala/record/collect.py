@@ -1,68 +1,111 @@
-"""Collection of the ranks' measurements into the result of a run."""
+"""Collection of what the processes of a run told into its result."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from escala.core.files import atomic, read_json, settle
 from escala.data import reader
 from escala.data.base import Arrays
-from escala.engines import engine_name
-from escala.record import steps
-from escala.record.collect_program import collect_program, common
+from escala.probes import planned_probe
+from escala.record import processes, steps
+from escala.record.disturbance import disturbance
 from escala.record.invariants import broken_promise, misplaced, planned_epochs
-from escala.record.outcome import Outcome, merge
+from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
+from escala.runtime import allocation
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import model_knobs
 from escala.training.plan import Plan
-from escala.training.process import not_finite
-from escala.workloads import WORKLOADS, models, scores_module
+from escala.training.process import PARTS, Told, not_finite
+from escala.workloads import models, scores_module
 
 PREDICTIONS = "predictions.npy"
+#: What a process tells of an epoch for checks only.
+_FOR_CHECKS = ("row_moments", "began", "usage")
 
 
 def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
-    """Return the ranks' measurements, if the run kept the invariants of every run.
+    """Return what the processes told, if the run kept the invariants of every run.
 
-    A run whose workload gives a score that is not a finite number has failed, and keeps the rest.
+    Of a program, the epochs are those of the processes that tell best of them. An epoch takes as
+    long as in the slowest process. A run whose workload gives a score that is not a finite number
+    has failed, and keeps the rest.
+
+    Parameters
+    ----------
+    folder : the ranks' folder, with what each process told.
     """
-    everyone = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
-    if plan["kind"] == "command":
-        return collect_program(plan, everyone, folder)
-    ranks = [each for each in everyone if "epochs" in each]
-    first, arrays = ranks[0], reader(data)
-    table = steps.read(folder, len(ranks))
-    planned = planned_epochs(plan, first)
-    alike = STRATEGIES[plan["strategy"]].exchanges(plan["knobs"])
-    problem = misplaced(plan, everyone) or broken_promise(
-        planned, ranks, table, arrays.rows("test"), alike
-    )
-    if problem:
+    told: list[Told] = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
+    training, trained = processes.telling(told), [each for each in told if each["epochs"]]
+    first, strategy, is_program = training[0], STRATEGIES[plan["strategy"]], "start" in plan
+    are_all_known = training == trained
+    steps_made = [epoch["steps"] for each in training for epoch in each["epochs"]]
+    are_steps_known = are_all_known and None not in steps_made
+    table = steps.read(folder, len(training)) if are_steps_known else pd.DataFrame()
+    if is_program:
+        problem = processes.untimed(plan, told, folder)
+    else:
+        arrays, planned = reader(data), planned_epochs(plan, first)
+        alike = strategy.exchanges(plan["knobs"])
+        problem = broken_promise(planned, training, table, arrays.rows("test"), alike)
+    if problem := misplaced(plan, told) or problem:
         return Outcome("failed", problem)
-    files = (folder / f"rank{r}.predictions.npy" for r in range(len(ranks)))
-    predictions = np.concatenate([np.load(file, allow_pickle=False) for file in files])
-    with atomic(folder.parent / PREDICTIONS) as temporary:
-        np.save(temporary, predictions, allow_pickle=False)
-    _keep_model(plan, arrays.description, folder, first["weights_sha256"][0])
-    epochs = [
-        {key: value for key, value in epoch.items() if key not in ("row_moments", "began", "usage")}
-        | {
-            "distinct_rows": planned[i].distinct,
-            "train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks),
-        }
-        for i, epoch in enumerate(first["epochs"])
-    ]
-    evaluation = _scored(plan, arrays, predictions)
-    undefined = not_finite(evaluation.get("scores", {}))
-    found = merge(_told(everyone, ranks, epochs), common(plan, folder, everyone))
-    found["evaluation"] = None if undefined else evaluation
+    epochs = [_joined(list(same)) for same in zip(*(e["epochs"] for e in training), strict=True)]
+    if is_program:
+        scores = {name: score for e in reversed(training) for name, score in e["scores"].items()}
+        evaluation = {"rows": None, "scores": scores} if scores else None
+    else:
+        for epoch, alone, rows in zip(epochs, first["epochs"], planned, strict=True):
+            # The others wait for the first process, which also writes.
+            wall = alone["epoch_wall_seconds"]
+            epoch |= {"distinct_rows": rows.distinct, "epoch_wall_seconds": wall}
+        evaluation = _scored(plan, arrays, folder, len(training))
+        _keep_model(plan, arrays.description, folder, first["weights_sha256"][0])
+    if not are_all_known:
+        # What the others trained on is not known.
+        epochs = [epoch | {"rows": None} for epoch in epochs]
+    rows = [epoch["rows"] for epoch in epochs]
+    train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
     # A strategy that does not wait for a step cannot measure its time.
-    if STRATEGIES[plan["strategy"]].waits():
-        found["step_seconds"] = steps.summary(table)
+    are_timed = strategy.waits() and not table.empty
+    undefined = not_finite((evaluation or {}).get("scores", {}))
+    probe, gpus = planned_probe(plan, folder), [each["gpus"] or [] for each in told]
+    evaluated = [each["evaluated"] for each in training if each["evaluated"]]
+    found = {
+        "epochs": epochs,
+        "seconds": {name: _slowest(training, name) for name in PARTS} | {"train": train_seconds},
+        "step_seconds": steps.summary(table) if are_timed else None,
+        "samples_per_second": None if None in rows else sum(rows) / train_seconds,
+        "weights_sha256": first["weights_sha256"] and first["weights_sha256"][0],
+        "evaluation": None if undefined else evaluation,
+        "ranks": {
+            "obtained": first["ranks"],
+            "fractions": first["fractions"],
+            "one_clock": len({each["boot"] for each in told}) == 1,
+            **({"evaluating": sum(b > a for a, b in evaluated)} if evaluated else {}),
+            **({"gpus": gpus} if any(gpus) else {}),
+        },
+        "training": {
+            "parameters": next((int(e["parameters"]) for e in training if e["parameters"]), None),
+            "optimizer": first["optimizer"],
+            "epochs_done": epochs[-1]["epoch"],
+            "stopped_early": bool(first["stopped_early"]),
+            "best_epoch": first["best_epoch"],
+            "resumed_after": first["resumed_after"] or [],
+            **({"dense_exchange": each} if (each := first["dense_exchange"]) else {}),
+        },
+        "disturbance": disturbance(told),
+        "usage": [each["usage"] for each in told if each["usage"]] or None,
+        **({"job": {"step": told[0]["step"]}} if allocation.number() else {}),
+        **({probe.name: probe.read(told)} if probe and probe.result else {}),
+        **({"program": processes.described(plan, told, folder)} if is_program else {}),
+    }
     if undefined:
         remedy = "return finite numbers, and leave out a score that these rows do not define"
         reason = f"{undefined}: in `score` of the workload, {remedy}"
@@ -70,34 +113,28 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     return Outcome("ok", found=found)
 
 
-def _told(everyone: list[dict], ranks: list[dict], epochs: list[dict]) -> dict:
-    """Return times, and what the first rank says of all."""
-    first = ranks[0]
-    said = ("optimizer", "parameters", "stopped_early", "best_epoch", "resumed_after")
-    exchanges, gpus = first.get("dense_exchange"), [each.get("gpus", []) for each in everyone]
-    train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
-    parts = {name: max(r["seconds"][name] for r in ranks) for name in first["seconds"]}
-    return {
-        "epochs": epochs,
-        "seconds": parts | {"train": train_seconds},
-        "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
-        "weights_sha256": first["weights_sha256"][0],
-        "ranks": {
-            "obtained": first["ranks"],
-            "fractions": first["fractions"],
-            "evaluating": sum(stop > start for start, stop in (r["evaluated"] for r in ranks)),
-            **({"gpus": gpus} if any(gpus) else {}),
-        },
-        "training": {
-            **{name: first[name] for name in said},
-            "epochs_done": len(epochs),
-            **({"dense_exchange": exchanges} if exchanges else {}),
-        },
-    }
+def _joined(same: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return an epoch of all processes from that of each."""
+    found = {key: value for key, value in same[0].items() if key not in _FOR_CHECKS}
+    for name in ("loss", "accuracy", "validation_accuracy", "validation_loss"):
+        found[name] = next((epoch[name] for epoch in same if epoch[name] is not None), None)
+    for name in ("train_seconds", "epoch_wall_seconds"):
+        found[name] = max(epoch[name] for epoch in same)
+    rows = [epoch["rows"] for epoch in same]
+    return found | {"rows": None if None in rows else sum(rows)}
 
 
-def _scored(plan: Plan, arrays: Arrays, predictions: np.ndarray) -> dict:
-    """Return the scores of the predictions for the test rows, as the workload defines them."""
+def _slowest(training: list[Told], part: str) -> float | None:
+    seconds = [each["seconds"][part] for each in training]
+    return None if None in seconds else max(seconds)
+
+
+def _scored(plan: Plan, arrays: Arrays, folder: Path, processes: int) -> dict:
+    """Keep the predictions for the test rows, and return their scores as the workload defines."""
+    files = (folder / f"rank{r}.predictions.npy" for r in range(processes))
+    predictions = np.concatenate([np.load(file, allow_pickle=False) for file in files])
+    with atomic(folder.parent / PREDICTIONS) as temporary:
+        np.save(temporary, predictions, allow_pickle=False)
     targets = np.asarray(arrays.gather("test", slice(None))[1])
     scores = scores_module(plan["workload"])
     if scores is None:
@@ -112,8 +149,7 @@ def _keep_model(plan: Plan, description: dict, folder: Path, weights_sha256: str
     if saved.exists():
         settle(saved, folder.parent / saved.name)
         workload, knobs = plan["workload"], model_knobs(plan["knobs"], plan["workload"])
-        by_steps = WORKLOADS[workload].kind == "steps"
-        engine = engine_name(plan["strategy"]) if by_steps else None
         models.describe(
-            folder.parent, workload, knobs, plan["training"], description, weights_sha256, engine
-        )
+            folder.parent, workload, knobs, plan["training"], description, weights_sha256,
+            plan["engine"],
+        )  # fmt: skip

@@ -15,11 +15,11 @@ from escala.core import variables
 from escala.core.files import read_json
 from escala.core.hardware import control_groups
 from escala.core.readable import counted, size
+from escala.programs import endings, marks, printed
+from escala.programs.copy import COPY
+from escala.programs.program import Program
 from escala.record.outcome import Outcome
 from escala.runtime.messages import cause
-from escala.training import endings, marks, printed
-from escala.workloads.program import Program
-from escala.workloads.program_copy import COPY
 
 #: What libraries, the kernel and schedulers write when memory runs out.
 _NO_MEMORY = re.compile(

@@ -8,11 +8,11 @@ from escala.core import variables
 from escala.core.environment import session
 from escala.experiment.runs import NAMES
 from escala.probes import PROBES
+from escala.programs.program import Program
 from escala.record import key, machine
 from escala.record.schema import FORMAT, validate_run
 from escala.training.plan import Plan
 from escala.training.shards import Shards
-from escala.workloads import Program
 
 
 def identity(request: dict, plan: Plan, description: dict, started: datetime) -> dict:
@@ -57,7 +57,7 @@ def identity(request: dict, plan: Plan, description: dict, started: datetime) ->
     }
     if job := machine.job():
         found["job"] = job
-    if plan["kind"] == "command":
+    if "start" in plan:
         _describe_program(request, found)
     validate_run(found | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
     return found
@@ -92,13 +92,15 @@ def _ranks(plan: Plan) -> dict:
 
 def _training(request: dict, plan: Plan, description: dict) -> dict:
     # The steps of a program are its own affair.
-    steps = None
-    if plan["kind"] != "command":
+    kind, steps = "command", None
+    if "start" not in plan:
+        kind = "steps" if plan["engine"] else "fit"
         steps = Shards.planned(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
     return {
+        "kind": kind,
         **{
             name: plan[name]
-            for name in ("kind", "global_batch", "learning_rate", "train_rows", "validated_on")
+            for name in ("global_batch", "learning_rate", "train_rows", "validated_on")
         },
         "rows_per_rank": -(-plan["global_batch"] // plan["ranks"]),
         "optimizer": None,

@@ -92,7 +92,5 @@ def planned_epochs(plan: Plan, rank: dict) -> list[Planned]:
 
 def _planned_rows(plan: Plan, fractions: Sequence[float], epoch: int, steps: int) -> np.ndarray:
     """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
-    if plan["kind"] == "fit":
-        return np.arange(plan["train_rows"])
     planned = islice(Shards.planned(plan, fractions).epoch_batches(epoch), steps)
     return np.concatenate([rows for ranks in planned for rows in ranks])

@@ -43,7 +43,7 @@ def code(workload: str, strategy: str, probe: str | None = None) -> Code:
     """
     declared = WORKLOADS.get(workload)
     paths = {"probe": Path(inspect.getfile(PROBES[probe]))} if probe else {}
-    if declared is None or declared.kind == "command":
+    if declared is None or declared.is_program:
         return Code(paths)
     model = model_code(workload, engines.engine_name(strategy))
     for package in (training, workloads):
@@ -57,7 +57,7 @@ def model_code(workload: str, engine: str | None) -> Code:
     paths = {"workload": declared.folder}
     if kind := KINDS.get(declared.data_kind):
         paths |= kind.code().paths
-    if declared.kind == "steps":
+    if declared.takes_steps:
         return Code(paths | engines.code(engine), engines.versions(engine, declared.packages))
     return Code(paths, packages.versions((*LIBRARIES, *declared.packages)))
 
@@ -100,7 +100,7 @@ def work(request: dict) -> store.Work:
     """Return what distinguishes the measurement of a request from others of its split."""
     names = request["workload"], request["strategy"], request["instrument"]
     parameters = _determining(request) | {"record": RECORD, "entry": _entry(names[1])}
-    if getattr(WORKLOADS.get(names[0]), "kind", None) == "steps":
+    if (declared := WORKLOADS.get(names[0])) and declared.takes_steps:
         engine = ENGINES[engines.engine_name(names[1])]
         if engine.compiles is True or request["knobs"].get(engine.compiles):
             parameters["compiler"] = _compiler()

@@ -14,6 +14,7 @@ from escala.cache.store import location
 from escala.core import variables
 from escala.core.errors import InputError
 from escala.data import base
+from escala.engines import engine_name
 from escala.record import key
 from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
@@ -64,6 +65,7 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
     # The launcher of a program gives each rank threads of its own.
     together = STRATEGIES[request["strategy"]].layouts.process_per_node and "start" not in request
     threads = threads_of(knobs, layout.processes if together else 1)
+    takes_steps = "start" not in request and WORKLOADS[request["workload"]].takes_steps
     validation = "validation" if "validation" in rows else "test"
     counts = None
     if "counts" in description:
@@ -71,7 +73,7 @@ def make_plan(request: dict, description: dict, data: Path) -> Plan:
         counts = [description["counts"][name]["train"] for name in description["classes"]]
     plan: Plan = {
         **{name: request[name] for name in ("strategy", "workload", "training", "instrument")},
-        "kind": "command" if "start" in request else WORKLOADS[request["workload"]].kind,
+        "engine": engine_name(request["strategy"]) if takes_steps else None,
         "knobs": knobs | {"threads": threads},
         "ranks": layout.ranks,
         "data": str(data.resolve()),
@@ -111,7 +113,7 @@ def _schedule(plan: Plan, repeat: int) -> dict:
     A fit is one step over all rows, without random numbers.
     """
     training, rate = plan["training"], None
-    if plan["kind"] == "fit":
+    if not plan["engine"] and "start" not in plan:
         threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
         return {
             "knobs": plan["knobs"] | {"threads": {"intra_op": threads, "inter_op": 1}},
@@ -121,7 +123,7 @@ def _schedule(plan: Plan, repeat: int) -> dict:
         }
     strategy, knobs = STRATEGIES[plan["strategy"]], plan["knobs"]
     batch, seed = global_batch(training, plan["ranks"]), training["seed"] + repeat - 1
-    if plan["kind"] == "steps":
+    if plan["engine"]:
         declared = training["learning_rate"]
         linear = declared["rule"] == "linear"
         scale = batch / declared["reference_batch"] if linear else 1.0

@@ -1,13 +1,93 @@
-"""Compare the processes that a program ran with those that its run was planned to have."""
+"""What the processes of a program told of themselves, against what its run was planned to be."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import chain
+from pathlib import Path
 
+from escala.programs.marks import HOOK, OUTPUT, WHOLE
+from escala.programs.processes import unlisted
+from escala.programs.program import Program
+from escala.record.diagnose import tail
 from escala.strategies import OPTIONS, STRATEGIES
 from escala.strategies.base import ALONE, MPI, UNKNOWN
-from escala.training.marks import WHOLE
 from escala.training.plan import Plan
+from escala.training.process import Told
+
+#: The better a way tells of steps, the earlier it stands here; Escala's own trainers tell all.
+_WAYS = (None, HOOK, OUTPUT, WHOLE)
+
+
+def telling(told: list[Told]) -> list[Told]:
+    """Return what the processes that train told, of a program those that tell best of it."""
+    training = [each for each in told if each["epochs"]]
+    best = min((each["known_by"] for each in training), key=_WAYS.index)
+    return [each for each in training if each["known_by"] == best]
+
+
+def untimed(plan: Plan, told: list[Told], folder: Path) -> str | None:
+    """Return why what the processes of a program told is no result, or None."""
+    program = Program.from_plan(plan["start"]["program"])
+    if ran := problem(plan, program.named, told):
+        return f"{ran}{tail(folder, 0)}"
+    known_by = telling(told)[0]["known_by"]
+    patterns = [key for key in ("epoch_ends", "step_ends") if getattr(program, key)]
+    if known_by == WHOLE and patterns:
+        notes = sorted({note for each in told for note in each["notes"]})
+        said = f"{' and '.join(patterns)} matched no line of its output"
+        return "; ".join([said, *notes]) + f". Remedy: correct the pattern{tail(folder, 0)}"
+    ends = {
+        rank: each["epochs"][-1]["epoch"]
+        for rank, each in enumerate(told)
+        if each["known_by"] == known_by
+    }
+    if len(set(ends.values())) > 1:
+        least, most = min(ends, key=ends.get), max(ends, key=ends.get)
+        return (
+            f"rank {least} ended after {ends[least]} epochs, and rank {most} after {ends[most]}. "
+            "Remedy: let all make the same number of epochs"
+        )
+    return None
+
+
+def described(plan: Plan, told: list[Told], folder: Path) -> dict:
+    """Return what `program` of a `run.json` holds of what the processes told."""
+    program, training = Program.from_plan(plan["start"]["program"]), telling(told)
+    known_by = training[0]["known_by"]
+    found = sorted({*notes(plan, told), *(note for each in told for note in each["notes"])})
+    read = [each["read"] for each in told if each["read"] is not None]
+    paths = plan["start"]["paths"].values()
+    return {
+        "known_by": known_by,
+        "first_epoch_seconds": max(each["first_epoch"] or 0 for each in training) or None,
+        "whole_seconds": max(each["whole_seconds"] for each in told),
+        "notes": [*found, *_notes_on_steps(known_by, training, program.named)],
+        "ran": summary(told),
+        **(
+            {"read": unlisted(sorted({*chain(*read)}), program, paths, folder.parent)}
+            if read
+            else {}
+        ),
+    }
+
+
+def _notes_on_steps(known_by: str, training: list[Told], named: Collection[str]) -> Iterator[str]:
+    """Yield that the processes made different numbers of steps, and what is not known of them."""
+    made = [sum(epoch["steps"] or 0 for epoch in each["epochs"]) for each in training]
+    if len(set(made)) > 1:
+        yield f"the ranks made different numbers of steps: from {min(made)} to {max(made)}"
+    asked = [f"{{{name}}}" for name in sorted({"rows", "rows_of_rank", "epochs"} & set(named))]
+    if known_by == WHOLE and asked:
+        yield (
+            "it reported no step and no epoch, so its time is that of the whole run. Whether it "
+            f"used {', '.join(asked)} is not known"
+        )
+    of_rows = [name for name in asked if name != "{epochs}"]
+    rows = {epoch["rows"] for each in training for epoch in each["epochs"]}
+    if known_by != WHOLE and of_rows and rows == {None}:
+        used = ", ".join(of_rows)
+        yield f"it told no rows of its steps, so whether it used {used} is not known"
 
 
 def summary(everyone: list[dict]) -> dict:
@@ -15,7 +95,7 @@ def summary(everyone: list[dict]) -> dict:
 
     Parameters
     ----------
-    everyone : what each process that was started measured (`escala.training.by_command`).
+    everyone : what each process that was started told.
     """
     told = [each["ran"] for each in everyone]
     places = _places(told)

@@ -15,9 +15,9 @@ from escala.core.files import read_json
 from escala.core.readable import name_first
 from escala.data import KINDS
 from escala.data.base import DESCRIPTION
+from escala.programs.environment import file_digests
+from escala.programs.program import Program
 from escala.record.key import WHERE
-from escala.workloads.program import Program
-from escala.workloads.program_environment import file_digests
 
 
 def changed(request: Mapping[str, Any], data: Path) -> list[str]:

@@ -20,6 +20,8 @@ from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
 from escala.core.readable import name_first
 from escala.probes import PROBES, timeline
+from escala.programs.copy import COPY, Copy, remove
+from escala.programs.program import Program
 from escala.record import key, transport
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.disturbance import with_kernel, with_stops
@@ -38,8 +40,7 @@ from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
 from escala.training.plan import Plan
 from escala.training.rank import SCRATCH
-from escala.workloads import Program, models
-from escala.workloads.program_copy import COPY, Copy, remove
+from escala.workloads import models
 
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"

@@ -13,6 +13,8 @@ from pathlib import Path
 from escala import engines
 from escala.core import children, interrupts
 from escala.probes import planned_probe
+from escala.programs.copy import COPY
+from escala.programs.program import Program
 from escala.record import diagnose
 from escala.record.outcome import Outcome
 from escala.runtime import launch, mpi
@@ -20,8 +22,6 @@ from escala.runtime.placement import Launch
 from escala.strategies import STRATEGIES
 from escala.strategies.base import RAW_TIMELINE
 from escala.training.plan import Plan
-from escala.workloads import Program
-from escala.workloads.program_copy import COPY
 
 POLL_SECONDS = 0.1
 #: Seconds between two looks at whether processes of the run are stopped, and how much later than it
@@ -58,7 +58,7 @@ def supervise(
     stood still.
     """
     strategy = STRATEGIES[request["strategy"]]
-    python = engines.interpreter(request["strategy"], plan["kind"])
+    python = engines.interpreter(plan["engine"])
     program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
     environment = launch.environment(request["strategy"], plan["knobs"], launch_choice, program)
     if strategy.meets_by == "mpi" and len(launch_choice.nodes) > 1:

@@ -24,6 +24,8 @@ from escala.core import children, variables
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
+from escala.programs.environment import passed_on
+from escala.programs.program import Program
 from escala.runtime import allocation, mpi, slurm
 from escala.runtime.asking import Asking
 from escala.runtime.layout import Layout
@@ -32,8 +34,6 @@ from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, Launch, processes_per_node
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
-from escala.workloads.program import Program
-from escala.workloads.program_environment import passed_on
 
 LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
 
@@ -116,9 +116,7 @@ def environment(
         # By the older name mpirun recognises that srun starts its daemons.
         found |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
         found |= _open_mpi(launch)
-    return found | declared.environment(
-        readable(knobs, strategy, "command" if program else "steps")
-    )
+    return found | declared.environment(readable(knobs, strategy, takes_steps=program is None))
 
 
 def _open_mpi(launch: Launch) -> Environment:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError
+from escala.programs.environment import which
+from escala.programs.program import Program
 from escala.runtime import slurm
 from escala.runtime.placement import Node
-from escala.workloads.program import Program
-from escala.workloads.program_environment import which
 
 MPIRUN_PROGRAM = "mpirun"
 #: Where the kernel describes network interfaces.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from escala.core.engines import ENGINES, FOLDER
+from escala.workloads import Workload
 
 #: The timeline as a library writes it, in the run's `ranks/` folder, and the files made of it.
 RAW_TIMELINE = "timeline.raw"
@@ -100,9 +101,6 @@ class Strategy:
     name: ClassVar[str]
     #: What its processes use to train together, in words for people; absent, its name.
     said: ClassVar[str]
-    #: How the workloads are trained that it runs (`escala.workloads`); follows from the others.
-    trains_by: ClassVar[frozenset[str]]
-
     #: Where tables and figures list it: by position, and by name where several have one.
     position: ClassVar[int] = 99
     #: The engine that trains, and its class that joins the ranks, as `tensorflow.horovod.Horovod`;
@@ -128,10 +126,15 @@ class Strategy:
         if "name" in vars(cls):
             # Those of a base would not tell the two apart.
             cls.said, cls.option = vars(cls).get("said", cls.name), vars(cls).get("option")
-        kinds = {"steps": cls.engine, "command": cls.programs}
+
+    @classmethod
+    def runs(cls, workload: Workload) -> bool:
+        """Return whether it runs a workload, if its engine has a model of one that takes steps."""
+        if workload.is_program:
+            return cls.programs is not None
         # A fit is made by one process, of whatever framework.
-        kinds["fit"] = cls.engine and cls.programs and cls.layouts.one_rank
-        cls.trains_by = frozenset(kind for kind, trains in kinds.items() if trains)
+        is_plain = cls.programs is not None and cls.layouts.one_rank
+        return cls.engine is not None and (workload.takes_steps or is_plain)
 
     @classmethod
     def environment(cls, knobs: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ A request holds the knobs that its run reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,16 +31,20 @@ class Knob(NamedTuple):
     ----------
     schema : JSON Schema of its value, with the default.
     strategies : those whose runs read it.
-    kinds : how the workloads are trained whose runs read it.
+    of_process : whether it is about how a process is started, whatever trains in it; otherwise it
+        is for workloads that take steps.
     workload : the workload that declares it, None for those of strategies.
-    synchronous : values with which ranks exchange while they compute.
     """
 
     schema: dict[str, Any]
     strategies: frozenset[str]
-    kinds: frozenset[str] = frozenset({"steps"})
+    of_process: bool = False
     workload: str | None = None
-    synchronous: tuple = ()
+
+    @property
+    def synchronous(self) -> Sequence[Any]:
+        """Values with which ranks exchange while they compute."""
+        return self.schema.get("synchronous", ())
 
     @property
     def default(self) -> Any:
@@ -71,7 +75,8 @@ def workload_knobs(workload: str) -> dict[str, Knob]:
     if workload not in WORKLOADS:
         return {}
     declared = WORKLOADS[workload]
-    return _knobs(declared.knobs, frozenset(STRATEGIES), frozenset({declared.kind}), workload)
+    every = frozenset(STRATEGIES)
+    return {name: Knob(each, every, workload=workload) for name, each in declared.knobs.items()}
 
 
 def all_knobs() -> dict[str, Knob]:
@@ -96,7 +101,7 @@ def all_knobs() -> dict[str, Knob]:
 
 
 def read_by_run(
-    knobs: Mapping[str, Any], strategy: str, workload: str, kind: str = "steps"
+    knobs: Mapping[str, Any], strategy: str, workload: str, takes_steps: bool = True
 ) -> dict[str, Any]:
     """Return the knobs that a run reads.
 
@@ -104,26 +109,26 @@ def read_by_run(
     ----------
     knobs : of the variant.
     strategy, workload : of the run.
-    kind : how the workload is trained.
+    takes_steps : whether the workload does.
 
     Raises
     ------
     KeyError : a knob is not declared.
     """
     known = all_knobs()
-    read = readable(known, strategy, kind) | workload_knobs(workload)
+    read = readable(known, strategy, takes_steps) | workload_knobs(workload)
     return {name: value for name, value in sorted(knobs.items()) if known[name] and name in read}
 
 
-def readable(knobs: Mapping[str, Any], strategy: str, kind: str = "steps") -> dict[str, Any]:
-    """Return the knobs that a strategy may read where it trains workloads of a kind.
+def readable(knobs: Mapping[str, Any], strategy: str, takes_steps: bool = True) -> dict[str, Any]:
+    """Return the knobs that a strategy may read for workloads that take steps, or for others.
 
     Asking for another is a `KeyError`.
     """
     read = {
         name
         for name, knob in strategy_knobs().items()
-        if strategy in knob.strategies and kind in knob.kinds
+        if strategy in knob.strategies and (takes_steps or knob.of_process)
     }
     return {name: value for name, value in knobs.items() if name in read}
 
@@ -174,18 +179,5 @@ def _declared(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
             reason, remedy = "is the class of no strategy", "name one, or a class they derive from"
             raise InputError(f"{file}: {name}.read_by", min(unknown), reason, remedy)
         readers = frozenset(each for each, bases in classes.items() if read_by & bases)
-        kinds = frozenset(schema.pop("trained_by", ["steps"]))
-        knobs |= _knobs({name: schema}, readers, kinds)
+        knobs[name] = Knob(schema, readers, schema.pop("about", None) == "process")
     return tuple(knobs.items())
-
-
-def _knobs(
-    declared: Mapping[str, dict],
-    strategies: frozenset[str],
-    kinds: frozenset[str],
-    workload: str | None = None,
-) -> dict[str, Knob]:
-    return {
-        name: Knob(schema, strategies, kinds, workload, tuple(schema.get("synchronous", ())))
-        for name, schema in declared.items()
-    }

@@ -26,7 +26,6 @@ from escala.training.process import (
     VALIDATION,
     Clock,
     digest,
-    load_reader,
     startup_seconds,
 )
 from escala.training.shards import row_moments
@@ -34,25 +33,20 @@ from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
 
-#: Results that a fit does not have: it compiles no graph and has no other ranks.
-_ABSENT = ("build", "first_step", "first_prediction", "broadcast", "checkpoint", "averaging")
 
-
-def run(plan: dict, folder: Path, place: Place, _: Probe | None) -> dict:
-    """Return what the fit measures, in the form of `escala.training.train`."""
+def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
+    """Fit, and return what this process tells (`escala.training.process.Told`)."""
     workload(plan["workload"])  # The thread pools of its libraries exist from here on.
     with threadpool_limits(plan["knobs"]["threads"]["intra_op"]):
         startup = startup_seconds(place.process, 1)
-        load = load_reader(plan, place)
         measured = fit(plan, folder, load)
-        measured["load"] = load.found
         threads = max(pool["num_threads"] for pool in threadpool_info())
     measured["seconds"]["startup"] = startup
     return measured | {"ranks": 1, "threads": {"intra_op": threads, "inter_op": 1}}
 
 
 def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
-    """Fit and evaluate a workload; return the measurements in the form of `escala.training.train`.
+    """Fit and evaluate a workload, and return what was measured.
 
     A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` cover
     everything from the codes to the weights. Loss and accuracy on the training rows are computed
@@ -81,16 +75,12 @@ def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
             np.savez(folder / models.WEIGHTS, **weights)
     return {
         "epochs": [epoch],
-        "stopped_early": False,
-        "best_epoch": None,
-        "resumed_after": [],
-        "seconds": clock.seconds | dict.fromkeys(_ABSENT),
+        "seconds": clock.seconds,
         "evaluated": [0, data.rows("test")],
         "fractions": [1.0],
         "weights_sha256": [digest(weights.values())],
         "parameters": sum(w.size for w in weights.values() if w.dtype.kind == "f"),
         "optimizer": work.OPTIMIZER,
-        "train_rows": data.rows("train"),
         "usage": epoch["usage"]._asdict() | {"steps": 1},
     }
 
@@ -98,10 +88,13 @@ def fit(plan: Mapping[str, Any], folder: Path, load: Load) -> dict:
 def _fitted(work: Any, plan: Mapping, data: Arrays, load: Load) -> tuple[dict, dict, float, int]:
     """Return the weights of the fit, it as an epoch, the sum of its losses, and its hits."""
     (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
-    counts = _counts(plan, data, targets)
+    # Those before oversampling.
+    counts = plan["train_counts"]
+    if counts is None:
+        counts = np.bincount(targets, minlength=len(data.description["classes"]))
     load.begin()
     began, used, start = time.monotonic(), usage.of_self(), time.perf_counter()
-    weights = work.fit(inputs, targets, counts, plan["training"])
+    weights = work.fit(inputs, targets, np.array(counts), plan["training"])
     train_seconds = time.perf_counter() - start
     used = usage.of_self().since(used)
     load.end()
@@ -126,10 +119,3 @@ def _fitted(work: Any, plan: Mapping, data: Arrays, load: Load) -> tuple[dict, d
         "usage": used,
     }
     return weights, epoch, loss_sum, correct
-
-
-def _counts(plan: Mapping, data: Arrays, targets: np.ndarray) -> np.ndarray:
-    """Return the training rows of each class before oversampling, int64 (classes,)."""
-    if plan["train_counts"] is not None:
-        return np.array(plan["train_counts"])
-    return np.bincount(targets, minlength=len(data.description["classes"]))

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from escala import engines
+from escala.core.load import Load
 from escala.probes import Probe
 from escala.strategies.base import Place
-from escala.training.process import load_reader, startup_seconds
+from escala.training.process import startup_seconds
 
 
-def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
-    """Return what one process of a run measures; `escala.training.train` describes it."""
+def run(plan: dict, folder: Path, place: Place, probe: Probe | None, load: Load) -> dict:
+    """Train, and return what this process tells (`escala.training.process.Told`)."""
     with _without_garbage_collection():
         from escala.training.train import train
 
@@ -28,10 +29,8 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     startup = startup_seconds(place.process, place.processes)
     measured = {}
     if not engine.group.serve(folder):
-        load = load_reader(plan, place)
         measured = train(plan, engine, folder, probe, load)
         measured["seconds"]["startup"] = startup
-        measured["load"] = load.found
     engine.group.stop()
     return measured | {"ranks": total} | engine.obtained()
 

@@ -38,8 +38,8 @@ def train_epoch(
 ) -> tuple[dict, list[int]]:
     """Make one pass over the shards of this process; the steps go to `writer`, of a CSV file.
 
-    Return the epoch's totals over all ranks, and the number of rows of each rank whose steps this
-    process makes. `train_seconds` lasts from before the first batch is gathered until after the
+    Return what is told of the epoch, and the number of rows of each rank whose steps this process
+    makes. `train_seconds` lasts from before the first batch is gathered until after the
     last step. `load` reads what the machine does meanwhile.
     """
     shards = Shards.planned(plan, fractions)
@@ -109,21 +109,24 @@ class _Record:
         )
 
     def totals(self, writer: Any) -> dict:
-        """Write the steps as `STEP_COLUMNS`; return totals of all ranks, or raise `Diverged`."""
+        """Write the steps as `STEP_COLUMNS`, and return totals, or raise `Diverged`.
+
+        The rows are those of this process, loss and accuracy means over those of all.
+        """
         self._records = [(*each[:5], float(each[5]), float(each[6])) for each in self._records]
         self._require_finite()
         writer.writerows(self._records)
         taken = np.concatenate(self._taken)
         losses, right = (sum(record[column] for record in self._records) for column in (5, 6))
-        losses, right, rows = self._engine.group.total(
+        losses, right, total = self._engine.group.total(
             np.array([losses, right, len(taken)], np.float64)
         )
         if not math.isfinite(losses):
             raise Diverged(f"the loss is not finite in epoch {self._epoch}")
         return {
-            "rows": int(rows),
-            "loss": losses / rows,
-            "accuracy": right / rows,
+            "rows": len(taken),
+            "loss": losses / total,
+            "accuracy": right / total,
             "row_moments": row_moments(taken),
         }
 

@@ -10,8 +10,8 @@ class Plan(TypedDict, total=False):
 
     strategy: str
     workload: str
-    #: How the workload is trained: `steps`, `fit` or `command`.
-    kind: str
+    #: The engine that makes the steps; None for a fit and a program.
+    engine: str | None
     #: The settings of the workload, and all knobs of the run.
     training: dict[str, Any]
     knobs: dict[str, Any]
@@ -33,7 +33,7 @@ class Plan(TypedDict, total=False):
     #: Whether the loss of a step is the mean over its `rows`, or the mean of the means of its
     #: `ranks`.
     weighting: str
-    #: The seed of the initial weights and of the shuffles; None for the kind `fit`.
+    #: The seed of the initial weights and of the shuffles; None for a fit.
     seed: int | None
     #: Steps after which an epoch ends early; None for whole epochs.
     max_steps: int | None

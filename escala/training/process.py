@@ -1,4 +1,4 @@
-"""What every process of a run does, however its workload is trained; times, scores and digests."""
+"""What every process of a run does and tells, whatever trains in it; times, scores and digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from escala.core import clock, load
 from escala.strategies.base import Place
@@ -21,11 +21,60 @@ if TYPE_CHECKING:
 log = logging.getLogger("escala")
 
 
-def load_reader(plan: dict, place: Place, grows: bool = False) -> load.Load:
+class Told(TypedDict):
+    """What a process of a run tells of itself in `rank{r}.json`; None is what it does not know."""
+
+    #: One dictionary for each epoch that counts; None of a process that only serves others.
+    epochs: list[dict[str, Any]] | None
+    #: Seconds of each of `PARTS`, and of the first epoch if that does not count.
+    seconds: dict[str, float | None]
+    first_epoch: float | None
+    #: How the steps of a program are known (`escala.programs.marks`), and its time in all.
+    known_by: str | None
+    whole_seconds: float | None
+    #: The number of ranks, the threads and GPUs of this one, and the part of a batch of each rank.
+    ranks: int
+    threads: dict[str, int]
+    gpus: list[str] | None
+    fractions: list[float] | None
+    parameters: int | None
+    optimizer: str | None
+    stopped_early: bool | None
+    best_epoch: int | None
+    resumed_after: list[int] | None
+    dense_exchange: dict[str, str] | None
+    #: Digests of the weights of each rank here, and the test rows that were predicted, [from, to).
+    weights_sha256: list[str] | None
+    evaluated: list[int] | None
+    #: Scores that a program reports of itself, notes on it, what its processes did, and the files
+    #: that they read.
+    scores: dict[str, float] | None
+    notes: list[str] | None
+    ran: dict[str, Any] | None
+    read: list[str] | None
+    #: What was used during the epochs (`escala.core.usage`), and what this node did meanwhile
+    #: (`escala.core.load`), which one process of each node tells.
+    usage: dict[str, float | None] | None
+    load: dict[str, float | None] | None
+    #: Where it ran, the boot of the machine and so its clock, and the job step.
+    host: str
+    boot: str
+    step: str | None
+    cores: list[int]
+
+
+#: The parts of a run's time that a process may tell of.
+PARTS = (
+    "startup", "loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint",
+    "averaging", "evaluation", "save",
+)  # fmt: skip
+
+
+def load_reader(plan: dict, place: Place) -> load.Load:
     """Return the reader of the load of this node, which reads in the first process of a node.
 
     The run's own are the ranks here, what they start, what started them, and on the first node what
-    supervises the run. `grows` is explained at `escala.core.load.Load`.
+    supervises the run. A program starts processes while it trains.
     """
     if place.local:
         return load.Load(None)
@@ -34,7 +83,7 @@ def load_reader(plan: dict, place: Place, grows: bool = False) -> load.Load:
     supervisor = plan["supervisor"]
     if place.node == 0 and clock.runs(supervisor["pid"], supervisor["started"]):
         roots.append(supervisor["pid"])
-    return load.Load(roots, grows)
+    return load.Load(roots, grows="start" in plan)
 
 
 def startup_seconds(rank: int, ranks: int) -> float:

@@ -23,15 +23,10 @@ from escala.core.files import read_json, write_json
 from escala.probes import Probe, planned_probe
 from escala.runtime.spawn import process_of_environment
 from escala.strategies.base import Place
+from escala.training.process import PARTS, Told, load_reader
 
 log = logging.getLogger("escala")
 
-#: By how a workload is trained, the module whose `run` trains it.
-BY_KIND = {
-    "steps": "escala.training.by_steps",
-    "fit": "escala.training.by_fit",
-    "command": "escala.training.by_command",
-}
 #: Errors of Python and of frameworks that tell that memory does not suffice.
 OUT_OF_MEMORY = {"MemoryError", "ResourceExhaustedError", "OutOfMemoryError"}
 #: What PyTorch says, in an error without a name of its own, when a processor lacks memory.
@@ -77,14 +72,29 @@ def main(plan_file: str) -> int:
     return 0
 
 
-def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
-    measured = import_module(BY_KIND[plan["kind"]]).run(plan, folder, place, probe)
-    return measured | {
-        "host": socket.gethostname(),
-        "boot": _boot(),
-        "step": os.environ.get("SLURM_STEP_ID"),
-        "cores": sorted(os.sched_getaffinity(0)),
-    }
+def _run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> Told:
+    load = load_reader(plan, place)
+    told = import_module(_trainer(plan)).run(plan, folder, place, probe, load)
+    seconds = dict.fromkeys(PARTS) | told.get("seconds", {})
+    return (
+        dict.fromkeys(Told.__annotations__)
+        | told
+        | {
+            "seconds": seconds,
+            "load": load.found,
+            "host": socket.gethostname(),
+            "boot": _boot(),
+            "step": os.environ.get("SLURM_STEP_ID"),
+            "cores": sorted(os.sched_getaffinity(0)),
+        }
+    )
+
+
+def _trainer(plan: dict) -> str:
+    """Return the name of the module whose `run` trains; it imports what the others do not need."""
+    if "start" in plan:
+        return "escala.training.by_program"
+    return "escala.training.by_steps" if plan["engine"] else "escala.training.by_fit"
 
 
 def _boot() -> str:
@@ -126,7 +136,7 @@ def _failure(error: BaseException, plan: dict) -> dict:
         status = "diverged"
     else:
         status = "unavailable" if isinstance(error, Unavailable) else "failed"
-    if status == "diverged" and plan["kind"] == "command":
+    if status == "diverged" and "start" in plan:
         return {"status": status, "reason": str(error)[:500]}
     where = _place(error, plan["workload"])
     return {"status": status, "reason": f"{where}{user_code.message(error)}"[:500]}

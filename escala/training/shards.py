@@ -21,6 +21,8 @@ def epoch_order(rows: int, seed: int | Sequence[int], epoch: int) -> np.ndarray:
 class Shards:
     """The rows of each rank, step by step; `seed` and the number of rows order them.
 
+    Without a seed, they are in their own order.
+
     The rows are all training rows, or some of `among` training rows, spread evenly over them.
 
     A step has `global_batch` rows over all ranks, of which each takes its one of `fractions`, which
@@ -30,7 +32,7 @@ class Shards:
     `leading`.
     """
 
-    seed: int
+    seed: int | None
     rows: int
     global_batch: int
     fractions: Sequence[float]
@@ -74,9 +76,9 @@ class Shards:
                 for order, size in zip(orders, sizes, strict=True)
             ]
 
-    def _order(self, seed: int | Sequence[int], epoch: int) -> np.ndarray:
+    def _order(self, seed: int | Sequence[int] | None, epoch: int) -> np.ndarray:
         """Return the rows of an epoch in their order, int64 of shape (rows,)."""
-        order = epoch_order(self.rows, seed, epoch)
+        order = np.arange(self.rows) if seed is None else epoch_order(self.rows, seed, epoch)
         return order if self.among is None else order * self.among // self.rows
 
 

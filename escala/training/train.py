@@ -233,7 +233,6 @@ class _Training:
             "evaluated": [rows.start, rows.stop],
             "fractions": self._fractions.tolist(),
             "weights_sha256": [digest(each) for each in weights],
-            "train_rows": self._plan["train_rows"],
             "usage": used._asdict() | {"steps": sum(epoch["steps"] for epoch in self._epochs)},
         } | engine.about()
 

@@ -40,7 +40,7 @@ def answers(
         yield Answer("declaration", False, f"{error.where}: {error.reason}", error.remedy)
         return
     declared = WORKLOADS[NAME]
-    by = f"steps of {ENGINES[found.engine].title}" if found.engine else declared.kind
+    by = f"steps of {ENGINES[found.engine].title}" if found.engine else "a fit"
     yield Answer("declaration", True, f"trained by {by}, reads {declared.data_kind}")
     checks = FIT_CHECKS
     if found.engine:

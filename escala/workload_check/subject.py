@@ -168,7 +168,7 @@ def subject(
     if kind:
         folders.add(folders.KINDS, declared.data_kind, str(kind), "kind")
     steps = {"epochs": EPOCHS, "batch": {"rows": BATCH, "per": "global"}}
-    common = (steps if declared.kind == "steps" else {}) | dict(settings)
+    common = (steps if declared.takes_steps else {}) | dict(settings)
     complete = workload_settings(NAME, common, "settings") | {"save_model": True}
     split = scratch / "split"
     split.mkdir()
@@ -177,7 +177,7 @@ def subject(
     else:
         draw_rows(folder, split)
     split_description(split)
-    by = (engine or declared.engines[0]) if declared.kind == "steps" else None
+    by = (engine or declared.engines[0]) if declared.takes_steps else None
     return Subject(complete, split, scratch, by)
 
 

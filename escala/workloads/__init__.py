@@ -6,10 +6,6 @@ Every folder has a `workload.yaml`, which declares the workload without importin
 
 `description`
     one sentence on the model;
-`trained_by`
-    `steps`, under any strategy; `fit`, in one process; or `command`, a program that is run as it
-    is. A program needs no module, and has the keys of `escala.workloads.program` in place of the
-    following ones. An experiment may declare it itself;
 `data_kind`
     the kind of the datasets that it reads;
 `settings`
@@ -25,12 +21,16 @@ Every folder has a `workload.yaml`, which declares the workload without importin
     `below`, a limit that is not reached, or `values`. `scripts/check_workload.py` draws such rows
     at random.
 
-A workload has the name of its folder, with `-` for `_`. The folder is a package. Its module `model`
-is imported only where the workload is trained or loaded. The functions of `model` depend on how the
-workload is trained. `specs` are the specs of the inputs, `outputs` the shape of the model's output
-for one row; see `escala.data.base`. `settings` are those of the experiment.
+A program, which is run as it is, has the keys of `escala.programs.program` in their place, and no
+module. An experiment may declare it itself.
 
-By *steps*:
+A workload has the name of its folder, with `-` for `_`. The folder is a package. The names of its
+modules tell what trains it: `model` and the like, which an `engine.yaml` names, by steps under the
+strategies of that engine; `model_fit`, by one fit in one process. They are imported only where the
+workload is trained or loaded. `specs` are the specs of the inputs, `outputs` the shape of the
+model's output for one row; see `escala.data.base`. `settings` are those of the experiment.
+
+By *steps*, here in TensorFlow:
 
 `build(specs, outputs, settings, knobs)`
     an untrained `keras.Model` with one output. It is called with one tensor for one input and with
@@ -82,7 +82,7 @@ and, for the table of predictions for a user's own data,
     the columns of one item by name, from the predictions of its pieces, (pieces, …). A name begins
     with `predicted`. By default they are made of the model's outputs.
 
-By one *fit* in one process, without TensorFlow; the targets are numbers of classes:
+By one *fit*, without a framework; the targets are numbers of classes:
 
 `OPTIMIZER`
     the name of the method;
@@ -102,16 +102,15 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from escala.core import plugins
 from escala.core.engines import DEFAULT, ENGINES
 from escala.core.files import read_yaml
-from escala.workloads.program import Program
+from escala.programs.program import Program
 
 __all__ = [
     "WORKLOADS",
-    "Program",
     "Workload",
     "add",
     "program",
@@ -120,6 +119,8 @@ __all__ = [
 ]
 
 DECLARATION = plugins.DECLARATIONS[plugins.WORKLOADS]
+#: The module of a workload that is trained by one fit.
+FIT = "model_fit"
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,6 @@ class Workload:
     Attributes
     ----------
     description : one sentence on the model.
-    kind : how it is trained.
     data_kind : the kind of the datasets that it reads.
     settings : JSON Schema of its settings.
     knobs : its own knobs by name, each a JSON Schema.
@@ -140,7 +140,6 @@ class Workload:
     """
 
     description: str
-    kind: Literal["steps", "fit", "command"]
     data_kind: str
     settings: dict[str, Any]
     knobs: dict[str, dict[str, Any]]
@@ -150,7 +149,7 @@ class Workload:
     declared: Mapping[str, Any] = field(default_factory=dict)
 
     def program(self) -> Program:
-        """Return the program of a workload that is trained by a command.
+        """Return the program of a workload that is one.
 
         Raises
         ------
@@ -158,6 +157,21 @@ class Workload:
         """
         where = self.declared.get("where", str(self.folder / DECLARATION))
         return Program.of(self.declared, self.folder, where)
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is a program of a user, which is run as it is."""
+        return self.package is None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether one call in one process trains it, without steps, epochs and engine."""
+        return not self.is_program and (self.folder / f"{FIT}.py").is_file()
+
+    @property
+    def takes_steps(self) -> bool:
+        """Whether engines train it by gradient steps."""
+        return not (self.is_program or self.is_fitted)
 
     @property
     def engines(self) -> list[str]:
@@ -186,11 +200,6 @@ class Workload:
             return None
         return f"{self.package}.scores" if (self.folder / "scores.py").is_file() else None
 
-    @property
-    def is_scored(self) -> bool:
-        """Whether its predictions for the test rows are scored; a program reports its own."""
-        return self.kind != "command"
-
 
 def _discover() -> dict[str, Workload]:
     """Return the workloads by name."""
@@ -215,17 +224,16 @@ def program(content: Mapping[str, Any], folder: Path) -> Workload:
     settings = {"type": "object", "additionalProperties": False, "properties": {}}
     description = content.get("description", "A program that is run as it is.")
     kind = content.get("data_kind", "files")
-    return Workload(description, "command", kind, settings, {}, folder, None, declared=content)
+    return Workload(description, kind, settings, {}, folder, None, declared=content)
 
 
 def declared(file: Path) -> Workload:
     """Return the workload that a `workload.yaml` in a package's folder declares."""
     content = read_yaml(file)
-    if content["trained_by"] == "command":
+    if "command" in content:
         return program(content, file.parent)
     return Workload(
         content["description"],
-        content["trained_by"],
         content["data_kind"],
         content["settings"],
         content.get("knobs", {}),
@@ -246,8 +254,10 @@ def add(name: str, folder: Path) -> None:
 
 
 def workload(name: str, engine: str = DEFAULT) -> ModuleType:
-    """Return the module of a workload for an engine, which imports the engine's framework."""
-    return import_module(f"{WORKLOADS[name].package}.{ENGINES[engine].module}")
+    """Return the module of a workload for an engine, which imports its framework, or of its fit."""
+    declared = WORKLOADS[name]
+    module = FIT if declared.is_fitted else ENGINES[engine].module
+    return import_module(f"{declared.package}.{module}")
 
 
 def scores_module(name: str) -> ModuleType | None:

@@ -89,7 +89,7 @@ def length_errors_of(wildcards):
 
 def predicting_code(wildcards, *further):
     """Return a digest of the code that predicts; refuse a kind without `queries` and `further`."""
-    if experiment(wildcards).settings.knows[wildcards.workload].kind == "command":
+    if experiment(wildcards).settings.knows[wildcards.workload].is_program:
         refuse(f"{wildcards.workload} is a program: it keeps no model to classify with")
     for part in ("queries", *further):
         kind_with(wildcards, part)

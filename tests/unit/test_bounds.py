@@ -26,8 +26,8 @@ from escala.analysis.cost_model.works import first_of_programs, unbounded
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment
+from escala.programs.program import HOOK
 from escala.runtime.layout import Layout
-from escala.training.program_place import HOOK
 from tests.programs import experiment_on
 
 FIXED, OF_ROW, LATENCY, OF_BYTE = 2e-3, 1e-4, 5e-4, 1e-9

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
+from escala.programs import endings
 from escala.record import diagnose
-from escala.training import endings
 from tests.calls import python
 
 #: Starts programs with a terminal. One writes more than a read gives, which is 4 KiB, and its
@@ -17,7 +17,7 @@ from tests.calls import python
 ON_TERMINAL = """
 import os, sys, time
 from types import SimpleNamespace
-from escala.training import child
+from escala.programs import child
 class Written:
     data = b""
     def add(self, data, when):
@@ -37,7 +37,7 @@ print(*said("sh", "-c", "stty size; cat; cat; echo end"))
 ENDED = """
 import os, signal, sys
 from types import SimpleNamespace
-from escala.training import child
+from escala.programs import child
 class Written:
     def add(self, data, when):
         os.kill(os.getpid(), signal.SIGTERM)

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from escala.record.collect_program import collect_program
-from escala.workloads import Program
+from escala.core.files import write_json
+from escala.programs.program import Program
+from escala.record.collect import collect
+from escala.record.outcome import Outcome
+from escala.training.process import PARTS, Told
 
 
 def planned(*words: str) -> dict:
@@ -16,7 +19,7 @@ def planned(*words: str) -> dict:
     return {
         "strategy": "processes", "ranks": 2, "instrument": None,
         "knobs": {"threads": {"intra_op": 1, "inter_op": 1}},
-        "start": {"program": program.as_plan()},
+        "start": {"program": program.as_plan(), "paths": {}},
         "places": [{"host": "example", "cores": [0], "nodes": 1, "ranks": [0]}] * 2,
     }  # fmt: skip
 
@@ -28,10 +31,10 @@ def told(known_by: str, rows: int | None, seconds: float) -> dict:
         "loss": None, "accuracy": None, "validation_accuracy": None, "validation_loss": None,
         "scores": {},
     }  # fmt: skip
-    return {
-        "known_by": known_by, "epochs": [epoch], "first_epoch": 1.5, "first_step": None,
-        "scores": {}, "parameters": None, "seconds": {"startup": None, "whole": 5.0},
-        "ranks": 2, "threads": {"intra_op": 1, "inter_op": 1}, "load": None, "notes": [],
+    return dict.fromkeys(Told.__annotations__) | {
+        "known_by": known_by, "epochs": [epoch], "first_epoch": 1.5, "scores": {},
+        "seconds": dict.fromkeys(PARTS), "whole_seconds": 5.0,
+        "ranks": 2, "threads": {"intra_op": 1, "inter_op": 1}, "notes": [],
         "ran": {
             "processes": 1, "places": [], "cores": 1.0, "core_seconds": 3.0, "python": True,
             "threads": False, "ended": True, "begun": True, "idle": False, "alike": None,
@@ -39,6 +42,12 @@ def told(known_by: str, rows: int | None, seconds: float) -> dict:
         },
         "host": "example", "boot": "1", "cores": [0],
     }  # fmt: skip
+
+
+def collected(plan: dict, processes: list[dict], folder: Path) -> Outcome:
+    for number, process in enumerate(processes):
+        write_json(folder / f"rank{number}.json", process)
+    return collect(plan, folder, folder)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +60,7 @@ def told(known_by: str, rows: int | None, seconds: float) -> dict:
     ids=["all tell", "one tells"],
 )
 def test_rows_are_known_if_every_process_tells_of_them(tmp_path: Path, other, rows, seconds):
-    outcome = collect_program(planned(), [told("hook", 64, 2.0), other], tmp_path)
+    outcome = collected(planned(), [told("hook", 64, 2.0), other], tmp_path)
     assert outcome.status == "ok", outcome
     result = outcome.found
     assert [epoch["rows"] for epoch in result["epochs"]] == [rows]
@@ -63,6 +72,6 @@ def test_a_process_that_says_nothing_beside_one_that_tells_is_no_unknown_run(tmp
     silent = told("whole run", None, 9.0)
     notes = []
     for first in (told("output", None, 2.0), silent):
-        found = collect_program(planned("{epochs}"), [first, silent], tmp_path).found
+        found = collected(planned("{epochs}"), [first, silent], tmp_path).found
         notes.append([note for note in found["program"]["notes"] if "{epochs}" in note])
     assert [len(each) for each in notes] == [0, 1]

@@ -80,7 +80,7 @@ def test_data_are_recognised_and_give_a_valid_experiment_in_a_file(
         [place] = [number for number, line in enumerate(lines) if line.startswith(f"{key}:")]
         assert lines[place - 1].startswith("# ") and len(lines[place - 1]) <= 100, key
     experiment = Experiment(settings, "mine.yaml")
-    by_steps = {run.workload for run in experiment.runs if WORKLOADS[run.workload].kind == "steps"}
+    by_steps = {run.workload for run in experiment.runs if WORKLOADS[run.workload].takes_steps}
     assert by_steps == {workload}
     one = {("single", "1x1", "tuned"), ("single", "1x1", "threads")}
     measured = {(run.strategy, run.layout, run.variant) for run in experiment.runs}
@@ -90,7 +90,6 @@ def test_data_are_recognised_and_give_a_valid_experiment_in_a_file(
 
 OF_ARRAYS = """
 description: A network for arrays.
-trained_by: steps
 data_kind: arrays
 settings: {type: object, additionalProperties: false, properties: {}}
 """

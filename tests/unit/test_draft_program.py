@@ -18,8 +18,8 @@ from escala.core.variables import CALLERS_PATH
 from escala.draft.file import require_place, text
 from escala.draft.program import add_files, add_options, draft, file_of, keep_files
 from escala.experiment import Experiment
+from escala.programs.program import Program
 from escala.workloads import WORKLOADS
-from escala.workloads.program import Program
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def modules_of_ranks(engine: str) -> list[str]:
         *(
             f"{each.package}.{model}"
             for each in WORKLOADS.values()
-            if each.kind == "steps" and (each.folder / f"{model}.py").is_file()
+            if each.takes_steps and (each.folder / f"{model}.py").is_file()
         ),
     ]
 

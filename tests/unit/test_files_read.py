@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from escala.training.program_place import HOOK
-from escala.training.program_processes import FilesTold, files_told, unlisted
-from escala.workloads.program import Program
-from escala.workloads.program_copy import COPY, Copy
+from escala.programs.copy import COPY, Copy
+from escala.programs.processes import FilesTold, files_told, unlisted
+from escala.programs.program import HOOK, Program
 
 TRAIN = """\
 import importlib, json, os, sqlite3, subprocess, sys

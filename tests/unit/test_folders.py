@@ -71,14 +71,12 @@ def test_a_setting_is_refused_as_one_of_a_workload_of_the_project(own_workload):
             experiment(str(own_workload), **settings)
 
 
-STEPS = "trained_by: steps\n"
-
-
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("workload.yaml", STEPS, "", "yaml: trained_by: the key is missing"),
-        ("workload.yaml", "trained_by: steps", "trained_by: step", "use one of steps, fit"),
+        ("workload.yaml", "data_kind: genomes\n", "", "yaml: data_kind: the key is missing"),
+        ("workload.yaml", "data_kind", "trained_by: step\ndata_kind", "use one of steps, fit"),
+        ("workload.yaml", "data_kind", "trained_by: fit\ndata_kind", "rename model.py to"),
         ("workload.yaml", "data_kind", "datakind", "datakind: 'genomes': unknown key"),
         ("workload.yaml", "additionalProperties: false", "additionalProperties: true", "misspelt"),
         ("workload.yaml", ", default: 16", "", "is not required and has no default"),
@@ -86,7 +84,7 @@ STEPS = "trained_by: steps\n"
         ("workload.yaml", "type: integer", "type: whole", "is not JSON Schema"),
         ("workload.yaml", "type: integer", '$ref: "#/$defs/no"', "is not a definition"),
         ("workload.yaml", "type: integer", '$id: "http://x"', "$id: 'http://x': is not for"),
-        ("workload.yaml", "trained_by: steps", "trained_by: [", "'line 4, column 9': is not YAML"),
+        ("workload.yaml", "data_kind: genomes", "data_kind: [", "'line 4, column 7': is not YAML"),
         ("workload.yaml", "default: 16", "default: many", "words.default: 'many': is not what"),
         ("letters.py", "LETTERS = 5", "LETTERS = = 5", "letters.py, line 5"),
     ],
@@ -331,9 +329,7 @@ def test_a_program_may_ask_for_the_interpreter_of_an_engine(tmp_path, registries
     def told(**environment: str) -> str | None:
         """Declare a program in an experiment and one in a folder; return their interpreter."""
         program = {"command": "python -c ''", "data_kind": "genomes", "environment": environment}
-        (tmp_path / "workload.yaml").write_text(
-            yaml.safe_dump(program | {"trained_by": "command", "directory": "."})
-        )
+        (tmp_path / "workload.yaml").write_text(yaml.safe_dump(program | {"directory": "."}))
         asked = {"epochs": 1, "batch": {"rows": 8}}
         both = {"written": program | asked, "in-folder": {"path": str(tmp_path)} | asked}
         configurations = [{"strategy": "processes", "layouts": ["1x2"]}]

@@ -78,10 +78,10 @@ def test_a_program_that_is_no_python_or_lacks_pytorch_has_a_remedy(clone, monkey
         interpreters._installed.cache_clear()
         monkeypatch.setenv("ESCALA_TORCH", str(python))
         with pytest.raises(Unavailable, match=f"{reason}.*Remedy: let ESCALA_TORCH name.*unset"):
-            engines.interpreter("torch-single", "steps")
+            engines.interpreter("torch")
         assert set(engines.versions("torch").values()) == {"not installed"}
         monkeypatch.delenv("ESCALA_TORCH")
-    assert engines.interpreter("single", "fit") == sys.executable
+    assert engines.interpreter(None) == sys.executable
 
 
 def test_an_old_pytorch_is_refused_before_it_trains_and_a_new_one_is_not(clone):

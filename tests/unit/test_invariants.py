@@ -15,7 +15,7 @@ ROWS, EPOCHS = 21, 3
 @pytest.mark.parametrize("steps", [2, 99])
 def test_planned_epochs_hold_the_rows_of_all_steps(shard, fractions, steps):
     plan = {
-        "kind": "steps", "seed": 5, "train_rows": ROWS, "global_batch": 8,
+        "seed": 5, "train_rows": ROWS, "global_batch": 8,
         "knobs": {"shard": shard},
     }  # fmt: skip
     rank = {"fractions": fractions, "epochs": [{"steps": steps}] * EPOCHS}
@@ -32,5 +32,6 @@ def test_planned_epochs_hold_the_rows_of_all_steps(shard, fractions, steps):
 
 def test_a_fit_takes_every_row_once():
     rank = {"fractions": [1.0], "epochs": [{"steps": 1}]}
-    [epoch] = planned_epochs({"kind": "fit", "train_rows": ROWS}, rank)
+    plan = {"seed": None, "train_rows": ROWS, "global_batch": ROWS, "knobs": {"shard": True}}
+    [epoch] = planned_epochs(plan, rank)
     assert (epoch.rows, epoch.distinct) == (ROWS, ROWS)

@@ -105,4 +105,4 @@ def test_one_knob_keeps_the_memory_of_each_engine_and_none_of_a_program(strategy
     given, kept = (launch.environment(strategy, knobs(keep)) for keep in (False, True))
     assert given.items() < kept.items()
     assert "keep_memory" in readable(knobs(True), strategy)
-    assert "keep_memory" not in readable(knobs(True), strategy, "command")
+    assert "keep_memory" not in readable(knobs(True), strategy, takes_steps=False)

@@ -85,7 +85,7 @@ FIGURE = "CATEGORY = 'Time'\nCAPTION = 'More.'\n\ndef draw(tables):\n    return 
 
 
 #: The strategies of workloads that are trained by steps.
-BY_STEPS = [name for name, each in STRATEGIES.items() if "steps" in each.trains_by]
+BY_STEPS = [name for name, each in STRATEGIES.items() if each.engine]
 
 
 def experiment(*strategies: str) -> dict:
@@ -134,9 +134,8 @@ def test_additions_measure_nothing_again(tmp_path):
     (project / "escala/report/tables/more.py").write_text(TABLE)
     (project / "escala/report/figures/more.py").write_text(FIGURE)
     last = {file.split("/")[-2].removesuffix(".rep1") for file in before}
-    ours = {name for name, probe in PROBES.items() if "steps" in probe.kinds}
     # No configuration is of PyTorch.
-    assert last == {"rep1", *ours} - {"torch-trace"}
+    assert last == {"rep1", *PROBES} - {"torch-trace"}
     assert known_by(project, experiment()) == before
     probed = known_by(project, experiment() | {"late": {"enabled": True}})
     assert {file for file in probed if file not in before} == {
@@ -175,7 +174,7 @@ VOIDED = {
     "data/tabular/arrays.py": set(),
     "engines/tensorflow/layers.py": OF_TENSORFLOW | {*PROBES},
     "workloads/virus_cnn/workload.yaml": TRAINED | {*PROBES},
-    "workloads/majority/model.py": {FIT},
+    "workloads/majority/model_fit.py": {FIT},
     "engines/tensorflow/fast/lookup.cc": OF_TENSORFLOW | {*PROBES},
     "engines/torch/ranks.py": OF_TORCH,
     "engines/tensorflow/strategies.py": set(),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import sparse
 
-from escala.workloads.kmer_logreg import model
+from escala.workloads.kmer_logreg import model_fit as model
 
 COMPLEMENT = str.maketrans("ACGT", "TGCA")
 

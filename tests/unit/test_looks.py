@@ -42,9 +42,9 @@ def _lab(colour: tuple, blindness: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("blindness", BLIND)
-@pytest.mark.parametrize("trained_by", ["steps", "command"])
-def test_strategies_differ_for_colour_blind_readers(blindness, trained_by):
-    names = [name for name, each in STRATEGIES.items() if trained_by in each.trains_by]
+@pytest.mark.parametrize("what", ["engine", "programs"])
+def test_strategies_differ_for_colour_blind_readers(blindness, what):
+    names = [name for name, each in STRATEGIES.items() if getattr(each, what)]
     seen = {name: _lab(strategy_look(name).colour, blindness) for name in names}
     close = {pair: np.linalg.norm(seen[pair[0]] - seen[pair[1]]) for pair in combinations(seen, 2)}
     assert min(close.values()) > NOTICEABLE, min(close, key=close.get)

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from escala.core.errors import Failed
-from escala.training import lines as lines_of
-from escala.training import marks, program_place, wording
-from escala.training.marks import BEGIN, EPOCH, SCORE, STEP, Mark, Searched
-
-HOOK = program_place.HOOK
+from escala.programs import lines as lines_of
+from escala.programs import marks, wording
+from escala.programs.marks import BEGIN, EPOCH, SCORE, STEP, Mark, Searched
+from escala.programs.program import HOOK
 
 
 def marked(*events: tuple) -> list[Mark]:

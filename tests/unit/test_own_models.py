@@ -57,7 +57,7 @@ def write(tmp_path: Path, registries: None) -> Write:
     def written(*parts: str, example: str = NUMBERS, scores: str = SCORES) -> Path:
         folder = tmp_path / "mine"
         folder.mkdir()
-        declared = "description: One.\ntrained_by: steps\ndata_kind: numbers\nsettings: "
+        declared = "description: One.\ndata_kind: numbers\nsettings: "
         declared += "{type: object, additionalProperties: false, properties: {}}\nexample:\n"
         (folder / "workload.yaml").write_text(declared + textwrap.indent(example, "  "))
         code = "".join(map(textwrap.dedent, parts))
@@ -156,8 +156,7 @@ def test_a_fit_needs_one_class_for_each_row(write):
         "def shapes(specs, outputs, settings): ...\n"
         "def probabilities(weights, inputs): ...\n"
     )
-    file = folder / "workload.yaml"
-    file.write_text(file.read_text().replace("trained_by: steps", "trained_by: fit"))
+    (folder / "model.py").rename(folder / "model_fit.py")
     with pytest.raises(InputError, match="the dataset has no classes, and a fit needs one class"):
         FIT_CHECKS["fit"](subject(folder))
 

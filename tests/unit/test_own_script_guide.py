@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from escala.experiment import Experiment
+from escala.programs.program import PLACEHOLDERS
 from escala.strategies import STRATEGIES
-from escala.workloads.program import PLACEHOLDERS
 from tests.conftest import ROOT
 from tests.documented import files
 
@@ -28,5 +28,5 @@ def test_the_experiment_of_the_guide_compares_processes_and_threads(tmp_path, mo
 def test_the_guide_has_every_placeholder_and_every_strategy_of_programs():
     text = GUIDE.read_text()
     assert [name for name in PLACEHOLDERS if f"`{{{name}}}`" not in text] == []
-    only = {name for name, each in STRATEGIES.items() if each.trains_by == {"command"}}
+    only = {name for name, each in STRATEGIES.items() if not each.engine}
     assert [name for name in only if f"`{name}`" not in text] == []

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from escala.training import printed
+from escala.programs import printed
 
 #: As people write them: any characters; digits and a point; decimals; by a mistake, the last digit.
 PATTERNS = (

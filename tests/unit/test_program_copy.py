@@ -12,9 +12,9 @@ import pytest
 
 from escala.core import own_results
 from escala.core.errors import InputError
-from escala.workloads import program_copy
-from escala.workloads.program import Program
-from escala.workloads.program_copy import Copy
+from escala.programs import copy as program_copy
+from escala.programs.copy import Copy
+from escala.programs.program import Program
 
 TEXTS = {
     "mine/train.py": "x",

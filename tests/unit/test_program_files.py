@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escala.workloads.program_environment import digests
+from escala.programs.environment import digests
 
 
 def test_files_of_one_name_outside_of_the_directory_are_told_apart(tmp_path):

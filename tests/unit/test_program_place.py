@@ -13,14 +13,14 @@ from escala.core import environment
 from escala.core.errors import InputError
 from escala.experiment import Experiment
 from escala.experiment.checks import unused
+from escala.programs.environment import identity, which
+from escala.programs.program import HOOK, Program, words
 from escala.runtime import launch, mpi
 from escala.runtime.layout import Layout
 from escala.runtime.placement import Node, places
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
-from escala.training import program_place
-from escala.workloads.program import Program, words
-from escala.workloads.program_environment import identity, which
+from escala.training import by_program
 from tests import conftest
 from tests.conftest import ROOT
 from tests.programs import experiment_on
@@ -71,7 +71,7 @@ def started(
         every = places(parsed, STRATEGIES[strategy], knobs, NODES[: parsed.nodes])
         request = {"strategy": strategy, "knobs": knobs, "instrument": None}
         request["start"] = {"program": found.as_plan(), "interface": "eth0"}
-        return program_place.variables(request, Place(**every[process]), found.directory / "marks")
+        return by_program.variables(request, Place(**every[process]), found.directory / "marks")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ EXPECTED = {
 }
 #: Names that runs keep, and record (`escala.core.variables`).
 KEPT = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}
-FOR_PROGRAMS = [name for name, each in STRATEGIES.items() if "command" in each.trains_by]
+FOR_PROGRAMS = [name for name, each in STRATEGIES.items() if each.programs]
 
 
 @pytest.mark.parametrize("strategy", sorted(EXPECTED))
@@ -141,7 +141,7 @@ def test_data_in_a_folder_that_is_copied_are_those_of_the_copy(tmp_path):
     plan = {"global_batch": 4, "ranks": 1, "epochs": 1, "seed": 0}
     plan["start"] = {"copy": {"into": "/run/copy", "roots": [str(tmp_path)], "without": []}}
     data = {"own": f"{tmp_path}/reads", "other": "/data"}
-    found = program_place.values(plan, Place(**first), tmp_path, data)
+    found = by_program.values(plan, Place(**first), tmp_path, data)
     assert (found["data.own"], found["data.other"]) == (f"/run/copy{tmp_path}/reads", "/data")
 
 
@@ -162,7 +162,7 @@ def test_what_is_of_the_rank_and_of_its_job_step_does_not_reach_a_program(
     step |= {"ESCALA_PROCESS": "1", "PYTHONPATH": f"{ROOT}:/own", "SLURM_CONF": "/etc/slurm.conf"}
     found = started(monkeypatch, program(tmp_path), strategy, "1x2", 0, **step)
     assert [name for name in found if name.startswith("ESCALA_")] == ["ESCALA_STEPS"]
-    assert found["PYTHONPATH"] == f"{program_place.HOOK}:/own"
+    assert found["PYTHONPATH"] == f"{HOOK}:/own"
     assert found["SLURM_CONF"] == "/etc/slurm.conf"
     # Open MPI finds the other processes of a job step by its variables.
     kept = {"SLURM_NTASKS", "SLURM_JOB_ID", "SLURMD_NODENAME", "SRUN_DEBUG"} & found.keys()
@@ -190,7 +190,7 @@ def test_what_the_shell_set_decides_a_programs_result_and_what_comes_later_does_
     for name in [*os.environ]:
         if name not in ("PATH", "HOME"):
             monkeypatch.delenv(name)
-    monkeypatch.setattr("escala.workloads.program_environment.versions", lambda _: {})
+    monkeypatch.setattr("escala.programs.environment.versions", lambda _: {})
     mine = program(tmp_path, variables=["ASKED", "HF_TOKEN"])
 
     def key(**given: str) -> dict:
@@ -217,7 +217,7 @@ def test_folders_of_modules_that_are_not_for_escala_are_for_a_program(tmp_path, 
     environment.keep_own_modules(ROOT)
     assert os.environ["PYTHONPATH"] == ""
     found = started(monkeypatch, program(tmp_path), "single", "1x1", 0)
-    assert found["PYTHONPATH"] == f"{program_place.HOOK}:{tmp_path}"
+    assert found["PYTHONPATH"] == f"{HOOK}:{tmp_path}"
 
 
 @pytest.mark.parametrize("there", [True, False])

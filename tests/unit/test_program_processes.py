@@ -13,10 +13,10 @@ from tempfile import mkdtemp
 import pytest
 
 from escala.core.usage import Usage
+from escala.programs.child import Ended
+from escala.programs.processes import Told, describe
+from escala.programs.program import HOOK
 from escala.record import processes
-from escala.training.child import Ended
-from escala.training.program_place import HOOK
-from escala.training.program_processes import Told, describe
 
 #: Libraries by which processes join a group, as they stand in the modules that the hook waits for.
 LIBRARIES = {

@@ -121,7 +121,7 @@ def supervise_sleepers(request_for, tmp_path, monkeypatch):
     """Supervise ranks that sleep, until a limit in seconds."""
     request = request_for("single", "1x1")
     knobs = request["knobs"] | {"threads": {"intra_op": 1}}
-    plan = {"kind": "steps", "knobs": knobs, "places": [], "instrument": None}
+    plan = {"engine": "tensorflow", "knobs": knobs, "places": [], "instrument": None}
     ranks = ["sh", "-c", "exec sleep 600"]
     monkeypatch.setattr(launch, "_local", lambda *_: ranks)
     return lambda limit_seconds: supervision.supervise(

@@ -12,8 +12,8 @@ import pytest
 
 from escala.core.errors import Unavailable
 from escala.probes.torch_trace import TorchTrace
+from escala.programs.program import HOOK
 from escala.strategies.base import TRACE
-from escala.training.program_place import HOOK
 
 #: In place of PyTorch: a profiler whose trace is the steps that it saw.
 TORCH = """

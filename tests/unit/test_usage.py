@@ -14,10 +14,10 @@ from sentences import check
 from escala.core import usage
 from escala.core.files import read_json
 from escala.core.usage import Usage
+from escala.programs.marks import Epoch
 from escala.record.schema import validate_run
 from escala.report.findings import memory
-from escala.training.by_command import _used
-from escala.training.marks import Epoch
+from escala.training.by_program import _used
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

@@ -176,7 +176,7 @@ def test_a_fit_is_checked(fitted_workload):
     ],
 )
 def test_a_broken_promise_of_a_fit_is_refused(fitted_workload, check, old, new, reason):
-    changed(fitted_workload / "model.py", old, new)
+    changed(fitted_workload / "model_fit.py", old, new)
     with pytest.raises(Refused, match=reason):
         FIT_CHECKS[check](subject(fitted_workload))
 

@@ -113,7 +113,7 @@ def kept(folder, name: str):
     """Keep a model as a run does; return its probabilities for some codes."""
     codes, labels = sequences(5)
     work = workload(name)
-    if WORKLOADS[name].kind == "fit":
+    if WORKLOADS[name].is_fitted:
         weights = work.fit((codes,), labels, np.bincount(labels, minlength=5), SETTINGS)
         np.savez(folder / WEIGHTS, **weights)
         arrays, expected = weights.values(), work.probabilities(weights, (codes,))

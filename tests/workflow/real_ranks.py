@@ -88,7 +88,6 @@ def plan(
     return {
         "strategy": strategy,
         "workload": workload,
-        "kind": "steps",
         "training": common | {"checkpoint_epochs": None} | dict(training),
         "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}} | dict(knobs),
         "data": str(data),

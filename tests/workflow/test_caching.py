@@ -148,7 +148,7 @@ def test_identical_bytes_upstream_recompute_nothing_downstream(workflow):
 def test_a_run_that_failed_is_not_served(workflow):
     """It is tried again, as soon as it is forgotten."""
     workflow.change(
-        "escala/workloads/majority/model.py",
+        "escala/workloads/majority/model_fit.py",
         "def fit(",
         "def fit(*_):\n    1 / 0\n\n\ndef _fit(",
     )

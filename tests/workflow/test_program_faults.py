@@ -22,11 +22,11 @@ from escala.data.files.arrays import prepare
 from escala.experiment import Run
 from escala.experiment.runs import NAMES
 from escala.measure.plan import Plan, PlannedRun
+from escala.programs import copy as program_copy
+from escala.programs.environment import identity
 from escala.record.outcome import Outcome
 from escala.record.run import measure
 from escala.workloads import program as workload_of
-from escala.workloads import program_copy
-from escala.workloads.program_environment import identity
 from tests.conftest import ROOT
 from tests.programs import eventually, with_marks
 

@@ -14,7 +14,7 @@ from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.draft import trial
 from escala.experiment import Experiment
-from escala.workloads import program_copy
+from escala.programs import copy as program_copy
 from tests.programs import experiment_on
 
 pytestmark = pytest.mark.cold

@@ -43,9 +43,9 @@ from escala.experiment.runs import NO_LINK, Declared
 from escala.experiment.schema import Settings
 from escala.probes import PROBES
 from escala.probes.collectives import Collectives
+from escala.programs.program import HOOK
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
-from escala.training.program_place import HOOK
 
 SUFFIX = "-calibration"
 REPEATS = 3
@@ -266,7 +266,7 @@ class Calibration(Works, Experiment):
         Short steps are many, because the speed of the machine changes from second to second.
         """
         settings = super().settings_of(run)
-        if run.declared.workload.kind == "command":
+        if run.declared.workload.is_program:
             return settings
         size = size_of(self.datasets[run.dataset])
         numbers = sum(math.prod(each["shape"]) for each in size.inputs or ())

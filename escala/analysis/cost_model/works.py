@@ -178,11 +178,7 @@ def predictable(experiment: Experiment) -> list[Run]:
 
 
 def first_of_programs(experiment: Experiment) -> list[Run]:
-    return [
-        run
-        for run in experiment.runs
-        if run.repeat == 1 and run.declared.workload.kind == "command"
-    ]
+    return [run for run in experiment.runs if run.repeat == 1 and run.declared.workload.is_program]
 
 
 def unsupported(run: Run) -> str | None:

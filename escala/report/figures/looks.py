@@ -52,8 +52,8 @@ def strategy_look(strategy: str) -> Look:
 
 def _look_places() -> dict[str, int]:
     """Return the place of each strategy's look among the colours and markers."""
-    names = [name for name, each in STRATEGIES.items() if "steps" in each.trains_by]
-    free = [n for n, name in enumerate(names) if "command" not in STRATEGIES[name].trains_by]
+    names = [name for name, each in STRATEGIES.items() if each.engine]
+    free = [n for n, name in enumerate(names) if not STRATEGIES[name].programs]
     others = [name for name in STRATEGIES if name not in names]
     further = range(len(names), len(names) + len(others))
     return dict(zip([*names, *others], [*range(len(names)), *free, *further], strict=False))

@@ -23,6 +23,7 @@ from escala.analysis.best_use import (
 )
 from escala.analysis.verdicts import DIFFERENT, FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SAME
 from escala.core.readable import counted, in_words
+from escala.programs.marks import BEST
 from escala.report.findings import ladders
 from escala.report.findings.best_use import against_main, answers, inverse
 from escala.report.findings.compared import Compared, Ratio, interval, rows_of
@@ -38,7 +39,6 @@ from escala.report.findings.words import (
 )
 from escala.report.tables.scores import ACCURACY
 from escala.report.tables.views import programs
-from escala.training.marks import BEST
 
 POSITION = 10
 SECTION = "answer"

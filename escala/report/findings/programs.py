@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.comparable import SAME_ROWS
+from escala.programs.marks import HOOK, OUTPUT, WHOLE
 from escala.report.findings.best_use import answers
 from escala.report.findings.words import Finding, Tables, joined, quoted, sentence, with_labels
 from escala.report.tables.views import named_by, programs
-from escala.training.marks import HOOK, OUTPUT, WHOLE
 
 POSITION = 11
 SECTION = "answer"

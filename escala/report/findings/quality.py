@@ -9,6 +9,7 @@ import pandas as pd
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.verdicts import SAME
 from escala.core.readable import counted, in_words
+from escala.programs.marks import BEST
 from escala.record.evaluation import MOST_CLASSES
 from escala.report.findings.differences import Differences, differences
 from escala.report.findings.words import (
@@ -29,7 +30,6 @@ from escala.report.tables.views import (
     trained_by_steps,
     untested,
 )
-from escala.training.marks import BEST
 
 POSITION = 60
 SECTION = "scores"

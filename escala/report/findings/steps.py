@@ -12,12 +12,12 @@ from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE
 from escala.core.environment import call
 from escala.core.readable import in_words
 from escala.probes.clocks import Clocks
+from escala.programs.marks import HOOK
 from escala.report.findings.best_use import answers, shown
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels
 from escala.report.tables.views import names_of_rows, programs, trained_by_steps
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.training.marks import HOOK
 
 POSITION = 20
 SECTION = "why"

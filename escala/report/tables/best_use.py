@@ -30,10 +30,10 @@ from escala.analysis.verdicts import (
     simultaneous_level,
 )
 from escala.experiment.references import Configuration, reference_number
+from escala.programs.marks import WHOLE
 from escala.report.tables import base
 from escala.report.tables.base import Evidence, Tables
 from escala.report.tables.speedup import Comparison, Judge, Judgement, unmatched, usable
-from escala.training.marks import WHOLE
 
 #: Longest run that is projected, in epochs.
 _MOST_EPOCHS = 10**6

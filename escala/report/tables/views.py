@@ -11,7 +11,7 @@ import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.experiment.references import Configuration
-from escala.training.marks import WHOLE
+from escala.programs.marks import WHOLE
 
 #: Configurations of a dataset and workload in a figure.
 MOST = 40

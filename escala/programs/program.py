@@ -15,6 +15,8 @@ from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.data.paths import expanded_path
 
+#: The folder of the module that programs may import.
+HOOK = Path(__file__).resolve().parents[1] / "hook"
 #: What a command may name, with what it is.
 PLACEHOLDERS = {
     "rows": "rows of a step, over all ranks",
@@ -75,7 +77,7 @@ class Program:
     variables : names of variables that it gets besides those of every rank.
     epoch_ends, step_ends : patterns of its output.
     terminal : whether it needs a pseudo-terminal.
-    in_place : whether it is started in its own folder, and not in a copy (`program_copy`).
+    in_place : whether it is started in its own folder, and not in a copy (`escala.programs.copy`).
     gradient_bytes : of all gradients, None if unknown.
     where : the declaration, for messages.
     """

@@ -19,7 +19,7 @@ from escala.core import packages, variables
 from escala.core.children import completed
 from escala.core.errors import InputError
 from escala.core.files import sha256_file
-from escala.workloads.program import LINE_FAILED, PYTHON, Program
+from escala.programs.program import LINE_FAILED, PYTHON, Program
 
 _SECONDS = 60
 

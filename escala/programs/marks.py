@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from escala.core import readable
 from escala.core.errors import Failed
-from escala.training import printed
-from escala.training.wording import better, is_score, numbered
+from escala.programs import printed
+from escala.programs.wording import better, is_score, numbered
 
 BEGIN, STEP, EPOCH, SCORE = "begin", "step", "epoch", "score"
 ROWS, PARAMETERS = "rows", "parameters"

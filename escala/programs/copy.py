@@ -22,7 +22,7 @@ from pathlib import Path
 
 from escala.core import own_results
 from escala.core.readable import size
-from escala.workloads.program import Program
+from escala.programs.program import Program
 
 #: The folder that holds the copy, alongside the plan of a run.
 COPY = "copy"

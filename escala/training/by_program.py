@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import math
+import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,25 +19,35 @@ from pathlib import Path
 
 from escala.core.errors import Diverged, Failed
 from escala.core.files import write_json
+from escala.core.load import Load
 from escala.core.readable import counted
 from escala.core.usage import Usage
-from escala.core.variables import MARKS
+from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.probes import Probe
+from escala.programs import child, endings, lines, marks, processes
+from escala.programs.copy import Moved
+from escala.programs.environment import environment
+from escala.programs.marks import Epoch, Mark
+from escala.programs.program import DATA, HOOK, Program
+from escala.programs.wording import better
 from escala.strategies import STRATEGIES
 from escala.strategies.base import Place
-from escala.training import child, endings, lines, marks, program_processes
-from escala.training.marks import Epoch, Mark
-from escala.training.process import STEP_COLUMNS, load_reader
-from escala.training.program_place import moved_of, rows_of_rank, values, variables
-from escala.training.wording import better
-from escala.workloads.program import Program
+from escala.training.process import STEP_COLUMNS
 
+#: Variables of a rank that its program does not get: those of the project, which finds its modules
+#: by `PYTHONPATH`, and those of a job step, because libraries would then start in another way.
+_RANK_VARIABLES = re.compile(r"ESCALA_\w+|PYTHONPATH")
+_JOB_STEP = re.compile(r"(SLURM|SLURMD|SRUN)_(?!CONF$|CLUSTERS$)\w+")
+#: Variables that give a process its rank and the number of ranks; also those of MPICH and Slurm.
+_NUMBERS = {each.numbers for each in STRATEGIES.values() if each.numbers} | {
+    ("PMI_RANK", "PMI_SIZE")
+}
 #: Parts of a core: what is left of a program may take so much beside it, and after whole runs.
 _HELPING, _IDLE = 0.5, 0.05
 
 
-def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
-    """Run the program of a rank, and return what it tells of itself.
+def run(plan: dict, folder: Path, place: Place, _: Probe | None, load: Load) -> dict:
+    """Run the program of a rank, and return what it tells (`escala.training.process.Told`).
 
     `plan` is the run's (`escala.record.plan`). `folder`, its `ranks/`, receives the steps of this
     process, if they are known.
@@ -50,24 +62,24 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     told.mkdir()
     output.mkdir(exist_ok=True)
     asked = values(plan, place, output, start["paths"])
-    reader, written = load_reader(plan, place, grows=True), child.Written(program)
-    reader.begin()
+    written = child.Written(program)
+    load.begin()
     given = variables(plan, place, told)
     so_far, began = folder / f"ran{place.process}.json", time.time()
 
     def ran(ended: child.Ended) -> dict:
         silent = {"silent_seconds": written.silence(ended.at)}
-        return program_processes.describe(told, ended) | silent
+        return processes.describe(told, ended) | silent
 
     def tell(seen: child.Ended) -> None:
         with suppress(OSError):  # A full disk ends no training.
             write_json(so_far, ran(seen), durable=False)
 
-    ended = child.run(program, program.arguments(asked), given, MARKS, written, tell)
+    ended = child.run(program, program.arguments(asked), given, MARKS, written, tell, _NUMBERS)
     so_far.unlink(missing_ok=True)
     # A launcher, such as `mpirun`, reads its input to pass it on, whether anybody asks or not.
     ended.asked &= not STRATEGIES[plan["strategy"]].layouts.process_per_node
-    reader.end()
+    load.end()
     written.close()
     started = ended.started
     try:
@@ -97,7 +109,7 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         error.at = time.time() - (time.monotonic() - ended.at)
         error.code = ended.code
         raise
-    seen = program_processes.files_told(told, began)
+    seen = processes.files_told(told, began)
     notes = [*written.notes, *_notes(ended, written, place, unread, reported)]
     did = ran(ended)
     lone = known_by == marks.OUTPUT and len(place.ranks) == 1
@@ -116,7 +128,6 @@ def run(plan: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         "scores": scores,
         "ranks": plan["ranks"],
         "threads": plan["knobs"]["threads"],
-        "load": reader.found,
         "notes": notes,
         "ran": did,
         "read": seen and seen.read,
@@ -262,7 +273,7 @@ def _measured(
     folder: Path,
     place: Place,
 ) -> dict:
-    """Return the measurements of this process in the form of `escala.training.train`."""
+    """Return the measurements of this process."""
     if known_by == marks.WHOLE:
         whole = Epoch(started, ended, train_seconds=ended - started)
         epochs = [[whole]]
@@ -296,12 +307,9 @@ def _measured(
         "known_by": known_by,
         "epochs": found,
         "first_epoch": first[0].train_seconds if skipped else None,
-        "first_step": first[0].steps[0] if first[0].steps else None,
         "parameters": marks.told(reported, marks.PARAMETERS),
-        "seconds": {
-            "startup": None if begun is None else begun - started,
-            "whole": ended - started,
-        },
+        "seconds": {"startup": None if begun is None else begun - started},
+        "whole_seconds": ended - started,
     }
 
 
@@ -336,3 +344,85 @@ def _write_steps(path: Path, epochs: list[Epoch]) -> None:
                 continue
             for step, (seconds, rows) in enumerate(zip(epoch.steps, epoch.rows, strict=True), 1):
                 writer.writerow((number, step, rows, 0.0, seconds, None, None))
+
+
+def values(
+    plan: Mapping, place: Place, output: Path, paths: Mapping[str, str]
+) -> dict[str, object]:
+    """Return the value of each placeholder in the command of a rank.
+
+    `output` is a folder of the run, for files of the program, and `paths` are those of the dataset,
+    by name.
+    """
+    rows, ranks = plan["global_batch"], plan["ranks"]
+    address, port = place.extra_addresses[0].rsplit(":", 1)
+    rank = place.ranks[0]
+    node_ranks = len(place.ranks) * place.processes_per_node
+    return {
+        "rows": rows,
+        "rows_of_rank": rows_of_rank(rows, ranks, rank),
+        "epochs": plan["epochs"],
+        "seed": plan["seed"],
+        "ranks": ranks,
+        "rank": rank,
+        "local_rank": place.local * len(place.ranks),
+        "ranks_of_node": node_ranks,
+        "nodes": place.nodes,
+        "node": place.node,
+        "cores": len(place.cores),
+        "address": address,
+        "port": port,
+        "output": output,
+        **{f"{DATA}{name}": moved_of(plan).path(path) for name, path in paths.items()},
+    }
+
+
+def moved_of(plan: Mapping) -> Moved:
+    """Return where the paths of a program are in the copy of its folder, if the run has one."""
+    return Moved(**plan["start"].get("copy", {}))
+
+
+def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
+    """Return the rows of a step for a rank; the first ranks take the remainder, one row each."""
+    return rows // ranks + (rank < rows % ranks)
+
+
+def variables(
+    plan: Mapping, place: Place, told: Path, given: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the environment of the program of a rank, from that of the rank, `given`.
+
+    The hook writes its marks into the folder `told`.
+    """
+    moved = moved_of(plan)
+    program = moved.program(Program.from_plan(plan["start"]["program"]))
+    strategy, given = STRATEGIES[plan["strategy"]], restore_shell(given)
+    found = {
+        name: value
+        for name, value in given.items()
+        if name in program.variables
+        # MPI needs those of the job step.
+        or not (
+            _RANK_VARIABLES.fullmatch(name)
+            or THREADS.fullmatch(name)
+            or (strategy.meets_by != "mpi" and _JOB_STEP.fullmatch(name))
+        )
+    }
+    found = moved.variables(found)
+    paths = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
+    outside = [moved.path(path) for path in paths if Path(path).resolve() != HOOK.parents[1]]
+    found |= strategy.process_variables(place, plan["start"]["interface"])
+    threads = plan["knobs"]["threads"]
+    numbers = {
+        "TF_NUM_INTRAOP_THREADS": threads["intra_op"],
+        "TF_NUM_INTEROP_THREADS": threads["inter_op"],
+        "OMP_NUM_THREADS": threads["intra_op"] or max(1, len(place.cores) // len(place.ranks)),
+    }
+    # 0 leaves the number to the library.
+    found |= {name: str(number) for name, number in numbers.items() if number}
+    found |= {MARKS: str(told), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
+    if place.process == 0 and plan["instrument"] and TRACED in os.environ:
+        found[TRACED] = os.environ[TRACED]
+    if program.epoch_ends or program.step_ends:
+        found["PYTHONUNBUFFERED"] = "1"
+    return environment(program, found)

@@ -16,7 +16,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -26,9 +26,9 @@ from escala.core import children, usage
 from escala.core.errors import Failed
 from escala.core.readable import size
 from escala.core.usage import Usage
-from escala.training import endings, printed, program_processes
-from escala.training.marks import Searched
-from escala.workloads.program import Program
+from escala.programs import endings, printed, processes
+from escala.programs.marks import Searched
+from escala.programs.program import Program
 
 log = logging.getLogger("escala")
 
@@ -68,6 +68,7 @@ class Ended:
     used : what it and its descendants used, by the monotonic clock, each `_POLL_SECONDS`.
     by_process : core seconds of each of them, and of its first thread, as they were last seen.
     places : rank and number of ranks of those that it gave other ones than its own.
+    numbers : pairs of variables that tell these.
     """
 
     started: float
@@ -80,6 +81,7 @@ class Ended:
     used: list[tuple[float, Usage]] = field(default_factory=list)
     by_process: dict[int, tuple[float, float]] = field(default_factory=dict)
     places: set[tuple[int, int]] = field(default_factory=set)
+    numbers: Collection[tuple[str, str]] = ()
 
     def look(self, process: int, given: Mapping[str, str]) -> None:
         """See what the program, started as a `process`, and its descendants do."""
@@ -92,7 +94,7 @@ class Ended:
             with suppress(OSError, psutil.Error):
                 self.cores |= os.sched_getaffinity(each.pid)
                 variables = psutil.Process(each.pid).environ()
-                self.places |= set(program_processes.places(variables, given))
+                self.places |= set(processes.places(variables, given, self.numbers))
 
 
 def run(
@@ -102,12 +104,14 @@ def run(
     mark: str,
     written: Written,
     tell: Callable[[Ended], None] = lambda _: None,
+    numbers: Collection[tuple[str, str]] = (),
 ) -> Ended:
     """Run a command to its end.
 
     It gets the variables `given` and no input, and ends with this process, as what it started does.
     `mark` is the name of a variable that only this program has, with another value in each process.
     What was seen of it is given to `tell` after some seconds, and then each time it lasted twice.
+    `numbers` are pairs of variables that give a process its rank, and the number of ranks.
     A program that cannot be started, or whose patterns take too long, is `Failed`.
     """
     known = {child.pid for child in psutil.Process().children()}
@@ -119,7 +123,7 @@ def run(
     with children.ended_after_this(f"{mark}={given[mark]}"), _Input() as empty:
         # What a program leaves behind becomes a child of this process, also under `setsid`.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        ended = Ended(time.monotonic())
+        ended = Ended(time.monotonic(), numbers=numbers)
         try:
             source = write if program.terminal else empty.descriptor
             child = children.start(command, given, write, program.directory, source)
@@ -225,7 +229,11 @@ def _read_all(
             if source in ready and not _read(source, written):
                 sources.remove(source)
             if end in ready:
-                while source in sources and _waiting(source) and _read(source, written):
+                while (
+                    source in sources
+                    and select.select([source], [], [], 0)[0]
+                    and _read(source, written)
+                ):
                     if time.monotonic() - times[0] > GRACE_SECONDS:
                         break
                 return times[0]
@@ -242,10 +250,6 @@ def _read(source: int, written: Written) -> bool:
     if data:
         written.add(data, time.monotonic())
     return bool(data)
-
-
-def _waiting(source: int) -> bool:
-    return bool(select.select([source], [], [], 0)[0])
 
 
 def _end_left(known: set[int], grace_seconds: float) -> tuple[int, float]:

@@ -1,7 +1,7 @@
 """What the processes of a program did: how many worked, as which ranks, and which files they read.
 
 Processes of Python tell of themselves (`escala/hook/escala_processes.py`). Of all others, and of
-what each used, the kernel tells while they run (`escala.training.child`).
+what each used, the kernel tells while they run (`escala.programs.child`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from escala.core.errors import InputError
 from escala.core.usage import Usage
-from escala.strategies import STRATEGIES
-from escala.workloads.program import Program
-from escala.workloads.program_copy import COPY
-from escala.workloads.program_environment import files
+from escala.programs.copy import COPY
+from escala.programs.environment import files
+from escala.programs.program import Program
 
 if TYPE_CHECKING:
-    from escala.training.child import Ended
+    from escala.programs.child import Ended
 
-#: Variables that give a process its rank, and the number of ranks.
-_PLACES = {each.numbers for each in STRATEGIES.values() if each.numbers} | {
-    ("PMI_RANK", "PMI_SIZE")
-}
 #: What Python does for so long without an import is work.
 WORK_SECONDS = 0.5
 #: A script that goes on for so long without an import has begun to train.
@@ -59,9 +54,14 @@ class Told(NamedTuple):
     worked: float
 
 
-def places(found: Mapping[str, str], given: Mapping[str, str]) -> Iterator[tuple[int, int]]:
-    """Yield rank and number of ranks by the variables of a process, unless they were `given`."""
-    for names in _PLACES:
+def places(
+    found: Mapping[str, str], given: Mapping[str, str], numbers: Iterable[tuple[str, str]]
+) -> Iterator[tuple[int, int]]:
+    """Yield rank and number of ranks by the variables of a process, unless they were `given`.
+
+    `numbers` are pairs of variables that may tell them.
+    """
+    for names in numbers:
         rank, world = (found.get(name, "") for name in names)
         if rank.isdigit() and world.isdigit() and rank != given.get(names[0]):
             yield int(rank), int(world)
@@ -86,7 +86,11 @@ def describe(folder: Path, ended: Ended) -> dict:
     which of several processes it is.
     """
     told, cores = _read(folder, ended.at), ended.by_process
-    starts = {number: _started(each) for number, each in told.items()}
+    # The core time before the work of each: of its start, and of its imports.
+    starts = {
+        number: each.longest_after if each.longest >= WORK_SECONDS else each.imported_cores
+        for number, each in told.items()
+    }
     acting = {number: each for number, each in told.items() if not _waits(number, told)}
     # The kernel also counts late imports, and how a process frees its memory, if it is asked then.
     work = {number: each.worked for number, each in acting.items() if each.ended}
@@ -139,11 +143,6 @@ def _read(folder: Path, at: float) -> dict[int, Told]:
         except (OSError, ValueError, TypeError):
             continue
     return found
-
-
-def _started(told: Told) -> float:
-    """Return the core time before the work of a process: of its start, and of its imports."""
-    return told.longest_after if told.longest >= WORK_SECONDS else told.imported_cores
 
 
 def _is_idle(told: Told) -> bool:
