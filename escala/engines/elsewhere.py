@@ -37,7 +37,7 @@ def computing(
 
     Parameters
     ----------
-    module : its `made` gets the other arguments, and returns the functions.
+    module : its `make_functions` gets the other arguments, and returns the functions.
     engine : has the framework.
     described, arrays : what the functions are made of.
 
@@ -48,7 +48,7 @@ def computing(
     """
     python = environments.provide(engine)
     if python == sys.executable:
-        functions = import_module(module).made(engine, described, arrays)
+        functions = import_module(module).make_functions(engine, described, arrays)
         return lambda number, inputs: functions[number](inputs)
     return _Elsewhere(python, (module, engine), described, arrays).computed
 
@@ -117,7 +117,7 @@ def _serve(module: str, engine: str, connection: Connection) -> None:
 
     described = json.loads(connection.recv_bytes())
     arrays = _unpacked(connection.recv_bytes())
-    functions = answer(lambda: import_module(module).made(engine, described, arrays))
+    functions = answer(lambda: import_module(module).make_functions(engine, described, arrays))
     while functions:
         number, *inputs = _unpacked(connection.recv_bytes()).values()
         answer(partial(functions[int(number)], tuple(inputs)))

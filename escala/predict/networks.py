@@ -54,7 +54,7 @@ def _is_installed(engine: str) -> bool:
     return False
 
 
-def made(engine: str, described: dict, arrays: dict[str, np.ndarray]) -> list[Predict]:
+def make_functions(engine: str, described: dict, arrays: dict[str, np.ndarray]) -> list[Predict]:
     """Return the functions of `restored` in this process, which has the framework."""
     # A model may be older than a knob or a setting of its workload.
     declared = WORKLOADS[described["workload"]]

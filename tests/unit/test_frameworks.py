@@ -51,7 +51,7 @@ def test_all_but_engines_and_models_is_imported_without_a_framework():
 RIGHTLY = {
     "escala/analysis/diagnosis/refusal.py": "a timeline is of Horovod, from any training",
     "escala/analysis/diagnosis/text.py": "a timeline is of Horovod, from any training",
-    "escala/experiment/launchers.py": "users write these launchers in their commands",
+    "escala/draft/launchers.py": "users write these launchers in their commands",
     "escala/hook/escala_collectives.py": "sums in the library of a user's program",
     "escala/hook/escala_processes.py": "sees which library's group a user's process joins",
     "escala/hook/escala_steps.py": "has callbacks for trainers of users",

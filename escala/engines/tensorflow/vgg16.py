@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 
-def made(engine: str, described: dict, arrays: dict) -> list[Callable]:
+def make_functions(engine: str, described: dict, arrays: dict) -> list[Callable]:
     """Return the function of pictures, uint8 (pictures, 224, 224, 3), to their features, float32.
 
     `described` names the file of `weights`, and the `layer` whose outputs they are.
