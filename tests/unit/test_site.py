@@ -140,6 +140,7 @@ class _Article(HTMLParser):
 
 
 @pytest.mark.docs
+@pytest.mark.sweep
 def test_the_site_shows_what_a_git_host_shows(site):
     """Markdown of Python nests lists by four spaces, and needs blank lines where others do not."""
     different = {}
@@ -159,6 +160,7 @@ def test_the_site_shows_what_a_git_host_shows(site):
 
 
 @pytest.mark.docs
+@pytest.mark.sweep
 def test_pages_of_the_site_load_nothing_from_elsewhere(site):
     loaded = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(https?:[^\s\">]+)")
     found = {url for page in site.rglob("*.html") for url in loaded.findall(page.read_text())}
@@ -166,6 +168,7 @@ def test_pages_of_the_site_load_nothing_from_elsewhere(site):
 
 
 @pytest.mark.docs
+@pytest.mark.sweep
 def test_broken_links_end_the_build(tmp_path):
     (tmp_path / "docs").mkdir()
     links = "[one](missing.md) [two](index.md#missing) [three](../README.md)"
