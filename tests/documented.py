@@ -6,10 +6,12 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from tests.conftest import ROOT
 
@@ -56,10 +58,16 @@ class Command:
         return f"{self.page}:{self.line}: {shlex.join(self.words)}"
 
 
+@cache
+def tokens(page: Path) -> list[Token]:
+    """Return what a page consists of; it is parsed once in a process."""
+    return GIT_HOST.parse(page.read_text())
+
+
 def blocks(page: Path) -> Iterator[Block]:
     """Yield the blocks of a page."""
     name, before, note = str(page.relative_to(ROOT)), "", ("", "")
-    for token in GIT_HOST.parse(page.read_text()):
+    for token in tokens(page):
         if token.type == "inline":
             before, note = token.content, ("", "")
         elif token.type == "html_block" and (found := _NOTE.fullmatch(token.content)):
@@ -90,7 +98,7 @@ def commands(page: Path) -> Iterator[Command]:
                     exported |= dict(word.split("=", 1) for word in words[1:])
                 else:
                     yield _command(block.page, block.line, words, exported, block)
-    for token in GIT_HOST.parse(page.read_text()):
+    for token in tokens(page):
         for child in token.children or ():
             if child.type == "code_inline" and _INSIDE.match(child.content):
                 (words,) = split(child.content)

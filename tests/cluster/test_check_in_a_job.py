@@ -10,7 +10,7 @@ from escala.check import job as checks
 from escala.core.answer import WIDTH
 from tests.cluster.conftest import output
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.sweep]
 
 
 def test_in_a_job_a_node_tells_what_the_site_gives(lab):

@@ -26,7 +26,7 @@ from escala.lab import network
 from escala.record import steps
 from tests.cluster.conftest import output
 from tests.conftest import ROOT
-from tests.programs import eventually
+from tests.programs import eventually, experiment_on
 from tests.workflow.conftest import SIMULATED, experiment_of
 from tests.workflow.real_ranks import mean_losses
 
@@ -61,12 +61,8 @@ def experiment(**changes: object) -> dict:
     )
 
 
-def endless_experiment(strategy: str) -> dict:
-    """Return an experiment that never ends, whose reference is a strategy on both nodes.
-
-    A run of this strategy has no reference but itself, so it is measured alone.
-    """
-    return experiment(epochs=100_000) | {"references": [{"strategy": strategy, "layout": "2x1"}]}
+#: Of each of two ranks: it takes 600 MB, and never ends.
+ENDLESS = "held = bytearray(6 * 10**8)\nprint('epoch 1', flush=True)\nimport time\ntime.sleep(9999)"
 
 
 def snakemake_command(folder: Path, *arguments: str) -> list[str]:
@@ -108,6 +104,37 @@ def prepared_run(data: Path, folder: Path, settings: dict, strategy: str) -> Run
     """Write an experiment as `prepared`, and return its run of a strategy."""
     found = prepared(data, folder, settings)
     [run] = [run for run in found.runs if run.strategy == strategy]
+    return run
+
+
+@pytest.fixture(scope="module")
+def endless_folder(tmp_path_factory) -> Path:
+    """A folder with an experiment on a program that never ends, whose data are prepared.
+
+    Its only run, of both nodes, has no reference but itself, so it is measured alone.
+    """
+    folder = tmp_path_factory.mktemp("endless")
+    (folder / "code").mkdir()
+    command = [sys.executable, "-c", ENDLESS]
+    program = {"command": command, "directory": str(folder / "code"), "files": []}
+    both = {"strategy": "torch-ddp", "layout": "2x1"}
+    settings = experiment_on(
+        "endless",
+        {"waits": program},
+        configurations=[{"strategy": both["strategy"], "layouts": [both["layout"]]}],
+        references=[both],
+    )
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(settings))
+    done = snakemake(folder, *load(folder / "experiment.yaml").dataset_files(), "--cores", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture
+def endless(endless_folder, tmp_path) -> Run:
+    """The run of an experiment that never ends, in the folder of the test."""
+    shutil.copytree(endless_folder, tmp_path, dirs_exist_ok=True)
+    [run] = load(tmp_path / "experiment.yaml").runs
     return run
 
 
@@ -381,50 +408,43 @@ def test_a_rank_killed_on_the_other_node_ends_the_run(lab, request_for, small_sp
 
 
 @pytest.mark.usefixtures("cold")
-def test_a_run_whose_job_loses_a_node_is_named_and_has_not_failed(lab, data, tmp_path):
+def test_a_run_whose_job_loses_a_node_is_named_and_has_not_failed(lab, endless, tmp_path):
     """A link is cut: SLURM takes the node for dead, and ends the job."""
-    strategy = "horovod-gloo"
-    run = prepared_run(data, tmp_path, endless_experiment(strategy), strategy)
-    folder = tmp_path / run.folder
+    folder = tmp_path / endless.folder
     actor = while_training(folder, lambda: network.cut("n2"))
     try:
-        done = snakemake(tmp_path, run.file, *PROFILE)
+        done = snakemake(tmp_path, endless.file, *PROFILE)
     finally:
         actor.join()
         network.mend("n2")
     assert done.returncode != 0
-    assert (
-        f"{run.file}: measured again by the same call: its job ended without a result: NODE_FAIL"
-        in (done.stdout + done.stderr)
-    )
-    assert not (tmp_path / run.file).exists()
+    said = "measured again by the same call: its job ended without a result: NODE_FAIL"
+    assert f"{endless.file}: {said}" in done.stdout + done.stderr
+    assert not (tmp_path / endless.file).exists()
     # The rank on the node that could not be reached ends when SLURM reaches it again.
     assert eventually(lambda: not ranks_of(folder))
 
 
 @pytest.mark.usefixtures("cold")
-def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, data, tmp_path):
-    strategy = "horovod-gloo"
-    run = prepared_run(data, tmp_path, endless_experiment(strategy), strategy)
+def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, endless, tmp_path):
     process = subprocess.Popen(
-        snakemake_command(tmp_path, run.file, *PROFILE),
+        snakemake_command(tmp_path, endless.file, *PROFILE),
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    actor = while_training(tmp_path / run.folder, lambda: process.send_signal(signal.SIGTERM))
+    actor = while_training(tmp_path / endless.folder, lambda: process.send_signal(signal.SIGTERM))
     assert process.wait(timeout=400) != 0
     actor.join()
     assert eventually(lambda: not output("squeue", "--noheader").strip())
-    assert eventually(lambda: not ranks_of(tmp_path / run.folder))
-    assert not (tmp_path / run.file).exists()
+    assert eventually(lambda: not ranks_of(tmp_path / endless.folder))
+    assert not (tmp_path / endless.file).exists()
 
 
 @pytest.mark.usefixtures("cold")
-def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, data, tmp_path):
-    """SLURM counts the memory of each job step: a rank has about 530 MB, and the rest about 400."""
-    run = prepared_run(data, tmp_path, endless_experiment("horovod-mpi"), "horovod-mpi")
-    result = failed(tmp_path, run, "--set-resources", "run:mem_mb=450")
+def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, endless, tmp_path):
+    """SLURM counts the memory of each job step: a rank has about 600 MB, and the rest about 400."""
+    result = failed(tmp_path, endless, "--set-resources", "run:mem_mb=450")
     assert result["status"] == "out-of-memory", result["reason"]
     assert "out of memory" in result["reason"]
-    assert eventually(lambda: not ranks_of(tmp_path / run.folder))
+    assert eventually(lambda: not ranks_of(tmp_path / endless.folder))

@@ -24,7 +24,7 @@ from tests.programs import eventually
 pytestmark = pytest.mark.cluster
 
 #: Horovod's server and the shared port of PyTorch are where the call is: on the node n1.
-CONFIGURATIONS = {"single": "1x1", "horovod-mpi": "2x1", "horovod-gloo": "2x1"}
+CONFIGURATIONS = {"single": "1x1", "horovod-gloo": "2x1"}
 CONFIGURATIONS |= {"ddp-gloo": "2x1"} if NEEDS["torch"][1]() is None else {}
 EXCLUSIVE = "--exclusive"
 
@@ -135,6 +135,7 @@ def test_the_job_and_its_steps_are_recorded(runs):
         assert run["job"]["submitted"] <= run["job"]["started"] <= run["started"]
 
 
+@pytest.mark.sweep
 def test_mpirun_starts_ranks_on_another_node_than_that_of_the_call(submitted):
     """The data are those of the job before."""
     folder, _ = submitted
@@ -148,18 +149,10 @@ def test_mpirun_starts_ranks_on_another_node_than_that_of_the_call(submitted):
     assert (run["ranks"]["launcher"], run["ranks"]["hosts"]) == ("mpirun", ["n2"])
 
 
-@pytest.mark.parametrize(
-    ("options", "changes", "reason"),
-    [
-        ([], {}, "shares its nodes with other jobs"),
-        ([EXCLUSIVE], {"configurations": {"single": "1x1", "horovod-mpi": "3x1"}},
-         "needs 3 nodes, and the job"),
-        ([EXCLUSIVE], {"arguments": ("--profile", str(ROOT / "profiles" / "slurm"))},
-         "would submit further jobs from there"),
-    ],
-)  # fmt: skip
-def test_what_a_job_cannot_measure_is_refused(lab, tmp_path, options, changes, reason):
-    assert reason in in_a_batch_job(tmp_path, *options, **changes)
+def test_a_job_that_would_submit_others_is_refused(lab, tmp_path):
+    profile = ("--profile", str(ROOT / "profiles" / "slurm"))
+    said = in_a_batch_job(tmp_path, EXCLUSIVE, arguments=profile)
+    assert "would submit further jobs from there" in said
     assert not (tmp_path / "results").exists()
 
 

@@ -101,6 +101,7 @@ def test_calibrated_rows_surround_those_predicted_and_are_others(rows):
     assert limited[-1] <= 100 + len(rows) + 3
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, monkeypatch):
     for name in ("ESCALA_TORCH", "ESCALA_MPI"):

@@ -189,7 +189,7 @@ def generated(network: tf.keras.Model, features: np.ndarray, beam: int) -> list[
     return written
 
 
-@pytest.mark.parametrize("beam", [1, 3, 64])
+@pytest.mark.parametrize("beam", [pytest.param(1, marks=pytest.mark.sweep), 3, 64])
 def test_captions_are_those_of_a_beam_search_in_plain_python(beam):
     network, (features, _, _) = build(scale=4.0, captions=1), rows(5)
     found = generated(network, features, beam)

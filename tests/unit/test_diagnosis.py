@@ -190,6 +190,7 @@ def test_the_parts_of_a_step_are_those_of_its_operations(tmp_path):
     assert per_step[UNSPLIT] == pytest.approx(0, abs=1e-6)
     assert found.operations["bytes"].max() == TENSORS["kernel"]
     assert diagnose(path).closed and not found.unfinished
+    assert "did not end" not in "\n".join(lines(diagnose(path)))
 
 
 def test_an_operation_without_named_parts_counts_as_an_operation(tmp_path):

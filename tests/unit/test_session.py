@@ -227,6 +227,11 @@ def test_probes_and_ladders_are_groups_of_their_own(house):
     # A probe with repeats begins before the timing runs and ends after them.
     order = [group[0][1] for group in groups]
     assert order[:4] == ["clocks.rep1", "rep1", "rep2", "clocks.rep2"]
+    # Pairs of ladders come after all other timing runs. The first side alternates.
+    timed = [name for name in order if name.startswith(("rep", "forward"))]
+    assert timed == ["rep1", "rep2", "forward-1.rep1", "forward-1.rep2"]
+    pairs = [[strategy for strategy, _ in group] for group in groups if group[0][1] in timed[2:]]
+    assert pairs == [["single", "horovod-mpi"], ["horovod-mpi", "single"]]
     # References are of the same group.
     for group in house.plan.groups:
         files = {each.file for each in group}

@@ -18,7 +18,7 @@ import yaml
 from markdown_it.token import Token
 
 from tests.conftest import ROOT
-from tests.documented import GIT_HOST
+from tests.documented import tokens
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -26,18 +26,17 @@ PAGES = sorted(DOCS.rglob("*.md"))
 SEEN = ("h1", "h2", "h3", "h4", "li", "pre", "table", "tr", "td", "img", "strong", "em")
 
 
-def _tokens(page: Path) -> Iterator[Token]:
-    for token in GIT_HOST.parse(page.read_text()):
+def _all_tokens(page: Path) -> Iterator[Token]:
+    for token in tokens(page):
         yield token
         yield from token.children or ()
 
 
 def _anchors(page: Path) -> set[str]:
     """Return the anchors that a Git host gives the headings of a page."""
-    tokens = GIT_HOST.parse(page.read_text())
     headings = [
         "".join(each.content for each in title.children or ())
-        for opening, title in pairwise(tokens)
+        for opening, title in pairwise(tokens(page))
         if opening.type == "heading_open"
     ]
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
@@ -45,7 +44,7 @@ def _anchors(page: Path) -> set[str]:
 
 def _broken(page: Path) -> list[str]:
     """Return the links of a page to files and headings that do not exist."""
-    links = [t.attrs.get("href") or t.attrs.get("src") for t in _tokens(page)]
+    links = [t.attrs.get("href") or t.attrs.get("src") for t in _all_tokens(page)]
     parts = [(link, urlsplit(str(link))) for link in links if link]
     return [
         str(link)
@@ -98,7 +97,7 @@ def test_every_page_is_in_the_navigation_or_in_the_archive_once():
     assert sorted(navigation) == sorted([*names, "decisions/index.md"])
     linked = [
         token.attrs["href"]
-        for token in _tokens(archive / "index.md")
+        for token in _all_tokens(archive / "index.md")
         if token.tag == "a" and token.attrs
     ]
     assert sorted([*linked, "index.md"]) == [page.name for page in PAGES if page.parent == archive]
@@ -141,12 +140,13 @@ class _Article(HTMLParser):
 
 
 @pytest.mark.docs
+@pytest.mark.sweep
 def test_the_site_shows_what_a_git_host_shows(site):
     """Markdown of Python nests lists by four spaces, and needs blank lines where others do not."""
     different = {}
     for page in PAGES:
-        expected = Counter(token.tag for token in _tokens(page) if token.nesting != -1)
-        expected["pre"] = sum(token.type in ("fence", "code_block") for token in _tokens(page))
+        expected = Counter(token.tag for token in _all_tokens(page) if token.nesting != -1)
+        expected["pre"] = sum(token.type in ("fence", "code_block") for token in _all_tokens(page))
         article = _Article()
         article.feed((site / page.relative_to(DOCS).with_suffix(".html")).read_text())
         differing = {
@@ -160,6 +160,7 @@ def test_the_site_shows_what_a_git_host_shows(site):
 
 
 @pytest.mark.docs
+@pytest.mark.sweep
 def test_pages_of_the_site_load_nothing_from_elsewhere(site):
     loaded = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(https?:[^\s\">]+)")
     found = {url for page in site.rglob("*.html") for url in loaded.findall(page.read_text())}
@@ -167,6 +168,7 @@ def test_pages_of_the_site_load_nothing_from_elsewhere(site):
 
 
 @pytest.mark.docs
+@pytest.mark.sweep
 def test_broken_links_end_the_build(tmp_path):
     (tmp_path / "docs").mkdir()
     links = "[one](missing.md) [two](index.md#missing) [three](../README.md)"

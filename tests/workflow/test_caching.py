@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,6 @@ from tests.workflow.conftest import SIMULATED, experiment_of
 pytestmark = pytest.mark.all_cores
 
 RUN = "results/small/runs/small/majority/single/1x1/tuned/native/rep1/run.json"
-ARRAYS = "results/small/data/small/split4/dataset.json"
 FIGURE = "results/small/figures/splits.svg"
 #: Tables, and the figures drawn from them.
 MADE = ("results/small/tables/runs.csv", "results/small/figures")
@@ -143,23 +141,3 @@ def test_identical_bytes_upstream_recompute_nothing_downstream(workflow):
         assert ran[rule] == served[step] == 1, workflow.said
     assert "Train majority" not in workflow.said, "it stands"
     assert workflow.digests() == before
-
-
-def test_a_run_that_failed_is_not_served(workflow):
-    """It is tried again, as soon as it is forgotten."""
-    workflow.change(
-        "escala/workloads/majority/model_fit.py",
-        "def fit(",
-        "def fit(*_):\n    1 / 0\n\n\ndef _fit(",
-    )
-    failing = workflow.start(fits_only(), RUN)
-    said, _ = failing.communicate(timeout=300)
-    assert failing.returncode != 0
-    assert json.loads((workflow.folder / RUN).read_text())["status"] == "failed"
-    assert f"{RUN}: failed: " in said and "division by zero" in said
-    for made in (RUN, ARRAYS):
-        shutil.rmtree((workflow.folder / made).parent)
-    again = workflow.start(fits_only(), RUN)
-    said, _ = again.communicate(timeout=300)
-    assert again.returncode != 0
-    assert "arrays: served" in said and f"{RUN}: served" not in said

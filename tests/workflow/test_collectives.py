@@ -19,7 +19,7 @@ ROUNDS, TOGETHER = 4, 13
     [
         ("horovod-mpi", "mpi", True),
         pytest.param("multiworker-mirrored", "tensorflow", False, marks=pytest.mark.sweep),
-        pytest.param("ddp-gloo", "torch-gloo", True, marks=pytest.mark.torch),
+        pytest.param("ddp-gloo", "torch-gloo", True, marks=[pytest.mark.torch, pytest.mark.sweep]),
     ],
 )
 def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy, library, alone):
@@ -79,6 +79,11 @@ def test_ranks_whose_layers_need_each_other_exchange_in_every_step(
     [run] = experiment.instrumented("collectives")
     found = measured(experiment.request(run), small_split, tmp_path)["collectives"]
     assert not found["alone"] and found["contention"] == []
+    in_pytorch = strategy == "ddp-gloo"
+    assert found["library"] == ("torch-gloo" if in_pytorch else "gloo")
+    # PyTorch gathers nothing in a step.
+    operations = {each["operation"] for each in found["times"]}
+    assert operations == {"allreduce", *(["allgather"] * (not in_pytorch))}
 
 
 def test_predictions_and_advice_are_targets_that_need_no_run_of_the_experiment(dry_run):

@@ -90,21 +90,6 @@ def test_a_written_experiment_can_be_run(make, mine, forks, tmp_path):
     assert trains >= settings["repeats"] * (len(settings["configurations"]) + 1)
 
 
-def test_a_workload_of_the_guide_is_trained_from_a_written_experiment(mine, tmp_path):
-    output = "experiments/trained.yaml"
-    options = own_workload(tmp_path)
-    assert escala(mine, "new", *options, "--epochs", "1", "-o", output).returncode == 0
-    settings = yaml.safe_load((mine / output).read_text())
-    source = settings["datasets"]["simulated"]["source"]
-    settings["datasets"]["simulated"] |= {"length": 300}
-    source["records"] = dict.fromkeys(source["records"], 20)
-    (mine / output).write_text(yaml.safe_dump(settings | {"oversubscribe": True}))
-    run = "results/trained/runs/simulated/my_workload/single/1x1/tuned/native/rep1/run.json"
-    done = escala(mine, "run", run, "--cores", "1", "--experiment", output)
-    assert done.returncode == 0, done.stderr
-    assert yaml.safe_load((mine / run).read_text())["status"] == "ok"
-
-
 def test_what_is_wrong_is_refused_with_one_message_and_nothing_is_written(mine, tmp_path):
     """A file is replaced only by force."""
     output = mine / "experiments" / "kept.yaml"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -11,7 +10,9 @@ import subprocess
 import pytest
 
 from escala.core.files import read_json
+from tests.programs import eventually, experiment_on
 from tests.workflow.conftest import SIMULATED, command, experiment_of, measured, write_experiment
+from tests.workflow.measured import FAKE
 
 # The first and the third measurement are called disturbed, and no other.
 DISTURBING = """
@@ -34,11 +35,10 @@ module.disturbance = pretended
 BUSY = ["sh", "-c", "sh -c 'exec 1>&-; while :; do :; done' & echo $!"]
 
 
-def small(epochs: int = 1) -> dict:
+def small() -> dict:
     return experiment_of(
         "small",
         SIMULATED,
-        workloads={"virus-cnn": {"epochs": epochs, "save_model": False}},
         configurations=[
             {"strategy": "single", "layouts": ["1x1"]},
             {"strategy": "horovod-gloo", "layouts": ["1x2"]},
@@ -57,7 +57,7 @@ def test_a_disturbed_repeat_is_measured_again_whole_and_stored_as_it_stands(
     snakemake, imported, tmp_path
 ):
     count = tmp_path / "count"
-    imported(DISTURBING.format(count=str(count)))
+    imported(FAKE + DISTURBING.format(count=str(count)))
     again = {"ESCALA_MEASURE_DISTURBED": "2", "ESCALA_WAIT_FOR_QUIET": "0"}
     again["ESCALA_STORE"] = str(tmp_path / "store")
     done = snakemake(*TARGETS, experiment=small(), **again)
@@ -75,8 +75,6 @@ def test_a_disturbed_repeat_is_measured_again_whole_and_stored_as_it_stands(
     # In the same order in each attempt, and one attempt after the other.
     assert (order := [one for both in zip(*every, strict=True) for one in both]) == sorted(order)
     assert first["session"] == last["session"]
-    # The job had measured another run before, and imported what evaluates.
-    assert first["environment"] == last["environment"]
     for name, run in zip(TARGETS, runs, strict=True):
         folder = (tmp_path / name).parent
         assert read_json(folder / f"sessions/{run['session']}.json") == run
@@ -101,7 +99,7 @@ def test_a_disturbed_repeat_is_measured_again_whole_and_stored_as_it_stands(
 def test_a_busy_process_beside_a_run_is_found(small_split, request_for, tmp_path):
     busy = int(subprocess.run(BUSY, stdout=subprocess.PIPE, check=True).stdout)
     try:
-        wanted = request_for("single", "1x1", epochs=30)
+        wanted = request_for("single", "1x1", workload="kmer-logreg")
         found = measured(wanted, small_split, tmp_path)["disturbance"]
     finally:
         os.kill(busy, signal.SIGKILL)
@@ -121,25 +119,26 @@ def test_neighbours_of_the_experiment_are_the_run_s_own(small_split, request_for
     assert len(rank) == 1 and node["own_cores"] > 0.6
 
 
-def test_of_two_calls_the_second_waits_and_says_for_whom(prepared_once, tmp_path):
-    """Two experiments in two folders; the first holds the machine until it has told so."""
-    calls, environment = [], os.environ | prepared_once
-    for name in ("first", "second"):
-        folder = tmp_path / name
+def test_of_two_calls_the_second_waits_and_says_for_whom(tmp_path):
+    """Two experiments in two folders; the first holds the machine until the second has told so."""
+    first, second = folders = [tmp_path / name for name in ("first", "second")]
+    waits = f"while test -e {tmp_path}/holds; do sleep 0.1; done"
+    program = {"command": ["sh", "-c", waits], "directory": str(tmp_path / "code"), "files": []}
+    (tmp_path / "code").mkdir()
+    (tmp_path / "holds").touch()
+    calls, run = [], "results/small/runs/none/waits/processes/1x1/plain/native/rep1/run.json"
+    for folder, begun in (
+        (first, lambda: list(first.rglob("ranks"))),
+        (second, lambda: "of the experiment small, since" in (second / "said").read_text()),
+    ):
         folder.mkdir()
-        write_experiment(folder, small(epochs=40))
-        calls.append(
-            subprocess.Popen(
-                command(folder, TARGETS[0]),
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
-    said = [call.communicate(timeout=400)[0] for call in calls]
-    assert [call.returncode for call in calls] == [0, 0], said
-    runs = [json.loads((tmp_path / n / TARGETS[0]).read_text()) for n in ("first", "second")]
-    begins = sorted((run["started"], run["wall_seconds"]) for run in runs)
-    assert begins[0][0] < begins[1][0]
-    assert any("waiting: " in text and "of the experiment small, since" in text for text in said)
+        write_experiment(folder, experiment_on("small", {"waits": program}))
+        with open(folder / "said", "w") as said:
+            call = subprocess.Popen(command(folder, run), stdout=said, stderr=subprocess.STDOUT)
+        calls.append(call)
+        assert eventually(begun, seconds=120), (folder / "said").read_text()
+    assert [call.poll() for call in calls] == [None, None]
+    (tmp_path / "holds").unlink()
+    assert [call.wait(timeout=120) for call in calls] == [0, 0]
+    runs = [read_json(folder / run) for folder in folders]
+    assert runs[0]["started"] < runs[1]["started"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from escala.core.engines import ENGINES
+from escala.core.engines import DEFAULT, ENGINES
 from escala.data.base import Arrays
 from escala.predict.model import load
 from escala.record import steps
@@ -27,7 +27,8 @@ train.warm_up = warm_up
 
 
 @pytest.mark.parametrize(
-    "engine", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ENGINES]
+    "engine",
+    [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ENGINES if name != DEFAULT],
 )
 def test_one_process_of_each_engine_makes_the_same_steps(
     small_split, request_for, tmp_path, engine

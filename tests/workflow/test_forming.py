@@ -33,6 +33,3 @@ def test_each_repeat_is_told_once_with_the_interval_of_the_page(snakemake, tmp_p
     row = pd.read_csv(tmp_path / TABLE).set_index("strategy").loc["horovod-mpi"]
     assert f" {row['ratio_low']:.2f}–{row['ratio_high']:.2f} of the step time" in last
     assert last.endswith("(range of 3 paired runs, widened); no run is left")
-    # What was measured before is not told again.
-    (tmp_path / TABLE).unlink()
-    assert "provisional" not in snakemake(TABLE, **alone).stdout

@@ -1,4 +1,4 @@
-"""Calls inside a job of SLURM: a repeat is begun if it fits, and one that was cut is whole again.
+"""Calls inside a job of SLURM: a repeat is begun if it fits, on nodes that the job still has.
 
 The runs end at once, with made-up measurements, and `scontrol` says what a test says.
 """
@@ -19,7 +19,6 @@ from tests.workflow.measured import FAKE
 from tests.workflow.test_kept_matches import RUNS, SETTINGS
 
 FILES = [run.file for run in RUNS]
-CUT = RUNS[-1]
 
 
 class InJob:
@@ -91,19 +90,6 @@ def test_a_repeat_that_does_not_fit_waits_for_the_next_job(job):
     job.call()
     assert set(job.sessions()) == set(FILES)
     assert before.items() <= job.sessions().items(), "nothing is measured twice"
-
-
-def test_a_repeat_that_was_cut_is_measured_again_whole(job):
-    (job.folder / "interrupts").write_text(CUT.folder)
-    done = job.call(ok=False, experiment=SETTINGS)
-    assert "of 6 runs measured; the same call, or the same script, goes on." in done.stdout
-    before = job.sessions()
-    assert CUT.file not in before
-    (job.folder / "interrupts").write_text("")
-    job.call()
-    after = job.sessions()
-    for file, run in zip(FILES, RUNS, strict=True):
-        assert (before.get(file) == after[file]) == (run.repeat != CUT.repeat), file
 
 
 def test_links_are_calibrated_in_a_job_of_several_nodes(job):

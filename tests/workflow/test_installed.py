@@ -207,7 +207,11 @@ def test_it_runs_in_a_folder_of_the_user_without_any_framework(installed, folder
 
 
 @pytest.mark.parametrize(
-    "engine", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in NETWORKS]
+    "engine",
+    [
+        pytest.param("tensorflow", marks=[pytest.mark.tensorflow, pytest.mark.sweep]),
+        pytest.param("torch", marks=pytest.mark.torch),
+    ],
 )
 def test_a_network_trains_in_its_environment(installed, folder, engine):
     """It is alongside the store, where it is made."""
@@ -241,6 +245,7 @@ for _ in range(3):
 
 
 @pytest.mark.torch
+@pytest.mark.sweep
 @pytest.mark.all_cores
 def test_a_script_of_pytorch_is_tried_without_tensorflow(installed, folder):
     """Its PyTorch is in an environment of the user's, which holds nothing of Escala."""
@@ -259,6 +264,7 @@ def test_a_script_of_pytorch_is_tried_without_tensorflow(installed, folder):
     assert (mine / "results" / "ddp" / "index.html").is_file()
 
 
+@pytest.mark.sweep
 def test_every_subcommand_is_there_without_tensorflow(installed, folder):
     """What needs TensorFlow says so when it is asked for, and not before."""
     for name in (*SCRIPTS, *EXAMPLES):

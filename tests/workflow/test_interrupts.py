@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -32,32 +31,6 @@ if sys.orig_argv[1:3] == ["-m", "escala.training.rank"]:
                 pathlib.Path(os.environ["TEST_RANKS"], str(os.getpid())).touch()
                 time.sleep(600)
     sys.meta_path.insert(0, Waiting())
-"""
-# SLURM's programs, as far as the executor calls them, for a cluster that is this machine. A job is
-# cancelled as SLURM does it: all its processes, the ranks too, get the signal at once.
-SLURM = """#!{python}
-import os, pathlib, subprocess, sys
-import psutil
-program, state = os.path.basename(sys.argv[0]), pathlib.Path({state!r})
-if program == "sbatch":
-    [job] = [word.removeprefix("--wrap=") for word in sys.argv if word.startswith("--wrap=")]
-    log, environment = open(state / "log", "w"), os.environ | {{"SLURM_JOB_ID": "1"}}
-    started = subprocess.Popen(
-        job, shell=True, start_new_session=True, env=environment, stdout=log, stderr=log
-    )
-    (state / "job").write_text(str(started.pid))
-    print(1)
-elif program == "squeue" and (state / "job").exists():
-    print("1|RUNNING")
-elif program == "scontrol":
-    print("MinJobAge = 300 sec")
-elif program == "sinfo":
-    print("here")
-elif program == "scancel" and sys.argv[1].startswith("--name="):
-    # One by number may be missed: while the executor asks about its jobs, it has none to cancel.
-    job = psutil.Process(int((state / "job").read_text()))
-    for process in [*job.children(recursive=True), job]:
-        process.terminate()
 """
 
 
@@ -87,19 +60,15 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
-def start(
-    folder: Path, ranks: Path, *arguments: str, programs: Path | None = None, **options: object
-) -> subprocess.Popen:
+def start(folder: Path, ranks: Path, **options: object) -> subprocess.Popen:
     """Ask for the run in a process group of its own, and wait until its ranks are there."""
     ranks.mkdir()
     path = os.pathsep.join([str(folder), str(ROOT)])
-    found = os.pathsep.join(filter(None, [programs and str(programs), os.environ["PATH"]]))
     process = subprocess.Popen(
-        command(folder, str(RUN / "run.json"), *arguments),
+        command(folder, str(RUN / "run.json")),
         cwd=folder,
         env=os.environ
-        | {"PATH": found, "PYTHONPATH": path}
-        | {"TEST_RANKS": str(ranks), "ESCALA_PASS": "TEST_RANKS"},
+        | {"PYTHONPATH": path, "TEST_RANKS": str(ranks), "ESCALA_PASS": "TEST_RANKS"},
         start_new_session=True,
         text=True,
         **options,
@@ -130,22 +99,6 @@ def test_an_interrupted_run_has_not_failed(folder, tmp_path, number, send):
         assert "escala: interrupted" in said
         assert "0 of 2 runs measured; the same call goes on." in said
         assert "Error in rule" not in said
-
-
-def test_a_run_on_a_cluster_that_is_interrupted_has_not_failed(folder, tmp_path):
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "srun"):
-        content = SLURM.format(python=sys.executable, state=str(tmp_path))
-        (programs / name).write_text(content)
-        (programs / name).chmod(0o755)
-    profile = yaml.safe_load((ROOT / "profiles" / "lab" / "config.yaml").read_text())
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(profile | {"keep-going": False}))
-    process = start(folder, tmp_path / "ranks", "--profile", str(tmp_path), programs=programs)
-    process.terminate()
-    assert process.wait(PATIENCE_SECONDS) != 0
-    assert eventually(lambda: not processes_in(folder), PATIENCE_SECONDS)
-    assert not (folder / RUN / "run.json").exists()
 
 
 def test_nothing_goes_on_where_snakemake_is_killed(folder, tmp_path):

@@ -6,7 +6,6 @@ The runs end at once, with made-up measurements.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,12 +32,10 @@ class Called:
     def __init__(self, folder: Path, snakemake: Callable):
         self.folder, self._snakemake = folder, snakemake
 
-    def call(
-        self, *targets: str, ok: bool = True, experiment: dict | None = None, store: str = "off"
-    ) -> str:
+    def call(self, *targets: str, ok: bool = True, experiment: dict | None = None) -> str:
         """Call Snakemake for all runs, or for others, which ends well, and return its output."""
         files = targets or ["runs"]
-        environment = {"ESCALA_STORE": store, "ESCALA_MEASURE_AGAIN": "0"}
+        environment = {"ESCALA_STORE": "off", "ESCALA_MEASURE_AGAIN": "0"}
         done = self._snakemake(*files, experiment=experiment, fails=not ok, **environment)
         return done.stdout + done.stderr
 
@@ -123,26 +120,6 @@ def test_failed_interrupted_and_damaged_runs_keep_their_matches(called, dry_run)
     }
 
 
-def test_a_further_configuration_and_a_single_target_are_measured_with_their_reference(called):
-    called.call(experiment=SETTINGS | {"configurations": SETTINGS["configurations"][:2]})
-    before = called.sessions()
-    called.call(experiment=SETTINGS)
-    first = called.sessions()
-    assert {name for name in first if first[name] == before[name]} == {
-        "horovod-mpi 1", "horovod-mpi 2",
-    }  # fmt: skip
-    assert called.matches() == WHOLE
-    alone = runs_of("horovod-gloo")[1]
-    (called.folder / alone.file).unlink()
-    said = called.call(alone.file)
-    assert "They include 1 run, added so that each run has its match" in said
-    assert "All 2 runs ended ok" in said
-    again = called.sessions()
-    changed = {name for name in first if first[name] != again[name]}
-    assert changed == {"horovod-gloo 2", "single 2"}
-    assert called.matches() == WHOLE
-
-
 def test_a_run_that_failed_is_refused_until_its_setting_is_mended(called, dry_run):
     mpi = runs_of("horovod-mpi")[0].file
     called.named("fails", "horovod-mpi")
@@ -166,30 +143,3 @@ def test_a_run_that_kills_its_session_has_failed_and_the_next_call_goes_on(calle
     statuses = {run.file: json.loads((called.folder / run.file).read_text()) for run in RUNS}
     assert {file for file, run in statuses.items() if run["status"] != "ok"} == {first.file}
     assert statuses[first.file]["status"] == "failed"
-
-
-def test_a_store_serves_a_run_only_with_its_match(called):
-    store = called.folder / "store"
-    called.call(experiment=SETTINGS, store=str(store))
-    first = called.sessions()
-    shutil.rmtree(called.folder / "results/small/runs")
-    said = called.call(store=str(store))
-    assert called.sessions() == first, said
-
-    entries = [(path, json.loads(path.read_text())) for path in store.glob("entries/*/*/*.json")]
-    for path, entry in entries:
-        if entry["determined"]["parameters"].get("strategy") == "horovod-gloo":
-            path.unlink()
-    shutil.rmtree(called.folder / "results/small/runs")
-    called.call(store=str(store))
-    assert called.matches() == WHOLE
-    again = called.sessions()
-    assert {name for name in first if again[name] == first[name]} == {
-        "horovod-mpi 1",
-        "horovod-mpi 2",
-    }
-    # With the measurements of two sessions in the store, everything is served once more.
-    shutil.rmtree(called.folder / "results/small/runs")
-    said = called.call(store=str(store))
-    assert called.sessions() == again, said
-    assert called.matches() == WHOLE

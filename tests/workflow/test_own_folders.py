@@ -6,12 +6,16 @@ import json
 import re
 import shutil
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
+from escala.core.files import sha256_file
 from escala.experiment import folders
 from tests.calls import python
 from tests.folders import GUIDE, changed, copied
+from tests.kinds import READER
 from tests.kinds import WORKLOAD as DENSE
 from tests.workflow.conftest import SIMULATED, experiment_of, measured
 
@@ -56,24 +60,55 @@ def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake, d
         (tmp_path / "dense" / name).write_text(text)
     settings = experiment_of("plane", SIMULATED)
     settings["kinds"] = {"blobs": {"path": str(tmp_path / "points")}}
-    settings["datasets"] = {"plane": {"kind": "blobs", "points": 40, "split": {"seeds": [4]}}}
-    settings["workloads"] = {"flat": {"path": str(tmp_path / "dense"), "epochs": 1}}
+    settings["datasets"] = {
+        "plane": {"kind": "blobs", "points": 40, "spread": 0.2, "split": {"seeds": [4]}}
+    }
+    settings["workloads"] = {"flat": {"path": str(tmp_path / "dense")}}
     settings["configurations"] = [{"strategy": "single", "layouts": ["1x1"]}]
-    run = "results/plane/runs/plane/flat/single/1x1/tuned/native/rep1/run.json"
-    snakemake(run, experiment=settings)
-    assert json.loads((tmp_path / run).read_text())["status"] == "ok"
-    split = tmp_path / "results/plane/data/plane/split4"
-    assert json.loads((split / "dataset.json").read_text())["rows"] == {"train": 60, "test": 20}
-
+    (tmp_path / "points" / "reader.py").write_text(READER)
+    rate = {"value": 0.5, "reference_batch": 10}
+    training = {"epochs": 2, "batch": {"rows": 10, "per": "global"}, "learning_rate": rate}
+    settings["workloads"]["flat"] |= training
     shown = "results/plane/summary.md"
     assert _figures(dry_run(shown, "--printshellcmds", experiment=settings)) >= OF_CLASSES
-    (tmp_path / "dense" / "scores.py").write_text("def score(targets, predictions, description): 1")
+    scores = tmp_path / "dense" / "scores.py"
+    scores.write_text("def score(targets, predictions, description): 1")
     figures = _figures(dry_run(shown, "--printshellcmds", experiment=settings))
     assert "seconds_per_epoch" in figures and not figures & OF_CLASSES
     # Nothing is compared with a single configuration.
     assert "speedup" not in figures
-    settings["configurations"] += [{"strategy": "horovod-mpi", "layouts": ["1x2"]}]
-    assert "speedup" in _figures(dry_run(shown, "--printshellcmds", experiment=settings))
+    more = [*settings["configurations"], {"strategy": "horovod-mpi", "layouts": ["1x2"]}]
+    compared = settings | {"configurations": more}
+    assert "speedup" in _figures(dry_run(shown, "--printshellcmds", experiment=compared))
+    scores.unlink()
+
+    run = "results/plane/runs/plane/flat/single/1x1/tuned/native/rep1/run.json"
+    snakemake(run, "results/plane/tables/classes.csv", experiment=settings)
+    measured_run = json.loads((tmp_path / run).read_text())
+    # The classes are five standard deviations from the line between them.
+    assert (measured_run["status"], measured_run["evaluation"]["accuracy"]) == ("ok", 1)
+    log = (tmp_path / run).parent / "ranks" / "rank0.log"
+    assert "read by the kind's own reader" in log.read_text()
+    data = tmp_path / "results/plane/data/plane"
+    source = data / "source/points.npz"
+    [locked] = pd.read_csv(data / "source/lock.tsv", sep="\t").to_dict("records")
+    size = source.stat().st_size
+    assert locked == {"file": source.name, "bytes": size, "sha256": sha256_file(source)}
+    points, labels = (
+        {side: np.load(data / f"split4/{side}_{name}.npy") for side in ("train", "test")}
+        for name in ("point", "labels")
+    )
+    assert {side: len(rows) for side, rows in points.items()} == {"train": 60, "test": 20}
+    together = np.unique(np.concatenate(list(points.values())), axis=0)
+    np.testing.assert_array_equal(together, np.unique(np.load(source)["points"], axis=0))
+    tables = tmp_path / "results/plane/tables"
+    classes = pd.read_csv(tables / "classes.csv")
+    for side in ("train", "test"):
+        assert classes[side].tolist() == np.bincount(labels[side]).tolist()
+    assert classes[["records", "length_median"]].isna().all(axis=None)
+    assert pd.read_csv(tables / "leakage.csv").empty
+    code, said = dry_run("results/plane/data/plane/codes.npy")
+    assert code and "the kind blobs has no such file" in said
 
 
 def _figures(made: tuple[int, str]) -> set[str]:

@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from escala.core.files import read_json
+from escala.experiment import Experiment
 from tests.calls import python
-from tests.conftest import CLASSES, ROOT, copy_project
+from tests.conftest import CLASSES, copy_project
 from tests.folders import copied
 from tests.unit.counter_trees import Growing, two_packages
+from tests.workflow.conftest import measured
 from tests.workflow.forks import Forks
-
-pytestmark = pytest.mark.cold
 
 EPOCHS = 6
 SMALL = {
@@ -45,25 +45,23 @@ for probe in sys.argv[2:]:
     request = experiment.request(run)
     request["training"]["epochs"] = {EPOCHS}
     outcome = measure(request, Path(sys.argv[1]), Path(run.file), 300)
-    print(outcome.status, outcome.reason)
-    assert outcome.status == "ok" or probe == "energy", outcome
+    assert outcome.status == "ok", outcome
 """
-
-
-def measure(folder: Path, project: Path, split: Path, *probes: str) -> None:
-    words = ["-c", MEASURE, split, *probes]
-    done = python(*words, variables={"PYTHONPATH": str(project)}, cwd=folder)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
 def probed(small_split, tmp_path_factory) -> dict[str, Path]:
-    """The folder of a run with each of two probes: that of `examples/`, and `resources`."""
+    """The folder of a run with each of two probes: that of `examples/`, and `resources`.
+
+    No process of them is a fork, which would begin with the memory of all that the parent imports.
+    """
     project = copy_project(tmp_path_factory.mktemp("probes") / "project")
     copied(project / "escala" / "probes", "memory.py")
     settings = EXPERIMENT | {"memory": {"enabled": True}}
     (project / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-    measure(project, project, small_split, "memory", "resources")
+    words = ["-c", MEASURE, small_split, "memory", "resources"]
+    done = python(*words, variables={"PYTHONPATH": str(project)}, cwd=project)
+    assert done.returncode == 0, done.stderr
     return {file.parent.name: file.parent for file in sorted(project.rglob("*/run.json"))}
 
 
@@ -109,48 +107,22 @@ def test_only_logs_and_tables_are_left_of_the_ranks(probed):
     assert left["resources"] == every_run | {"node0.resources.csv", "resources.log"}
 
 
-@pytest.mark.torch
-def test_probes_capture_ranks_of_pytorch_which_train_as_without_them(small_split, tmp_path):
-    tree = two_packages(tmp_path / "sys")
-    settings = EXPERIMENT | {
-        "configurations": [{"strategy": "ddp-gloo", "layouts": ["1x2"]}],
-        "references": [{"strategy": "ddp-gloo", "layout": "1x2"}],
-        "energy": EXPERIMENT["energy"] | {"sysfs": str(tree.root)},
-        "clocks": {"enabled": True, "repeats": 1},
-        "torch-trace": {"enabled": True, "steps": 20},
-    }
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-    with Growing(tree):
-        measure(tmp_path, ROOT, small_split, "resources", "energy", "clocks", "torch-trace")
-    runs = {file.parent.name: read_json(file) for file in tmp_path.rglob("run.json")}
-    assert {run["status"] for run in runs.values()} == {"ok"}
-    # The processes of `resources` and `energy` have no recorder, as those of timing runs.
-    assert len({run["weights_sha256"] for run in runs.values()}) == 1
-    assert [each["rank"] for each in runs["resources"]["resources"]] == [0, 1]
-    assert all(each["cpu_percent_mean"] > 0 for each in runs["resources"]["resources"])
-    [node] = runs["energy.rep1"]["energy"]
-    assert node["devices"][0]["joules"] / node["seconds"] == pytest.approx(100, rel=0.2)
-    [trace] = tmp_path.rglob("trace.json")
-    spans = [each["name"] for each in read_json(trace)["traceEvents"] if each["ph"] == "X"]
-    # Of the first rank, and of each step what the profiler names.
-    assert len([name for name in spans if name.startswith("ProfilerStep#")]) == 20
-    for name in ("DistributedDataParallel.forward", "Optimizer.step#RMSprop.step"):
-        assert spans.count(name) == 20
-    assert any(name.startswith("gloo:all") for name in spans)
-
-
 @pytest.fixture
 def measure_energy(small_split, tmp_path):
     """Measure the energy of a run on a tree of counters; return its run.json and what it left."""
 
-    def measured(tree: Path) -> tuple[dict, set[str]]:
+    def on(tree: Path, status: str = "ok") -> tuple[dict, set[str]]:
         settings = EXPERIMENT | {"energy": EXPERIMENT["energy"] | {"sysfs": str(tree)}}
-        (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-        measure(tmp_path, ROOT, small_split, "energy")
-        [file] = tmp_path.rglob("energy.rep1/run.json")
-        return read_json(file), {each.name for each in (file.parent / "ranks").iterdir()}
+        experiment = Experiment(settings, "experiment.yaml")
+        [run] = experiment.instrumented("energy")
+        request = experiment.request(run)
+        request["training"]["epochs"] = EPOCHS
+        folder = tmp_path / run.folder
+        return measured(request, small_split, folder, status), {
+            each.name for each in (folder / "ranks").iterdir()
+        }
 
-    return measured
+    return on
 
 
 def test_the_energy_of_a_training_is_the_power_of_the_counters_times_its_seconds(
@@ -160,7 +132,7 @@ def test_the_energy_of_a_training_is_the_power_of_the_counters_times_its_seconds
     tree = two_packages(tmp_path / "sys")
     with Growing(tree):
         run, left = measure_energy(tree.root)
-    assert (run["status"], run["instrument"], run["repeat"]) == ("ok", "energy", 1)
+    assert (run["instrument"], run["repeat"]) == ("energy", 1)
     [node] = run["energy"]
     assert node["seconds"] == pytest.approx(run["seconds"]["train"], rel=0.5)
     watts = {"package-0": 100, "dram-0": 10, "package-1": 50, "dram-1": 5}
@@ -176,9 +148,9 @@ def test_without_counters_or_with_one_that_stands_still_a_run_is_unavailable(
     measure_energy, tmp_path
 ):
     """That one stands still is found only after the training."""
-    run, _ = measure_energy(tmp_path / "empty")
-    assert (run["status"], run["energy"], run["epochs"]) == ("unavailable", None, [])
+    run, _ = measure_energy(tmp_path / "empty", "unavailable")
+    assert (run["energy"], run["epochs"]) == (None, [])
     assert "this node has no energy counters" in run["reason"]
-    run, _ = measure_energy(two_packages(tmp_path / "sys").root)
-    assert (run["status"], run["energy"]) == ("unavailable", None)
+    run, _ = measure_energy(two_packages(tmp_path / "sys").root, "unavailable")
+    assert run["energy"] is None
     assert run["reason"] == "node 0: package-0: its counter did not grow"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from escala.core.files import read_json
+from escala.engines import interpreters
 from escala.experiment import Experiment, Run, load
 from escala.record.run import measure
 from tests.programs import JOINING, experiment_on, prepare
@@ -81,6 +81,10 @@ UNDER = {
 }
 
 
+#: Horovod's ranks over Gloo are those of `horovod-mpi` in all but how they find each other.
+SWEPT = "horovod-gloo"
+
+
 def experiment_in(folder: Path) -> dict:
     common = {"directory": str(folder), "epochs": 2, "batch": {"rows": 32, "per": "global"}}
     workloads = {
@@ -90,7 +94,9 @@ def experiment_in(folder: Path) -> dict:
     return experiment_on(
         "started",
         workloads,
-        configurations=[{"strategy": strategy, "layouts": ["1x2"]} for strategy in UNDER],
+        configurations=[
+            {"strategy": strategy, "layouts": ["1x2"]} for strategy in UNDER if strategy != SWEPT
+        ],
         references=[{"strategy": "mpi", "layout": "1x2"}],
         timeline={"enabled": True},
         resources={"enabled": True, "seconds": 0.1},
@@ -139,7 +145,7 @@ def selected(found: Experiment) -> list[Run]:
     ]
 
 
-@pytest.mark.parametrize("strategy", ["mpi", "horovod-mpi", "horovod-gloo", "tf-config"])
+@pytest.mark.parametrize("strategy", ["mpi", "horovod-mpi", "tf-config"])
 def test_a_programs_ranks_find_each_other(strategy, runs):
     run = runs[strategy]
     assert run["status"] == "ok", run["reason"]
@@ -147,13 +153,23 @@ def test_a_programs_ranks_find_each_other(strategy, runs):
     assert run["evaluation"]["scores"]["world"] == 2
 
 
-def test_a_script_for_horovod_trains_alike_over_both_transports(runs):
-    runs = [runs[f"horovod-{transport}"] for transport in ("mpi", "gloo")]
-    mpi, gloo = (run["evaluation"]["scores"]["first"] for run in runs)
-    assert mpi == pytest.approx(gloo, rel=1e-3)
-    for run in runs:
-        assert run["program"]["known_by"] == "hook"
-        assert [epoch["steps"] for epoch in run["epochs"]] == [8]
+def test_the_steps_of_a_script_for_horovod_are_known_by_its_hook(runs):
+    assert runs["horovod-mpi"]["program"]["known_by"] == "hook"
+    assert [epoch["steps"] for epoch in runs["horovod-mpi"]["epochs"]] == [8]
+
+
+@pytest.mark.sweep
+def test_a_script_for_horovod_trains_alike_over_both_transports(runs, tmp_path):
+    (tmp_path / "training.py").write_text(TRAINING)
+    settings = experiment_in(tmp_path)
+    settings |= {"configurations": [{"strategy": SWEPT, "layouts": ["1x2"]}]}
+    settings |= {"references": [{"strategy": SWEPT, "layout": "1x2"}]}
+    settings["workloads"] = {"training": settings["workloads"]["training"]}
+    gloo, mpi = measured(tmp_path, settings)[SWEPT], runs["horovod-mpi"]
+    assert (gloo["status"], gloo["ranks"]["launcher"]) == ("ok", "local"), gloo["reason"]
+    assert gloo["evaluation"]["scores"]["world"] == 2
+    first, other = (run["evaluation"]["scores"]["first"] for run in (mpi, gloo))
+    assert first == pytest.approx(other, rel=1e-3)
 
 
 def test_horovods_timeline_of_a_script_is_kept(runs, folder):
@@ -204,16 +220,18 @@ ACCELERATE = (
 )
 
 
-@pytest.mark.sweep
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("strategy", "command"),
-    [("processes", "python ddp.py {rows_of_rank}"), ("own-launcher", ACCELERATE)],
-    ids=["processes", "accelerate"],
+    [
+        ("torch-ddp", "python ddp.py {rows_of_rank}"),
+        pytest.param("processes", "python ddp.py {rows_of_rank}", marks=pytest.mark.sweep),
+        pytest.param("own-launcher", ACCELERATE, marks=pytest.mark.sweep),
+    ],
+    ids=["torch-ddp", "processes", "accelerate"],
 )
-def test_torch_trains_under_further_ways_to_start_it(strategy, command, tmp_path):
-    torch = os.environ.get("ESCALA_TORCH")
-    if torch is None:
-        pytest.skip("ESCALA_TORCH names no interpreter; see docs/how-to/example-programs.md")
+def test_torch_trains_however_it_is_started(strategy, command, tmp_path):
+    torch = interpreters.python("torch")
     (tmp_path / "ddp.py").write_text(DDP)
     program = {"command": command, "directory": str(tmp_path), "files": ["ddp.py"]}
     program |= {"environment": {"python": torch}, "batch": {"rows": 32, "per": "global"}}

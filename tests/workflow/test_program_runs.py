@@ -72,7 +72,7 @@ def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, progr
     """Also one that tells nothing, and one that fails and is repeated."""
     kept = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_MEASURE_AGAIN": ""}
     (tmp_path / "fails").touch()
-    snakemake(experiment=experiment_in(programs), fails=True, **kept)
+    snakemake("runs", experiment=experiment_in(programs), fails=True, **kept)
     broken = read_json(tmp_path / REP.format("work", "1x2"))
     assert broken["status"] == "failed"
     assert "exit code 3" in broken["reason"] and "no more paper" in broken["reason"]

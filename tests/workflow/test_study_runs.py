@@ -50,6 +50,7 @@ def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, dry_run, tmp_
     assert not code and "study_document" in said
 
 
+@pytest.mark.sweep
 def test_the_rows_of_an_epoch_grow_with_real_ranks(snakemake, tmp_path):
     study = {"kind": "weak", "strategies": ["horovod-mpi"], "up_to": "1x2", "rows_per_rank": 20}
     experiment = experiment_of("rows", SIMULATED, scaling=study)

@@ -1,4 +1,4 @@
-"""Causes that slow DistributedDataParallel down, and failures of its ranks, in real processes."""
+"""Causes that slow DistributedDataParallel down, failures and probes of its ranks, in processes."""
 
 from __future__ import annotations
 
@@ -107,3 +107,21 @@ def test_the_rank_that_ends_first_is_named(
     assert ("out of patience" in found) == ("_exit" in end)
     # The other one noticed, and told of it, which is not the cause.
     assert "unavailable" not in found and "reset" not in found
+
+
+def test_probes_capture_ranks_which_train_as_without_them(small_split, request_for, tmp_path):
+    weights, steps = set(), 6
+    settings = {None: None, "clocks": {}, "torch-trace": {"steps": steps}}
+    for probe, each in settings.items():
+        request = request_for("ddp-gloo", "1x2", epochs=EPOCHS, instrument=probe)
+        request |= {"probe_settings": each}
+        run = measured(request, small_split, tmp_path / str(probe))
+        weights.add(run["weights_sha256"])
+    assert len(weights) == 1
+    [trace] = (tmp_path / "torch-trace").rglob("trace.json")
+    spans = [each["name"] for each in read_json(trace)["traceEvents"] if each["ph"] == "X"]
+    # Of the first rank, and of each step what the profiler names.
+    assert len([name for name in spans if name.startswith("ProfilerStep#")]) == steps
+    for name in ("DistributedDataParallel.forward", "Optimizer.step#RMSprop.step"):
+        assert spans.count(name) == steps
+    assert any(name.startswith("gloo:all") for name in spans)

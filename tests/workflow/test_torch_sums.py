@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 from pathlib import Path
@@ -21,10 +22,11 @@ def test_every_rank_gets_the_sums_in_the_order_of_the_ranks_to_the_last_bit(rank
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     python = interpreters.python("torch")
-    environment = interpreters.variables(python, passed()) | {"PYTHONPATH": str(interpreters.ROOT)}
+    environment = interpreters.variables(python, passed()) | {"PYTHONSAFEPATH": "1"}
+    environment["PYTHONPATH"] += f"{os.pathsep}{interpreters.ROOT}"
     processes = [
         subprocess.Popen(
-            [python, "-P", SCRIPT, str(rank), str(ranks), str(port)],
+            [python, SCRIPT, str(rank), str(ranks), str(port)],
             env=environment,
             stderr=subprocess.PIPE,
             text=True,

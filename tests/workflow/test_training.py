@@ -60,6 +60,7 @@ SPARSE = {"gradient/0.embedding/embeddings", "gradient/0.embedding/embeddings/in
 FACTORS = {"gradient/5.dense/kernel", "gradient/5.dense/kernel/inputs"}
 
 
+@pytest.mark.sweep
 def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
     small_split, request_for, tmp_path, halves
 ):
@@ -135,6 +136,7 @@ def test_a_hybrid_of_one_rank_takes_a_batch_of_one_row(small_split, request_for,
     assert measured(request, small_split, tmp_path)["ranks"]["fractions"] == [1.0]
 
 
+@pytest.mark.sweep
 def test_lookups_and_fused_updates_train_the_same_model(small_split, request_for, tmp_path, halves):
     settings = {"epochs": EPOCHS, "learning_rate": RATE, "save_model": True}
     settings["knobs"] = {"convolution": "lookup-table", "optimizer": "fused"}

@@ -7,13 +7,9 @@ import re
 import shlex
 from pathlib import Path
 
-import pandas as pd
-import pytest
-
 from escala.record.schema import FORMAT
 from tests.conftest import CLASSES
 from tests.workflow.conftest import SIMULATED, experiment_of
-from tests.workflow.measured import FAKE
 
 RUNS = "results/small/runs/small/virus-cnn"
 SINGLE = f"{RUNS}/single/1x1/tuned/native/rep1"
@@ -76,67 +72,6 @@ def test_runs_whose_arrays_do_not_fit_on_the_disk_do_not_begin(snakemake, tmp_pa
     assert re.search(message, refused.stderr)
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "results").exists()
-
-
-# Code that every Python process begins with: the rank of a fit is killed.
-ENDING = """
-import os, signal
-from escala.training import by_fit
-
-original = by_fit.fit
-
-def ended(request, *others):
-    if request["workload"] == "majority":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return original(request, *others)
-
-by_fit.fit = ended
-"""
-
-
-def test_a_dead_rank_leaves_the_rest_and_is_named(snakemake, dry_run, tmp_path, imported):
-    experiment = experiment_of("small", SIMULATED)
-    experiment["configurations"] = experiment["configurations"][:1]
-    experiment["workloads"] = {"majority": {}, "kmer-logreg": {"k": 3}}
-    dead, other = (SINGLE.replace("virus-cnn", name) for name in experiment["workloads"])
-    table = "results/small/tables/runs.csv"
-    imported(ENDING)
-    swept = snakemake(table, experiment=experiment, fails=True)
-    status = {name: json.loads((tmp_path / name).read_text()) for name in files_in(tmp_path)}
-    assert {name: record["status"] for name, record in status.items()} == {
-        f"{dead}/run.json": "failed",
-        f"{other}/run.json": "ok",
-    }
-    said = swept.stdout + swept.stderr
-    assert f"{dead}/run.json" in said and "rank 0 was ended by signal 9" in said
-    assert sorted(pd.read_csv(tmp_path / table)["status"]) == ["failed", "ok"]
-    # As a power loss can leave it.
-    (tmp_path / dead / "run.json").write_text('{"status": "fai')
-    code, said = dry_run(f"./{dead}/run.json")
-    assert code == 0 and "Measure majority on small" in said, said
-
-
-def test_pairs_of_a_ladder_are_timed_in_their_order_after_all_else(snakemake, tmp_path, imported):
-    imported(FAKE)
-    rung = {"strategy": "single", "layout": "1x1"}
-    experiment = experiment_of(
-        "small",
-        SIMULATED,
-        variants={"m": {}, "z": {"checkpoint_epochs": 1}, "a": {}},
-        configurations=[{"strategy": "single", "layouts": ["1x1"], "variants": ["m"]}],
-        ladders={"way": [rung | {"variant": "z"}, rung | {"variant": "a", "label": "faster"}]},
-    )
-    snakemake("results/small/tables/ladder.csv", experiment=experiment)
-    # Several may begin in one second.
-    files = sorted(tmp_path.glob("results/**/run.json"), key=lambda file: file.stat().st_mtime_ns)
-    runs = [json.loads(file.read_text()) for file in files]
-    order = [(run["variant"], run["series"]) for run in runs]
-    assert order == [("m", None), ("z", "way-1"), ("a", "way-1")]
-    (row,) = pd.read_csv(tmp_path / "results/small/tables/ladder.csv").itertuples()
-    assert (row.ladder, row.change, row.matches, row.kind) == ("way", "faster", 1, "measured")
-    before, after = ({run["variant"]: run["epochs"] for run in runs}[name] for name in "za")
-    expected = after[0]["epoch_wall_seconds"] / before[0]["epoch_wall_seconds"]
-    assert row.ratio == pytest.approx(expected)
 
 
 def test_new_content_of_the_genomes_is_seen(snakemake, tmp_path):
