@@ -131,7 +131,7 @@ def _schedule(plan: Plan, repeat: int) -> dict:
     return {
         "epochs": training["epochs"],
         "global_batch": batch,
-        "step_rows": min(batch, plan["train_rows"]),
+        "step_rows": min(batch, plan["train_rows"]) if plan["engine"] else None,
         "learning_rate": rate,
         # A rank that exchanges nothing takes the mean over its own rows.
         "weighting": knobs["weighting"] if strategy.exchanges(knobs) else "ranks",

@@ -24,7 +24,7 @@ def figure_names(e: Experiment) -> list[str]:
     """Return the names of the figures that are drawn from an experiment's tables."""
     scored = [e.settings.knows[workload] for _, workload in e.tasks]
     has = {
-        "classes": any(each.is_scored and each.scores is None for each in scored),
+        "classes": any(not each.is_program and each.scores is None for each in scored),
         "comparisons": any(e.references_of(run) for run in e.runs),
         "several nodes": any(run.layout.nodes > 1 for run in e.runs),
         "resources by nodes": len({run.layout.nodes for run in e.probed("resources")}) > 1,

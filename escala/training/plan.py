@@ -28,7 +28,7 @@ class Plan(TypedDict, total=False):
     epochs: int
     #: Rows of a step, all ranks together; and these, or all training rows if they are fewer.
     global_batch: int
-    step_rows: int
+    step_rows: int | None
     learning_rate: float | None
     #: Whether the loss of a step is the mean over its `rows`, or the mean of the means of its
     #: `ranks`.
