@@ -6,6 +6,7 @@ compressed, and end anywhere. Reading ends where the file is damaged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from escala.core.text import ARCHIVES, DAMAGED, PACKED
 
 #: The most bytes that are parsed at once: the place of a damage is known as well as this.
 _BLOCK = 1 << 16
+#: The begin of the events in an object.
+_ARRAY = re.compile(rb'"traceEvents"\s*:\s*(\[|$)')
 
 
 @dataclass
@@ -40,15 +43,18 @@ class Events:
 
     def __iter__(self) -> Iterator[dict | None]:
         events, parser, before = ijson.sendable_list(), None, b""
+        has_array = False
         for offset, line, piece in self._pieces():
             if parser is None and (start := piece.lstrip(b"\xef\xbb\xbf \r\n\t")):
-                piece, events_at = start, "item" if start.startswith(b"[") else "traceEvents.item"
+                piece, has_array = start, start.startswith(b"[")
+                events_at = "item" if has_array else "traceEvents.item"
                 parser = ijson.items_coro(events, events_at, multiple_values=True, use_float=True)
             elif piece.startswith(b"[") and before.endswith(b"]"):
                 yield None
             if parser is None:
                 continue
             before = piece.strip() or before
+            has_array = has_array or bool(_ARRAY.search(piece))
             try:
                 parser.send(piece)
             except ijson.JSONError:
@@ -63,6 +69,8 @@ class Events:
                 return
         try:
             parser and parser.close()
+            if parser and not has_array:
+                self.damage = "it has no array traceEvents"
             self.closed = parser is not None and self.damage is None
         except ijson.IncompleteJSONError:
             pass

@@ -156,7 +156,6 @@ _PASSED_OVER = {
 MOST_BYTES, MOST_FILES = 2**28, 20_000
 #: More of them share one digest: a request is passed on as text.
 _MOST_LISTED = 200
-_SECONDS = 60
 _REMEDY = (
     "name the files of the program: files: ['*.py']; large files belong to a dataset of the kind "
     "files"

@@ -245,8 +245,6 @@ def _shown(epoch: Mapping[str, Any], learning_rate: float) -> dict[str, float]:
     return {name: value for name, value in shown.items() if value is not None}
 
 
-log = logging.getLogger("escala")
-
 #: Steps of each size; the median of their times gives a rank's speed.
 SPEED_STEPS = 9
 

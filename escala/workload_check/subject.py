@@ -163,8 +163,10 @@ def subject(
         raise InputError(folder, "command", reason, "try it: escala try")
     declared = WORKLOADS[NAME]
     if engine and engine not in declared.engines:
-        offered = f"has networks for {', '.join(declared.engines) or 'no engine'} only"
-        raise InputError(folder, engine, offered, "name one of these with --engine")
+        names = ", ".join(declared.engines)
+        reason = f"has networks for {names} only" if names else "is a fit, which has no network"
+        remedy = "name one of these with --engine" if names else "leave --engine out"
+        raise InputError(folder, engine, reason, remedy)
     if kind:
         folders.add(folders.KINDS, declared.data_kind, str(kind), "kind")
     steps = {"epochs": EPOCHS, "batch": {"rows": BATCH, "per": "global"}}

@@ -444,6 +444,8 @@ PROFILE = json.dumps(
         (timeline_text(0)[:300], "holds no operation yet", "rank 0"),
         ("no JSON", "holds no trace", "HOROVOD_TIMELINE"),
         ("[{}]", "holds no trace", "HOROVOD_TIMELINE"),
+        ('{"a": [1]}', "holds no trace", "HOROVOD_TIMELINE"),
+        ('{"traceEvents": 3}', "holds no trace", "HOROVOD_TIMELINE"),
         (PROFILE, "holds 21 events, and none is of Horovod", "HOROVOD_TIMELINE"),
         (timeline_text(0), "1 broadcast", "three steps"),
         (timeline_text(2), "too few steps", "three steps"),

@@ -27,14 +27,18 @@ for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]:
     LOCK[package["name"]].add(package.get("version"))
 # Built in the environment after it is there: see envs/train.post-deploy.sh.
 COMPILED = {"horovod"}
-# Reports list strategies and probes as their registries do; only runs load what these work with.
+# Reports list strategies and probes as their registries do, and one script makes the steps of rules
+# that train nothing and of those that do; only the latter load what these work with.
 LOADED_BY_RANKS = {
     "report": {"nvidia-ml-py"},
+    "prepare": {"nvidia-ml-py", "packaging"},
 }
 
 OF_ENGINES = {ROOT / "envs" / each.environment.conda for each in ENGINES.values()}
 
 GRAPH = grimp.build_graph("escala", "scripts", include_external_packages=True)
+#: How rules of data and predictions call their script.
+STEP = "        STEP", "python -m scripts.step"
 # Modules that a script chooses by name.
 FIGURES = [f"escala.report.figures.{name}" for name in DECLARED]
 CHOSEN = {"scripts.report": FIGURES, "scripts.figure_of_run": FIGURES}
@@ -108,7 +112,7 @@ def test_an_environment_holds_every_package_its_rules_import(environment):
         for rule in re.split(r"^(?:use )?rule ", rules, flags=re.MULTILINE)[1:]
         if f'"../envs/{environment.name}"' in rule
         or (environment in OF_ENGINES and "JOBS.conda" in rule)
-        for script in re.findall(r"python -m (scripts\.\w+)", rule)
+        for script in re.findall(r"python -m (scripts\.\w+)", rule.replace(*STEP))
     }
     assert scripts
     elsewhere = COMPILED | LOADED_BY_RANKS.get(environment.stem, set())

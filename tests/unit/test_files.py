@@ -120,7 +120,7 @@ def test_a_model_is_on_the_disk_before_it_is_described(tmp_path, disk):
     ranks.mkdir(parents=True)
     (ranks / WEIGHTS).write_bytes(b"weights")
     disk.clear()
-    plan = {"workload": "virus-cnn", "strategy": "single", "knobs": {}, "training": {}}
+    plan = {"workload": "virus-cnn", "engine": "tensorflow", "knobs": {}, "training": {}}
     _keep_model(plan, {"classes": ["X", "Y"]}, ranks, "")
     [first, *_, last] = disk
     assert first == ("sync", WEIGHTS)

@@ -18,6 +18,7 @@ from escala.workload_check import subject as subjects
 from escala.workload_check.answers import answers
 from escala.workload_check.fits import FIT_CHECKS
 from escala.workload_check.steps import STEPS_CHECKS
+from tests.folders import as_here
 
 HEAD = "import tensorflow as tf\nfrom tensorflow.keras import layers\n"
 #: A complete regression from four numbers to one.
@@ -78,7 +79,7 @@ def subject(folder: Path) -> subjects.Subject:
 
 
 def network(folder: Path) -> contract.Network:
-    return contract.Network(subject(folder).plan)
+    return contract.Network(as_here(subject(folder).plan))
 
 
 #: A part of `model.py` that a run would ignore, and a part of the message.

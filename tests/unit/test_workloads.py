@@ -295,7 +295,7 @@ def test_a_keras_file_is_never_opened(tmp_path, monkeypatch):
     description = {"format": 1, "workload": "virus-cnn", "kind": "gradient", "classes": CLASSES}
     description |= {"length": LENGTH, "settings": {}, "sha256": sha256_file(file), "data": {}}
     write_json(tmp_path / "model.json", description)
-    with pytest.raises(InputError, match=r"model\.keras .* is not opened.*Remedy: remove .*run"):
+    with pytest.raises(InputError, match=r"older format is not opened.*Remedy: remove .*run"):
         load(tmp_path)
     # Nor is one that lies alongside a model.
     kept(tmp_path, "virus-cnn")

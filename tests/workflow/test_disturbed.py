@@ -12,7 +12,6 @@ import pytest
 from escala.core.files import read_json
 from tests.programs import eventually, experiment_on
 from tests.workflow.conftest import SIMULATED, command, experiment_of, measured, write_experiment
-from tests.workflow.measured import FAKE
 
 # The first and the third measurement are called disturbed, and no other.
 DISTURBING = """
@@ -57,7 +56,7 @@ def test_a_disturbed_repeat_is_measured_again_whole_and_stored_as_it_stands(
     snakemake, imported, tmp_path
 ):
     count = tmp_path / "count"
-    imported(FAKE + DISTURBING.format(count=str(count)))
+    imported(DISTURBING.format(count=str(count)))
     again = {"ESCALA_MEASURE_DISTURBED": "2", "ESCALA_WAIT_FOR_QUIET": "0"}
     again["ESCALA_STORE"] = str(tmp_path / "store")
     done = snakemake(*TARGETS, experiment=small(), **again)

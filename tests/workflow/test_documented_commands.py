@@ -46,7 +46,6 @@ RUN_BY = {
     "scripts.history": "tests/unit/test_history.py::test_the_command_adds_queries_and_draws",
     "scripts.lab": "tests/cluster/test_up_and_down.py::test_down_leaves_nothing_also_of_its_jobs",
     "scripts.retry": "tests/unit/test_retry.py::test_runs_that_failed_are_listed_and_forgotten",
-    "scripts.scale": "tests/unit/test_scale.py::test_the_command_writes_the_table",
     "scripts.submit": "tests/unit/test_submit.py::"
     "test_the_command_writes_the_script_and_says_what_comes_next",
     "scripts.store": "tests/unit/test_store.py::test_the_command_shows_what_there_is",

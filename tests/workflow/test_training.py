@@ -37,7 +37,7 @@ from tests.workflow.real_ranks import mean_losses
 EPOCHS, STEPS_PER_EPOCH, ROWS = 4, 6, 161
 # Ten times the largest relative difference of the loss between two orders of summation in one
 # process, at this learning rate, over ten seeds: 3.1e-4 within 20 steps
-# (benchmarks/float32_drift.py; docs/decisions/008-loss-tolerance.md).
+# (docs/decisions/008-loss-tolerance.md).
 LEARNING_RATE, STEPS, TOLERANCE = 0.0001, 20, 3e-3
 RATE = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
 
@@ -45,9 +45,9 @@ RATE = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
 @pytest.fixture(scope="module")
 def halves(small_split) -> np.ndarray:
     """The losses of one process that adds the gradients of two halves of each batch."""
-    import float32_drift
+    from tests.workflow import halves
 
-    return float32_drift.losses(
+    return halves.losses(
         Arrays(small_split), 0, 2, EPOCHS * STEPS_PER_EPOCH, learning_rate=LEARNING_RATE
     )
 
