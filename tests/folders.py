@@ -26,15 +26,3 @@ def changed(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert text.count(old) == 1, f"{old} in {file}"
     file.write_text(text.replace(old, new))
-
-
-def as_here(plan: dict) -> dict:
-    """Return a plan with the thread pools of TensorFlow in this process, which may be in use."""
-    import tensorflow as tf
-
-    pools = tf.config.threading
-    threads = {
-        "intra_op": pools.get_intra_op_parallelism_threads(),
-        "inter_op": pools.get_inter_op_parallelism_threads(),
-    }
-    return plan | {"knobs": plan["knobs"] | {"threads": threads}}

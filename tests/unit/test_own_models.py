@@ -18,7 +18,6 @@ from escala.workload_check import subject as subjects
 from escala.workload_check.answers import answers
 from escala.workload_check.fits import FIT_CHECKS
 from escala.workload_check.steps import STEPS_CHECKS
-from tests.folders import as_here
 
 HEAD = "import tensorflow as tf\nfrom tensorflow.keras import layers\n"
 #: A complete regression from four numbers to one.
@@ -73,13 +72,19 @@ def write(tmp_path: Path, registries: None) -> Write:
     return written
 
 
+@pytest.fixture(autouse=True)
+def _threads(monkeypatch):
+    """Leave the thread pools as they are: TensorFlow may be in use in this process."""
+    monkeypatch.setattr("escala.engines.tensorflow.engine.set_threads", lambda threads: None)
+
+
 def subject(folder: Path) -> subjects.Subject:
     (scratch := folder.parent / "scratch").mkdir()
     return subjects.subject(folder, scratch, None, None, {})
 
 
 def network(folder: Path) -> contract.Network:
-    return contract.Network(as_here(subject(folder).plan))
+    return contract.Network(subject(folder).plan)
 
 
 #: A part of `model.py` that a run would ignore, and a part of the message.

@@ -20,10 +20,16 @@ from escala.workload_check.answers import answers
 from escala.workload_check.fits import FIT_CHECKS
 from escala.workload_check.steps import STEPS_CHECKS
 from tests.conftest import ROOT
-from tests.folders import as_here, changed, copied
+from tests.folders import changed, copied
 
 LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"
 BUILD = 'settings["words"]'
+
+
+@pytest.fixture(autouse=True)
+def _threads(monkeypatch):
+    """Leave the thread pools as they are: TensorFlow may be in use in this process."""
+    monkeypatch.setattr("escala.engines.tensorflow.engine.set_threads", lambda threads: None)
 
 
 def subject(folder: Path, **data: Path) -> subjects.Subject:
@@ -34,7 +40,7 @@ def subject(folder: Path, **data: Path) -> subjects.Subject:
 
 
 def network(folder: Path, **data: Path) -> contract.Network:
-    return contract.Network(as_here(subject(folder, **data).plan))
+    return contract.Network(subject(folder, **data).plan)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +124,7 @@ def test_a_score_of_rows_by_a_name_that_is_taken_is_refused(own_workload):
     with open(own_workload / "model.py", "a") as code:
         code.write("\n\ndef row_scores(targets, outputs):\n    return {NAME: targets}\n")
     found = subject(own_workload)
-    checked = contract.Network(as_here(found.plan))
+    checked = contract.Network(found.plan)
     checked.module.NAME = "hits"
     found.told["row_scores"] = checked.losses(checked.outputs())[1]
     vars(found)["predictions"] = np.array([0, 1, 2, 3, 4, 0, 1, 2])

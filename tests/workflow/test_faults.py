@@ -95,8 +95,10 @@ class Killed:
     )
 
     def look(self) -> None:
-        ranks, launcher = ranks_of(self.folder), psutil.Process()
-        for process in [launcher, *launcher.children(recursive=True)]:
+        launcher = psutil.Process()
+        found = [launcher, *launcher.children(recursive=True)]
+        ranks = ranks_of(self.folder)  # Also those that have begun since.
+        for process in found:
             role = "launcher" if process == launcher else "ranks" if process in ranks else "mpirun"
             with contextlib.suppress(psutil.NoSuchProcess):
                 for connection in process.net_connections(kind="inet"):
