@@ -176,6 +176,7 @@ time.sleep(0.7)
 """
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("code", [WORKS, SLEEPS, WAITS], ids=["work", "sleep", "wait"])
 def test_processes_at_work_are_counted_by_what_they_do_between_their_imports_and_their_ends(
     code, told
