@@ -120,11 +120,9 @@ def clusters(sequences: Path, records: Path, output: Files, given: SimpleNamespa
             groups = similarity.write_groups(table, numbers, output["clusters"])
             stage.rows_in = stage.rows_out = len(table)
             stage.files = [*output.values()]
-        for name, of_class in groups.groupby("class", sort=False)["group"]:
-            sizes = of_class.value_counts()
-            print(
-                f"{name}: {len(of_class)} genomes in {len(sizes)} clusters, at most {sizes.max()}"
-            )
+        for name, members in groups.groupby("class", sort=False)["group"]:
+            sizes = members.value_counts()
+            print(f"{name}: {len(members)} genomes in {len(sizes)} clusters, at most {sizes.max()}")
 
     cli.serve_or_make(
         "clusters",

@@ -26,9 +26,9 @@ from escala.draft.program import ONE
 from escala.experiment import Experiment, Run
 from escala.experiment.spoken import layout_in_words
 from escala.programs import marks
-from escala.programs import processes as of_program
 from escala.programs.copy import MOST_LINKS, Copy
 from escala.programs.lines import marks_of
+from escala.programs.processes import files_told, unlisted
 from escala.programs.program import Program
 from escala.record import diagnose, processes
 from escala.record.outcome import Outcome
@@ -122,10 +122,10 @@ def tried(experiment: Experiment, run: Run, limit_seconds: float = LIMIT_SECONDS
     began = time.time()
     with _attempted(experiment, run, limit_seconds) as (request, outcome, output):
         ranks, program = output.parent / "ranks", _program(request)
-        seen = [of_program.files_told(folder, began) for folder in ranks.glob("marks*")]
+        seen = [files_told(folder, began) for folder in ranks.glob("marks*")]
         opened = {path for each in filter(None, seen) for path in each.read}
         paths = request["start"]["paths"].values()
-        read = tuple(of_program.unlisted(sorted(opened), program, paths, ranks.parent))
+        read = tuple(unlisted(sorted(opened), program, paths, ranks.parent))
         _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
         lines = (each for each in said.split(" | ") if " escala: " not in each)
         last = " | ".join(lines) or "nothing"

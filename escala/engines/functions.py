@@ -14,7 +14,7 @@ from escala.workloads.models import SUMMED
 
 
 class Functions(ABC):
-    """What the module of a workload's model offers, as a framework takes it.
+    """Functions of a workload's module, in the form that a framework takes.
 
     Attributes
     ----------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -67,13 +67,13 @@ class Events:
             events.clear()
             if self.damage:
                 return
-        try:
-            parser and parser.close()
-            if parser and not has_array:
+        if parser is None:
+            return
+        with suppress(ijson.IncompleteJSONError):  # A file may end anywhere.
+            parser.close()
+            if not has_array:
                 self.damage = "it has no array traceEvents"
-            self.closed = parser is not None and self.damage is None
-        except ijson.IncompleteJSONError:
-            pass
+            self.closed = self.damage is None
 
     def _pieces(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield lines, or parts of long ones, each with its first byte and the line's number."""

@@ -17,7 +17,7 @@ _AFTER = 3
 
 
 class TorchTrace(Probe):
-    """What the first process of PyTorch does in some steps, as its profiler sees it."""
+    """Trace some steps of the first process, by PyTorch's profiler."""
 
     captures_programs = True
     settings = section(

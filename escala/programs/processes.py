@@ -35,7 +35,7 @@ _WINDOW_SECONDS = 1.0
 _WAITING, _WAITS_PART, _WAITS_SECONDS, _STARTS_SECONDS = 0.1, 0.5, 2.0, 0.05
 
 
-class Told(NamedTuple):
+class ProcessReport(NamedTuple):
     """What a process of Python told of itself, as the hook describes it."""
 
     parent: int
@@ -126,12 +126,12 @@ def describe(folder: Path, ended: Ended) -> dict:
     }
 
 
-def _read(folder: Path, at: float) -> dict[int, Told]:
+def _read(folder: Path, at: float) -> dict[int, ProcessReport]:
     """Return what each process told; one that was ended worked until the end of the program."""
     found = {}
     for file in folder.glob("*.process"):
         try:
-            each = Told(*json.loads(file.read_text(encoding="utf-8")))
+            each = ProcessReport(*json.loads(file.read_text(encoding="utf-8")))
             if not each.ended and at - each.imported > each.longest:
                 # What it used is not known: as much as one core.
                 each = each._replace(
@@ -145,13 +145,13 @@ def _read(folder: Path, at: float) -> dict[int, Told]:
     return found
 
 
-def _is_idle(told: Told) -> bool:
+def _is_idle(told: ProcessReport) -> bool:
     """Return whether a process ended right after its imports."""
     late = told.ended - told.imported
     return told.longest < WORK_SECONDS and 0 <= late < WORK_SECONDS / 2
 
 
-def _waits(number: int, told: Mapping[int, Told]) -> bool:
+def _waits(number: int, told: Mapping[int, ProcessReport]) -> bool:
     """Return whether a process only waits for others that it started, as launchers do.
 
     One of several ranks does not: what it starts may load its rows while it waits for a device.

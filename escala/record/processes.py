@@ -1,4 +1,4 @@
-"""What the processes of a program told of themselves, against what its run was planned to be."""
+"""Compare what the processes of a program did with the plan of its run."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def _notes_on_steps(known_by: str, training: list[Told], named: Collection[str])
             "it reported no step and no epoch, so its time is that of the whole run. Whether it "
             f"used {', '.join(asked)} is not known"
         )
-    of_rows = [name for name in asked if name != "{epochs}"]
+    rows_asked = [name for name in asked if name != "{epochs}"]
     rows = {epoch["rows"] for each in training for epoch in each["epochs"]}
-    if known_by != WHOLE and of_rows and rows == {None}:
-        used = ", ".join(of_rows)
+    if known_by != WHOLE and rows_asked and rows == {None}:
+        used = ", ".join(rows_asked)
         yield f"it told no rows of its steps, so whether it used {used} is not known"
 
 

@@ -1,4 +1,4 @@
-"""What the report of an experiment is made of: its files, and what it needs to know."""
+"""List the files and the settings of which the report of an experiment is made."""
 
 from __future__ import annotations
 

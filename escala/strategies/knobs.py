@@ -31,14 +31,14 @@ class Knob(NamedTuple):
     ----------
     schema : JSON Schema of its value, with the default.
     strategies : those whose runs read it.
-    of_process : whether it is about how a process is started, whatever trains in it; otherwise it
-        is for workloads that take steps.
+    is_about_process : whether it is about how a process is started, whatever trains in it.
+        Otherwise it is for workloads that take steps.
     workload : the workload that declares it, None for those of strategies.
     """
 
     schema: dict[str, Any]
     strategies: frozenset[str]
-    of_process: bool = False
+    is_about_process: bool = False
     workload: str | None = None
 
     @property
@@ -128,7 +128,7 @@ def readable(knobs: Mapping[str, Any], strategy: str, takes_steps: bool = True) 
     read = {
         name
         for name, knob in strategy_knobs().items()
-        if strategy in knob.strategies and (takes_steps or knob.of_process)
+        if strategy in knob.strategies and (takes_steps or knob.is_about_process)
     }
     return {name: value for name, value in knobs.items() if name in read}
 

@@ -14,7 +14,7 @@ import pytest
 
 from escala.core.usage import Usage
 from escala.programs.child import Ended
-from escala.programs.processes import Told, describe
+from escala.programs.processes import ProcessReport, describe
 from escala.programs.program import HOOK
 from escala.record import processes
 
@@ -193,8 +193,8 @@ def test_processes_at_work_are_counted_by_what_they_do_between_their_imports_and
 def test_on_a_busy_machine_a_launcher_waits_longer_than_what_it_starts_lasts(
     waits, world, processes, tmp_path
 ):
-    launcher = Told(0, 0.0, 70.0, 5.0, 2.3, waits, 2.3, 0.4, 0, -1, world, 1, 2.0, 0.4)
-    started = Told(1, 9.0, 29.0, 27.0, 2.5, 2.0, 2.5, 1.0, 0, -1, 0, 2, 2.0, 1.0)
+    launcher = ProcessReport(0, 0.0, 70.0, 5.0, 2.3, waits, 2.3, 0.4, 0, -1, world, 1, 2.0, 0.4)
+    started = ProcessReport(1, 9.0, 29.0, 27.0, 2.5, 2.0, 2.5, 1.0, 0, -1, 0, 2, 2.0, 1.0)
     for number, each in enumerate((launcher, started), 1):
         (tmp_path / f"{number}.process").write_text(json.dumps(each))
     seen = {1: (2.7, 2.7), 2: (3.6, 3.6)}

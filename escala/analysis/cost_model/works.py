@@ -1,4 +1,4 @@
-"""What one process computes in an experiment, and which of its configurations are predicted."""
+"""List what one process computes in an experiment, and which configurations can be predicted."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class Works:
             key_by_names[names] = key
             first.setdefault(key, run.variant)
             ranks = run.layout.ranks
-            of_rank = -(-global_batch(self.base.settings_of(run)["training"], ranks) // ranks)
-            at_a_time = -(-of_rank // run.declared.variant["accumulation"])
+            rank_rows = -(-global_batch(self.base.settings_of(run)["training"], ranks) // ranks)
+            at_a_time = -(-rank_rows // run.declared.variant["accumulation"])
             rows.setdefault(key, set()).add(at_a_time)
         most = {key: size_of(self.base.datasets[key[0]]).train_rows for key in rows}
         return {

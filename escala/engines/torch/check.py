@@ -1,4 +1,4 @@
-"""What the check of a workload asks of a built engine (`escala.workload_check.network`)."""
+"""Compute outputs, losses and gradients for the check of a workload (`workload_check.network`)."""
 
 from __future__ import annotations
 
