@@ -126,18 +126,23 @@ def test_of_two_calls_the_second_waits_and_says_for_whom(tmp_path):
     (tmp_path / "code").mkdir()
     (tmp_path / "holds").touch()
     calls, run = [], "results/small/runs/none/waits/processes/1x1/plain/native/rep1/run.json"
-    for folder, begun in (
-        (first, lambda: list(first.rglob("ranks"))),
-        (second, lambda: "of the experiment small, since" in (second / "said").read_text()),
-    ):
-        folder.mkdir()
-        write_experiment(folder, experiment_on("small", {"waits": program}))
-        with open(folder / "said", "w") as said:
-            call = subprocess.Popen(command(folder, run), stdout=said, stderr=subprocess.STDOUT)
-        calls.append(call)
-        assert eventually(begun, seconds=120), (folder / "said").read_text()
-    assert [call.poll() for call in calls] == [None, None]
-    (tmp_path / "holds").unlink()
-    assert [call.wait(timeout=120) for call in calls] == [0, 0]
+    begun = (
+        (first / run).with_name("ranks").exists,
+        lambda: "of the experiment small, since" in (second / "said").read_text(),
+    )
+    try:
+        for folder, has_begun in zip(folders, begun, strict=True):
+            folder.mkdir()
+            write_experiment(folder, experiment_on("small", {"waits": program}))
+            with open(folder / "said", "w") as said:
+                call = subprocess.Popen(command(folder, run), stdout=said, stderr=subprocess.STDOUT)
+            calls.append(call)
+            assert eventually(has_begun, seconds=120), (folder / "said").read_text()
+        assert [call.poll() for call in calls] == [None, None]
+    finally:
+        # Whatever failed, no call is left that would keep the machine from the tests that follow.
+        (tmp_path / "holds").unlink()
+        codes = [call.wait(timeout=120) for call in calls]
+    assert codes == [0, 0]
     runs = [read_json(folder / run) for folder in folders]
     assert runs[0]["started"] < runs[1]["started"]
