@@ -89,6 +89,9 @@ class Probe:
     #: interface of the network, such as `eth0`, they exchange. It should end when they have ended,
     #: and is stopped otherwise. It has their environment, and its output goes to `{name}.log`.
     program: Callable[[str], list[str]] | None = None
+    #: Called once before the first epoch, as `measure(engine, step, gather)`: it may make steps of
+    #: the row numbers `step`, whose inputs `gather` returns. All that they change is restored.
+    measure: Callable | None = None
     #: Whether a table reads its runs.
     tabulated: ClassVar[bool] = False
     #: Whether tables compare its runs with those of the references, of one session. Both are then

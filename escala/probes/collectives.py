@@ -20,13 +20,24 @@ benchmarking is still not as easy as you think, IEEE TPDS 27 (2016), 3617-3630).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
 
 from escala.core.engines import COLLECTIVES
-from escala.core.files import read_json
+from escala.core.files import read_json, write_json
+from escala.hook import escala_collectives as program
 from escala.probes._turns import exchanges, library_fractions, slowdowns
 from escala.probes.base import Probe, record, section, value
+from escala.strategies import STRATEGIES
+
+#: Whether sums and steps are timed by `measure`, from outside the steps.
+FROM_OUTSIDE = os.environ.get("ESCALA_COLLECTIVES") == "outside"
+MOST_CALLS = 20
 
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
 #: How a call is timed: by itself, while the rank computes, and after a step.
@@ -95,6 +106,7 @@ _RESULT = {
         _ROUND,
         minimum=0,
     ),
+    "alone_seconds": _list("Time of a step while the other ranks wait", "s", _ROUND),
     "core": {"description": "Rates of one core, while the other ranks measure theirs."}
     | record(_CORE),
     "times": value(
@@ -151,14 +163,78 @@ class Collectives(Probe):
         "Times of collectives inside the ranks; null unless that is what the run captured.",
     )
 
-    records_steps = True
+    records_steps = not FROM_OUTSIDE
+
+    @classmethod
+    def steps(cls, values):
+        return values["block"] if FROM_OUTSIDE else values["steps"]
 
     @classmethod
     def applies(cls, run):
         several = run.layout != "1x1"
         return several and super().applies(run) and run.declared.strategy.library is not None
 
+    def _measure(self, engine: Any, step: Any, gather: Callable) -> None:
+        """Time the collectives, and steps with and without exchange; every rank calls this.
+
+        Means over the ranks count, but of a collective the shortest time of all ranks: one that is
+        ready early waits for the others.
+        """
+        group, place, values = engine.group, engine.place, self.values
+        rank, ranks = place.process, place.processes
+        count = max(2, round(values["steps"] / values["block"] / 3))
+        rows = np.zeros((count, 3))
+        exchanging, alone = _steps(engine, step, gather)
+        if engine.steps_alone:
+            exchanging()
+            alone()
+            for row in rows:
+                group.meet()
+                row[0] = _mean(exchanging, values["block"])
+                group.meet()
+                row[1] = _mean(alone, values["block"])
+                for turn in range(ranks):
+                    group.meet()
+                    if turn == rank:
+                        row[2] = _mean(alone, values["block"])
+                group.meet()
+            exchanged, together, in_turns = (
+                group.total(rows.ravel()).reshape(rows.shape) / ranks
+            ).T
+        else:
+            exchanged = together = in_turns = np.empty(0)
+        pieces = program.pieces()
+        seconds = [
+            [_seconds(pieces[name]) for name in ("copy", "product")]
+            for _ in range(values["rounds"])
+        ]
+        copy, product = (group.total(np.array(seconds).ravel()).reshape(-1, 2) / ranks).T
+        found = {
+            "library": STRATEGIES[engine.plan["strategy"]].library,
+            "alone": engine.steps_alone,
+            "contention": (together / in_turns).tolist(),
+            "exchange_seconds": (exchanged - together).tolist(),
+            "alone_seconds": in_turns.tolist(),
+            "library_fractions": [],
+            "core": {
+                "bytes_per_second": (program.BYTES / copy).tolist(),
+                "operations_per_second": (
+                    2 * 512**3 / product / engine.plan["knobs"]["cores_per_process"]
+                ).tolist(),
+            },
+            "times": _sums(group, rank, ranks, values),
+        }
+        if rank == 0:
+            write_json(self.folder / "collectives.json", found)
+
+    measure = _measure if FROM_OUTSIDE else None
+
+    def environment(self, strategy):
+        return {"ESCALA_COLLECTIVES": "outside" if FROM_OUTSIDE else ""}
+
     def read(self, processes):
+        if FROM_OUTSIDE:
+            return read_json(self.folder / "collectives.json")
         files = [f"rank{number}.collectives.json" for number in range(len(processes))]
         return summary([read_json(self.folder / file) for file in files])
 
@@ -173,6 +249,7 @@ def summary(records: Sequence[Mapping]) -> dict:
     return {
         "library": first["library"],
         "alone": first["alone"],
+        "alone_seconds": [],
         "contention": slowdowns(rounds),
         "exchange_seconds": exchanges(rounds),
         "library_fractions": library_fractions(rounds),
@@ -198,3 +275,54 @@ def _repeat_seconds(by_rank: Sequence[Sequence[Sequence[float]]]) -> list[float]
         shortest = [min(call) for call in zip(*repeats, strict=True)]
         found.append(sum(shortest) / len(shortest))
     return found
+
+
+def _steps(engine: Any, step: Any, gather: Callable) -> tuple[Callable, Callable]:
+    """Return calls that make a step with an exchange and one without, and return its seconds."""
+
+    def exchanging() -> float:
+        [made] = engine.make_steps([step], gather)
+        return made.moments[2] - made.moments[0]
+
+    def alone() -> float:
+        began = time.perf_counter()
+        [inputs] = gather([step], engine.place.ranks)
+        engine.step_alone(inputs)
+        return time.perf_counter() - began
+
+    return exchanging, alone
+
+
+def _mean(call: Callable[[], float], block: int) -> float:
+    """Return the mean seconds of a block of steps without the first one, which follows a wait."""
+    seconds = [call() for _ in range(block + 1)]
+    return statistics.fmean(seconds[1:])
+
+
+def _seconds(piece: Callable) -> float:
+    piece()
+    return statistics.median(program.seconds(piece) for _ in range(5))
+
+
+def _sums(group: Any, rank: int, ranks: int, values: Mapping) -> list[dict]:
+    """Return the seconds of each collective, one for each round of all of them."""
+    timed = []
+    budget = values["seconds"] / values["rounds"] / len(group.operations) / len(values["sizes"])
+    for operation in group.operations:
+        for size in sorted(values["sizes"]):
+            call = group.collective(operation, size)
+            call()  # Connects the ranks.
+            once = float(group.total(np.array([min(call(), call())]))[0]) / ranks
+            if once > 4 * budget:
+                break
+            entry = {"operation": operation, "bytes": size, ALONE: []}
+            entry |= {name: [] for name in (COMPUTING, FRACTIONS, AFTER)}
+            timed.append((entry, call, max(1, min(MOST_CALLS, int(budget / once)))))
+    for _ in range(values["rounds"]):
+        for entry, call, count in timed:
+            group.meet()
+            seconds = np.zeros((ranks, count))
+            seconds[rank] = [call() for _ in range(count)]
+            by_rank = group.total(seconds.ravel()).reshape(seconds.shape)
+            entry[ALONE].append(float(by_rank.min(axis=0).mean()))
+    return [entry for entry, *_ in timed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from escala.experiment import Experiment
+from escala.probes.collectives import FROM_OUTSIDE
 from tests.workflow.conftest import SIMULATED, add_workload, experiment_of, measured
 
 SIZES = [1024, 65536, 2**20]
@@ -53,6 +54,41 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
         assert len(found[name]) == (ROUNDS if alone else 0)
     assert all(0 <= fraction < 1 for fraction in found["library_fractions"])
     assert in_pytorch or all(found["library_fractions"])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "library", "alone"),
+    [
+        ("horovod-mpi", "mpi", True),
+        ("multiworker-mirrored", "tensorflow", False),
+        pytest.param("ddp-gloo", "torch-gloo", True, marks=pytest.mark.torch),
+    ],
+)
+@pytest.mark.skipif(not FROM_OUTSIDE, reason="ESCALA_COLLECTIVES is not `outside`")
+def test_collectives_and_steps_are_timed_from_outside(
+    small_split, tmp_path, strategy, library, alone
+):
+    settings = experiment_of(
+        "timed",
+        SIMULATED,
+        configurations=[{"strategy": strategy, "layouts": ["1x2"]}],
+        workloads={"virus-cnn": {"epochs": 1, "batch": {"rows": 2, "per": "global"}}},
+        collectives={"sizes": SIZES, "rounds": 2, "seconds": 1, **BLOCKS},
+    )
+    experiment = Experiment(settings, "timed.yaml")
+    [run] = experiment.instrumented("collectives")
+    found = measured(experiment.request(run), small_split, tmp_path)["collectives"]
+    assert (found["library"], found["alone"]) == (library, alone)
+    assert {name: len(rates) for name, rates in found["core"].items()} == {
+        "bytes_per_second": 2,
+        "operations_per_second": 2,
+    }
+    timed = {(each["operation"], each["bytes"]): each["seconds"] for each in found["times"]}
+    gathers = ["allgather"] * (strategy != "ddp-gloo")
+    assert set(timed) == {(name, size) for name in ("allreduce", *gathers) for size in SIZES}
+    assert all(len(each) == 2 and min(each) > 0 for each in timed.values())
+    for name in ("contention", "exchange_seconds", "alone_seconds"):
+        assert len(found[name]) == (ROUNDS if alone else 0)
 
 
 @pytest.mark.parametrize(

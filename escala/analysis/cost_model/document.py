@@ -283,6 +283,8 @@ def _undisturbed_step(run: Mapping) -> float | None:
     """Return the seconds of a step that no other process disturbs; None if there are none."""
     if run["instrument"] == "clocks":
         return float(np.mean(full_steps_of(run)))
+    if alone := run["collectives"]["alone_seconds"]:
+        return float(np.mean(alone))
     fractions = run["collectives"]["library_fractions"]
     seconds = (
         in_turns(tables(run["file"]), rows_of_rank(run), blocks_of(run)) if fractions else None

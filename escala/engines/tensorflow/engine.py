@@ -61,6 +61,7 @@ class TensorFlow(Engine):
             self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
             refuse_ignored(work, self.model, self.optimizer)
             require_whole_steps(synchronised(self.model), plan["knobs"]["accumulation"])
+            self.steps_alone = self.group.reads_clock and not synchronised(self.model)
             self._state = states.State(self.model, self.optimizer, plan, self.group)
             self._local = states.local_variables(self.model)
             self._compile(functions, data, probe)
