@@ -201,8 +201,9 @@ def _joined(sizes_by_run: Sequence[Mapping[int, Mapping]]) -> list[dict]:
     return [
         {"bytes": size}
         | {
-            name: [each for by_size in sizes_by_run for each in by_size[size][way]]
+            name: found
             for name, way in ways.items()
+            if (found := [each for by_size in sizes_by_run for each in by_size[size][way]])
         }
         for size in sizes
     ]
