@@ -22,7 +22,6 @@ from escala.engines.tensorflow.building import begin, refuse_ignored
 from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.layers import synchronised
 from escala.engines.tensorflow.ranks import Ranks
-from escala.probes import Probe, Recorder
 from escala.workloads.models import rows_at_once
 
 
@@ -83,7 +82,10 @@ class TensorFlow(Engine):
             return compute(*arguments)
 
         compute = computing(dense.kinds, ranks.summed)
-        self.recorder = self._recording(probe)
+        module = engines.recording(self.plan["strategy"], probe)
+        self.recorder = module and module.recorder(
+            probe, self.place.process, self.model.trainable_variables, ranks.reads_clock
+        )
         # A probe looks at single steps.
         self._at_once = 1 if probe else knobs["steps_per_call"]
         self._steps = {
@@ -94,17 +96,6 @@ class TensorFlow(Engine):
         }
         by_itself = computing({}, steps.local_sum)
         self._step_alone = steps.train_step(dense, ranks, data, by_itself, steps.no_exchange)
-
-    def _recording(self, probe: Probe | None) -> Recorder | None:
-        module = engines.recording(self.plan["strategy"], probe)
-        return module and module.recorder(
-            probe,
-            self.plan,
-            self.place.process,
-            self.model.trainable_variables,
-            self.group.reads_clock,
-            independent=not synchronised(self.model),
-        )
 
     def make_steps(self, steps, gather):
         ranks = self.group.driven
