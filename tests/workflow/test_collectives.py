@@ -18,6 +18,7 @@ ROUNDS = 4
         ("horovod-mpi", "mpi", True),
         pytest.param("multiworker-mirrored", "tensorflow", False, marks=pytest.mark.sweep),
         pytest.param("ddp-gloo", "torch-gloo", True, marks=pytest.mark.torch),
+        pytest.param("jax-gloo", "jax-gloo", True, marks=pytest.mark.jax),
     ],
 )
 def test_collectives_and_steps_are_timed_inside_the_ranks(
@@ -39,7 +40,8 @@ def test_collectives_and_steps_are_timed_inside_the_ranks(
         "operations_per_second": 2,
     }
     timed = {(each["operation"], each["bytes"]): each["seconds"] for each in found["times"]}
-    gathers = ["allgather"] * (strategy != "ddp-gloo")
+    # PyTorch and JAX gather nothing in a step.
+    gathers = ["allgather"] * strategy.startswith(("horovod", "multiworker"))
     assert set(timed) == {(name, size) for name in ("allreduce", *gathers) for size in SIZES}
     assert all(len(each) == 2 and min(each) > 0 for each in timed.values())
     for name in ("contention", "exchange_seconds", "alone_seconds"):
