@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -103,6 +103,16 @@ class Group:
         means = np.split(np.array(flat) / weight, np.cumsum(sizes)[:-1])
         return [mean.reshape(like.shape) for mean, like in zip(means, copies[0], strict=True)]
 
+    #: The collectives that the ranks of a step may call.
+    operations: ClassVar[tuple[str, ...]] = ("allreduce",)
+
+    def collective(self, operation: str, size: int) -> Callable[[], float]:
+        """Return a call of a collective as a step makes it, of `size` bytes of float32.
+
+        It returns its seconds until this process has the result. Every process must call it.
+        """
+        raise NotImplementedError
+
     def meet(self) -> None:
         """Wait until every process that trains has come here."""
         self.total(np.zeros(1))
@@ -129,11 +139,14 @@ class Engine(ABC):
     Attributes
     ----------
     recorder : what the probe of the run records of the steps, None if it records none.
-    rows_at_once : how many rows `evaluate` should be given at once. `build` sets both.
+    rows_at_once : how many rows `evaluate` should be given at once.
+    steps_alone : whether a rank can make `step_alone` while the others do something else. `build`
+        sets them.
     """
 
     recorder: Recorder | None
     rows_at_once: int
+    steps_alone: bool = True
 
     def __init__(self, plan: Mapping[str, Any], group: Group):
         self.plan, self.group, self.place = plan, group, group.place

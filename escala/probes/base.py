@@ -32,26 +32,6 @@ class Run(Protocol):
 class Recorder(Protocol):
     """Records the steps of one process."""
 
-    def step(
-        self, compute: Callable, local: Callable, exchange: Callable, apply: Callable
-    ) -> Callable:
-        """Return a rank's step with the operations that the recorder adds.
-
-        The returned function may not use Python's `if`, `for` or `while` on tensors
-        (`escala.engines.tensorflow.building`).
-
-        It is called only where moments inside the step can be read. The functions take and return
-        what the engine computes with.
-
-        Parameters
-        ----------
-        compute : maps the arrays of a step to gradients, sum of losses and number of hits.
-        local : converts gradients to the form in which they are exchanged.
-        exchange : maps gradients to their sums over all ranks.
-        apply : updates the variables by these sums; returns the variables, in the order of
-            gradients.
-        """
-
     def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
         """Record the moments of a finished step, in seconds of `time.perf_counter`."""
 
@@ -89,6 +69,9 @@ class Probe:
     #: interface of the network, such as `eth0`, they exchange. It should end when they have ended,
     #: and is stopped otherwise. It has their environment, and its output goes to `{name}.log`.
     program: Callable[[str], list[str]] | None = None
+    #: Called once before the first epoch, as `measure(engine, step, gather)`: it may make steps of
+    #: the row numbers `step`, whose inputs `gather` returns. All that they change is restored.
+    measure: Callable | None = None
     #: Whether a table reads its runs.
     tabulated: ClassVar[bool] = False
     #: Whether tables compare its runs with those of the references, of one session. Both are then

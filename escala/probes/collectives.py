@@ -1,38 +1,42 @@
 """Time the collectives of a run's library inside its ranks, and steps with and without exchange.
 
 A collective inside TensorFlow and Horovod may take ten times as long as the same one in a
-separate program (horovod#2378). So the ranks time them before their first step, with all threads
-alive: each size alone, and while a further thread of the rank computes. How much slower this thread
-then is tells what the library takes of the cores. A rank that is ready early waits for the others,
-so the time of a call is the shortest of all ranks.
+separate program (horovod#2378). So the ranks time them once they are built and warm, in rounds of
+all sizes. A rank that is ready early waits for the others, so the time of a call is the shortest of
+all ranks.
 
-Most steps skip the exchange, where the library allows it. Blocks alternate between all ranks
-computing together and one at a time; the ratio is the contention. After each step together, one of
-the collectives is timed again, because its threads wait for the cores of a real step. A third kind
-of block exchanges gradients as training does. How much longer its steps are is what the cost model
-explains by the collectives, and more, because a step after a wait is slower. A step together
-follows one of the collectives, and is slower if this one was long: this shifts a little exchange
-time into contention, and leaves the sum of both. In the end all ranks get the weights of rank 0.
+The speed of a machine drifts within seconds, so three kinds of steps alternate in blocks: with the
+exchange of training, without it by all ranks at the same time, and without it by one rank at a
+time. Within a round, the ratio of the last two is the contention. The difference of the first two
+is what a step loses by its exchange: the cost model explains it by the collectives, and more,
+because a step after a wait is slower.
 
-The method of repeats in turns is that of ReproMPI (S. Hunold, A. Carpen-Amarie, Reproducible MPI
-benchmarking is still not as easy as you think, IEEE TPDS 27 (2016), 3617-3630).
+The method of rounds is that of ReproMPI (S. Hunold, A. Carpen-Amarie, Reproducible MPI benchmarking
+is still not as easy as you think, IEEE TPDS 27 (2016), 3617-3630).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
 
 from escala.core.engines import COLLECTIVES
-from escala.core.files import read_json
-from escala.probes._turns import exchanges, library_fractions, slowdowns
+from escala.core.files import read_json, write_json
+from escala.hook import escala_collectives as program
 from escala.probes.base import Probe, record, section, value
+from escala.strategies import STRATEGIES
 
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
-#: How a call is timed: by itself, while the rank computes, and after a step.
-ALONE, COMPUTING, AFTER = WAYS = "seconds", "computing_seconds", "after_step_seconds"
-#: The speed at which a rank computes during a call, as a fraction of its usual one.
-FRACTIONS = "computing_fractions"
+_MOST_CALLS = 20
+#: A size is left out, with the larger ones, if one call takes more than so many times its time.
+_MOST_BUDGETS = 4
+#: Where rank 0 leaves the result, in the run's `ranks/` folder.
+_FILE = "collectives.json"
 
 #: Both sides of the sizes at which Open MPI changes its algorithm for a few ranks. From 2 MiB on, a
 #: gather through Gloo may take twice as long (`docs/decisions/037-calibration.md`).
@@ -45,39 +49,12 @@ def _list(description: str, unit: str, of: str = "repeat", **limits: float) -> d
     return value("array", f"{description}, one for each {of}.", unit, items=items)
 
 
-_CORE = {
-    "bytes_per_second": _list("Rate at which a core copies memory", "bytes/s", exclusiveMinimum=0),
-    "operations_per_second": _list(
-        "Floating-point operations of a core in a product", "1/s", exclusiveMinimum=0
-    ),
-}
-_TIMES = {
-    "operation": {"description": "The operation.", "enum": list(OPERATIONS)},
-    "bytes": value(
-        "integer",
-        "Size of the tensor; of the part of one rank in an allgather.",
-        "bytes",
-        minimum=1,
-    ),
-    ALONE: _list("Mean time of a call, from within the framework", "s", exclusiveMinimum=0),
-    COMPUTING: _list("The same while each rank computes", "s", exclusiveMinimum=0),
-    FRACTIONS: _list(
-        "Speed at which a rank computes during these calls, divided by its speed without them, and "
-        "without what calls of the framework that do nothing take of the core",
-        "1",
-        minimum=0,
-    ),
-    AFTER: _list(
-        "Time of a call right after a step that exchanged nothing", "s", exclusiveMinimum=0
-    ),
-}
 _ROUND = "round of blocks"
 _RESULT = {
     "library": {"description": "The library.", "enum": list(COLLECTIVES)},
-    "alone": value("boolean", "Whether the ranks made steps that exchanged nothing."),
     "contention": _list(
         "Time of a step while all ranks compute, divided by that of a step while the other ranks "
-        "wait; empty where the ranks exchanged in all their steps, or made no whole round",
+        "wait; empty where the ranks exchange in all their steps",
         "1",
         _ROUND,
         exclusiveMinimum=0,
@@ -88,19 +65,41 @@ _RESULT = {
         "s",
         _ROUND,
     ),
-    "library_fractions": _list(
-        "Fraction of a core that threads of the library take while a rank computes and exchanges "
-        "nothing",
-        "1",
+    "alone_seconds": _list(
+        "Time of a step while the other ranks wait; empty where `contention` is",
+        "s",
         _ROUND,
-        minimum=0,
+        exclusiveMinimum=0,
     ),
     "core": {"description": "Rates of one core, while the other ranks measure theirs."}
-    | record(_CORE),
+    | record(
+        {
+            "bytes_per_second": _list(
+                "Rate at which a core copies memory", "bytes/s", exclusiveMinimum=0
+            ),
+            "operations_per_second": _list(
+                "Floating-point operations of a core in a product", "1/s", exclusiveMinimum=0
+            ),
+        }
+    ),
     "times": value(
         "array",
         "Times of each operation and size.",
-        items={"description": "An operation and size."} | record(_TIMES),
+        items={"description": "An operation and size."}
+        | record(
+            {
+                "operation": {"description": "The operation.", "enum": list(OPERATIONS)},
+                "bytes": value(
+                    "integer",
+                    "Size of the tensor; of the part of one rank in an allgather.",
+                    "bytes",
+                    minimum=1,
+                ),
+                "seconds": _list(
+                    "Mean time of a call, from within the framework", "s", exclusiveMinimum=0
+                ),
+            }
+        ),
     ),
 }
 
@@ -135,13 +134,11 @@ class Collectives(Probe):
             exclusiveMinimum=0,
             default=30,
         ),
-        steps=value(
-            "integer", "Training steps of such a run, of one epoch.", minimum=1, default=300
-        ),
+        steps=value("integer", "Steps of the three kinds together.", minimum=1, default=300),
         block=value(
             "integer",
             "Steps of one kind that follow each other: with exchange, without it at the same time, "
-            "or without it in turns. An epoch is divided into blocks of about this length.",
+            "or without it in turns. So many are trained, too.",
             minimum=1,
             default=10,
         ),
@@ -151,50 +148,126 @@ class Collectives(Probe):
         "Times of collectives inside the ranks; null unless that is what the run captured.",
     )
 
-    records_steps = True
+    temporary = (_FILE,)
 
     @classmethod
     def applies(cls, run):
         several = run.layout != "1x1"
         return several and super().applies(run) and run.declared.strategy.library is not None
 
+    @classmethod
+    def steps(cls, values):
+        return values["block"]
+
+    def measure(self, engine, step, gather):
+        """Time the collectives and the steps; every rank calls this. Means of the ranks count."""
+        group, place, values = engine.group, engine.place, self.values
+        pieces = program.pieces()
+        copy, product = (
+            _over_ranks(
+                group,
+                place,
+                [
+                    [_median(pieces[name]) for name in ("copy", "product")]
+                    for _ in range(values["rounds"])
+                ],
+            )
+            .mean(axis=0)
+            .T
+        )
+        cores = engine.plan["knobs"]["cores_per_process"]
+        times = _times(group, place, values)
+        exchanging, together, in_turns = _blocks(engine, step, gather, values)
+        if place.process == 0:
+            found = {
+                "library": STRATEGIES[engine.plan["strategy"]].library,
+                "contention": (together / in_turns).tolist(),
+                "exchange_seconds": (exchanging - together).tolist(),
+                "alone_seconds": in_turns.tolist(),
+                "core": {
+                    "bytes_per_second": (program.BYTES / copy).tolist(),
+                    "operations_per_second": (program.OPERATIONS / product / cores).tolist(),
+                },
+                "times": times,
+            }
+            write_json(self.folder / _FILE, found, durable=False)
+
     def read(self, processes):
-        files = [f"rank{number}.collectives.json" for number in range(len(processes))]
-        return summary([read_json(self.folder / file) for file in files])
+        return read_json(self.folder / _FILE)
 
 
-def summary(records: Sequence[Mapping]) -> dict:
-    """Return the result of a run from the records of its ranks, in the form of `result`.
+def _over_ranks(group: Any, place: Any, values: Any) -> np.ndarray:
+    """Return what each process gives, of shape (processes, ...); every process calls this."""
+    own = np.asarray(values, np.float64)
+    found = np.zeros((place.processes, *own.shape))
+    found[place.process] = own
+    return group.total(found.ravel()).reshape(found.shape)
 
-    The time of a call is the shortest of all ranks, and that of a repeat the mean of its calls.
+
+def _median(piece: Callable[[], object]) -> float:
+    """Return the seconds of a piece of work once its memory is in use."""
+    piece()
+    return statistics.median(program.seconds(piece) for _ in range(5))
+
+
+def _times(group: Any, place: Any, values: Mapping) -> list[dict]:
+    """Return the seconds of each operation and size, one for each round of all of them."""
+    entries, calls = [], []
+    budget = values["seconds"] / values["rounds"] / len(group.operations) / len(values["sizes"])
+    for operation in group.operations:
+        for size in sorted(values["sizes"]):
+            call = group.collective(operation, size)
+            call()  # Connects the ranks.
+            # The shorter one, because a call may once take many times as long.
+            once = float(_over_ranks(group, place, min(call(), call())).mean())
+            if once > _MOST_BUDGETS * budget:
+                break
+            entries.append({"operation": operation, "bytes": size, "seconds": []})
+            calls.append((call, max(1, min(_MOST_CALLS, int(budget / once)))))
+    for _ in range(values["rounds"]):
+        for entry, (call, count) in zip(entries, calls, strict=True):
+            group.meet()
+            by_rank = _over_ranks(group, place, [call() for _ in range(count)])
+            entry["seconds"].append(float(by_rank.min(axis=0).mean()))
+    return entries
+
+
+def _blocks(engine: Any, step: Any, gather: Callable, values: Mapping) -> np.ndarray:
+    """Return the mean seconds of steps of each kind and round, of shape (3, rounds).
+
+    The first step of a block is left out: the cores did something else before it. There are no
+    rounds where a rank cannot make steps by itself.
     """
-    first = records[0]
-    rounds = [record["rounds"] for record in records]
-    return {
-        "library": first["library"],
-        "alone": first["alone"],
-        "contention": slowdowns(rounds),
-        "exchange_seconds": exchanges(rounds),
-        "library_fractions": library_fractions(rounds),
-        "core": {name: _means([record["core"][name] for record in records]) for name in _CORE},
-        "times": [
-            {name: entries[0][name] for name in ("operation", "bytes")}
-            | {way: _repeat_seconds([entry[way] for entry in entries]) for way in WAYS}
-            | {FRACTIONS: _means([entry[FRACTIONS] for entry in entries])}
-            for entries in zip(*(record["times"] for record in records), strict=True)
-        ],
-    }
+    group, place = engine.group, engine.place
 
+    def exchanging() -> float:
+        [made] = engine.make_steps([step], gather)
+        return made.moments[2] - made.moments[0]
 
-def _means(by_rank: Sequence[Sequence[float]]) -> list[float]:
-    """Return the mean of the ranks of each repeat."""
-    return [sum(each) / len(each) for each in zip(*by_rank, strict=True)]
+    def alone() -> float:
+        began = time.perf_counter()
+        [inputs] = gather([step], place.ranks)
+        engine.step_alone(inputs)
+        return time.perf_counter() - began
 
+    def block(call: Callable[[], float]) -> float:
+        return statistics.fmean([call() for _ in range(values["block"] + 1)][1:])
 
-def _repeat_seconds(by_rank: Sequence[Sequence[Sequence[float]]]) -> list[float]:
-    """Return the mean time of each repeat from the calls of each rank, (ranks, repeats, calls)."""
-    found = []
-    for repeats in zip(*by_rank, strict=True):
-        shortest = [min(call) for call in zip(*repeats, strict=True)]
-        found.append(sum(shortest) / len(shortest))
-    return found
+    def in_turns() -> float:
+        for turn in range(place.processes):
+            group.meet()
+            if turn == place.process:
+                seconds = block(alone)
+        return seconds
+
+    rounds = []
+    if engine.steps_alone:
+        exchanging()
+        alone()
+        for _ in range(max(2, round(values["steps"] / values["block"] / 3))):
+            found = []
+            for kind in (partial(block, exchanging), partial(block, alone), in_turns):
+                group.meet()
+                found.append(kind())
+            rounds.append(found)
+    return _over_ranks(group, place, np.reshape(rounds, (-1, 3))).mean(axis=0).T

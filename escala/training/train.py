@@ -69,6 +69,8 @@ def train(
     training.build(probe)
     training.warm_up()
     training.resume()
+    if probe and probe.measure:
+        training.measure(probe)
     training.epochs()
     return training.results()
 
@@ -145,6 +147,14 @@ class _Training:
             self._engine.broadcast()
         if done and self._measures:
             self._make_steps()
+
+    def measure(self, probe: Probe) -> None:
+        """Let a probe measure by steps that leave no trace."""
+        batch = min(self._plan["global_batch"], self._plan["train_rows"])
+        [step] = batches(np.arange(batch), batch, self._fractions)
+        gather = partial(gather_steps, self._data, self._plan["weighting"])
+        with self._clock.time("build"), self._engine.unchanged():
+            probe.measure(self._engine, step, gather)
 
     def epochs(self) -> None:
         """Train until the last epoch, or until the loss has not fallen for long enough."""

@@ -19,12 +19,11 @@ from sentences import check
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibrating import Calibration
 from escala.analysis.cost_model.collectives import traffic
-from escala.analysis.cost_model.document import document, entries
+from escala.analysis.cost_model.document import document
 from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.planned import planned
 from escala.analysis.cost_model.predict import Setup, predict
-from escala.analysis.cost_model.reading import LEAST_REPEATS, parse
-from escala.analysis.cost_model.recorded_steps import blocks_of, in_turns
+from escala.analysis.cost_model.reading import parse
 from escala.analysis.cost_model.works import (
     Works,
     calibrated_rows,
@@ -38,8 +37,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.engines.costs import FACTORS
 from escala.experiment import Experiment, load
-from escala.probes._turns import KINDS, Blocks
-from escala.probes.collectives import OPERATIONS, SIZES, summary
+from escala.probes.collectives import OPERATIONS, SIZES
 from escala.report import tables
 from escala.report.findings import predictions as findings
 from escala.runtime.layout import Layout
@@ -195,41 +193,6 @@ def test_what_the_model_does_not_know_is_not_predicted(variant, strategy, reason
     assert bool(predictable(found)) == (reason is None)
 
 
-# The record of a probe run.
-
-
-def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
-    def record(seconds: list[list[float]], rate: float) -> dict:
-        core = {"bytes_per_second": [rate, rate], "operations_per_second": [1.0, 2.0]}
-        entry = {
-            "operation": "allreduce",
-            "bytes": 8,
-            "seconds": seconds,
-            "computing_seconds": [[1.0], [2.0]],
-            "after_step_seconds": seconds,
-            "computing_fractions": [rate / 100, 0.5],
-        }
-        a_round = {
-            "exchanging_seconds": [9.0, 2 * rate],
-            "together_seconds": [rate, rate],
-            "in_turns_seconds": [2.0, 2.0],
-            "library_seconds": [7.0, rate / 100],
-        }
-        return {
-            "library": "mpi", "alone": True, "rounds": [a_round], "core": core, "times": [entry],
-        }  # fmt: skip
-
-    found = summary([record([[3, 5], [2, 8]], 10.0), record([[4, 1], [2, 6]], 30.0)])
-    assert found["contention"] == [(10 + 30) / (2 + 2)]
-    assert found["exchange_seconds"] == [(20 + 60) / 2 - (10 + 30) / 2]
-    assert found["library_fractions"] == [pytest.approx((0.1 + 0.3) / (2 + 2))]
-    assert found["core"] == {"bytes_per_second": [20.0, 20.0], "operations_per_second": [1.0, 2.0]}
-    [times] = found["times"]
-    assert times["seconds"] == times["after_step_seconds"] == [(3 + 1) / 2, (2 + 6) / 2]
-    assert times["computing_seconds"] == [1.0, 2.0]
-    assert times["computing_fractions"] == [pytest.approx((0.1 + 0.3) / 2), 0.5]
-
-
 # The document, from files of a machine that is known.
 
 #: Seconds of a message and of a byte, of a row and of a step without rows, and of an update. Two
@@ -288,25 +251,15 @@ def collectives(name: str = "mpi") -> dict:
     times = []
     for operation, size in product(OPERATIONS, SIZES):
         seconds = seconds_of_collective(operation, size)
-        times.append(
-            {
-                "operation": operation,
-                "bytes": size,
-                # Back to back, they are shorter.
-                "seconds": [0.5 * seconds] * 3,
-                "computing_seconds": [seconds] * 3,
-                "computing_fractions": [0.5] * 3,
-                "after_step_seconds": [seconds] * 4,
-            }
-        )
+        times.append({"operation": operation, "bytes": size, "seconds": [seconds] * 4})
     core = {"bytes_per_second": [8e9] * 3, "operations_per_second": [50e9] * 3}
     exchange = seconds_of_collective("allreduce", 4 * int(np.prod(GRADIENT))) + BEYOND
     rounds = {
         "contention": [BOTH, 9.0, *[BOTH] * 8],
         "exchange_seconds": [exchange, -9.0, *[exchange] * 8],
-        "library_fractions": [],
+        "alone_seconds": [],
     }
-    return {"library": name, "alone": True, "core": core, "times": times} | rounds
+    return {"library": name, "core": core, "times": times} | rounds
 
 
 def write_steps(path: Path, rows: int, factor: float) -> None:
@@ -438,36 +391,10 @@ def test_contention_is_by_the_processes_of_a_node_over_all_networks(tmp_path):
         } == expected
 
 
-def test_steps_in_turns_are_those_after_the_first_of_their_blocks():
-    """Two epochs have four blocks of six steps: exchange, same time, in turns, exchange."""
-    seconds = [[5.0] * 13, [7.0, 3.0, 1.0, 1.0, 9.0, 2.0, 4.0, *[5.0] * 6]]
-    columns = {"rows": 8, "input_seconds": 0.0}
-    epoch_tables = [
-        pd.DataFrame(
-            {"step": range(1, 14), "step_seconds": step_seconds, "epoch": epoch, **columns}
-        )
-        for epoch, step_seconds in enumerate(seconds, 1)
-    ]
-    table = pd.concat(epoch_tables, ignore_index=True)
-    table.loc[13 + 6, "rows"] = 3
-    # The first of them is left out, and the last has fewer rows.
-    found = in_turns([table, table], 8, Blocks(6, 2))
-    assert found == pytest.approx((1 + 1 + 9 + 2) / 4)
-    assert in_turns([table], 8, Blocks(3, 4)) is None
-
-
-@pytest.mark.parametrize(("steps", "expected"), [(50, Blocks(9, 5)), (56, Blocks(10, 5))])
-def test_blocks_are_those_of_the_steps_that_a_run_made(steps, expected):
-    """The last of the 56 steps of an epoch has fewer rows, and is in no block."""
-    training = {"train_rows": 5290, "global_batch": 96, "steps_per_epoch": 56}
-    assert blocks_of({"training": training, "epochs": [{"steps": steps}]}) == expected
-
-
 def test_drift_is_that_of_runs_of_other_minutes(tmp_path):
     found = Calibration(experiment(workloads=BY_STEPS))
     works = len(found.different_works)
     content, _ = document(write_runs(tmp_path / "same", found))
-    # The blocks of these runs in turns are too short, so clocks are the only other runs.
     assert content["drift"] == pytest.approx([1.0] * works) and works > 1
     content, _ = document(write_runs(tmp_path / "slower", found, slower_clocks=1.5))
     assert content["drift"] == pytest.approx([1.5] * works)
@@ -490,43 +417,11 @@ def test_the_start_of_several_ranks_is_that_beyond_one_process(tmp_path):
     assert content["starts"][0]["seconds"] == [pytest.approx(1.5 + 0.25 + 0.5)]
 
 
-def test_times_of_back_to_back_calls_count_where_few_steps_were_without_exchange():
-    def entry(after: list[float]) -> dict:
-        times = {"bytes": 8, "operation": "allreduce", "seconds": [1.0] * 2}
-        times |= {"computing_seconds": [2.0] * 2, "computing_fractions": [0.75] * 2}
-        measured_calls = {"library": "mpi", "times": [times | {"after_step_seconds": after}]}
-        return {"layout": Layout(1, 2), "network": "native", "collectives": measured_calls}
-
-    for runs, seconds in (
-        ([entry([3.0] * 5), entry([4.0])], [3.0] * 5 + [4.0]),
-        ([entry([3.0] * 5), entry([])], [1.0] * 4),
-        ([entry([3.0])], [1.0] * 2),
-    ):
-        [found] = entries(runs)
-        repeats = 2 * len(runs)
-        assert found["times"] == [
-            {
-                "bytes": 8,
-                "seconds": seconds,
-                "computing_seconds": [2.0] * repeats,
-                "computing_fractions": [0.75] * repeats,
-            }
-        ]
-
-
 def test_variants_with_long_names_are_calibrated_each_by_itself():
     long = "a-name-that-is-as-long-as-a-name-of-a-variant-may-be-with-digit-"
     names = {variant_name(f"{long}{last}"[-64:], 32) for last in "12"}
     assert len(names) == 2 and all(len(name) <= 64 for name in names)
     assert variant_name("tuned", 32) == "rows32-tuned"
-
-
-def test_a_run_that_times_collectives_has_enough_blocks():
-    found = Calibration(experiment())
-    for run in found.collectives(links=False):
-        settings = found.settings_of(run)
-        blocks = Blocks.of(settings["max_steps"], 10).per_epoch * settings["training"]["epochs"]
-        assert blocks // len(KINDS) >= LEAST_REPEATS
 
 
 def test_a_run_that_failed_is_named_or_left_out(tmp_path):

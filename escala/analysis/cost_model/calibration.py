@@ -12,8 +12,6 @@ from escala.runtime.layout import Layout
 
 #: Probability that intervals of predictions cover.
 LEVEL = 0.9
-#: Floor of the core time of a call, so that fits of relative differences are finite.
-LEAST_CORE_SECONDS = 1e-6
 #: The network of ranks on one node.
 LOCAL = "local"
 #: Standard deviation of the logarithm of the model's error with several ranks: that of 24
@@ -34,9 +32,6 @@ class CollectiveTimes:
     ----------
     sizes : bytes, as in `collectives.algorithm`; shape (sizes,).
     seconds : while ranks do nothing else, of shape (sizes, repeats).
-    computing_seconds : while they compute, of the same shape; None if not measured.
-    computing_fractions : speed at which they compute meanwhile, divided by their usual one, of the
-        same shape; None if not measured.
     deviation : factor by which the times of the predicted run differ from those of all runs.
     """
 
@@ -46,23 +41,12 @@ class CollectiveTimes:
     layout: Layout
     sizes: np.ndarray
     seconds: np.ndarray
-    computing_seconds: np.ndarray | None = None
-    computing_fractions: np.ndarray | None = None
     deviation: float = 1.0
 
     @property
     def measured_with(self) -> tuple[str, str, Layout]:
         """The library, network and layout: their operations have common repeats."""
         return self.library, self.network, self.layout
-
-    @property
-    def core_seconds(self) -> np.ndarray | None:
-        """How much a call delays computing, of the shape of `seconds`; None if not measured."""
-        if self.computing_seconds is None or self.computing_fractions is None:
-            return None
-        return np.maximum(
-            self.computing_seconds * (1 - self.computing_fractions), LEAST_CORE_SECONDS
-        )
 
 
 @dataclass(frozen=True)
@@ -95,8 +79,6 @@ class Contention:
     rows, cores : as of `StepTimes`.
     processes : that compute at the same time on each node.
     ratios : one for each round of blocks, shape (rounds,).
-    library_fractions : fractions of a core that threads of the library take meanwhile; empty if not
-        measured.
     """
 
     library: str
@@ -104,7 +86,6 @@ class Contention:
     cores: int
     processes: int
     ratios: np.ndarray
-    library_fractions: np.ndarray
 
 
 @dataclass(frozen=True)

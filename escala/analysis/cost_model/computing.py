@@ -10,10 +10,6 @@ from escala.analysis.cost_model.calibration import Contention, StepTimes, Work
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
 
-#: Largest fraction of a rank's cores that the model gives to threads of a library: without any
-#: rest, a step would never end.
-_MOST_OF_LIBRARY = 0.9
-
 
 def steps_of_cores(work: Work, cores: int) -> list[StepTimes]:
     """Return the steps of processes with this number of cores, by their rows."""
@@ -60,9 +56,8 @@ def contention(
 ) -> float:
     """Return the factor by which a step takes longer while the other ranks compute theirs.
 
-    Threads of the library take a fraction of the cores of each rank, also of ranks that have a node
-    to themselves. Without ratios of the library, those of the other libraries are used. The
-    ratio of one process on a node is that of runs on several nodes, and 1 without such runs.
+    Without ratios of the library, those of the other libraries are used. The ratio of one process
+    on a node is that of runs on several nodes, and 1 without such runs.
     """
     if layout.ranks == 1:
         return 1.0
@@ -83,12 +78,7 @@ def contention(
     if processes > fitting:
         notes.append("more ranks than cores")
     means = [max(float(np.mean(ratios[number])), 1.0) for number in known]
-    fractions = [
-        each.library_fractions.mean() for each in from_library if len(each.library_fractions)
-    ]
-    taken = float(np.mean(fractions)) / cores if fractions else 0.0
-    left = 1 - min(taken, _MOST_OF_LIBRARY)
-    return float(np.interp(fitting, known, means)) / left * processes / fitting
+    return float(np.interp(fitting, known, means)) * processes / fitting
 
 
 def expected_largest(steps: np.ndarray, ranks: int) -> float:

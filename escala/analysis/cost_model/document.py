@@ -18,20 +18,16 @@ from escala.analysis.cost_model.calibration import LOCAL, MODEL_DEVIATION
 from escala.analysis.cost_model.program_costs import program_costs
 from escala.analysis.cost_model.reading import FORMAT, LEAST_REPEATS
 from escala.analysis.cost_model.recorded_steps import (
-    blocks_of,
     clocks_of,
     full_steps_of,
-    in_turns,
     moments,
     rows_of_rank,
-    tables,
 )
 from escala.analysis.measurements import read_run
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.experiment.references import one_process
-from escala.probes.collectives import AFTER, ALONE, COMPUTING, FRACTIONS
 
 #: Parts of a run before its first training step.
 _BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
@@ -193,18 +189,13 @@ def _by_size(times: Sequence[Mapping]) -> dict[str, dict[int, Mapping]]:
 
 
 def _joined(sizes_by_run: Sequence[Mapping[int, Mapping]]) -> list[dict]:
-    """Return the times of the sizes that all runs have: after a step, if there are enough."""
-    sizes = sorted(set.intersection(*map(set, sizes_by_run)))
-    after = [[len(by_size[size][AFTER]) for by_size in sizes_by_run] for size in sizes]
-    enough = all(min(numbers) and sum(numbers) >= LEAST_REPEATS for numbers in after)
-    ways = {ALONE: AFTER if enough else ALONE, COMPUTING: COMPUTING, FRACTIONS: FRACTIONS}
+    """Return the times of the sizes that all runs have."""
     return [
-        {"bytes": size}
-        | {
-            name: [each for by_size in sizes_by_run for each in by_size[size][way]]
-            for name, way in ways.items()
+        {
+            "bytes": size,
+            "seconds": [each for times in sizes_by_run for each in times[size]["seconds"]],
         }
-        for size in sizes
+        for size in sorted(set.intersection(*map(set, sizes_by_run)))
     ]
 
 
@@ -252,14 +243,7 @@ def _contention(runs: Sequence[Mapping]) -> list[dict]:
         }
 
     found = [
-        key
-        | {
-            name: [each for run in group for each in run["collectives"][result_key]]
-            for name, result_key in (
-                ("ratios", "contention"),
-                ("library_fractions", "library_fractions"),
-            )
-        }
+        key | {"ratios": [each for run in group for each in run["collectives"]["contention"]]}
         for key, group in _grouped(runs, names)
     ]
     return [each for each in found if len(each["ratios"]) >= LEAST_REPEATS]
@@ -273,22 +257,13 @@ def _drift(runs: _Runs) -> Iterator[float]:
     """
     for run in [runs.clocks, *runs.collectives]:
         reference = runs.same_rows(run) if run else []
-        seconds = _undisturbed_step(run) if reference else None
-        if seconds is not None:
+        if not reference:
+            continue
+        clocks = run["instrument"] == "clocks"
+        steps = full_steps_of(run) if clocks else run["collectives"]["alone_seconds"]
+        if steps:
             alone = [np.mean(full_steps_of(each)) for each in reference]
-            yield seconds / float(np.exp(np.mean(np.log(alone))))
-
-
-def _undisturbed_step(run: Mapping) -> float | None:
-    """Return the seconds of a step that no other process disturbs; None if there are none."""
-    if run["instrument"] == "clocks":
-        return float(np.mean(full_steps_of(run)))
-    fractions = run["collectives"]["library_fractions"]
-    seconds = (
-        in_turns(tables(run["file"]), rows_of_rank(run), blocks_of(run)) if fractions else None
-    )
-    # Threads of the library run alongside the process on its cores.
-    return None if seconds is None else seconds * (1 - float(np.mean(fractions)) / _cores(run))
+            yield float(np.mean(steps) / np.exp(np.mean(np.log(alone))))
 
 
 def _starts(works: Iterable[_Runs]) -> list[dict]:

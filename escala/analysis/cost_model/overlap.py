@@ -85,7 +85,7 @@ def _exposed(
         waiting = waiting[len(fused) :]
         each = transfer(fused[0].operation, sum(message.size for message in fused))
         alone = max(each.seconds - cycle / 2, 0.0)
-        alongside = alone if spare_core else max(each.computing_seconds - cycle / 2, 0.0)
+        alongside = alone if spare_core else max(each.seconds + each.core_seconds - cycle / 2, 0.0)
         # While both are active, computing has the core whenever the transfer leaves it free.
         advance = max(alongside - (0.0 if spare_core else each.core_seconds), 0.0)
         hidden = min(computing - done, advance)

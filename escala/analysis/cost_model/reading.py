@@ -124,19 +124,15 @@ def _check_steps(name: str, steps: list[dict], where: object) -> None:
 
 def _collective(content: dict, where: object) -> CollectiveTimes:
     times = sorted(content["times"], key=lambda each: each["bytes"])
-    repeats = {}
-    for key in ("seconds", "computing_seconds", "computing_fractions"):
-        values = [each.get(key, []) for each in times]
-        if len({len(each) for each in values}) > 1:
-            raise InputError(
-                where,
-                [len(each) for each in values],
-                f"collectives: the sizes of one entry have unequal numbers of repeats of {key}",
-                "measure every size in every repeat",
-            )
-        repeats[key] = values if values[0] else None
-    sizes = [each["bytes"] for each in times]
-    return _build(CollectiveTimes, content | {"sizes": sizes} | repeats)
+    sizes, seconds = ([each[key] for each in times] for key in ("bytes", "seconds"))
+    if len({len(each) for each in seconds}) > 1:
+        raise InputError(
+            where,
+            [len(each) for each in seconds],
+            "collectives: the sizes of one entry have unequal numbers of repeats",
+            "measure every size in every repeat",
+        )
+    return _build(CollectiveTimes, content | {"sizes": sizes, "seconds": seconds})
 
 
 def _work(content: dict) -> Work:

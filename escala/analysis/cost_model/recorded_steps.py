@@ -9,15 +9,11 @@ import numpy as np
 import pandas as pd
 
 from escala.core.errors import InputError
-from escala.probes._turns import IN_TURNS, Blocks
 from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
-from escala.probes.collectives import Collectives
 
 #: Parts into which the steps of a run with clocks are divided, as repeats.
 _PARTS = 3
 _STEP = ["epoch", "step"]
-#: A shorter block in turns does not tell the time of a step: the caches are cold after the wait.
-_LEAST_BLOCK = 5
 
 
 def rows_of_rank(run: Mapping) -> int:
@@ -78,33 +74,3 @@ def moments(clocks: pd.DataFrame) -> tuple[dict[str, float], list[float]]:
     fractions = ready.sub(begins, axis=0).div(last - begins, axis=0).clip(0, 1)
     update = np.array_split((whole[RETURNED] - last).to_numpy(), _PARTS)
     return fractions.median().to_dict(), [float(np.mean(part)) for part in update if len(part)]
-
-
-def blocks_of(run: Mapping) -> Blocks:
-    """Return the blocks of a run of collectives, which has the probe's default settings.
-
-    Its epochs may end before all rows were used, so the steps that were made count.
-    """
-    training = run["training"]
-    whole_steps = training["train_rows"] // training["global_batch"]
-    length = Collectives.settings["properties"]["block"]["default"]
-    return Blocks.of(min(whole_steps, run["epochs"][0]["steps"]), length)
-
-
-def in_turns(tables: Sequence[pd.DataFrame], rows: int, blocks: Blocks) -> float | None:
-    """Return the mean seconds of the steps in turns, None if their blocks are too short.
-
-    The first step of a block is left out, because the rank waited before it.
-
-    Parameters
-    ----------
-    tables, rows : as of `full_steps`.
-    """
-    if blocks.length < _LEAST_BLOCK:
-        return None
-    seconds = full_steps(tables, rows)
-    counted = [
-        blocks.kind(*number) == IN_TURNS and not blocks.begins(*number, IN_TURNS)
-        for number in seconds.index
-    ]
-    return float(seconds[counted].mean()) if any(counted) else None

@@ -81,12 +81,7 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
     deviations = deviations_of_steps(work.steps)
     steps = tuple(drawn_steps(each, deviations, random) for each in work.steps)
     contention = tuple(
-        replace(
-            each,
-            ratios=_median(each.ratios, random),
-            library_fractions=_median(each.library_fractions, random),
-        )
-        for each in work.contention
+        replace(each, ratios=_median(each.ratios, random)) for each in work.contention
     )
     exchanges = tuple(
         replace(each, seconds=_median(each.seconds, random)) for each in work.exchanges
@@ -108,14 +103,7 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
 def _collective(
     times: CollectiveTimes, deviation: float, random: np.random.Generator
 ) -> CollectiveTimes:
-    busy, fractions = times.computing_seconds, times.computing_fractions
-    return replace(
-        times,
-        seconds=mean_of_drawn(times.seconds, random),
-        computing_seconds=None if busy is None else mean_of_drawn(busy, random),
-        computing_fractions=None if fractions is None else fractions.mean(axis=1, keepdims=True),
-        deviation=deviation,
-    )
+    return replace(times, seconds=mean_of_drawn(times.seconds, random), deviation=deviation)
 
 
 def deviations_of_steps(steps: Sequence[StepTimes]) -> np.ndarray:
@@ -146,14 +134,12 @@ def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarra
 def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
     """Return the seconds of all operations, of shape (measurements, repeats), by `measured_with`.
 
-    They were measured while ranks compute, if possible, because the others may be single calls
-    after a step. If operations have different numbers of repeats, only the first ones of each are
+    If operations have different numbers of repeats, only the first ones of each are
     used, as many as all have.
     """
     joined: dict[tuple, list[np.ndarray]] = {}
     for each in collectives:
-        busy = each.computing_seconds
-        joined.setdefault(each.measured_with, []).append(each.seconds if busy is None else busy)
+        joined.setdefault(each.measured_with, []).append(each.seconds)
     fewest = {key: min(seconds.shape[1] for seconds in found) for key, found in joined.items()}
     return {
         key: np.concatenate([seconds[:, : fewest[key]] for seconds in found])

@@ -19,7 +19,7 @@ by fitted seconds. For others, only the fit is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -75,13 +75,12 @@ class Transfer:
     Attributes
     ----------
     seconds : from the moment when the last rank is ready, if no rank computes meanwhile.
-    core_seconds : the part of it in which a rank needs its core.
-    computing_seconds : the whole time if the rank computes on this core meanwhile.
+    core_seconds : the part of it in which a rank needs its core: that of the bytes in memory. By
+        as much it takes longer if the rank computes on this core meanwhile.
     """
 
     seconds: float
     core_seconds: float
-    computing_seconds: float
 
 
 def fit(times: CollectiveTimes, latency_seconds: float = 0.0) -> Fit:
@@ -127,14 +126,8 @@ def _ends(times: CollectiveTimes) -> np.ndarray:
 
 
 @lru_cache(_CACHED_FITS)
-def _fits(times: CollectiveTimes, latency: float) -> tuple[Fit, Fit | None, Fit | None]:
-    """Return the fits of a `_Leg`."""
-    computing = core = None
-    if times.computing_seconds is not None:
-        computing = fit(replace(times, seconds=times.computing_seconds), latency)
-    if times.core_seconds is not None:
-        core = fit(replace(times, seconds=times.core_seconds))
-    return fit(times, latency), computing, core
+def _fit(times: CollectiveTimes, latency: float) -> Fit:
+    return fit(times, latency)
 
 
 class _Leg(NamedTuple):
@@ -142,22 +135,20 @@ class _Leg(NamedTuple):
 
     Attributes
     ----------
-    fits : of the times while ranks do nothing else, of the times while they compute, and of the
-        delay of computing by a call; the latter two are None if not measured.
     least : lower bound of the seconds per byte.
     deviation : as of `CollectiveTimes`.
     measured : whether these times are those of the layout and the network that are predicted.
     """
 
-    fits: tuple[Fit, Fit | None, Fit | None]
+    fit: Fit
     latency: float
     least: float
     deviation: float
     measured: bool
 
-    def at(self, size: float, computing: bool = False) -> tuple[float, float]:
+    def at(self, size: float) -> tuple[float, float]:
         """Return overhead and seconds per byte for a size."""
-        overhead, seconds_per_byte = self.fits[computing].at(size)
+        overhead, seconds_per_byte = self.fit.at(size)
         return overhead, max(seconds_per_byte, self.least)
 
 
@@ -202,21 +193,15 @@ class Transfers:
             if local is None:
                 raise self._missing(operation)
             parts.append((local, sent.local_messages, sent.local_bytes))
-        # If its layout and network were measured, the first leg is the only one.
-        first = parts[0][0]
-        corrections = [each.ratio(size) if each and first.measured else 1.0 for each in first.fits]
         copying = local.at(size)[1] if local else self._copying
         core_seconds = sum(min(leg.at(size)[1], copying) * number for leg, _, number in parts)
-        seconds = _seconds(parts, size) * corrections[0]
-        computing = seconds + core_seconds
-        if all(leg.fits[1] for leg, *_ in parts):
-            computing = max(_seconds(parts, size, computing=True) * corrections[1], seconds)
-        if all(leg.fits[2] for leg, *_ in parts):
-            overheads, rates = zip(*(leg.fits[2].at(size) for leg, *_ in parts), strict=True)
-            byte_seconds = sum(rate * part[2] for rate, part in zip(rates, parts, strict=True))
-            core_seconds = min((max(overheads) + byte_seconds) * corrections[2], computing)
+        seconds = _seconds(parts, size)
+        # If its layout and network were measured, the first leg is the only one.
+        first = parts[0][0]
+        if first.measured:
+            seconds *= first.fit.ratio(size)
         deviation = (link or local).deviation
-        return Transfer(seconds * deviation, core_seconds * deviation, computing * deviation)
+        return Transfer(seconds * deviation, core_seconds * deviation)
 
     @property
     def _copying(self) -> float:
@@ -233,7 +218,7 @@ class Transfers:
             base = self._nearest(measured, self._layout.ranks)
             latency = network.latency_seconds or 0.0
             same = base.layout == self._layout
-            return _Leg(_fits(base, latency), latency, 0.0, base.deviation, same)
+            return _Leg(_fit(base, latency), latency, 0.0, base.deviation, same)
         times = self._times(operation)
         if across:
             best = min(across, key=lambda each: networks[each.network].seconds_per_byte).network
@@ -248,8 +233,8 @@ class Transfers:
         if calibrated and calibrated.seconds_per_byte > network.seconds_per_byte:
             self._note(f"no {base.operation} was calibrated on a network as fast as {network.name}")
         least = max(network.seconds_per_byte, self._copying)
-        fits = _fits(base, self._latency(base.network))
-        return _Leg(fits, latency, least, base.deviation, False)
+        fitted = _fit(base, self._latency(base.network))
+        return _Leg(fitted, latency, least, base.deviation, False)
 
     def _local(self, operation: str) -> _Leg | None:
         within = [each for each in self._times(operation) if each.layout.nodes == 1]
@@ -258,7 +243,7 @@ class Transfers:
         base = self._nearest(within, self._layout.processes)
         latency = self._latency(LOCAL)
         same = base.layout == self._layout
-        return _Leg(_fits(base, latency), latency, 0.0, base.deviation, same)
+        return _Leg(_fit(base, latency), latency, 0.0, base.deviation, same)
 
     def _times(self, operation: str) -> list[CollectiveTimes]:
         found = [
@@ -296,11 +281,9 @@ class Transfers:
         )
 
 
-def _seconds(
-    parts: Sequence[tuple[_Leg, float, float]], size: float, computing: bool = False
-) -> float:
+def _seconds(parts: Sequence[tuple[_Leg, float, float]], size: float) -> float:
     """Return the time of messages and bytes of several legs; only the largest overhead counts."""
-    rates = [leg.at(size, computing) for leg, *_ in parts]
+    rates = [leg.at(size) for leg, *_ in parts]
     times = [
         leg.latency * messages + seconds_per_byte * sent
         for (leg, messages, sent), (_, seconds_per_byte) in zip(parts, rates, strict=True)

@@ -13,7 +13,6 @@ from escala.experiment import Experiment, Run
 from escala.experiment.references import ONE_PROCESS, one_process
 from escala.experiment.runs import takes_steps
 from escala.probes.clocks import Clocks
-from escala.probes.collectives import Collectives
 from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, read_by_run, reads
@@ -187,7 +186,7 @@ def unsupported(run: Run) -> str | None:
     alone = STRATEGIES[one_process(run.strategy)[0]]
     if not alone.records_for(Clocks.name):
         return f"no run of {alone.name} records when the parts of a step begin and end"
-    if strategy is not alone and not (strategy.library and strategy.records_for(Collectives.name)):
+    if strategy is not alone and not strategy.library:
         return f"the model does not know how {run.strategy} exchanges gradients"
     name = "communication_hook"
     if variant[name] == costs.SHARED_MEMORY and reads(run.strategy, name):

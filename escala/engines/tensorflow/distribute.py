@@ -58,6 +58,19 @@ class Distribute(Ranks):
         context = tf.distribute.get_replica_context()
         return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
+    def gathered(self, values, name):
+        return tf.distribute.get_replica_context().all_gather(values, axis=0)
+
+    def _collective(self, operation, values, name):
+        def in_replica(values):
+            # A tensor without a device is no destination; the identity has that of the replica.
+            return super(Distribute, self)._collective(operation, tf.identity(values), name)
+
+        [first, *_] = self.tf_strategy.experimental_local_results(
+            self.tf_strategy.run(in_replica, args=(values,))
+        )
+        return first
+
     def broadcast(self, variables):
         """Do nothing: variables created in the scope start equal on all replicas."""
 

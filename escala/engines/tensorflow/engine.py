@@ -22,7 +22,6 @@ from escala.engines.tensorflow.building import begin, refuse_ignored
 from escala.engines.tensorflow.functions import Functions
 from escala.engines.tensorflow.layers import synchronised
 from escala.engines.tensorflow.ranks import Ranks
-from escala.probes import Probe, Recorder
 from escala.workloads.models import rows_at_once
 
 
@@ -61,6 +60,7 @@ class TensorFlow(Engine):
             self.optimizer = work.optimizer(settings, plan["learning_rate"], knobs)
             refuse_ignored(work, self.model, self.optimizer)
             require_whole_steps(synchronised(self.model), plan["knobs"]["accumulation"])
+            self.steps_alone = self.group.reads_clock and not synchronised(self.model)
             self._state = states.State(self.model, self.optimizer, plan, self.group)
             self._local = states.local_variables(self.model)
             self._compile(functions, data, probe)
@@ -82,7 +82,10 @@ class TensorFlow(Engine):
             return compute(*arguments)
 
         compute = computing(dense.kinds, ranks.summed)
-        self.recorder = self._recording(probe)
+        module = engines.recording(self.plan["strategy"], probe)
+        self.recorder = module and module.recorder(
+            probe, self.place.process, self.model.trainable_variables, ranks.reads_clock
+        )
         # A probe looks at single steps.
         self._at_once = 1 if probe else knobs["steps_per_call"]
         self._steps = {
@@ -93,17 +96,6 @@ class TensorFlow(Engine):
         }
         by_itself = computing({}, steps.local_sum)
         self._step_alone = steps.train_step(dense, ranks, data, by_itself, steps.no_exchange)
-
-    def _recording(self, probe: Probe | None) -> Recorder | None:
-        module = engines.recording(self.plan["strategy"], probe)
-        return module and module.recorder(
-            probe,
-            self.plan,
-            self.place.process,
-            self.model.trainable_variables,
-            self.group.reads_clock,
-            independent=not synchronised(self.model),
-        )
 
     def make_steps(self, steps, gather):
         ranks = self.group.driven

@@ -57,6 +57,7 @@ class Torch(Engine):
             arrays.begin(self.model, plan["seed"])
         self._local = states.local_buffers(self.model)
         self.rows_at_once = rows_at_once(functions.output_form(self.model, data.inputs))
+        self.steps_alone = not synchronised(self.model)
         self.recorder = self._recording(probe)
         watch = self.recorder and self.recorder.watched_exchange
         called = self.group.wrapped(self._compiled(), watch)

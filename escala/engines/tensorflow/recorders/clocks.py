@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,7 @@ from escala.probes.clocks import COMPUTED, ENTERED, STEP_BEGINS, SUMMED, TENSOR_
 
 
 def recorder(
-    probe: clocks.Clocks,
-    plan: Mapping,
-    process: int,
-    variables: Sequence[tf.Variable],
-    inside: bool,
-    independent: bool,
+    probe: clocks.Clocks, process: int, variables: Sequence[tf.Variable], inside: bool
 ) -> Moments:
     """Return the recorder of a process, see `escala.engines.tensorflow.recorders`."""
     return Moments(probe.folder / f"rank{process}.clocks.csv", variables, inside)
@@ -43,7 +38,16 @@ class Moments(clocks.Moments):
             self._sampled: dict[str, Sample] = {}
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
-        """Return a rank's step that also records its moments; see `Recorder.step`."""
+        """Return a rank's step that also records its moments.
+
+        Parameters
+        ----------
+        compute : maps the arrays of a step to gradients, sum of losses and number of hits.
+        local : converts gradients to the form in which they are exchanged.
+        exchange : maps gradients to their sums over all ranks.
+        apply : updates the variables by these sums; returns the variables, in the order of
+            gradients.
+        """
 
         def noted(*arguments):
             begun = _now()
