@@ -24,7 +24,7 @@ the most common things:
   escala submit experiments/NAME.yaml    a cluster: all its runs in one job
   escala check                           what this machine can run
   escala new                             write an experiment on your own data
-  escala run -e experiments/NAME.yaml -n show what would run, how long, and in how much memory
+  escala run -e experiments/NAME.yaml -n show what would run, and how long
   escala run -e experiments/NAME.yaml    run it, and write results/NAME/index.html
 
 Arguments after -- go to Snakemake as they are: escala run -- --forcerun measure

@@ -86,9 +86,8 @@ class Session:
 
         Raises
         ------
-        WorkflowError : a layout that this machine cannot run, runs that do not fit on the disk,
-            results in a folder of somebody else, a scheduler that does not answer, or a report of
-            an experiment without runs.
+        WorkflowError : a layout that this machine cannot run, results in a folder of somebody else,
+            a scheduler that does not answer, or a report of an experiment without runs.
         """
         interrupts.handle(self._end_programs)
         internals.leave_out_failed_jobs(interrupts.received)
@@ -105,8 +104,6 @@ class Session:
                 slurm.use_environment()
             if self._workflow.is_main_process and runs:
                 self._print_estimate()
-                with chdir(self._folder):
-                    estimate.require_disk(self._print_disk(), _RESULTS)
             if self._workflow.is_main_process:
                 self._claim_results()
 
@@ -163,9 +160,6 @@ class Session:
         print(*map(told, self.runs()), sep="\n")
         try:
             self._print_estimate()
-            if self.runs():
-                with chdir(self._folder):
-                    self._print_disk()
         except InputError as error:
             print(error, file=sys.stderr)
 
@@ -181,7 +175,7 @@ class Session:
                 most = pilot["at_most"]
                 print(f"{name}: a pilot sets the number of repeats. The estimates are for {most}.")
         with chdir(self._folder):
-            print(estimate.sentence(self.runs(), self._study.named), flush=True)
+            print(estimate.sentence(self.runs()), flush=True)
             if self.runs() and (text := self._allocated.sentence()):
                 print(text)
             if added := self._plans.added:
@@ -197,11 +191,6 @@ class Session:
             if (folder := store.location()) and folder.exists():
                 print(f"Runs in the store {folder} take no time.")
             sys.stdout.flush()
-
-    def _print_disk(self) -> estimate.Disk:
-        needed = estimate.disk(self.runs(), self._study.named)
-        print(estimate.disk_sentence(needed, _RESULTS), flush=True)
-        return needed
 
     def _refuse_impossible_layouts(self) -> None:
         cores, steps = min(len(available_cores()), self._workflow.cores), self._allocated.names
