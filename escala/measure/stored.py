@@ -34,8 +34,9 @@ class Stored:
         arrays = (base.DESCRIPTION, *base.files(base.description(self._data)))
         self._shelf = store.Shelf(
             probe or "train",
-            key.work(planned.request),
+            key.code(*(planned.request[name] for name in ("workload", "strategy", "instrument"))),
             {name: path for name in arrays if (path := self._data / name).exists()},
+            key.parameters(planned.request),
             key.machine(),
         )
         products = PROBES[probe].products if probe else ()
@@ -59,7 +60,7 @@ class Stored:
     def serve(self) -> bool:
         """Replace the run by the newest measurement; return whether that is undamaged."""
         entry, _ = list(self._held.values())[-1]
-        return self._shelf.serve(entry, self._outputs)
+        return bool(self._shelf.serve(self._outputs, entry.path.name))
 
     def keep(self) -> None:
         """Store the run, if it ended ok and is of what the plan asks for."""

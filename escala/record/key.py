@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 
 from escala import engines, training, workloads
-from escala.cache import store
 from escala.cache.code import LIBRARIES, Code, modules
 from escala.core import hardware, other_memory, packages
 from escala.core.engines import ENGINES
@@ -96,15 +95,14 @@ def request_sha256(request: dict) -> str:
     return hashlib.sha256(written.encode()).hexdigest()
 
 
-def work(request: dict) -> store.Work:
-    """Return what distinguishes the measurement of a request from others of its split."""
-    names = request["workload"], request["strategy"], request["instrument"]
-    parameters = _determining(request) | {"record": RECORD, "entry": _entry(names[1])}
-    if (declared := WORKLOADS.get(names[0])) and declared.takes_steps:
-        engine = ENGINES[engines.engine_name(names[1])]
+def parameters(request: dict) -> dict:
+    """Return what tells the measurement of a request from others of its split and its code."""
+    found = _determining(request) | {"record": RECORD, "entry": _entry(request["strategy"])}
+    if (declared := WORKLOADS.get(request["workload"])) and declared.takes_steps:
+        engine = ENGINES[engines.engine_name(request["strategy"])]
         if engine.compiles is True or request["knobs"].get(engine.compiles):
-            parameters["compiler"] = _compiler()
-    return store.Work(parameters, code(*names))
+            found["compiler"] = _compiler()
+    return found
 
 
 _compiler = cache(packages.compiler)

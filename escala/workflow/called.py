@@ -84,14 +84,14 @@ def explained(error: Exception, rules: Collection[str], words: Collection[str]) 
         return Shown(str(wrong), exits.WRONG)
     if isinstance(error, LockException):
         return Shown(_locked(Path.cwd()), exits.FAILED)
-    text = str(error)
-    if isinstance(error, InputFunctionException):
-        # An error of the user's input, between lines on the place in the rules.
-        told = (line.strip() for line in text.splitlines() if "Remedy: " in line)
-        text = "\n".join(line.removeprefix("WorkflowError: ") for line in told)
-    elif type(error) is not WorkflowError or error.rule:
+    is_of_input = isinstance(error, InputFunctionException)
+    # Snakemake's text has the place in the rules, where the error is not.
+    text = str(error.__context__ if is_of_input else error)
+    if "Remedy: " in text:
+        return Shown(text, exits.WRONG)
+    if is_of_input or type(error) is not WorkflowError or error.rule or not text:
         return None
-    return Shown(text, exits.WRONG if "Remedy: " in text else exits.FAILED) if text else None
+    return Shown(text, exits.FAILED)
 
 
 def _wrong(error: Exception, rules: Collection[str], words: Collection[str]) -> InputError | None:

@@ -55,6 +55,7 @@ class Plans:
     Attributes
     ----------
     left : the runs that this call measures, by their files.
+    of_sessions : all runs of the experiments that this call measures, also those that stand.
     files : of the plans that this call has asked for, with the plans.
     """
 
@@ -75,6 +76,7 @@ class Plans:
         self._targets: dict[tuple, set[Run]] = {}
         self._with_targets: set[Run] = set()
         self.left: dict[str, Run] = {}
+        self.of_sessions: dict[str, Run] = {}
         self.files: dict[Path, Plan] = {}
         self._begun: dict[Path, list[Run]] = {}
 
@@ -183,6 +185,8 @@ class Plans:
         if run:
             self._with_targets |= {each.run for each in left}
             _refuse_failed(plan, run)
+        else:
+            self.of_sessions |= {each.file: each.run for each in asked(plan).runs}
         # A later part of the experiment measures the references of an earlier one again.
         is_told = which is not None or _is_told(asked(plan))
         _write(file, plan, bool(left) or not is_told)

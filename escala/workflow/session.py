@@ -238,7 +238,7 @@ class Session:
                 internals.forget(self._workflow, job.output[0])
 
     def succeed(self) -> None:
-        """List the runs that did not end ok, where no rule did, and name predictions.
+        """List the runs that did not end ok, also earlier, where no rule did; name predictions.
 
         Raises
         ------
@@ -246,7 +246,8 @@ class Session:
         """
         dag = self._workflow.dag
         rules = {job.rule.name for job in dag.jobs}
-        files = [run.file for run in self.runs() if Path(run.file).exists()]
+        runs = self._plans.of_sessions | self._plans.left
+        files = [file for file in runs if Path(file).exists()]
         if files and not rules & {"all", "runs", REPORT}:
             check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
             check += ["--page"] if "page" in rules else []
