@@ -51,6 +51,7 @@ class Plans:
     has_links : returns whether there are several nodes, whose links can be calibrated.
     forced : returns the rules that are run whatever there is.
     provide : makes the environments of engines; what is measured depends on what they hold.
+    targets : returns the targets of the call.
 
     Attributes
     ----------
@@ -66,9 +67,10 @@ class Plans:
         has_links: Callable[[], bool],
         forced: Callable[[], set[str]],
         provide: Callable[[set[str]], None],
+        targets: Callable[[], set[str]] = set,
     ):
         self._study, self._is_main, self._has_links = study, is_main, has_links
-        self._forced, self._provide = forced, provide
+        self._forced, self._provide, self._asked_targets = forced, provide, targets
         # A call of Snakemake sees one state of the code and of the experiments.
         self._plan = cache(self._plan)
         self._written = cache(self._written)
@@ -184,8 +186,10 @@ class Plans:
         self._begun[file] = [each.run for group in begun for each in group]
         if run:
             self._with_targets |= {each.run for each in left}
-            _refuse_failed(plan, run)
+            _refuse_failed(plan, run.file, {run.file})
         else:
+            if not left and plan.table in self._asked_targets():
+                _refuse_failed(plan, plan.table, {each.file for each in asked(plan).runs})
             self.of_sessions |= {each.file: each.run for each in asked(plan).runs}
         # A later part of the experiment measures the references of an earlier one again.
         is_told = which is not None or _is_told(asked(plan))
@@ -196,16 +200,19 @@ def _file_of(name: str, which: Which) -> Path:
     return run_file(which) if isinstance(which, Run) else session_file(name, which)
 
 
-def _refuse_failed(plan: Plan, run: Run) -> None:
-    """Refuse a run that has failed: its run.json exists, so Snakemake would report success."""
+def _refuse_failed(plan: Plan, target: str, files: set[str]) -> None:
+    """Refuse a target of which a run has failed: it exists, so Snakemake would report success."""
     present = standing.Present(since=plan.since)
     failed = {each.file for group in plan.groups for each in standing.failed(group, present)}
-    if run.file in failed:
+    if file := min(failed & files, default=None):
         with shown():
-            found = read_result(Path(run.file))
+            found = read_result(Path(file))
+        others = f", and {len(failed & files) - 1} more" * (len(failed & files) > 1)
+        about = "" if file == target else f" {file}"
         refuse(
-            f"{run.file}: ended as {found['status']}: {found['reason']}. To run it again: "
-            f"{call(f'retry results/{run.experiment}')}, then this target"
+            f"{target}:{about} ended as {found['status']}: {found['reason']}{others}. To run "
+            f"{'them' if others else 'it'} again: {call(f'retry results/{plan.experiment}')}, then "
+            "this target"
         )
 
 

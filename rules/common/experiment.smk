@@ -64,7 +64,14 @@ def provide(engines):
         provide_all(engines)
 
 
-PLANS = Plans(STUDY, workflow.is_main_process, has_links, lambda: SESSION.forced(), provide)
+PLANS = Plans(
+    STUDY,
+    workflow.is_main_process,
+    has_links,
+    lambda: SESSION.forced(),
+    provide,
+    lambda: internals.targets(workflow),
+)
 SESSION = Session(workflow, STUDY, PLANS, ALLOCATED, WORKDIR)
 JOBS = Jobs(STUDY, PLANS, SESSION.cores)
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset
