@@ -18,7 +18,7 @@ from escala.core.files import read_json
 from escala.data.base import DESCRIPTION
 from escala.measure.plan import Group, Plan, PlannedRun
 from escala.record import key
-from escala.record.identity import sha256_of
+from escala.record.plan import sha256_of
 from escala.record.schema import read_result, read_session
 
 

@@ -10,7 +10,7 @@ from escala.core.files import atomic
 from escala.data import base
 from escala.measure.plan import PlannedRun
 from escala.probes import PROBES
-from escala.record import key, program_changes
+from escala.record import key
 from escala.record.schema import read_result
 from escala.strategies.base import TIMELINE_FILES
 
@@ -67,5 +67,5 @@ class Stored:
         run, request = read_result(self._outputs[_RESULT]), self.planned.request
         code = key.code_sha256(*(request[name] for name in ("workload", "strategy", "instrument")))
         is_asked = run["status"] == "ok" and run["source_sha256"] == code
-        if is_asked and not program_changes.changed(request, self._data):
+        if is_asked and not key.changed_files(request, self._data):
             self._shelf.keep(self._outputs)

@@ -18,7 +18,7 @@ from escala.core.readable import counted, size
 from escala.programs import endings, marks, printed
 from escala.programs.copy import COPY
 from escala.programs.program import Program
-from escala.record.outcome import Outcome
+from escala.record.schema import Outcome
 from escala.runtime.messages import cause
 
 #: What libraries, the kernel and schedulers write when memory runs out.
