@@ -23,7 +23,7 @@ from escala.core.files import atomic
 from escala.core.progress import say
 from escala.core.yaml12 import Dumper
 from escala.experiment import Experiment, load
-from escala.measure import job
+from escala.measure import estimate
 from escala.measure.plan import plan_session
 from escala.report.study.doublings import doublings, file_of
 from escala.runtime import slurm
@@ -138,8 +138,8 @@ def write_and_submit(
     if not (runs := submit.left(e)):
         remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
         raise InputError("FILE", e.origin, "all its runs are measured", remedy)
-    shape = job.shape([each.run for each in plan_session(e).runs])
-    time = job.time_of(runs)
+    shape = estimate.shape([each.run for each in plan_session(e).runs])
+    time = estimate.time_of(runs)
     limit = arguments.time or submit.clock(time.minutes)
     why = "as --time says" if arguments.time else time.why
     text = submit.script(e, shape, limit, options, arguments.setup, snakemake)

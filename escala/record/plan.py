@@ -11,7 +11,7 @@ import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
-from escala.cache.digests import sha256
+from escala.cache.entries import digest_file
 from escala.cache.store import location
 from escala.core import hardware, packages, variables
 from escala.core.environment import session
@@ -45,7 +45,7 @@ def split_description(data: Path) -> dict:
         damaged = [
             n
             for n, digest in description["sha256"].items()
-            if sha256(data / n, location()) != digest
+            if digest_file(data / n, location()) != digest
         ]
     except (KeyError, AttributeError, FileNotFoundError) as error:
         damaged = [str(error)]

@@ -23,11 +23,12 @@ from escala.core.readable import counted
 from escala.core.variables import PROFILE
 from escala.experiment import Run
 from escala.experiment.checks import unused
-from escala.measure import again, estimate, lost
+from escala.measure import estimate, lost
+from escala.measure.allocated import Allocated
 from escala.measure.plan import no_time_file, told
+from escala.measure.session import times_again
 from escala.runtime import allocation, slurm
 from escala.workflow import internals
-from escala.workflow.allocated import Allocated
 from escala.workflow.internals import Workflow
 from escala.workflow.plans import Plans
 from escala.workflow.study import Study, refuse, shown
@@ -183,10 +184,10 @@ class Session:
                     f"They include {counted(len(added), 'run')}, added so that each run has its "
                     "match: a run of its reference in the same repeat and session."
                 )
-            if again.times() and self.runs():
+            if times_again() and self.runs():
                 print(
                     "A repeat that other work disturbs is measured again, at most "
-                    f"{counted(again.times(), 'time')}. The estimate does not include this."
+                    f"{counted(times_again(), 'time')}. The estimate does not include this."
                 )
             if (folder := store.location()) and folder.exists():
                 print(f"Runs in the store {folder} take no time.")

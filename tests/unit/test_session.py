@@ -18,7 +18,7 @@ from escala.core.environment import SESSION_VARIABLE
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment
-from escala.measure import again, lost
+from escala.measure import lost, session
 from escala.measure.plan import Plan, PlannedRun, plan_runs, plan_session
 from escala.measure.session import Session
 from escala.measure.standing import Present
@@ -176,8 +176,8 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(alone.VARIABLE, str(tmp_path))
-    monkeypatch.setenv(again.VARIABLE, "2")
-    monkeypatch.setattr(again, "wait_for_quiet", lambda: True)
+    monkeypatch.setenv(session.VARIABLE, "2")
+    monkeypatch.setattr(session, "wait_for_quiet", lambda: True)
     monkeypatch.delenv("ESCALA_MEASURE_AGAIN", raising=False)
     return House()
 
@@ -372,11 +372,11 @@ def test_a_disturbed_group_without_quiet_without_time_or_of_a_probe_is_left(
     probe = next(named(each) for each in house.plan.runs if each.run.instrument)
     disturbed = {"disturbed": True, "taken": 1}
     house.outcomes = {MPI: [disturbed], probe: [disturbed]}
-    monkeypatch.setattr(again, "wait_for_quiet", lambda: False)
+    monkeypatch.setattr(session, "wait_for_quiet", lambda: False)
     house.measure()
     count = len(house.plan.runs)
     assert len(house.begun) == count
-    monkeypatch.setattr(again, "wait_for_quiet", lambda: True)
+    monkeypatch.setattr(session, "wait_for_quiet", lambda: True)
     shutil.rmtree("results/small/runs")
     house.outcomes = {MPI: [disturbed]}
     house.measure(late=lambda seconds, has: "the job ends" if has and 10.0 in seconds else None)
