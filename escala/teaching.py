@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escala.core import exits
+from escala.core import console
 
 #: Subcommands that are modules of `scripts/`, with one sentence on each.
 SCRIPTS = {
@@ -31,7 +31,7 @@ Arguments after -- go to Snakemake as they are: escala run -- --forcerun measure
 docs/how-to/command.md describes every subcommand and its Snakemake call.
 
 exit codes:
-{chr(10).join(exits.lines())}
+{chr(10).join(console.exit_code_lines())}
 """
 #: Examples of single subcommands.
 EXAMPLES = {

@@ -15,12 +15,12 @@ from pathlib import Path
 import yaml
 
 from escala import cli, command, submit
-from escala.core import exits, own_results
+from escala.core import console, environment
 from escala.core.arguments import raw_parser
+from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.core.progress import say
 from escala.core.yaml12 import Dumper
 from escala.experiment import Experiment, load
 from escala.measure import estimate
@@ -76,7 +76,7 @@ def main() -> int:
             return _wait(number, Path(submit.log_folder(each), f"job-{number}.log"))
     if arguments.one_per_doubling:
         say(f"Then join them: {call('study --doublings', *_option(named))}")
-    return exits.DONE
+    return console.DONE
 
 
 def _wait(number: str, log: Path) -> int:
@@ -143,7 +143,7 @@ def write_and_submit(
     limit = arguments.time or submit.clock(time.minutes)
     why = "as --time says" if arguments.time else time.why
     text = submit.script(e, shape, limit, options, arguments.setup, snakemake)
-    own_results.claim(Path("results", e.name))
+    environment.claim_results(Path("results", e.name))
     Path(submit.log_folder(e)).mkdir(parents=True, exist_ok=True)
     path = written(arguments.output or f"results/{e.name}/job.sh", text)
     print(text, end="", flush=True)

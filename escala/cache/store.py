@@ -34,8 +34,8 @@ from escala.cache.entries import (
     restore,
 )
 from escala.core import variables
+from escala.core.console import say
 from escala.core.errors import InputError
-from escala.core.progress import say
 
 #: Increase it when the meaning of an entry, or the computation of a key, changes.
 FORMAT = 2

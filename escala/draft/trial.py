@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from escala.analysis import comparable
+from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.files import read_json, temporary_folder
-from escala.core.progress import say
 from escala.core.readable import duration, name_first, span
 from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of

@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from escala.core import alone, exits, interrupts, variables
+from escala.core import alone, console, interrupts, variables
+from escala.core.console import progress, say
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json, write_text
 from escala.core.load import Load
-from escala.core.progress import progress, say
 from escala.core.readable import counted
 from escala.measure import estimate, lost, standing, table
 from escala.measure.plan import Group, Plan, PlannedRun, is_within, told
@@ -205,14 +205,14 @@ class Session:
                 del waiting[group]
                 if self._is_asked(group):
                     if not self._complete(group, present):
-                        return exits.NO_TIME
+                        return console.NO_TIME
                     self._write_table()
                     self._tell(waiting)
             if self.plan.pilot:
                 self._decide()
         finally:
             self._write_table()
-        return exits.DONE
+        return console.DONE
 
     def _is_asked(self, group: Group) -> bool:
         """Return whether a group is of a repeat that the pilot asks for, or one of its own."""

@@ -25,7 +25,7 @@ from typing import Any
 
 from escala import engines, training, workloads
 from escala.cache.code import LIBRARIES, Code, modules
-from escala.core import hardware, other_memory, packages
+from escala.core import hardware, packages, proc
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError
 from escala.core.files import read_json
@@ -136,7 +136,7 @@ def machine() -> dict:
     # Machines of one kind are sold under several names, and virtual ones of several under one.
     del described["cpu"]
     installed = hardware.memory_gib(described.pop("memory_bytes"))
-    return described | {"memory_gib": installed, "single_copy": other_memory.may_be_read()}
+    return described | {"memory_gib": installed, "single_copy": proc.can_read_child()}
 
 
 def changed_files(request: Mapping[str, Any], data: Path) -> list[str]:

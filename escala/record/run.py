@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from escala.core import alone, interrupts, variables
-from escala.core.clock import started as process_start
 from escala.core.environment import session
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
+from escala.core.proc import started as process_start
 from escala.core.readable import name_first
 from escala.probes import PROBES, timeline
 from escala.programs.copy import COPY, Copy, remove

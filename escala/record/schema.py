@@ -12,10 +12,10 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.core.progress import say
 from escala.probes import PROBES, with_probe_settings
 from escala.runtime.layout import with_layout
 from escala.strategies.knobs import all_knobs, strategy_knobs

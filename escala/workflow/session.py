@@ -14,11 +14,11 @@ from snakemake.exceptions import WorkflowError
 
 from escala.analysis.cost_model.calibrating import SUFFIX
 from escala.cache import store
-from escala.core import exits, interrupts, own_results
+from escala.core import console, environment, interrupts
+from escala.core.console import say
 from escala.core.environment import call, session
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
-from escala.core.progress import say
 from escala.core.readable import counted
 from escala.core.variables import PROFILE
 from escala.experiment import Run
@@ -137,8 +137,8 @@ class Session:
         jobs = internals.jobs(self._workflow.dag, needed=True)
         places = {Path(file).parts[:2] for job in jobs for file in job.output}
         for name in sorted(each[1] for each in places if each[0] == _RESULTS.name):
-            own_results.claim(self._folder / _RESULTS / name)
-            own_results.hold(self._folder / _RESULTS / name)
+            environment.claim_results(self._folder / _RESULTS / name)
+            environment.hold_results(self._folder / _RESULTS / name)
 
     def _require_runs(self) -> None:
         """Refuse to report an experiment of which no run is there."""
@@ -222,7 +222,7 @@ class Session:
             for name in {run.experiment for run in self.runs()}:
                 file = no_time_file(name)
                 if file.exists() and file.read_text(encoding="utf-8") == session():
-                    raise SystemExit(exits.NO_TIME)
+                    raise SystemExit(console.NO_TIME)
 
     def _outdate_predictions(self) -> None:
         """Let a next call make the tables of predictions that this one could not make again.

@@ -25,7 +25,7 @@ except InputError as error:
 
 from escala.cache import code
 from escala.core import interrupts
-from escala.core.progress import say
+from escala.core.console import say
 from escala.core.variables import PROFILE
 from escala.data import ACQUIRE, KINDS
 from escala.engines.environments import provide_all

@@ -32,7 +32,7 @@ def test_it_waits_until_the_machine_is_quiet_but_not_longer_than_the_bound(monke
     clock.monotonic = lambda: clock.now
     clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
     monkeypatch.setattr(session, "time", clock)
-    monkeypatch.setattr("escala.core.progress.time", clock)
+    monkeypatch.setattr("escala.core.console.time", clock)
     monkeypatch.setattr(session, "Load", load_of(*[1.0] * 6, 0.0, 0.0, 0.9, 0.0, 0.05, 0.0, 9.0))
     assert session.wait_for_quiet() and clock.now == 12
     assert "waiting for quiet: 1.00 core of other processes" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 
 import pytest
 
-from escala.core.usage import Usage
+from escala.core.proc import Usage
 from escala.programs.child import Ended
 from escala.programs.processes import ProcessReport, describe
 from escala.programs.program import HOOK

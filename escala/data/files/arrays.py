@@ -9,8 +9,8 @@ from typing import Any
 
 from escala.cache import entries
 from escala.cache.store import location
+from escala.core.console import progress
 from escala.core.files import write_json
-from escala.core.progress import progress
 from escala.core.readable import counted, size
 from escala.data.files.listed import files, unreadable
 from escala.data.files.watch import remember
