@@ -15,34 +15,34 @@ from pathlib import Path
 from typing import Any
 
 from escala.cache import store
-from escala.core import exits, interrupts
+from escala.core import console, interrupts
+from escala.core.console import print_any_text, say
 from escala.core.errors import InputError, Unavailable
-from escala.core.progress import print_any_text, say
 
 
 def main(command: Callable[[], int | None]) -> int:
     """Run `command` and return its exit code.
 
-    It is one of `escala.core.exits`. Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so
+    It is one of `escala.core.console`. Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so
     that `finally` clauses run and no child survives. If the reader of the output has closed it, the
     code is that of SIGPIPE, and there is no message.
     """
     interrupts.handle()
     print_any_text()
     try:
-        return command() or exits.DONE
+        return command() or console.DONE
     except (InputError, Unavailable) as error:
         say(error)
-        return exits.WRONG if isinstance(error, InputError) else exits.FAILED
+        return console.WRONG if isinstance(error, InputError) else console.FAILED
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed it. Python must not flush it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.SIGNALLED + signal.SIGPIPE
+        return console.SIGNALLED + signal.SIGPIPE
     except OSError as error:
         if error.filename is None and error.errno is None:
             raise
         say(f"{error.filename or 'a file'}: {error.strerror}")
-        return exits.FAILED
+        return console.FAILED
 
 
 def json_or_file(text: str) -> Any:

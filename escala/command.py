@@ -23,8 +23,8 @@ import argcomplete
 from escala import cli
 from escala.core import environment
 from escala.core.arguments import Parser, raw_parser
+from escala.core.console import say
 from escala.core.errors import InputError
-from escala.core.progress import say
 from escala.core.variables import PROFILE
 from escala.teaching import EXAMPLES, SCRIPTS, TEACHING
 

@@ -22,7 +22,7 @@ from escala.engines.environments import provide_all
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import engines_of
 from escala.measure import standing
-from escala.measure.job import Shape
+from escala.measure.estimate import Shape
 from escala.measure.plan import asked, plan_session
 from escala.runtime import slurm
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escala.core import exits
+from escala.core import console
 
 #: Subcommands that are modules of `scripts/`, with one sentence on each.
 SCRIPTS = {
@@ -24,14 +24,14 @@ the most common things:
   escala submit experiments/NAME.yaml    a cluster: all its runs in one job
   escala check                           what this machine can run
   escala new                             write an experiment on your own data
-  escala run -e experiments/NAME.yaml -n show what would run, how long, and in how much memory
+  escala run -e experiments/NAME.yaml -n show what would run, and how long
   escala run -e experiments/NAME.yaml    run it, and write results/NAME/index.html
 
 Arguments after -- go to Snakemake as they are: escala run -- --forcerun measure
 docs/how-to/command.md describes every subcommand and its Snakemake call.
 
 exit codes:
-{chr(10).join(exits.lines())}
+{chr(10).join(console.exit_code_lines())}
 """
 #: Examples of single subcommands.
 EXAMPLES = {

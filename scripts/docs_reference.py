@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from escala import cli, command
-from escala.core import exits
+from escala.core import console
 from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.reference import GENERATED, ROOT, outdated, pages
@@ -39,7 +39,7 @@ def all_pages() -> dict[str, str]:
 
 def commands() -> str:
     """Return the page of the command `escala`: its exit codes, and the help of each subcommand."""
-    codes = [f"| {code} | {meaning} |" for code, meaning in exits.MEANINGS.items()]
+    codes = [f"| {code} | {meaning} |" for code, meaning in console.MEANINGS.items()]
     lines = [
         "# Commands",
         "",

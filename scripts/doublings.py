@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 from escala import cli
-from escala.core import own_results
+from escala.core import environment
 from escala.core.arguments import raw_parser
+from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.core.progress import say
 from escala.experiment import Experiment, load
 from escala.report.figures import DECLARED
 from escala.report.study.doublings import doublings, file_of
@@ -74,7 +74,7 @@ def _write(e: Experiment, files: dict[str, Path]) -> None:
     found, joined = study.joined(parts, e.title, e.settings["scaling"])
     page = Path("results", e.name, f"{NAME}.html")
     drawing, caption = page.with_suffix(".svg"), DECLARED["scaling"].caption.replace("``", "`")
-    own_results.claim(page.parent)
+    environment.claim_results(page.parent)
     with common.style():
         common.save(figure("scaling").draw(joined), drawing)
     texts = {

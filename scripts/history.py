@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from escala import cli
 from escala.analysis import history
 from escala.core.arguments import from_zero, subcommands, whole_number
+from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.core.progress import say
 from escala.core.readable import aligned, counted
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from escala import cli, lab
-from escala.core import exits
+from escala.core import console
 from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
 from escala.core.environment import SESSION_VARIABLE, session
@@ -41,10 +41,10 @@ def main() -> int:
     plan, called = Plan.read(arguments.plan), session()
     if arguments.lost:
         lost.record(plan.runs, write_lost)
-        return exits.DONE
+        return console.DONE
     if arguments.table:
         write_text(plan.table, table.text(asked(plan), table.rows_of(plan)))
-        return exits.DONE
+        return console.DONE
     if number := allocation.number():
         # Runs of two jobs of a call are no match: their nodes may be others.
         os.environ[SESSION_VARIABLE] = f"{called}-{number}"
@@ -82,7 +82,7 @@ def main() -> int:
         tell=Forming().tell,
         job=allocated.job,
     ).measure()
-    if code == exits.NO_TIME:
+    if code == console.NO_TIME:
         write_text(no_time_file(plan.experiment), called)
     return code
 

@@ -15,15 +15,15 @@ from pathlib import Path
 import yaml
 
 from escala import cli, command, submit
-from escala.core import exits, own_results
+from escala.core import console, environment
 from escala.core.arguments import raw_parser
+from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.core.progress import say
 from escala.core.yaml12 import Dumper
 from escala.experiment import Experiment, load
-from escala.measure import job
+from escala.measure import estimate
 from escala.measure.plan import plan_session
 from escala.report.study.doublings import doublings, file_of
 from escala.runtime import slurm
@@ -76,7 +76,7 @@ def main() -> int:
             return _wait(number, Path(submit.log_folder(each), f"job-{number}.log"))
     if arguments.one_per_doubling:
         say(f"Then join them: {call('study --doublings', *_option(named))}")
-    return exits.DONE
+    return console.DONE
 
 
 def _wait(number: str, log: Path) -> int:
@@ -138,12 +138,12 @@ def write_and_submit(
     if not (runs := submit.left(e)):
         remedy = f"report them: {report}; to repeat failed ones: {call(f'retry results/{e.name}')}"
         raise InputError("FILE", e.origin, "all its runs are measured", remedy)
-    shape = job.shape([each.run for each in plan_session(e).runs])
-    time = job.time_of(runs)
+    shape = estimate.shape([each.run for each in plan_session(e).runs])
+    time = estimate.time_of(runs)
     limit = arguments.time or submit.clock(time.minutes)
     why = "as --time says" if arguments.time else time.why
     text = submit.script(e, shape, limit, options, arguments.setup, snakemake)
-    own_results.claim(Path("results", e.name))
+    environment.claim_results(Path("results", e.name))
     Path(submit.log_folder(e)).mkdir(parents=True, exist_ok=True)
     path = written(arguments.output or f"results/{e.name}/job.sh", text)
     print(text, end="", flush=True)

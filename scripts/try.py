@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 
 from escala import cli, submit
-from escala.core import exits, own_results
+from escala.core import console, environment
 from escala.core.arguments import raw_parser
 from escala.core.children import die_with_parent
+from escala.core.console import say
 from escala.core.environment import call
 from escala.core.files import atomic
-from escala.core.progress import say
 from escala.draft import program as draft_program
 from escala.draft import trial
 from escala.draft.file import text
@@ -90,7 +90,7 @@ def main() -> int:
         print("\n".join(trial.starts(experiment)))
         return 0
     drafted.checked(file, arguments.force, "escala try", "--name NAME")
-    own_results.require(Path("results", drafted.name), "name another: --name NAME")
+    environment.require_results(Path("results", drafted.name), "name another: --name NAME")
     for sentence in trial.isolation(experiment):
         say(sentence)
     on_nodes = arguments.profile or arguments.nodes > 1
@@ -118,7 +118,7 @@ def main() -> int:
         on = f"submit {file} --now --wait" if arguments.nodes > 1 else f"run --experiment {file}"
         more = f" --profile {arguments.profile}" if arguments.profile else ""
         say(f"Nothing is measured yet, because it may take long. To measure: {call(on + more)}")
-        return exits.NO_TIME
+        return console.NO_TIME
     began = time.time()
     code = _measured(file, experiment, arguments)
     _print_answer(Path("results", drafted.name), file, 0 if code == 0 else began)
@@ -172,7 +172,7 @@ def _measured(file: Path, e: Experiment, arguments: argparse.Namespace) -> int:
         return code
     if submit.left(e):
         code = _called("submit", str(file), "--now", "--wait")
-    if code == exits.NO_TIME:
+    if code == console.NO_TIME:
         say(f"The job was too short. For the other runs: sbatch results/{e.name}/job.sh")
     # What is there is reported also if the job was cut.
     if any(Path("results", e.name).glob("runs/**/run.json")):
@@ -185,7 +185,7 @@ def _called(*words: str) -> int:
     call = [sys.executable, "-m", "escala.command", *words]
     started = subprocess.Popen(call, preexec_fn=functools.partial(die_with_parent, os.getpid()))
     try:
-        return exits.shell_code(started.wait())
+        return console.shell_code(started.wait())
     finally:
         # On Ctrl-C it has the signal as well. It ends its runs before it ends.
         if started.poll() is None:

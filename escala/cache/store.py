@@ -19,7 +19,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from escala.cache.code import Code
 from escala.cache.entries import (
@@ -35,8 +34,8 @@ from escala.cache.entries import (
     restore,
 )
 from escala.core import variables
+from escala.core.console import say
 from escala.core.errors import InputError
-from escala.core.progress import say
 
 #: Increase it when the meaning of an entry, or the computation of a key, changes.
 FORMAT = 2
@@ -57,12 +56,38 @@ def get_or_compute(
     inputs: Mapping[str, Path],
     parameters: Mapping,
     outputs: Mapping[str, Path],
-    make: Callable[[], bool | None],
-    measurement: Mapping | None = None,
+    make: Callable[[], None],
     optional: Collection[str] = (),
-    serve: bool = True,
 ) -> str:
     """Serve the outputs of a step from the store, or make and store them; say `served` or `made`.
+
+    Parameters
+    ----------
+    step, code, inputs, parameters : see `Shelf`.
+    outputs : files and folders it makes. Existing ones are replaced, by copies if they are served.
+    make : makes the outputs.
+    optional : names of outputs that the step may leave out.
+
+    Raises
+    ------
+    OSError : an input is missing or cannot be read, an output was not made or cannot be written.
+    InputError : an input holds a link to a folder that holds it. All exceptions of `make`, too.
+    """
+    shelf = Shelf(step, code, inputs, parameters)
+    served = shelf.serve(outputs)
+    if served:
+        return "served"
+    make()
+    for name, path in outputs.items():
+        if name not in optional and not path.exists():
+            raise FileNotFoundError(errno.ENOENT, f"the step {step} did not make it", str(path))
+    if served is not None:
+        shelf.keep(outputs)
+    return "made"
+
+
+class Shelf:
+    """What the store holds of a step under its key at this moment.
 
     Parameters
     ----------
@@ -70,71 +95,7 @@ def get_or_compute(
     code : the files and packages that decide its outputs.
     inputs : files and folders it reads. Their content is in the key, their path is not.
     parameters : everything else that determines the outputs; serialisable as JSON.
-    outputs : files and folders it makes. Existing ones are replaced, by copies if they are served.
-    make : makes the outputs. It returns False if they must not be stored.
-    measurement : the machine, for a step that measures; `ESCALA_MEASURE_AGAIN=1` repeats it.
-    optional : names of outputs that the step may leave out.
-    serve : False makes the outputs anew.
-
-    Raises
-    ------
-    OSError : an input is missing or cannot be read, an output was not made or cannot be written.
-    InputError : an input holds a link to a folder that holds it. All exceptions of `make`, too.
-    """
-    store = location()
-    # Read once, because libraries that the step loads set variables of this process.
-    environment = variables.describe()
-
-    def determined() -> dict:
-        contents = {name: content(path, store) for name, path in inputs.items()}
-        return _determined(step, code, contents, parameters, measurement, environment)
-
-    if store is None:
-        _make(step, make, outputs, optional)
-        return "made"
-    # Read back, because the step may change its parameters.
-    known = json.loads(json.dumps(determined(), allow_nan=False))
-    again = not serve or (measurement is not None and os.environ.get(AGAIN) == "1")
-    served = None if again else _serve(store, digest(known), outputs)
-    if served:
-        return "served"
-    if _make(step, make, outputs, optional) and (again or served is not None):
-        if digest(determined()) == digest(known):
-            with _without(store):
-                keep(store, known, outputs)
-        else:
-            say(f"{step}: its inputs or its code changed while it ran: not stored")
-    return "made"
-
-
-def _make(
-    step: str, make: Callable, outputs: Mapping[str, Path], optional: Collection[str]
-) -> bool:
-    """Make the outputs, and return whether they may be stored."""
-    if make() is False:
-        return False
-    for name, path in outputs.items():
-        if name not in optional and not path.exists():
-            raise FileNotFoundError(errno.ENOENT, f"the step {step} did not make it", str(path))
-    return True
-
-
-class Work(NamedTuple):
-    """What distinguishes measurements of one step, of the same inputs and on one machine.
-
-    See `get_or_compute`.
-    """
-
-    parameters: Mapping
-    code: Code
-
-
-class Shelf:
-    """The measurements that the store holds of one work, under its key at this moment.
-
-    Parameters
-    ----------
-    step, inputs, measurement : see `get_or_compute`.
+    measurement : the machine, for a step that measures. `ESCALA_MEASURE_AGAIN=1` repeats it.
 
     Raises
     ------
@@ -142,19 +103,34 @@ class Shelf:
     """
 
     def __init__(
-        self, step: str, work: Work, inputs: Mapping[str, Path], measurement: Mapping
+        self,
+        step: str,
+        code: Code,
+        inputs: Mapping[str, Path],
+        parameters: Mapping,
+        measurement: Mapping | None = None,
     ) -> None:
-        self._store, self._step = location(), step
-        self._key = (work, inputs, measurement)
-        self._known = self._determined_now() if self._store else None
+        self._step, self._store = step, location()
+        # Read once, because libraries that the step loads set variables of this process.
+        environment = variables.describe()
 
-    def _determined_now(self) -> dict:
-        work, inputs, measurement = self._key
-        contents = {name: content(path, self._store) for name, path in inputs.items()}
-        found = _determined(
-            self._step, work.code, contents, work.parameters, measurement, variables.describe()
-        )
-        return json.loads(json.dumps(found, allow_nan=False))
+        def determined() -> dict:
+            found = {
+                "format": FORMAT,
+                "step": step,
+                "inputs": {name: content(path, self._store) for name, path in inputs.items()},
+                "parameters": dict(parameters),
+                "code": code.files(),
+                "packages": dict(code.versions),
+                "measurement": None if measurement is None else dict(measurement),
+                "environment": environment,
+            }
+            # Read back, because the step may change its parameters.
+            return json.loads(json.dumps(found, allow_nan=False))
+
+        self._determined_now = determined
+        self._determined = determined() if self._store else {}
+        self._key = digest(self._determined)
 
     def measurements(self, output: str) -> list[tuple[Entry, bytes]]:
         """Return what is held, oldest first, with the bytes of one output, a file.
@@ -166,7 +142,7 @@ class Shelf:
         if self._store is None or not self._store.exists() or os.environ.get(AGAIN) == "1":
             return found
         with _without(self._store), locked(self._store):
-            for path in sorted(folder(self._store, digest(self._known)).glob("*.json")):
+            for path in sorted(folder(self._store, self._key).glob("*.json")):
                 with suppress(Damaged, LookupError, TypeError, OSError):
                     entry = read(path)
                     ((sha256, _),) = filter(None, entry.outputs[output].values())
@@ -175,90 +151,59 @@ class Shelf:
                         found.append((entry, written))
         return found
 
-    def serve(self, entry: Entry, outputs: Mapping[str, Path]) -> bool:
-        """Replace outputs by copies of those of an entry; return whether it is undamaged.
+    def serve(self, outputs: Mapping[str, Path], entry: str = "*.json") -> bool | None:
+        """Replace outputs by copies of the newest stored ones that are undamaged.
+
+        Parameters
+        ----------
+        entry : pattern of the names of the entries that may be served.
+
+        Returns
+        -------
+        Whether they were; None if there is no store, or none that can be used.
 
         Raises
         ------
         OSError : an output cannot be written.
         """
-        return bool(_serve(self._store, entry.key, outputs, entry.path.name))
+        if self._store is None:
+            return None
+        unwritable = None
+        with _without(self._store), locked(self._store):
+            for path in sorted(folder(self._store, self._key).glob(entry), reverse=True):
+                try:
+                    stored = read(path)
+                    # The same work, stored by a call that named its outputs differently.
+                    if stored.outputs.keys() != outputs.keys():
+                        continue
+                    restore(self._store, stored, outputs)
+                except OSError as error:
+                    unwritable = error
+                    break
+                except Damaged as error:
+                    say(f"store: damaged, not served: {error}")
+                    with suppress(OSError):
+                        path.unlink(missing_ok=True)
+                    continue
+                # Set the time of last use. This fails for the entry of another user.
+                with suppress(OSError):
+                    os.utime(path)
+                return True
+            else:
+                return False
+        if unwritable:
+            raise unwritable
+        return None
 
     def keep(self, outputs: Mapping[str, Path]) -> None:
         """Store outputs, unless what determines them has changed since this was made."""
         if self._store is None:
             return
-        if self._determined_now() != self._known:
+        if self._determined_now() != self._determined:
             say(f"{self._step}: its inputs or its code changed while it ran: not stored")
             return
         with _without(self._store):
-            keep(self._store, self._known, outputs)
-
-
-def _determined(
-    step: str,
-    code: Code,
-    contents: Mapping[str, dict],
-    parameters: Mapping,
-    measurement: Mapping | None,
-    environment: Mapping,
-) -> dict:
-    """Return everything that goes into the digest of a key."""
-    return {
-        "format": FORMAT,
-        "step": step,
-        "inputs": dict(contents),
-        "parameters": dict(parameters),
-        "code": code.files(),
-        "packages": dict(code.versions),
-        "measurement": None if measurement is None else dict(measurement),
-        "environment": dict(environment),
-    }
-
-
-def _serve(
-    store: Path, key: str, outputs: Mapping[str, Path], names: str = "*.json"
-) -> bool | None:
-    """Replace the outputs by copies of the newest stored ones that are undamaged.
-
-    Parameters
-    ----------
-    names : pattern of the names of the entries.
-
-    Returns
-    -------
-    Whether they were; None if the store cannot be used.
-
-    Raises
-    ------
-    OSError : an output cannot be written.
-    """
-    unwritable = None
-    with _without(store), locked(store):
-        for path in sorted(folder(store, key).glob(names), reverse=True):
-            try:
-                entry = read(path)
-                # The same work, stored by a call that named its outputs differently.
-                if entry.outputs.keys() != outputs.keys():
-                    continue
-                restore(store, entry, outputs)
-            except OSError as error:
-                unwritable = error
-                break
-            except Damaged as error:
-                say(f"store: damaged, not served: {error}")
-                with suppress(OSError):
-                    path.unlink(missing_ok=True)
-                continue
-            # Set the time of last use. This fails for another user's entry, which keeps its time.
-            with suppress(OSError):
-                os.utime(path)
-            return True
-        else:
-            return False
-    if unwritable:
-        raise unwritable
-    return None
+            keep(self._store, self._determined, outputs)
 
 
 @contextmanager

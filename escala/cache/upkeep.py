@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from escala.cache import digests
 from escala.cache.entries import (
     BLOBS,
+    DIGESTS,
     ENTRIES,
     INCOMING,
     Damaged,
@@ -142,7 +142,7 @@ def prune(
         ]
         freed = sum(path.stat().st_size for path in gone)
         if not dry_run:
-            shutil.rmtree(store / digests.FOLDER, ignore_errors=True)
+            shutil.rmtree(store / DIGESTS, ignore_errors=True)
             for path in gone:
                 path.unlink()
             for pattern in ("entries/??/*", "entries/??", "blobs/??"):

@@ -18,13 +18,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from escala.core import other_memory
-from escala.core.answer import Answer
+from escala.core import proc
 from escala.core.children import completed
 from escala.core.engines import ENGINES
-from escala.core.errors import InputError, Unavailable
-from escala.core.gpus import Driver
-from escala.core.hardware import available_cores
+from escala.core.errors import Answer, InputError, Unavailable
+from escala.core.hardware import Driver, available_cores
 from escala.core.readable import counted
 from escala.engines import interpreters
 from escala.runtime import launch, mpi, slurm
@@ -163,7 +161,7 @@ def _mpi() -> str:
 )
 def _direct_copies() -> str:
     """Ask whether MPI ranks may read each other's memory; else each exchange is copied twice."""
-    if not other_memory.may_be_read():
+    if not proc.can_read_child():
         raise Unavailable(
             "process_vm_readv is forbidden here: MPI ranks copy through shared memory"
         )

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import psutil
 
-from escala.core import clock, interrupts
+from escala.core import interrupts, proc
+from escala.core.console import say
 from escala.core.errors import InputError, Unavailable
-from escala.core.progress import say
 
 #: The folder of the lock, and the environment variable that names another.
 FOLDER, VARIABLE = "/dev/shm", "ESCALA_LOCKS"
@@ -80,7 +80,7 @@ def _process() -> dict:
     except (KeyError, OSError):  # The password database has no entry for the user.
         user = str(os.getuid())
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "started": clock.started(), "user": user, "since": since}
+    return {"pid": os.getpid(), "started": proc.started(), "user": user, "since": since}
 
 
 def _take(descriptor: int, wait: bool) -> None:
@@ -94,7 +94,7 @@ def _take(descriptor: int, wait: bool) -> None:
         # In another container another process may have the same number.
         parents = {parent.pid for parent in psutil.Process().parents()}
         pid = holder.get("pid")
-        if pid in parents and clock.runs(pid, holder.get("started")):
+        if pid in parents and proc.is_running(pid, holder.get("started")):
             reason = "this run was started by the one that has the machine to itself"
             raise InputError(path(), described, reason, "start it outside of that run")
         if not wait:

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
-from escala.core import exits
+from escala.core import console
+from escala.core.console import say
 from escala.core.errors import InputError
-from escala.core.progress import say
 
 _CHOICE = re.compile(r"argument (.+): invalid choice: '(.*)' \(choose from (.+)\)", re.DOTALL)
 
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
     def _end(self, error: InputError) -> NoReturn:
         say(error)
-        self.exit(exits.WRONG)
+        self.exit(console.WRONG)
 
 
 def raw_parser(description: str | None, **options: Any) -> Parser:

@@ -16,6 +16,8 @@ from typing import Any
 
 import psutil
 
+from escala.core.proc import stat
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Loaded here, because loading a library between fork and exec can deadlock a process with threads.
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -192,8 +194,7 @@ def family(roots: Iterable[int]) -> list[psutil.Process]:
 def states(root: int) -> Iterator[str]:
     """Yield the state of a process and of its descendants, such as `S` or `T` (man 5 proc)."""
     with contextlib.suppress(OSError):
-        stat = Path(f"/proc/{root}/stat").read_text(encoding="utf-8", errors="replace")
-        yield stat.rpartition(")")[2].split()[0]
+        yield stat(Path(f"/proc/{root}"))[0]
         started = Path(f"/proc/{root}/task/{root}/children").read_text(encoding="utf-8")
         for child in started.split():
             yield from states(int(child))

@@ -1,8 +1,13 @@
-"""Errors a user can act on."""
+"""Errors that a user can act on, where they arose, and the answers of checks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 
 class InputError(ValueError):
@@ -59,3 +64,68 @@ class Failed(RuntimeError):
     code : the exit code of the program, or minus the signal that ended it. Not set if there is
         none.
     """
+
+
+def place_in(error: BaseException, folder: Path) -> str | None:
+    """Return the file and line of a folder's code where an error was raised, or None.
+
+    TensorFlow raises a new error for a compiled function; the file and line are in its text.
+    """
+    raised = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+    raised += re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    inside = [place for place in raised if folder in Path(place[0]).parents]
+    return "{}, line {}".format(*inside[-1]) if inside else None
+
+
+def text_of(error: BaseException) -> str:
+    """Return the type and the text of an error, without what TensorFlow and Keras add to it.
+
+    They add a traceback, and the names and the arguments of the layers that were called.
+    """
+    text = str(error).strip()
+    kind = f"{type(error).__name__}: "
+    if text.startswith(("in user code:", "Exception encountered when calling")):
+        # The text of a traceback names the type itself.
+        kind = "" if "in user code:" in text else kind
+        text = text.partition("Call arguments received")[0].strip().split("\n\n")[-1].strip()
+    return kind + text
+
+
+#: Characters of the column of names.
+WIDTH = 22
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of a check: `detail` is the finding, or the reason for a no."""
+
+    name: str
+    able: bool
+    detail: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        remedy = "" if self.able else f". Remedy: {self.remedy}"
+        return f"{self.name:<{WIDTH}}{'yes' if self.able else 'no':<5}{self.detail}{remedy}"
+
+
+class Refused(Exception):
+    """A part of a user's does not do what its contract says."""
+
+    def __init__(self, reason: str, remedy: str):
+        self.reason, self.remedy = reason, remedy
+        super().__init__(reason)
+
+
+def answer_of(name: str, check: Callable[[Any], str], subject: Any, folder: Path) -> Answer:
+    """Return what a check finds; the code of a user, in a folder, may raise anything."""
+    try:
+        return Answer(name, True, check(subject))
+    except Refused as error:
+        return Answer(name, False, error.reason, error.remedy)
+    except InputError as error:
+        return Answer(name, False, f"{error.where}: {error.reason}", error.remedy)
+    except Exception as error:
+        place = place_in(error, folder.resolve())
+        reason = text_of(error).splitlines()[0]
+        return Answer(name, False, reason, f"see {place or 'the docstring of escala.workloads'}")

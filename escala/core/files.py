@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import fcntl
 import hashlib
@@ -194,3 +195,17 @@ def read_format(path: Path, number: int, what: str, remedy: str, make: Callable[
         return make(**found)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise InputError(path, None, f"is no {what} of format {number}", remedy) from None
+
+
+def read_constants(path: Path) -> dict[str, Any]:
+    """Return the constants of a module whose values are literals, by name."""
+    found = {}
+    for node in ast.parse(path.read_bytes()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name.isupper():
+                try:
+                    found[name] = ast.literal_eval(node.value)
+                except ValueError:
+                    continue
+    return found

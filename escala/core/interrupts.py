@@ -12,7 +12,7 @@ from types import FrameType
 import psutil
 
 from escala.core import children
-from escala.core.progress import say
+from escala.core.console import say
 
 #: Ctrl-C, `kill` and `timeout`, a terminal that was closed.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -24,9 +24,7 @@ from pathlib import Path
 
 from escala.core import children
 from escala.core.hardware import control_groups
-
-#: Seconds of one clock tick of the kernel.
-TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
+from escala.core.proc import TICK_SECONDS, stat
 
 #: Quantities by name; None for one that cannot be read here.
 Reading = dict[str, float | None]
@@ -68,7 +66,7 @@ def read(
     before = now()
     ticks, cores = _ticks(proc / "stat")
     seconds = (before + now()) / 2
-    found = [(cpu_seconds(pid), *_process(proc / str(pid) / "stat")) for pid in own]
+    found = [(cpu_seconds(pid), *_process(proc / str(pid))) for pid in own]
     return {
         "seconds": seconds,
         "busy": None if ticks is None else cores * seconds - sum(ticks[3:]) * TICK_SECONDS,
@@ -94,16 +92,13 @@ def _ticks(stat: Path) -> tuple[list[int] | None, int]:
     return None, 0
 
 
-def _process(stat: Path) -> tuple[int, int]:
+def _process(folder: Path) -> tuple[int, int]:
     """Return the ticks of the children of a process that have ended, and the major faults of all.
 
     (0, 0) if the process has ended.
     """
     with suppress(OSError, ValueError):
-        # The program's name, in brackets before the numbers, may contain spaces and brackets.
-        fields = [
-            int(word) for word in stat.read_text(encoding="utf-8").rpartition(")")[2].split()[1:15]
-        ]
+        fields = [*map(int, stat(folder)[1:15])]
         return sum(fields[12:14]), fields[8] + fields[9]
     return 0, 0
 

@@ -1,8 +1,11 @@
-"""Numbers in the form in which people read them."""
+"""Numbers in the form in which people read and write them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+
+from escala.core.errors import InputError
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -61,3 +64,22 @@ def in_words(number: int) -> str:
     """Return a number up to ten as a word, and a larger one as digits."""
     words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
     return words[number] if number < len(words) else str(number)
+
+
+_RATE = re.compile(r"([1-9][0-9]{0,4})(kbit|mbit|gbit)")
+_BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+
+
+def bits_per_second(rate: str) -> int:
+    """Return a rate such as `100mbit` as a number.
+
+    Raises
+    ------
+    InputError : it is not a rate.
+    """
+    match = _RATE.fullmatch(rate)
+    if match is None:
+        raise InputError(
+            "rate", rate, "is not a rate", "write it as 10mbit, 100mbit or 1gbit, or write native"
+        )
+    return int(match[1]) * _BITS[match[2]]

@@ -19,8 +19,7 @@ from escala.core import variables
 from escala.core.children import completed
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.core.gpus import available_gpus
-from escala.core.hardware import available_cores
+from escala.core.hardware import available_cores, available_gpus
 from escala.core.readable import name_first
 from escala.draft import launchers, program_source
 from escala.draft.file import PROCESSES, THREADS, Draft, compared

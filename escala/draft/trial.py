@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from escala.analysis import comparable
+from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.files import read_json, temporary_folder
-from escala.core.progress import say
 from escala.core.readable import duration, name_first, span
 from escala.core.variables import CALLERS_PATH, is_secret
 from escala.data import kind_of
@@ -30,11 +30,10 @@ from escala.programs.copy import MOST_LINKS, Copy
 from escala.programs.lines import marks_of
 from escala.programs.processes import files_told, unlisted
 from escala.programs.program import Program
-from escala.record import diagnose, processes
-from escala.record.outcome import Outcome
+from escala.record import diagnose, invariants
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
-from escala.record.schema import read_result
+from escala.record.schema import Outcome, read_result
 from escala.runtime import launch
 from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, describe
@@ -84,7 +83,7 @@ class Trial:
     whole_seconds : of the run, with most of what Escala does around the program.
     steps, rows : of an epoch, or steps so far; None if they are not known.
     scores : the last values of the numbers that it reported, by name.
-    ran : what its processes did (`escala.record.processes`), None if it is not known.
+    ran : what its processes did (`escala.record.invariants`), None if it is not known.
     named : placeholders of its command.
     notes : what else is to be said of it.
     read : files outside of installed packages that it read, and that are not among its own
@@ -181,9 +180,9 @@ def _ended_early(run: Run, seconds: float, program: Program, ranks: Path, last: 
     ]
     ran = None
     if len(everyone) == len(plan["places"]):
-        if problem := processes.problem(plan, program.named, everyone):
+        if problem := invariants.mismatch(plan, program.named, everyone):
             raise _failed(program, run, f"{problem}{_LAST}{last}")
-        ran = processes.summary(everyone)
+        ran = invariants.summarize_processes(everyone)
     epochs = sum(mark.event == marks.EPOCH for mark in told)
     made = [mark.made for mark in marks.counted(told) if mark.event == marks.STEP]
     return Trial(

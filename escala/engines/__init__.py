@@ -20,7 +20,7 @@ from escala.cache.code import modules
 from escala.core import packages
 from escala.core.engines import ENGINES
 from escala.core.errors import Unavailable
-from escala.core.gpus import VISIBLE, available_gpus
+from escala.core.hardware import VISIBLE_GPUS, available_gpus
 from escala.engines import interpreters
 from escala.engines.base import Engine, Group
 from escala.probes import Probe
@@ -146,7 +146,7 @@ def show_device(device: str, place: Place, has_nccl: bool = False) -> None:
         share one, and cannot.
     """
     if device == "cpu":
-        os.environ[VISIBLE] = _NONE
+        os.environ[VISIBLE_GPUS] = _NONE
         return
     gpus = available_gpus()
     if not gpus and device == "gpu":
@@ -160,5 +160,5 @@ def show_device(device: str, place: Place, has_nccl: bool = False) -> None:
     if gpus:
         first = place.local * len(place.ranks)
         numbers = {(first + rank) % len(gpus): None for rank in range(len(place.ranks))}
-        os.environ[VISIBLE] = ",".join(gpus[number].identifier for number in numbers)
+        os.environ[VISIBLE_GPUS] = ",".join(gpus[number].identifier for number in numbers)
         os.environ[_GROW] = "true"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from escala.core import children, user_code
+from escala.core import children, errors
 from escala.core.errors import Unavailable
 from escala.engines import environments, interpreters
 
@@ -110,7 +110,7 @@ def _serve(module: str, engine: str, connection: Connection) -> None:
             made = make()
         # The code of a user's workload may raise anything.
         except (Exception, SystemExit) as raised:
-            error = user_code.message(raised)
+            error = errors.text_of(raised)
         connection.send_bytes(error.encode())
         connection.send_bytes(_packed({"arr_0": made} if isinstance(made, np.ndarray) else {}))
         return made

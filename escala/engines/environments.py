@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from escala.core import children
+from escala.core.console import say
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
-from escala.core.progress import say
 from escala.engines import interpreters
 
 #: What pip reads and uv does not, with uv's option for it.

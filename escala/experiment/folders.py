@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from escala import data, workloads
-from escala.core import plugins, user_code
+from escala.core import errors, plugins
 from escala.core.engines import ENGINES
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_yaml
@@ -284,8 +284,8 @@ def _check_settings(kind: data.Kind, folder: Path) -> None:
     try:
         module = kind.load("settings")
     except Exception as error:
-        where = user_code.location(error, folder) or file
-        reason = f"cannot be imported: {user_code.message(error)}"
+        where = errors.place_in(error, folder) or file
+        reason = f"cannot be imported: {errors.text_of(error)}"
         raise InputError(where, file.name, reason, "correct it") from error
     needed = ("check", "preparation", "prepared_from", "size")
     needed += ("acquisition", "inputs") if kind.has("source") else ()

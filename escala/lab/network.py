@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from escala.core.errors import InputError
-from escala.core.rates import bits_per_second
+from escala.core.readable import bits_per_second
 from escala.lab.state import FOLDER, Claim, Lab, Node, alone, call, claim, keep_claim, require
 
 #: Name of the bridge, and a name for the machine's own namespace, by which jobs reach the bridge.

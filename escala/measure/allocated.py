@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -28,20 +28,21 @@ class Allocated:
     Parameters
     ----------
     number : SLURM's number of it; None outside of a job.
+    is_here : returns whether the runs are measured in it, and not in jobs that it submits.
     """
 
-    def __init__(self, number: str | None):
-        self._number = number
+    def __init__(self, number: str | None, is_here: Callable[[], bool] = lambda: True):
+        self._number, self._is_here = number, is_here
         self.remedy = f"the same call{', or the same script,' * bool(number)} goes on"
 
     @cached_property
     def job(self) -> allocation.Job | None:
         return allocation.job_of(self._number) if self._number else None
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
         """The nodes that are given to the runs; empty if they use this machine."""
-        names = allocation.hosts(self.job) if self.job else []
+        names = allocation.hosts(self.job) if self.job and self._is_here() else []
         return names if len(names) > 1 else []
 
     def nodes_of(self, run: Run) -> list[str]:
@@ -51,12 +52,14 @@ class Allocated:
         return allocation.nested(self.names, run.layout.nodes, run.repeat or 1)
 
     def require(self, runs: Iterable[Run]) -> None:
-        """Refuse runs that cannot be measured in this job.
+        """Refuse runs that cannot be measured in this job, or from there.
 
         Raises
         ------
         InputError : with the remedy.
         """
+        if self._number and not self._is_here():
+            raise allocation.refuse_submission(self._number)
         if self.names:
             allocation.require_host()
             allocation.require_exclusive(self.job)

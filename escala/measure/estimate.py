@@ -1,31 +1,22 @@
-"""Estimates of the time and the disk space that the runs of a call take."""
+"""The time of runs, from runs measured before, and the job that they need on a cluster."""
 
 from __future__ import annotations
 
-import shutil
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
-from escala.cache import store
-from escala.core.errors import InputError
-from escala.core.readable import counted, duration, size
-from escala.data import size_of
-from escala.experiment import Experiment, Run
+from escala.core.readable import counted, duration
+from escala.experiment import Run
 from escala.probes import PROBES
 from escala.record.schema import read_session
-
-Experiments = Callable[[str], Experiment]
-
-
-def _split(run: Run, experiment: Experiment) -> Path:
-    seed = experiment.split_seed(run.dataset, run.repeat)
-    return Path(experiment.split_folder(run.dataset, seed))
+from escala.runtime.placement import processes_per_node
 
 
-def sentence(runs: list[Run], experiment: Experiments) -> str:
+def sentence(runs: list[Run]) -> str:
     """Return a sentence on how long `runs` take, from runs that were measured before.
 
     The estimate of a run is the median of earlier runs of its configuration, or else of its dataset
@@ -41,14 +32,7 @@ def sentence(runs: list[Run], experiment: Experiments) -> str:
         parts.append(f"{duration(sum(known))} {source}")
     if unknown := len(runs) - len(known):
         parts.append(f"unknown for {unknown}, because nothing similar was measured here before")
-    untimed = {
-        f"Not included for {run.dataset}: {what}, whose time is not known.": None
-        for run, e in ((run, experiment(run.experiment)) for run in runs)
-        if not (_split(run, e) / "dataset.json").is_file()
-        and (what := size_of(e.datasets[run.dataset]).untimed)
-    }
-    text = f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
-    return " ".join([text, *untimed])
+    return f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
 
 
 def medians(runs: Iterable[Run]) -> Callable[[Run], float | None]:
@@ -84,87 +68,54 @@ def _task_folder(run: Run) -> Path:
     return Path(run.folder).parents[4]
 
 
+#: Minutes to ask for where nothing alike was measured before.
+UNKNOWN_MINUTES = 60
+#: How much longer than estimated runs may take; seconds to start a run; minutes to start the job.
+_MARGIN, _START_SECONDS, BEGIN_MINUTES = 1.25, 15, 5
+#: Minutes are rounded up to a multiple of this.
+_STEP = 5
+
+
 @dataclass(frozen=True)
-class Disk:
-    """The disk space that some runs will take in `results/`, in bytes.
+class Shape:
+    """The nodes of a job, the tasks on each and the cores of a task."""
 
-    Attributes
-    ----------
-    arrays : of splits that do not exist yet, as far as their size is known.
-    splits, unknown : the number of these splits, and how many of them have no known size.
-    """
-
-    arrays: float
-    splits: int
-    unknown: int
+    nodes: int
+    tasks: int
+    cores: int
 
 
-def disk(runs: list[Run], experiment: Experiments) -> Disk:
-    """Return the disk space that the arrays of runs will take.
+@dataclass(frozen=True)
+class Time:
+    """The minutes to ask SLURM for, and where they come from."""
 
-    Models, checkpoints, logs, predictions, tables, figures and the data that arrays are prepared
-    from are left out.
-    """
-    splits = {}
-    for run in runs:
-        folder = _split(run, experiment(run.experiment))
-        if not (folder / "dataset.json").is_file():
-            splits[folder] = size_of(experiment(run.experiment).datasets[run.dataset]).bytes
-    known = [found for found in splits.values() if found is not None]
-    return Disk(sum(known), len(splits), len(splits) - len(known))
+    minutes: int
+    why: str
 
 
-def disk_sentence(found: Disk, results: Path) -> str:
-    """Return a sentence on the disk space that runs will take, and on what is free.
-
-    Parameters
-    ----------
-    results : folder of the results; it need not exist.
-    """
-    known, parts = found.splits - found.unknown, []
-    if known or not found.unknown:
-        parts = [f"{size(found.arrays)} for the arrays of {counted(known, 'split')}"]
-    if found.unknown:
-        splits = counted(found.unknown, "split")
-        parts.append(f"unavailable for the arrays of {splits}, whose size is not known yet")
-    free, kept = _free(results), store.location()
-    parts.append(f"{size(free)} are free")
-    if found.arrays > free:
-        parts.append("it does not fit")
-    elif kept is not None:
-        same = _existing(results).stat().st_dev == _existing(kept).stat().st_dev
-        copies = found.arrays * (2 if same else 1)
-        if copies > _free(kept):
-            parts.append(
-                f"the store {kept} takes copies, which need up to {size(copies)} there, and "
-                f"{size(_free(kept))} are free: what does not fit is not stored"
-            )
-    return f"Estimated disk: {'; '.join(parts)}."
+def shape(runs: Sequence[Run]) -> Shape:
+    """Return what the largest layouts of some runs need."""
+    tasks = max(processes_per_node(run.layout, run.declared.strategy) for run in runs)
+    cores = max(run.cores for run in runs)
+    return Shape(max(run.layout.nodes for run in runs), tasks, ceil(cores / tasks))
 
 
-def require_disk(found: Disk, results: Path) -> None:
-    """Refuse runs whose files do not fit on the disk.
-
-    Copies in the store do not count: without space for them, runs go on and are not stored.
-
-    Raises
-    ------
-    InputError : with the space needed and free.
-    """
-    free = _free(results)
-    if found.arrays > free:
-        reason = f"is needed for arrays, and {size(free)} are free"
-        remedy = (
-            "free some space, ask for fewer splits or runs, or run in a folder on a larger disk"
+def time_of(runs: Sequence[Run]) -> Time:
+    """Return the time of a job that measures some runs, with a margin."""
+    median = medians(runs)
+    known = [seconds for run in runs if (seconds := median(run)) is not None]
+    if not known:
+        first = min((run.repeat for run in runs if run.repeat), default=None)
+        together = counted(sum(run.repeat == first for run in runs), "run")
+        why = (
+            f"{UNKNOWN_MINUTES} minutes are a guess, because nothing alike was measured here "
+            f"before. If the first repeat ({together}) may take longer, name --time. The job "
+            "begins it in any case, and its times tell which further repeats fit"
         )
-        raise InputError(results, size(found.arrays), reason, remedy)
-
-
-def _free(folder: Path) -> int:
-    return shutil.disk_usage(_existing(folder)).free
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    folder = folder.absolute()
-    return next(each for each in (folder, *folder.parents) if each.is_dir())
+        return Time(UNKNOWN_MINUTES, why)
+    # Runs of which nothing is known count as much as the others.
+    seconds = sum(known) / len(known) * len(runs)
+    minutes = _MARGIN * (seconds + _START_SECONDS * len(runs)) / 60 + BEGIN_MINUTES
+    rounded = _STEP * ceil(minutes / _STEP)
+    why = f"{duration(seconds)} are estimated from earlier runs; a margin is added"
+    return Time(rounded, why)

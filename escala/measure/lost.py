@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from escala.core import clock
+from escala.core import proc
+from escala.core.console import say
 from escala.core.environment import session
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.core.progress import say
 from escala.measure.plan import PlannedRun
 from escala.record import key
 from escala.runtime import allocation, slurm
@@ -38,7 +38,7 @@ def marked(planned: PlannedRun, job: allocation.Job | None) -> Iterator[None]:
     Where a signal ends it inside a job, the mark stays: SLURM then tells why it sent the signal.
     """
     mark = {"session": session(), "host": socket.gethostname(), "pid": os.getpid()}
-    mark |= {"started": clock.started(), "request_sha256": key.request_sha256(planned.request)}
+    mark |= {"started": proc.started(), "request_sha256": key.request_sha256(planned.request)}
     mark |= {"interrupted": False, "job": None, "log": None}
     if job:
         mark |= {"job": job.number, "log": job.output}
@@ -107,7 +107,7 @@ def forget(runs: Iterable[PlannedRun]) -> None:
 def _ending(mark: Mapping[str, Any]) -> tuple[str | None, str] | None:
     """Return a status, None if the run has not failed, and a reason; None while it goes on."""
     is_here = same_host(mark["host"], socket.gethostname())
-    if is_here and clock.runs(mark["pid"], mark["started"]):
+    if is_here and proc.is_running(mark["pid"], mark["started"]):
         return None
     # A job that SLURM has started again has the number that it had.
     if mark["job"] and mark["job"] != allocation.number():

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from escala.core.errors import Unavailable
-from escala.core.gpus import Driver
+from escala.core.hardware import Driver
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from escala.core import clock
+from escala.core import proc
 from escala.core.children import die_with_parent
 from escala.core.files import read_json, write_json
 from escala.core.variables import MARKS
@@ -35,7 +35,7 @@ Announced = dict[int, dict]
 
 def announce(folder: Path, rank: int, node: int, **more: object) -> None:
     """Write `rank{rank}.pid`, by which the sampler of `node` finds this process."""
-    content = {"node": node, "pid": os.getpid(), "started": clock.started(), **more}
+    content = {"node": node, "pid": os.getpid(), "started": proc.started(), **more}
     write_json(folder / f"rank{rank}.pid", content, durable=False)
 
 
@@ -67,7 +67,7 @@ def sample(
                 if rank not in ranks:
                     ranks[rank] = read_json(path)
             own = {rank: said for rank, said in ranks.items() if said["node"] == node}
-            ended = own and not any(clock.runs(s["pid"], s["started"]) for s in own.values())
+            ended = own and not any(proc.is_running(s["pid"], s["started"]) for s in own.values())
             writer.writerows(rows(own))
             if ended:
                 return output
@@ -110,7 +110,7 @@ class Rank:
     Parameters
     ----------
     number : the rank's.
-    pid, started : its process, and when it began (`escala.core.clock.started`).
+    pid, started : its process, and when it began (`escala.core.proc.started`).
     starts : whether it starts a program, whose processes are read in its place. They have the
         variable of the marks, or a process of the program started them. What else the rank starts,
         such as a neighbour that keeps its cores busy, does not count.
@@ -130,7 +130,7 @@ class Rank:
         `cpu_percent` is for the time since the last call, at first None. A value that cannot be
         read is None.
         """
-        if not clock.runs(self._pid, self._began):
+        if not proc.is_running(self._pid, self._began):
             return None
         with suppress(*_ENDED):
             return self._row(psutil.Process(self._pid), interface)

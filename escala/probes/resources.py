@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from escala import cli
 from escala.core.files import read_json
-from escala.core.gpus import Driver
+from escala.core.hardware import Driver
 from escala.probes._sampler import (
     SAMPLE_SECONDS,
     Announced,

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from escala.core import children, usage
+from escala.core import children, proc
 from escala.core.errors import Failed
+from escala.core.proc import Usage
 from escala.core.readable import size
-from escala.core.usage import Usage
 from escala.programs import endings, printed, processes
 from escala.programs.marks import Searched
 from escala.programs.program import Program
@@ -85,9 +85,9 @@ class Ended:
 
     def look(self, process: int, given: Mapping[str, str]) -> None:
         """See what the program, started as a `process`, and its descendants do."""
-        found, self.at = usage.tree(process), time.monotonic()
+        found, self.at = proc.family_usage(process), time.monotonic()
         if found:
-            self.used.append((self.at, usage.total(found)))
+            self.used.append((self.at, proc.total_usage(found)))
         for each in found:
             seconds = each.itself.user_seconds + each.itself.system_seconds
             self.by_process[each.pid] = seconds, each.first_thread

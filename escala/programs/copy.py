@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from escala.core import own_results
+from escala.core import environment
 from escala.core.readable import size
 from escala.programs.program import Program
 
@@ -334,7 +334,7 @@ def _entries(folder: Path, most: int) -> int:
 
 
 def _is_passed_over(folder: Path) -> bool:
-    return folder.name in _PASSED_OVER or own_results.is_own(folder)
+    return folder.name in _PASSED_OVER or environment.is_results(folder)
 
 
 def _is_linked(folder: Path) -> bool:

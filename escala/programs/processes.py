@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from escala.core.errors import InputError
-from escala.core.usage import Usage
+from escala.core.proc import Usage
 from escala.programs.copy import COPY
 from escala.programs.environment import files
 from escala.programs.program import Program

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,50 @@ from escala.core.files import atomic, read_json, settle
 from escala.data import reader
 from escala.data.base import Arrays
 from escala.probes import planned_probe
-from escala.record import processes, steps
+from escala.record import invariants
 from escala.record.disturbance import disturbance
+from escala.record.evaluation import score
 from escala.record.invariants import broken_promise, misplaced, planned_epochs
-from escala.record.outcome import Outcome
-from escala.record.supervise import EVALUATION
+from escala.record.schema import Outcome
 from escala.runtime import allocation
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import model_knobs
 from escala.training.plan import Plan
 from escala.training.process import PARTS, Told, not_finite
 from escala.workloads import models, scores_module
+
+
+def read_steps(folder: Path, ranks: int) -> pd.DataFrame:
+    """Return the steps of all ranks, in the columns each rank wrote and `rank`."""
+    return pd.concat(
+        [pd.read_csv(folder / f"rank{r}.steps.csv").assign(rank=r) for r in range(ranks)],
+        ignore_index=True,
+    )
+
+
+def summarize_steps(steps: pd.DataFrame) -> dict:
+    """Summarise steady-state steps, in seconds, input included.
+
+    A step lasts as long as its slowest rank takes: the median and the 90th percentile over steps
+    are of that maximum. The first, compiling step is not among them (it is a warm-up).
+    """
+    seconds = (steps["input_seconds"] + steps["step_seconds"]).rename("seconds")
+    table = pd.concat([steps[["rank", "epoch", "step"]], seconds], axis=1)
+    slowest = table.groupby(["epoch", "step"])["seconds"].max()
+    return {
+        **_quantiles(slowest),
+        "count": len(slowest),
+        "per_rank": [
+            {"rank": int(rank), **_quantiles(group["seconds"])}
+            for rank, group in table.groupby("rank")
+        ],
+    }
+
+
+def _quantiles(seconds: pd.Series) -> dict[str, float]:
+    median, p90 = np.quantile(seconds, [0.5, 0.9])
+    return {"median": float(median), "p90": float(p90)}
+
 
 PREDICTIONS = "predictions.npy"
 #: What a process tells of an epoch for checks only.
@@ -42,14 +74,14 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     folder : the ranks' folder, with what each process told.
     """
     told: list[Told] = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
-    training, trained = processes.telling(told), [each for each in told if each["epochs"]]
+    training, trained = invariants.best_reports(told), [each for each in told if each["epochs"]]
     first, strategy, is_program = training[0], STRATEGIES[plan["strategy"]], "start" in plan
     are_all_known = training == trained
     steps_made = [epoch["steps"] for each in training for epoch in each["epochs"]]
     are_steps_known = are_all_known and None not in steps_made
-    table = steps.read(folder, len(training)) if are_steps_known else pd.DataFrame()
+    table = read_steps(folder, len(training)) if are_steps_known else pd.DataFrame()
     if is_program:
-        problem = processes.untimed(plan, told, folder)
+        problem = invariants.program_fault(plan, told, folder)
     else:
         arrays, planned = reader(data), planned_epochs(plan, first)
         alike = strategy.exchanges(plan["knobs"])
@@ -80,7 +112,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
     found = {
         "epochs": epochs,
         "seconds": {name: _slowest(training, name) for name in PARTS} | {"train": train_seconds},
-        "step_seconds": steps.summary(table) if are_timed else None,
+        "step_seconds": summarize_steps(table) if are_timed else None,
         "samples_per_second": None if None in rows else sum(rows) / train_seconds,
         "weights_sha256": first["weights_sha256"] and first["weights_sha256"][0],
         "evaluation": None if undefined else evaluation,
@@ -104,7 +136,7 @@ def collect(plan: Plan, data: Path, folder: Path) -> Outcome:
         "usage": [each["usage"] for each in told if each["usage"]] or None,
         **({"job": {"step": told[0]["step"]}} if allocation.number() else {}),
         **({probe.name: probe.read(told)} if probe and probe.result else {}),
-        **({"program": processes.described(plan, told, folder)} if is_program else {}),
+        **({"program": invariants.describe_program(plan, told, folder)} if is_program else {}),
     }
     if undefined:
         remedy = "return finite numbers, and leave out a score that these rows do not define"
@@ -129,16 +161,16 @@ def _slowest(training: list[Told], part: str) -> float | None:
     return None if None in seconds else max(seconds)
 
 
-def _scored(plan: Plan, arrays: Arrays, folder: Path, processes: int) -> dict:
+def _scored(plan: Plan, arrays: Arrays, folder: Path, ranks: int) -> dict:
     """Keep the predictions for the test rows, and return their scores as the workload defines."""
-    files = (folder / f"rank{r}.predictions.npy" for r in range(processes))
+    files = (folder / f"rank{r}.predictions.npy" for r in range(ranks))
     predictions = np.concatenate([np.load(file, allow_pickle=False) for file in files])
     with atomic(folder.parent / PREDICTIONS) as temporary:
         np.save(temporary, predictions, allow_pickle=False)
     targets = np.asarray(arrays.gather("test", slice(None))[1])
     scores = scores_module(plan["workload"])
     if scores is None:
-        return import_module(EVALUATION).score(targets, predictions, arrays.description)
+        return score(targets, predictions, arrays.description)
     found = scores.score(targets, predictions, arrays.description)
     return {"rows": len(targets), "scores": found}
 

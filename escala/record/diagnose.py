@@ -18,7 +18,7 @@ from escala.core.readable import counted, size
 from escala.programs import endings, marks, printed
 from escala.programs.copy import COPY
 from escala.programs.program import Program
-from escala.record.outcome import Outcome
+from escala.record.schema import Outcome
 from escala.runtime.messages import cause
 
 #: What libraries, the kernel and schedulers write when memory runs out.
@@ -126,49 +126,51 @@ def _hanging_exit(seconds: float, folder: Path, running: Iterable[int], plan: Ma
 
 
 def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
-    killed = _killed_rank(folder)
-    # A killed rank makes the other ranks fail, so their errors are not the cause.
-    if killed:
-        rank, number = killed
-        how, said = f"rank {rank} was ended by signal {number}", tail(folder, rank)
-        if number == signal.SIGKILL and _killed_for_memory(folder, kills):
-            return _out_of_memory(f"the kernel ended rank {rank} (signal 9)", said)
-        if _NO_MEMORY.search(_last_lines(folder / f"rank{rank}.log")):
-            return _out_of_memory(how, said)
-        return Outcome("failed", f"{how}{said}")
     errors = {int(re.search(r"\d+", p.name)[0]): p for p in folder.glob("rank*.error.json")}
+    # A killed rank makes the other ranks fail, so their errors are not the cause.
+    if killed := _killed_rank(folder):
+        rank, number = killed
+        how, who, said = (
+            f"rank {rank} was ended by signal {number}",
+            f"rank {rank}",
+            tail(folder, rank),
+        )
     # Other ranks told of an error, because they could not reach the one that told of none.
-    if (ended := _ended_rank(folder, bool(errors))) and ended[0] not in errors:
+    elif (ended := _ended_rank(folder, bool(errors))) and ended[0] not in errors:
+        number = None
         how = f"rank {ended[0]} ended with exit code {ended[1]} and reported no error"
         said = tail(folder, ended[0])
-        return (
-            _out_of_memory(how, said) if _NO_MEMORY.search(said) else Outcome("failed", how + said)
-        )
-    if errors:
-        rank, error = min(
-            ((rank, read_json(path)) for rank, path in errors.items()),
-            key=lambda each: (each[1].get("at", 0.0), each[0]),
-        )
-        error["reason"] = _without_copy(error["reason"], folder)
-        # A refusal names its reason and remedy. Its last lines would be a traceback.
-        lines = "" if error["status"] == "unavailable" else tail(folder, rank)
-        if error["status"] == "out-of-memory" or _NO_MEMORY.search(error["reason"]):
-            return _out_of_memory(f"rank {rank}: {error['reason']}", lines)
-        code = error.get("code")
-        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
-        if (code and _NO_MEMORY.search(lines)) or (killed and _killed_for_memory(folder, kills)):
-            return _out_of_memory(f"rank {rank}: {error['reason']}", lines)
-        before = sorted(folder.glob("rank*[0-9].json"))
-        if before:
-            lines = f"; rank {before[0].stem.removeprefix('rank')} had ended before it{lines}"
-        return Outcome(error["status"], f"rank {rank}: {error['reason']}{lines}")
-    ended = f"the launcher ended with exit code {code}"
-    said = _launchers_cause(folder)
-    if -code == signal.SIGKILL and _killed_for_memory(folder, kills):
-        return _out_of_memory(f"the kernel ended the launcher (signal {-code})", said)
+    elif errors:
+        return _error_of_rank(errors, folder, kills)
+    else:
+        how, who, number = f"the launcher ended with exit code {code}", "the launcher", -code
+        said = _launchers_cause(folder)
+    if number == signal.SIGKILL and _killed_for_memory(folder, kills):
+        return _out_of_memory(f"the kernel ended {who} (signal 9)", said)
     if _NO_MEMORY.search(said):
-        return _out_of_memory(ended, said)
-    return Outcome("failed", f"{ended}{said}")
+        return _out_of_memory(how, said)
+    return Outcome("failed", how + said)
+
+
+def _error_of_rank(errors: Mapping[int, Path], folder: Path, kills: Mapping[str, int]) -> Outcome:
+    """Return the outcome of a run whose ranks told of errors: that of the first one."""
+    told = {rank: read_json(path) for rank, path in errors.items()}
+    rank, error = min(told.items(), key=lambda each: (each[1].get("at", 0.0), each[0]))
+    reason = _without_copy(error["reason"], folder)
+    # A refusal names its reason and remedy. Its last lines would be a traceback.
+    said = "" if error["status"] == "unavailable" else tail(folder, rank)
+    code = error.get("code")
+    killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    if (
+        error["status"] == "out-of-memory"
+        or _NO_MEMORY.search(reason)
+        or (code and _NO_MEMORY.search(said))
+        or (killed and _killed_for_memory(folder, kills))
+    ):
+        return _out_of_memory(f"rank {rank}: {reason}", said)
+    if before := sorted(folder.glob("rank*[0-9].json")):
+        said = f"; rank {before[0].stem.removeprefix('rank')} had ended before it{said}"
+    return Outcome(error["status"], f"rank {rank}: {reason}{said}")
 
 
 def _out_of_memory(how: str, said: str) -> Outcome:

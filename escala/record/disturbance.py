@@ -14,21 +14,95 @@ all of them. Divided by the cores that a run uses, a neighbour would count half 
 ranks. Only for runs of a fraction of a second the limit is what the kernel's counts may be wrong
 by.
 
-The fixed kernel before and after the run (`escala.record.kernel`) decides as well: it shows what
-slows cores and is counted nowhere. So does a process of the run that was stopped. The time of the
-run decides nothing. Page faults that read from a disk and pressure are recorded next to them; a run
-causes them itself, so they do not decide.
+A fixed kernel on the cores of the run, before and after it (`escala.core.speed`), decides as well.
+It shows what slows cores and is counted nowhere: a lower frequency, another virtual machine whose
+time is not reported as steal, a neighbour that uses the bandwidth of the memory. Its times are
+compared with the usual ones: the medians of the same session on the same cores, since several cores
+at once are slower than one, and cores may differ. The first runs have none yet. Only the cores of
+this machine are timed. What disturbs a GPU or a network, and what comes and goes during the run, is
+not seen.
+
+A process of the run that was stopped decides, too. The time of the run decides nothing. Page faults
+that read from a disk and pressure are recorded next to them; a run causes them itself, so they do
+not decide.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from escala.core import load
+from escala.core.files import read_json, write_json
 from escala.core.load import TICK_SECONDS
-from escala.record.kernel import SLOWDOWN
+from escala.core.speed import seconds_of_kernel
+
+#: A run is disturbed if a core takes more than this many times its usual time. Equal kernels on a
+#: quiet machine differ by a few percent; a neighbour on the sibling of a core, or a core that gets
+#: four fifths of its time, exceeds it.
+SLOWDOWN = 1.25
+#: Fewest earlier times on the same cores from which the usual one is known: those of two runs.
+_USUAL_FROM = 4
+#: The least of this many counts: a kernel that is held up for a moment is not slow.
+_TIMES = 2
+
+
+class Kernel:
+    """The times of the kernel before and after a run.
+
+    Parameters
+    ----------
+    cores : of the run; None if some are of another machine than this one.
+    """
+
+    def __init__(self, cores: Sequence[int] | None):
+        self._cores, self._times = cores, []
+        self._unavailable = None if cores else "not timed: the run has cores of another machine"
+
+    def time(self) -> None:
+        """Time the kernel. If the cores may not be used, it is unavailable."""
+        if self._unavailable is None:
+            try:
+                kernels = [seconds_of_kernel(self._cores) for _ in range(_TIMES)]
+            except ValueError as error:
+                self._unavailable = f"not timed: {error}"
+                return
+            walls = ((each.wall for each in kernel) for kernel in kernels)
+            self._times.append([1000 * min(core) for core in zip(*walls, strict=True)])
+
+    def judge(self, log: Path) -> dict[str, Any]:
+        """Return what a run.json holds of the kernel, and add its times to those of the session.
+
+        Parameters
+        ----------
+        log : the file with the times of the session, by the cores.
+
+        Returns
+        -------
+        `slowdown` is the largest quotient of a time and the usual one of its core, divided by what
+        that usually is, since the slowest of many cores is slower than that of one. It is None if
+        there is no usual one yet, or if the kernel is unavailable.
+        """
+        names = ("cores", "before_ms", "after_ms", "usual_ms", "slowdown")
+        if self._unavailable:
+            return dict.fromkeys(names) | {"unavailable": self._unavailable}
+        times = read_json(log) if log.exists() else {}
+        earlier = times.setdefault(",".join(map(str, self._cores)), [])
+        usual, slowdown = None, None
+        if len(earlier) >= _USUAL_FROM:
+            usual = np.median(earlier, axis=0)
+            usual_slowest = np.median(np.max(earlier / usual, axis=1))
+            slowdown = float(np.max(self._times / usual) / usual_slowest)
+            usual = usual.tolist()
+        earlier += self._times
+        write_json(log, times, durable=False)
+        found = list(self._cores), *self._times, usual, slowdown
+        return dict(zip(names, found, strict=True)) | {"unavailable": None}
+
 
 #: The services of an idle machine take less, and a program that computes alongside a run more: even
 #: where it shares each core with several threads of the run.
@@ -85,7 +159,7 @@ def disturbance(processes: Iterable[Mapping[str, Any]]) -> dict:
 
 
 def with_kernel(found: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict:
-    """Return a disturbance, judged by the result of `escala.record.kernel.judge` as well."""
+    """Return a disturbance, judged by the result of `escala.record.disturbance.judge` as well."""
     found = {**found, "kernel": dict(kernel)}
     if (slowdown := kernel["slowdown"] or 0) <= SLOWDOWN:
         return found

@@ -5,6 +5,11 @@ the workload and of the kind of data, the entry of the strategy, and the file of
 versions of the packages in the environment where it ran, and of the compiler where something is
 compiled; and the kind of machine. Of a program it is the entry alone: its own files are in the
 request. What starts runs, times them and records them counts by one number, `RECORD`.
+
+Find what a program reads that has changed since its run was planned.
+
+A user edits a script while its experiment runs. The next call notices that, and measures with the
+new script. What was measured in between must not be stored as a measurement of the old one.
 """
 
 from __future__ import annotations
@@ -13,16 +18,23 @@ import ast
 import hashlib
 import inspect
 import json
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from escala import engines, training, workloads
-from escala.cache import store
 from escala.cache.code import LIBRARIES, Code, modules
-from escala.core import hardware, other_memory, packages
+from escala.core import hardware, packages, proc
 from escala.core.engines import ENGINES
+from escala.core.errors import InputError
+from escala.core.files import read_json
+from escala.core.readable import name_first
 from escala.data import KINDS
+from escala.data.base import DESCRIPTION
 from escala.probes import PROBES
+from escala.programs.environment import file_digests
+from escala.programs.program import Program
 from escala.strategies import STRATEGIES, Strategy
 from escala.workloads import WORKLOADS
 
@@ -96,15 +108,14 @@ def request_sha256(request: dict) -> str:
     return hashlib.sha256(written.encode()).hexdigest()
 
 
-def work(request: dict) -> store.Work:
-    """Return what distinguishes the measurement of a request from others of its split."""
-    names = request["workload"], request["strategy"], request["instrument"]
-    parameters = _determining(request) | {"record": RECORD, "entry": _entry(names[1])}
-    if (declared := WORKLOADS.get(names[0])) and declared.takes_steps:
-        engine = ENGINES[engines.engine_name(names[1])]
+def parameters(request: dict) -> dict:
+    """Return what tells the measurement of a request from others of its split and its code."""
+    found = _determining(request) | {"record": RECORD, "entry": _entry(request["strategy"])}
+    if (declared := WORKLOADS.get(request["workload"])) and declared.takes_steps:
+        engine = ENGINES[engines.engine_name(request["strategy"])]
         if engine.compiles is True or request["knobs"].get(engine.compiles):
-            parameters["compiler"] = _compiler()
-    return store.Work(parameters, code(*names))
+            found["compiler"] = _compiler()
+    return found
 
 
 _compiler = cache(packages.compiler)
@@ -125,4 +136,49 @@ def machine() -> dict:
     # Machines of one kind are sold under several names, and virtual ones of several under one.
     del described["cpu"]
     installed = hardware.memory_gib(described.pop("memory_bytes"))
-    return described | {"memory_gib": installed, "single_copy": other_memory.may_be_read()}
+    return described | {"memory_gib": installed, "single_copy": proc.can_read_child()}
+
+
+def changed_files(request: Mapping[str, Any], data: Path) -> list[str]:
+    """Return the names of a program's files, and of its data, that are not as they were.
+
+    Parameters
+    ----------
+    request : of a run; None of one that is not a program's was changed.
+    data : folder of its split.
+    """
+    if WHERE not in request:
+        return []
+    known, now = request["program"]["files"], _digests_now(request)
+    found = [name for name, digest in known.items() if now.get(name) != digest]
+    kind = KINDS[read_json(data / DESCRIPTION)["kind"]]
+    return found + (kind.load("watch").changed(data) if kind.has("watch") else [])
+
+
+def notes_on_changes(request: Mapping[str, Any], data: Path) -> Iterator[str]:
+    """Yield what is to be said of a program's run whose files changed, or that wrote new ones.
+
+    Parameters
+    ----------
+    request, data : as of `changed`.
+    """
+    if others := changed_files(request, data):
+        yield (
+            f"{name_first(others)} changed since this call began. The run may have used the old or "
+            "the new content, and is not stored. Remedy: make the same call again"
+        )
+    if WHERE in request and (
+        new := sorted(_digests_now(request).keys() - request["program"]["files"])
+    ):
+        yield (
+            f"its folder holds new files: {name_first(new)}. They count as files of the "
+            "program, so the next call measures it again. Remedy: let it write into {output}, or "
+            "name the files that it consists of: files: ['*.py']"
+        )
+
+
+def _digests_now(request: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        return file_digests(Program.from_plan(request[WHERE]["program"]))
+    except (InputError, OSError):  # A file is gone.
+        return {}

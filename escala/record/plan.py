@@ -1,26 +1,35 @@
-"""The plan of a run: its request with all values derived from it.
-
-The ranks read it as `ranks/plan.json`.
+"""What is known of a run before it starts: its plan, which the ranks read as `ranks/plan.json`, and
+a valid run.json but for a status.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import platform
+import socket
+from datetime import UTC, datetime
 from pathlib import Path
 
-from escala.cache.digests import sha256
+from escala.cache.entries import digest_file
 from escala.cache.store import location
-from escala.core import variables
+from escala.core import hardware, packages, variables
+from escala.core.environment import session
 from escala.core.errors import InputError
 from escala.data import base
 from escala.engines import engine_name
+from escala.experiment.runs import NAMES
+from escala.probes import PROBES
+from escala.programs.program import Program
 from escala.record import key
+from escala.record.schema import FORMAT, validate_run
+from escala.runtime import allocation
 from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, threads_of
 from escala.training import checkpoint
 from escala.training.plan import Plan
+from escala.training.shards import Shards
 from escala.workloads import WORKLOADS
 
 
@@ -36,7 +45,7 @@ def split_description(data: Path) -> dict:
         damaged = [
             n
             for n, digest in description["sha256"].items()
-            if sha256(data / n, location()) != digest
+            if digest_file(data / n, location()) != digest
         ]
     except (KeyError, AttributeError, FileNotFoundError) as error:
         damaged = [str(error)]
@@ -155,3 +164,151 @@ def resumption(plan: Plan, description: dict, folder: Path) -> dict:
     if epoch is None:
         checkpoint.forget(folder)
     return {"digest": digest, "resume_after": epoch or 0}
+
+
+def identity(request: dict, plan: Plan, description: dict, started: datetime) -> dict:
+    """Return the content of a run.json without a status, in which nothing is measured yet.
+
+    Parameters
+    ----------
+    request : with its `sha256` and the run's `turn`.
+    description : of the split.
+
+    Raises
+    ------
+    ValueError : it would not be valid.
+    """
+    unmeasured = (
+        "link", "seconds", "step_seconds", "samples_per_second", "evaluation", "disturbance",
+        "usage", *(name for name, probe in PROBES.items() if probe.result), "weights_sha256",
+    )  # fmt: skip
+    found = {
+        "format": FORMAT,
+        **{name: request[name] for name in NAMES},
+        "session": session(),
+        "started": started.isoformat(timespec="seconds"),
+        "ranks": _ranks(plan),
+        "training": _training(request, plan, description),
+        "epochs": [],
+        **dict.fromkeys(unmeasured),
+        "data": {
+            **{name: description[name] for name in ("provenance", "leaky", "split_seed")},
+            "sha256": sha256_of(description),
+        },
+        "machine": hardware.describe()
+        | {"kernel": platform.release(), "hostname": socket.gethostname()},
+        "versions": _versions(request),
+        "source_sha256": key.code_sha256(
+            request["workload"], request["strategy"], request["instrument"]
+        ),
+        "environment": variables.describe(),
+        "request_sha256": request["sha256"],
+        "turn": request["turn"],
+        "knobs": plan["knobs"],
+        "seeds": {"weights": plan["seed"], "shuffle": plan["seed"]},
+    }
+    if job := describe_job():
+        found["job"] = job
+    if "start" in plan:
+        _describe_program(request, found)
+    validate_run(found | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
+    return found
+
+
+def sha256_of(description: dict) -> dict[str, str]:
+    """Return the digests of a split's arrays, and of what a program reads itself, by name."""
+    paths = {name: path["sha256"] for name, path in description.get("paths", {}).items()}
+    return description.get("sha256", {}) | paths
+
+
+def _versions(request: dict) -> dict[str, str]:
+    """Return the versions of Python and of the packages that decide a result."""
+    if "program" in request:
+        own = request["program"]["versions"]
+        return ({"python": own["python"]} | own["packages"]) if own else {}
+    code = key.code(request["workload"], request["strategy"])
+    return packages.versions(AROUND) | code.versions
+
+
+def _ranks(plan: Plan) -> dict:
+    unknown = dict.fromkeys(("obtained", "launcher", "interface", "one_clock", "fractions"))
+    return unknown | {
+        "asked": plan["ranks"],
+        "hosts": [],
+        "machines": [],
+        "oversubscribed": False,
+        "cores": [],
+        "threads": plan["knobs"]["threads"],
+    }
+
+
+def _training(request: dict, plan: Plan, description: dict) -> dict:
+    # The steps of a program are its own affair.
+    kind, steps = "command", None
+    if "start" not in plan:
+        kind = "steps" if plan["engine"] else "fit"
+        steps = Shards.planned(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
+    return {
+        "kind": kind,
+        **{
+            name: plan[name]
+            for name in ("global_batch", "learning_rate", "train_rows", "validated_on")
+        },
+        "rows_per_rank": -(-plan["global_batch"] // plan["ranks"]),
+        "optimizer": None,
+        "epochs_asked": plan["epochs"],
+        "steps_per_epoch": steps,
+        "epochs_done": 0,
+        "stopped_early": False,
+        "best_epoch": None,
+        "resumed_after": [],
+        "parameters": None,
+        "test_rows": description["rows"]["test"],
+        "target_accuracy": request["training"].get("target_accuracy"),
+        "settings": request["training"],
+    }
+
+
+def _describe_program(request: dict, found: dict) -> None:
+    """Add what is known of a program; leave open what its command does not take from the run."""
+    named = Program.from_plan(request["start"]["program"]).named
+    found["program"] = {
+        "command": request["program"]["command"],
+        "files": request["program"]["files"],
+        "variables": request["program"]["variables"],
+        "named": sorted(named),
+        "known_by": None,
+        "first_epoch_seconds": None,
+        "whole_seconds": None,
+        "notes": [],
+    }
+    if not {"rows", "rows_of_rank"} & named:
+        found["training"] |= {"global_batch": None, "rows_per_rank": None}
+    if "epochs" not in named:
+        found["training"]["epochs_asked"] = None
+    if "seed" not in named:
+        found["seeds"] = {"weights": None, "shuffle": None}
+
+
+#: Distributions that prepare data, start ranks and score them.
+AROUND = ("scikit-learn", "imbalanced-learn", "biopython", "snakemake")
+
+
+def describe_job() -> dict | None:
+    """Return what SLURM tells of the job that this process is in; None outside of a job."""
+    number = allocation.number()
+    if number is None:
+        return None
+    found = allocation.job_of(number)
+    times = {"submitted": found.submitted, "started": found.started}
+    return {
+        "number": number,
+        "step": None,
+        "exclusive": found.exclusive,
+        "nodes": allocation.hosts(found),
+        "slurm": allocation.version(),
+        **{
+            name: at and at.astimezone(UTC).isoformat(timespec="seconds")
+            for name, at in times.items()
+        },
+    }

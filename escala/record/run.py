@@ -14,24 +14,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from escala.core import alone, interrupts, variables
-from escala.core.clock import started as process_start
 from escala.core.environment import session
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
+from escala.core.proc import started as process_start
 from escala.core.readable import name_first
 from escala.probes import PROBES, timeline
 from escala.programs.copy import COPY, Copy, remove
 from escala.programs.program import Program
-from escala.record import key, transport
+from escala.record import key, place
 from escala.record.collect import PREDICTIONS, collect
-from escala.record.disturbance import with_kernel, with_stops
-from escala.record.identity import identity
-from escala.record.kernel import Kernel
-from escala.record.outcome import Outcome, merge
+from escala.record.disturbance import Kernel, with_kernel, with_stops
+from escala.record.key import notes_on_changes
 from escala.record.place import Links, experiment_folder, linked, placed
-from escala.record.plan import make_plan, resumption, split_description
-from escala.record.program_changes import notes
-from escala.record.schema import validate_run
+from escala.record.plan import identity, make_plan, resumption, split_description
+from escala.record.schema import Outcome, merge_records, validate_run
 from escala.record.supervise import supervise
 from escala.runtime import asking
 from escala.runtime.allocation import same_host
@@ -119,7 +116,7 @@ def _measured(
     if outcome.status != "ok":
         asking.require_answers(request["nodes"])
     if outcome.status == "ok" and "program" in known:
-        parts.append({"program": {"notes": [*notes(request, data)]}})
+        parts.append({"program": {"notes": [*notes_on_changes(request, data)]}})
     seconds = time.monotonic() - clock - sum(aside)
     result = _record(known, parts, outcome, seconds, folder)
     problem = _invalid(result)
@@ -209,7 +206,7 @@ def _attempt(
         stopped_seconds = outcome.stopped_seconds
         timeline.keep(ranks_folder)
         if outcome.status == "ok":
-            outcome = transport.recorded(request, ranks_folder, started.nodes[0].interface)
+            outcome = place.check_transport(request, ranks_folder, started.nodes[0].interface)
             parts.append(outcome.found)
         if outcome.status == "ok":
             with _timed(aside):
@@ -306,7 +303,7 @@ def _record(
     if kept and outcome.status != "ok":
         reason = f"{reason}; repeated, it goes on after epoch {kept}"
     last = {"status": outcome.status, "reason": reason, "wall_seconds": wall_seconds}
-    return merge(known, *parts, last)
+    return merge_records(known, *parts, last)
 
 
 def _invalid(result: dict) -> str | None:

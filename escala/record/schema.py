@@ -1,18 +1,21 @@
-"""The form of a run.json, checked before it is written and as it is read."""
+"""The form of a run.json, checked as it is written and as it is read, and the outcome of a run."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.core.progress import say
 from escala.probes import PROBES, with_probe_settings
 from escala.runtime.layout import with_layout
 from escala.strategies.knobs import all_knobs, strategy_knobs
@@ -108,3 +111,31 @@ def _leave_out(path: Path, reason: str) -> None:
 @cache
 def _validator() -> Draft202012Validator:
     return Draft202012Validator(composed(read_yaml(SCHEMA)))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a run or of a part of it: a status of the run schema, and why it is not ok.
+
+    Of a run that is ok, `stopped_seconds` are those for which processes of it stood still. `found`
+    is what was found of it, as a part of its run.json.
+    """
+
+    status: str
+    reason: str | None = None
+    stopped_seconds: float = 0.0
+    found: Mapping[str, Any] = field(default_factory=dict)
+
+
+def merge_records(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one record of parts: mappings are merged, lists are joined, others replace earlier."""
+    found: dict[str, Any] = {}
+    for part in parts:
+        for key, value in part.items():
+            before = found.get(key)
+            if isinstance(value, Mapping):
+                value = merge_records(before if isinstance(before, Mapping) else {}, value)
+            elif isinstance(value, list) and isinstance(before, list):
+                value = before + value
+            found[key] = value
+    return found

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 
 from escala import engines
@@ -16,7 +15,7 @@ from escala.probes import planned_probe
 from escala.programs.copy import COPY
 from escala.programs.program import Program
 from escala.record import diagnose
-from escala.record.outcome import Outcome
+from escala.record.schema import Outcome
 from escala.runtime import launch, mpi
 from escala.runtime.placement import Launch
 from escala.strategies import STRATEGIES
@@ -29,9 +28,6 @@ POLL_SECONDS = 0.1
 _LOOK_SECONDS, _LATE_SECONDS = 0.5, 2.0
 #: A signal to a whole job reaches this process at most this many seconds after the ranks.
 SIGNAL_DELAY_SECONDS = 0.5
-#: The module that evaluates a run. It imports scikit-learn, which takes a second. It is needed only
-#: after the ranks have ended, so it is imported while they start.
-EVALUATION = "escala.record.evaluation"
 
 
 def supervise(
@@ -81,8 +77,6 @@ def supervise(
             variables = engines.variables(python, environment | extra_environment)
             launcher = children.start(arguments, variables, folder / "launcher.log")
             started.append(launcher)
-            if program is None:
-                import_module(EVALUATION)
             if probe and probe.program:
                 sampler = probe.program(launch_choice.nodes[0].interface)
                 log = folder / f"{probe.name}.log"

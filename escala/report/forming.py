@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from escala.core.progress import say
+from escala.core.console import say
 from escala.core.readable import counted, duration
 from escala.experiment import Run
 from escala.experiment.runs import is_compared

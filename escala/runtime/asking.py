@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from escala.core import children, variables
+from escala.core.console import say
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.core.progress import say
 from escala.runtime import allocation, slurm
 from escala.runtime.allocation import number, same_host, srun
 from escala.runtime.layout import Layout

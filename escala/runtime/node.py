@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from escala.core import hardware, other_memory
+from escala.core import hardware, proc
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.core.speed import speed_seconds
@@ -75,7 +75,7 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
     held = by_interface[interface][0]
     ports_found, cores = _free_ports(held, ports), available_cores()
     machine = hardware.describe() | {"speed_seconds": speed_seconds(cores[0])}
-    single_copy = other_memory.may_be_read()
+    single_copy = proc.can_read_child()
     return Node(host, interface, held, cores, ports_found, machine, single_copy)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from escala.core import exits, variables
+from escala.core import console, variables
 from escala.core.children import completed
 from escala.core.errors import InputError
 
@@ -187,7 +187,7 @@ def _exit_code(number: str) -> int | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     if "Invalid job id" in done.stderr:
-        return exits.FAILED
+        return console.FAILED
     state, code = (
         re.search(pattern, done.stdout, re.MULTILINE)
         for pattern in (r"^\s+JobState=(\w+)", r"\sExitCode=(\d+):(\d+)$")
@@ -196,8 +196,8 @@ def _exit_code(number: str) -> int | None:
         return None
     ended, signal = map(int, code.groups())
     if signal:
-        return exits.SIGNALLED + signal
-    return ended or (exits.DONE if state[1] == "COMPLETED" else exits.FAILED)
+        return console.SIGNALLED + signal
+    return ended or (console.DONE if state[1] == "COMPLETED" else console.FAILED)
 
 
 def state(job: str) -> str | None:

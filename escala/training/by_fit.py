@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from escala.core import usage
+from escala.core import proc
 from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data import reader
@@ -93,10 +93,10 @@ def _fitted(work: Any, plan: Mapping, data: Arrays, load: Load) -> tuple[dict, d
     if counts is None:
         counts = np.bincount(targets, minlength=len(data.description["classes"]))
     load.begin()
-    began, used, start = time.monotonic(), usage.of_self(), time.perf_counter()
+    began, used, start = time.monotonic(), proc.usage_of_self(), time.perf_counter()
     weights = work.fit(inputs, targets, np.array(counts), plan["training"])
     train_seconds = time.perf_counter() - start
-    used = usage.of_self().since(used)
+    used = proc.usage_of_self().since(used)
     load.end()
     probabilities = work.probabilities(weights, inputs)
     correct = int((probabilities.argmax(axis=1) == targets).sum())

@@ -20,8 +20,8 @@ from pathlib import Path
 from escala.core.errors import Diverged, Failed
 from escala.core.files import write_json
 from escala.core.load import Load
+from escala.core.proc import Usage
 from escala.core.readable import counted
-from escala.core.usage import Usage
 from escala.core.variables import MARKS, THREADS, TRACED, restore_shell
 from escala.probes import Probe
 from escala.programs import child, endings, lines, marks, processes

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from escala.core import usage
+from escala.core import proc
 from escala.core.errors import Diverged
 from escala.core.load import Load
 from escala.data.base import Arrays
@@ -49,12 +49,12 @@ def train_epoch(
     load.begin()
     # The ranks begin together, so that no rank's earlier work counts as training time of others.
     engine.group.meet()
-    began, used = time.monotonic(), usage.of_self()
+    began, used = time.monotonic(), proc.usage_of_self()
     record.start = time.perf_counter()
     for made in engine.make_steps(islice(shards.epoch_batches(number), steps), gather):
         record.add(made)
     train_seconds = time.perf_counter() - record.start
-    used = usage.of_self().since(used)
+    used = proc.usage_of_self().since(used)
     load.end()
     epoch = {
         "epoch": number,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from escala.core import clock, load
+from escala.core import load, proc
 from escala.strategies.base import Place
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Told(TypedDict):
     notes: list[str] | None
     ran: dict[str, Any] | None
     read: list[str] | None
-    #: What was used during the epochs (`escala.core.usage`), and what this node did meanwhile
+    #: What was used during the epochs (`escala.core.proc`), and what this node did meanwhile
     #: (`escala.core.load`), which one process of each node tells.
     usage: dict[str, float | None] | None
     load: dict[str, float | None] | None
@@ -81,14 +81,14 @@ def load_reader(plan: dict, place: Place) -> load.Load:
     parent = os.getppid()
     roots = [parent if parent > 1 else os.getpid()]
     supervisor = plan["supervisor"]
-    if place.node == 0 and clock.runs(supervisor["pid"], supervisor["started"]):
+    if place.node == 0 and proc.is_running(supervisor["pid"], supervisor["started"]):
         roots.append(supervisor["pid"])
     return load.Load(roots, grows="start" in plan)
 
 
 def startup_seconds(rank: int, ranks: int) -> float:
     """Return the time since the start of this process, and log that it is ready."""
-    seconds = clock.age()
+    seconds = proc.age()
     cores = sorted(os.sched_getaffinity(0))
     log.info("rank %d of %d on cores %s, ready after %.1f s", rank, ranks, cores, seconds)
     return seconds

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from importlib import import_module
 from pathlib import Path
 
-from escala.core import alone, children, plugins, user_code
+from escala.core import alone, children, errors, plugins
 from escala.core.errors import Diverged, Failed, Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes import Probe, planned_probe
@@ -139,7 +139,7 @@ def _failure(error: BaseException, plan: dict) -> dict:
     if status == "diverged" and "start" in plan:
         return {"status": status, "reason": str(error)[:500]}
     where = _place(error, plan["workload"])
-    return {"status": status, "reason": f"{where}{user_code.message(error)}"[:500]}
+    return {"status": status, "reason": f"{where}{errors.text_of(error)}"[:500]}
 
 
 def _place(error: BaseException, workload: str) -> str:
@@ -148,7 +148,7 @@ def _place(error: BaseException, workload: str) -> str:
 
     own = [WORKLOADS[workload].folder] if workload in WORKLOADS else []
     folders = [*own, *plugins.folders(plugins.KINDS).values()]
-    places = (user_code.location(error, folder) for folder in folders)
+    places = (errors.place_in(error, folder) for folder in folders)
     return next((f"{place}: " for place in places if place), "")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from escala import engines
 from escala.core.load import Load
-from escala.core.usage import Usage
+from escala.core.proc import Usage
 from escala.data import reader
 from escala.data.base import Arrays
 from escala.engines.base import Engine

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from escala.core import exits, interrupts
+from escala.core import console, interrupts
 
 if __name__ == "__main__":  # Importing Snakemake takes seconds.
     interrupts.handle()
@@ -29,9 +29,9 @@ from snakemake.exceptions import (
     WorkflowError,
 )
 
+from escala.core.console import say
 from escala.core.environment import call
 from escala.core.errors import InputError
-from escala.core.progress import say
 from escala.experiment.files import files_by_name
 from escala.workflow import internals
 
@@ -44,7 +44,7 @@ _UNKNOWN, _PROFILE = (
 
 
 def main() -> int:
-    words, codes = sys.argv[1:], [exits.FAILED]
+    words, codes = sys.argv[1:], [console.FAILED]
 
     def tell(error: Exception, rules: Collection[str]) -> bool:
         shown = explained(error, rules, words)
@@ -60,8 +60,8 @@ def main() -> int:
     code = internals.call(words, tell, refuse)
     if isinstance(code, str):  # By `escala.workflow.study.refuse`.
         say(code)
-        return exits.WRONG
-    return codes[-1] if code == exits.FAILED else code or exits.DONE
+        return console.WRONG
+    return codes[-1] if code == console.FAILED else code or console.DONE
 
 
 class Shown(NamedTuple):
@@ -81,17 +81,17 @@ def explained(error: Exception, rules: Collection[str], words: Collection[str]) 
     """
     wrong = _wrong(error, rules, words)
     if wrong is not None:
-        return Shown(str(wrong), exits.WRONG)
+        return Shown(str(wrong), console.WRONG)
     if isinstance(error, LockException):
-        return Shown(_locked(Path.cwd()), exits.FAILED)
-    text = str(error)
-    if isinstance(error, InputFunctionException):
-        # An error of the user's input, between lines on the place in the rules.
-        told = (line.strip() for line in text.splitlines() if "Remedy: " in line)
-        text = "\n".join(line.removeprefix("WorkflowError: ") for line in told)
-    elif type(error) is not WorkflowError or error.rule:
+        return Shown(_locked(Path.cwd()), console.FAILED)
+    is_of_input = isinstance(error, InputFunctionException)
+    # Snakemake's text has the place in the rules, where the error is not.
+    text = str(error.__context__ if is_of_input else error)
+    if "Remedy: " in text:
+        return Shown(text, console.WRONG)
+    if is_of_input or type(error) is not WorkflowError or error.rule or not text:
         return None
-    return Shown(text, exits.WRONG if "Remedy: " in text else exits.FAILED) if text else None
+    return Shown(text, console.FAILED)
 
 
 def _wrong(error: Exception, rules: Collection[str], words: Collection[str]) -> InputError | None:

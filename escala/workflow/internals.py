@@ -22,7 +22,7 @@ from snakemake.logging import logger
 from snakemake.settings.enums import RerunTrigger
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from escala.core import exits
+from escala.core import console
 
 #: Whose rules this process has read.
 _workflows: list[Workflow] = []
@@ -123,12 +123,12 @@ def call(
     logger.addFilter(is_left)
     try:
         parser, arguments = _parse(words, refuse)
-        return exits.DONE if cli.args_to_api(arguments, parser) else exits.FAILED
+        return console.DONE if cli.args_to_api(arguments, parser) else console.FAILED
     except SystemExit as end:
         return end.code
     except Exception as error:
         exceptions.print_exception(error)
-        return exits.FAILED
+        return console.FAILED
     finally:
         logger.removeFilter(is_left)
 

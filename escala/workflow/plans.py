@@ -11,15 +11,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from math import ceil
 from pathlib import Path
+from typing import Any
 
 from escala.analysis.cost_model.calibrating import Calibration
+from escala.core.engines import DEFAULT, ENGINES
 from escala.core.environment import call, session
 from escala.core.errors import InputError
 from escala.core.files import write_text
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import engines_of
-from escala.measure import standing, table
+from escala.measure import estimate, standing, table
 from escala.measure.plan import (
     Plan,
     PlannedRun,
@@ -51,10 +54,12 @@ class Plans:
     has_links : returns whether there are several nodes, whose links can be calibrated.
     forced : returns the rules that are run whatever there is.
     provide : makes the environments of engines; what is measured depends on what they hold.
+    targets : returns the targets of the call.
 
     Attributes
     ----------
     left : the runs that this call measures, by their files.
+    of_sessions : all runs of the experiments that this call measures, also those that stand.
     files : of the plans that this call has asked for, with the plans.
     """
 
@@ -65,9 +70,10 @@ class Plans:
         has_links: Callable[[], bool],
         forced: Callable[[], set[str]],
         provide: Callable[[set[str]], None],
+        targets: Callable[[], set[str]] = set,
     ):
         self._study, self._is_main, self._has_links = study, is_main, has_links
-        self._forced, self._provide = forced, provide
+        self._forced, self._provide, self._asked_targets = forced, provide, targets
         # A call of Snakemake sees one state of the code and of the experiments.
         self._plan = cache(self._plan)
         self._written = cache(self._written)
@@ -75,6 +81,7 @@ class Plans:
         self._targets: dict[tuple, set[Run]] = {}
         self._with_targets: set[Run] = set()
         self.left: dict[str, Run] = {}
+        self.of_sessions: dict[str, Run] = {}
         self.files: dict[Path, Plan] = {}
         self._begun: dict[Path, list[Run]] = {}
 
@@ -182,7 +189,11 @@ class Plans:
         self._begun[file] = [each.run for group in begun for each in group]
         if run:
             self._with_targets |= {each.run for each in left}
-            _refuse_failed(plan, run)
+            _refuse_failed(plan, run.file, {run.file})
+        else:
+            if not left and plan.table in self._asked_targets():
+                _refuse_failed(plan, plan.table, {each.file for each in asked(plan).runs})
+            self.of_sessions |= {each.file: each.run for each in asked(plan).runs}
         # A later part of the experiment measures the references of an earlier one again.
         is_told = which is not None or _is_told(asked(plan))
         _write(file, plan, bool(left) or not is_told)
@@ -192,16 +203,19 @@ def _file_of(name: str, which: Which) -> Path:
     return run_file(which) if isinstance(which, Run) else session_file(name, which)
 
 
-def _refuse_failed(plan: Plan, run: Run) -> None:
-    """Refuse a run that has failed: its run.json exists, so Snakemake would report success."""
+def _refuse_failed(plan: Plan, target: str, files: set[str]) -> None:
+    """Refuse a target of which a run has failed: it exists, so Snakemake would report success."""
     present = standing.Present(since=plan.since)
     failed = {each.file for group in plan.groups for each in standing.failed(group, present)}
-    if run.file in failed:
+    if file := min(failed & files, default=None):
         with shown():
-            found = read_result(Path(run.file))
+            found = read_result(Path(file))
+        others = f", and {len(failed & files) - 1} more" * (len(failed & files) > 1)
+        about = "" if file == target else f" {file}"
         refuse(
-            f"{run.file}: ended as {found['status']}: {found['reason']}. To run it again: "
-            f"{call(f'retry results/{run.experiment}')}, then this target"
+            f"{target}:{about} ended as {found['status']}: {found['reason']}{others}. To run "
+            f"{'them' if others else 'it'} again: {call(f'retry results/{plan.experiment}')}, then "
+            "this target"
         )
 
 
@@ -225,3 +239,70 @@ def _is_told(plan: Plan) -> bool:
 
 def _content(file: Path) -> str | None:
     return file.read_text(encoding="utf-8") if file.exists() else None
+
+
+class Jobs:
+    """Functions of the wildcards of a job.
+
+    Parameters
+    ----------
+    cores : returns the cores of this machine if jobs run on it, and None on a cluster. Snakemake
+        knows that only after it has read the rules.
+    """
+
+    def __init__(self, study: Study, plans: Plans, cores: Callable[[], int | None]):
+        self._study, self._plans, self._cores = study, plans, cores
+
+    def _runs(self, wildcards: Wildcards) -> list[Run]:
+        return [each.run for each in self._plans.plan_of(wildcards).runs]
+
+    def _experiment(self, wildcards: Wildcards) -> Experiment:
+        return self._study.experiment(wildcards)
+
+    def _shape(self, wildcards: Wildcards) -> estimate.Shape:
+        return estimate.shape(self._runs(wildcards))
+
+    def conda(self, wildcards: Wildcards) -> str:
+        """Return the file of the environment of conda, from that of a rule: of the one engine, or
+        the usual.
+        """
+        names = engines_of(self._runs(wildcards))
+        [engine] = names if len(names) == 1 else [DEFAULT]
+        return f"../envs/{ENGINES[engine].environment.conda}"
+
+    def threads(self, wildcards: Wildcards) -> int:
+        """Return all cores if jobs run on this machine, so that no other job runs meanwhile."""
+        return self._cores() or self.cores_per_task(wildcards)
+
+    def nodes(self, wildcards: Wildcards) -> int:
+        """Return the nodes of the largest layout."""
+        return self._shape(wildcards).nodes
+
+    def tasks(self, wildcards: Wildcards) -> int:
+        shape = self._shape(wildcards)
+        return shape.nodes * shape.tasks
+
+    def cores_per_task(self, wildcards: Wildcards) -> int:
+        return self._shape(wildcards).cores
+
+    def launcher(self, wildcards: Wildcards) -> Any:
+        """Return the launcher of a multi-task job, or None, which leaves it to the plugin."""
+        several = self.tasks(wildcards) > 1
+        return self._experiment(wildcards).settings["launcher"] if several else None
+
+    def minutes(self, wildcards: Wildcards) -> int:
+        """Return the time limit of a job in minutes: that of what is left, and of any one run.
+
+        A session ends before, and goes on in another job.
+        """
+        begun = self._plans.begun_by(wildcards) or self._runs(wildcards)
+        limit = ceil(self._experiment(wildcards).settings["time_limit_minutes"])
+        return max(estimate.time_of(begun).minutes, estimate.BEGIN_MINUTES + limit)
+
+    def slurm_extra(self, wildcards: Wildcards) -> str:
+        """Return further options of sbatch: a session has its nodes to itself."""
+        options = ["--exclusive", f"--ntasks-per-node={self._shape(wildcards).tasks}"]
+        if queue := self._experiment(wildcards).settings["queue_minutes"]:
+            seconds = int(60 * (queue + self.minutes(wildcards)))
+            options.append(f"--deadline=now+{seconds}seconds")
+        return " ".join(options)

@@ -14,20 +14,21 @@ from snakemake.exceptions import WorkflowError
 
 from escala.analysis.cost_model.calibrating import SUFFIX
 from escala.cache import store
-from escala.core import exits, interrupts, own_results
+from escala.core import console, environment, interrupts
+from escala.core.console import say
 from escala.core.environment import call, session
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
-from escala.core.progress import say
 from escala.core.readable import counted
 from escala.core.variables import PROFILE
 from escala.experiment import Run
 from escala.experiment.checks import unused
-from escala.measure import again, estimate, lost
+from escala.measure import estimate, lost
+from escala.measure.allocated import Allocated
 from escala.measure.plan import no_time_file, told
+from escala.measure.session import times_again
 from escala.runtime import allocation, slurm
 from escala.workflow import internals
-from escala.workflow.allocated import Allocated
 from escala.workflow.internals import Workflow
 from escala.workflow.plans import Plans
 from escala.workflow.study import Study, refuse, shown
@@ -86,9 +87,8 @@ class Session:
 
         Raises
         ------
-        WorkflowError : a layout that this machine cannot run, runs that do not fit on the disk,
-            results in a folder of somebody else, a scheduler that does not answer, or a report of
-            an experiment without runs.
+        WorkflowError : a layout that this machine cannot run, results in a folder of somebody else,
+            a scheduler that does not answer, or a report of an experiment without runs.
         """
         interrupts.handle(self._end_programs)
         internals.leave_out_failed_jobs(interrupts.received)
@@ -105,8 +105,6 @@ class Session:
                 slurm.use_environment()
             if self._workflow.is_main_process and runs:
                 self._print_estimate()
-                with chdir(self._folder):
-                    estimate.require_disk(self._print_disk(), _RESULTS)
             if self._workflow.is_main_process:
                 self._claim_results()
 
@@ -139,8 +137,8 @@ class Session:
         jobs = internals.jobs(self._workflow.dag, needed=True)
         places = {Path(file).parts[:2] for job in jobs for file in job.output}
         for name in sorted(each[1] for each in places if each[0] == _RESULTS.name):
-            own_results.claim(self._folder / _RESULTS / name)
-            own_results.hold(self._folder / _RESULTS / name)
+            environment.claim_results(self._folder / _RESULTS / name)
+            environment.hold_results(self._folder / _RESULTS / name)
 
     def _require_runs(self) -> None:
         """Refuse to report an experiment of which no run is there."""
@@ -163,9 +161,6 @@ class Session:
         print(*map(told, self.runs()), sep="\n")
         try:
             self._print_estimate()
-            if self.runs():
-                with chdir(self._folder):
-                    self._print_disk()
         except InputError as error:
             print(error, file=sys.stderr)
 
@@ -181,7 +176,7 @@ class Session:
                 most = pilot["at_most"]
                 print(f"{name}: a pilot sets the number of repeats. The estimates are for {most}.")
         with chdir(self._folder):
-            print(estimate.sentence(self.runs(), self._study.named), flush=True)
+            print(estimate.sentence(self.runs()), flush=True)
             if self.runs() and (text := self._allocated.sentence()):
                 print(text)
             if added := self._plans.added:
@@ -189,19 +184,14 @@ class Session:
                     f"They include {counted(len(added), 'run')}, added so that each run has its "
                     "match: a run of its reference in the same repeat and session."
                 )
-            if again.times() and self.runs():
+            if times_again() and self.runs():
                 print(
                     "A repeat that other work disturbs is measured again, at most "
-                    f"{counted(again.times(), 'time')}. The estimate does not include this."
+                    f"{counted(times_again(), 'time')}. The estimate does not include this."
                 )
             if (folder := store.location()) and folder.exists():
                 print(f"Runs in the store {folder} take no time.")
             sys.stdout.flush()
-
-    def _print_disk(self) -> estimate.Disk:
-        needed = estimate.disk(self.runs(), self._study.named)
-        print(estimate.disk_sentence(needed, _RESULTS), flush=True)
-        return needed
 
     def _refuse_impossible_layouts(self) -> None:
         cores, steps = min(len(available_cores()), self._workflow.cores), self._allocated.names
@@ -232,7 +222,7 @@ class Session:
             for name in {run.experiment for run in self.runs()}:
                 file = no_time_file(name)
                 if file.exists() and file.read_text(encoding="utf-8") == session():
-                    raise SystemExit(exits.NO_TIME)
+                    raise SystemExit(console.NO_TIME)
 
     def _outdate_predictions(self) -> None:
         """Let a next call make the tables of predictions that this one could not make again.
@@ -249,7 +239,7 @@ class Session:
                 internals.forget(self._workflow, job.output[0])
 
     def succeed(self) -> None:
-        """List the runs that did not end ok, where no rule did, and name predictions.
+        """List the runs that did not end ok, also earlier, where no rule did; name predictions.
 
         Raises
         ------
@@ -257,7 +247,8 @@ class Session:
         """
         dag = self._workflow.dag
         rules = {job.rule.name for job in dag.jobs}
-        files = [run.file for run in self.runs() if Path(run.file).exists()]
+        runs = self._plans.of_sessions | self._plans.left
+        files = [file for file in runs if Path(file).exists()]
         if files and not rules & {"all", "runs", REPORT}:
             check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
             check += ["--page"] if "page" in rules else []

@@ -16,7 +16,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import update_config
 
 from escala.analysis.cost_model.calibrating import Calibration, adopted
-from escala.core import own_results
+from escala.core import environment
 from escala.core.errors import InputError
 from escala.data import kind_of
 from escala.experiment import Experiment, Run, check_name, named, read
@@ -67,7 +67,7 @@ class Study:
                 update_config(settings, changes)
             self.default = Experiment(settings, path)
             check_name(self.default.name, path, folder)
-            own_results.require_folder(folder / "results" / self.default.name)
+            environment.require_folder(folder / "results" / self.default.name)
         except InputError as error:
             refuse(error)
         self._named = {self.default.name: self.default}

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from escala.core.answer import Answer, answer_of
 from escala.core.engines import ENGINES
-from escala.core.errors import InputError
+from escala.core.errors import Answer, InputError, answer_of
 from escala.workload_check.fits import FIT_CHECKS
 from escala.workload_check.network import PRECONDITIONS
 from escala.workload_check.steps import STEPS_CHECKS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from escala.core.answer import Refused
+from escala.core.errors import Refused
 from escala.workload_check.network import require
 from escala.workload_check.subject import Subject, kept_model
 from escala.workloads import models as contract

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from escala import engines
-from escala.core.answer import Refused, answer_of
+from escala.core.errors import Refused, answer_of
 from escala.data import reader
 from escala.data.base import output_shape
 from escala.strategies.base import Place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from escala.core.answer import Refused
+from escala.core.errors import Refused
 from escala.training.process import not_finite
 from escala.workload_check.subject import NAME, Subject, kept_model
 from escala.workloads import scores_module

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from escala.core.answer import Answer, Refused
 from escala.core.engines import DEFAULT, ENGINES
-from escala.core.errors import InputError
+from escala.core.errors import Answer, InputError, Refused
 from escala.core.files import read_json
 from escala.data import base, reader
 from escala.engines import engine_name, environments, interpreters

@@ -25,16 +25,16 @@ except InputError as error:
 
 from escala.cache import code
 from escala.core import interrupts
-from escala.core.progress import say
+from escala.core.console import say
 from escala.core.variables import PROFILE
 from escala.data import ACQUIRE, KINDS
 from escala.engines.environments import provide_all
+from escala.measure.allocated import Allocated
 from escala.measure.plan import asked, plan_session, table_of
 from escala.probes import PROBES
+from escala.runtime import allocation
 from escala.workflow import internals
-from escala.workflow.allocated import Allocated
-from escala.workflow.jobs import Jobs
-from escala.workflow.plans import Plans
+from escala.workflow.plans import Jobs, Plans
 from escala.workflow.session import Session
 from escala.workflow.study import Study, refuse
 
@@ -50,7 +50,10 @@ if workflow.is_main_process:
 internals.note(workflow)
 STUDY = Study(ROOT, WORKDIR, *internals.experiment_settings(workflow))
 EXPERIMENT = STUDY.default
-ALLOCATED = Allocated(workflow)
+# The jobs that a call submits are jobs of their own. The executor removes the variable.
+ALLOCATED = Allocated(
+    allocation.number() if workflow.is_main_process else None, lambda: workflow.local_exec
+)
 
 
 def has_links():
@@ -64,7 +67,14 @@ def provide(engines):
         provide_all(engines)
 
 
-PLANS = Plans(STUDY, workflow.is_main_process, has_links, lambda: SESSION.forced(), provide)
+PLANS = Plans(
+    STUDY,
+    workflow.is_main_process,
+    has_links,
+    lambda: SESSION.forced(),
+    provide,
+    lambda: internals.targets(workflow),
+)
 SESSION = Session(workflow, STUDY, PLANS, ALLOCATED, WORKDIR)
 JOBS = Jobs(STUDY, PLANS, SESSION.cores)
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from escala.check import job as checks
-from escala.core.answer import WIDTH
+from escala.core.errors import WIDTH
 from tests.cluster.conftest import output
 
 pytestmark = [pytest.mark.cluster, pytest.mark.sweep]

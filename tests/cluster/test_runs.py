@@ -23,7 +23,7 @@ from escala.analysis import attribution
 from escala.core.files import read_json
 from escala.experiment import Experiment, Run, load
 from escala.lab import network
-from escala.record import steps
+from escala.record import collect
 from tests.cluster.conftest import output
 from tests.conftest import ROOT
 from tests.programs import eventually, experiment_on
@@ -265,7 +265,7 @@ def test_ranks_exchange_by_the_transport_that_is_asked_for(across):
 @pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_two_nodes_follow_one_process_with_the_same_batch(across, strategy):
     one, two = (
-        mean_losses(steps.read(across[name] / "ranks", ranks))
+        mean_losses(collect.read_steps(across[name] / "ranks", ranks))
         for name, ranks in (("single", 1), (strategy, 2))
     )
     np.testing.assert_allclose(two, one, rtol=TOLERANCE)
@@ -280,8 +280,12 @@ def test_ranks_that_do_not_divide_batches_in_equal_parts_train_on_every_row(acro
         rows = [[epoch["rows"] for epoch in each["epochs"]] for each in (run, one)]
         assert rows[0] == rows[1]
     assert served["evaluation"]["rows"] == one["evaluation"]["rows"]
-    table = steps.read(across["hybrid"] / "ranks", 2).groupby(["epoch", "step"])["rows"].sum()
-    alone = steps.read(across["single"] / "ranks", 1).groupby(["epoch", "step"])["rows"].sum()
+    table = (
+        collect.read_steps(across["hybrid"] / "ranks", 2).groupby(["epoch", "step"])["rows"].sum()
+    )
+    alone = (
+        collect.read_steps(across["single"] / "ranks", 1).groupby(["epoch", "step"])["rows"].sum()
+    )
     assert table.tolist() == alone.tolist()
     # On a busy machine one of them may be so slow that it is given no rows.
     assert len(shared["ranks"]["fractions"]) == 2

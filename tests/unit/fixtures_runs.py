@@ -20,7 +20,7 @@ from escala.probes import PROBES, timeline
 from escala.probes.clocks import COLUMNS
 from escala.probes.resources import Resources
 from escala.record.evaluation import evaluate
-from escala.record.machine import AROUND
+from escala.record.plan import AROUND
 from escala.record.schema import validate_run
 from tests.conftest import KNOBS
 

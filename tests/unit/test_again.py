@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from escala.core.errors import InputError
-from escala.measure import again
+from escala.measure import session
 
 
 def load_of(*taken: float) -> type:
@@ -31,25 +31,25 @@ def test_it_waits_until_the_machine_is_quiet_but_not_longer_than_the_bound(monke
     clock = SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now
     clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
-    monkeypatch.setattr(again, "time", clock)
-    monkeypatch.setattr("escala.core.progress.time", clock)
-    monkeypatch.setattr(again, "Load", load_of(*[1.0] * 6, 0.0, 0.0, 0.9, 0.0, 0.05, 0.0, 9.0))
-    assert again.wait_for_quiet() and clock.now == 12
+    monkeypatch.setattr(session, "time", clock)
+    monkeypatch.setattr("escala.core.console.time", clock)
+    monkeypatch.setattr(session, "Load", load_of(*[1.0] * 6, 0.0, 0.0, 0.9, 0.0, 0.05, 0.0, 9.0))
+    assert session.wait_for_quiet() and clock.now == 12
     assert "waiting for quiet: 1.00 core of other processes" in capsys.readouterr().err
-    monkeypatch.setenv(again.WAIT_VARIABLE, "20")
-    monkeypatch.setattr(again, "Load", load_of(*[0.0, 0.7] * 100))
+    monkeypatch.setenv(session.WAIT_VARIABLE, "20")
+    monkeypatch.setattr(session, "Load", load_of(*[0.0, 0.7] * 100))
     began = clock.now
-    assert not again.wait_for_quiet()
+    assert not session.wait_for_quiet()
     assert 20 < clock.now - began <= 22
     assert "did not become quiet" in capsys.readouterr().err
-    monkeypatch.setenv(again.WAIT_VARIABLE, "0")
-    monkeypatch.setattr(again, "Load", load_of())
-    assert again.wait_for_quiet()
+    monkeypatch.setenv(session.WAIT_VARIABLE, "0")
+    monkeypatch.setattr(session, "Load", load_of())
+    assert session.wait_for_quiet()
 
 
 @pytest.mark.parametrize(
     ("variable", "read"),
-    [(again.VARIABLE, again.times), (again.WAIT_VARIABLE, again.wait_for_quiet)],
+    [(session.VARIABLE, session.times_again), (session.WAIT_VARIABLE, session.wait_for_quiet)],
 )
 def test_what_is_no_number_is_refused(monkeypatch, variable, read):
     monkeypatch.setenv(variable, "often")

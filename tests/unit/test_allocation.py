@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from datetime import datetime
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,9 +12,9 @@ from hypothesis import strategies as st
 
 from escala.core.errors import InputError
 from escala.experiment import Run
+from escala.measure.allocated import Allocated
 from escala.runtime import allocation, asking
 from escala.runtime.layout import Layout
-from escala.workflow.allocated import Allocated
 
 #: As SLURM 22.05 prints it. The user's words hold what looks like keys.
 SAID = """\
@@ -143,7 +142,7 @@ def inside(tmp_path, monkeypatch):
 
 
 def call(local: bool = True, main: bool = True) -> Allocated:
-    return Allocated(SimpleNamespace(local_exec=local, is_main_process=main))
+    return Allocated(allocation.number() if main else None, lambda: local)
 
 
 def run(layout: str, repeat: int | None = 1) -> Run:

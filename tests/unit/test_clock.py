@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from escala.core import clock
+from escala.core import proc
 from escala.probes._sampler import Rank, announce
 from escala.probes.clocks import to_epoch
 from escala.record import run
@@ -43,12 +43,12 @@ def test_a_process_began_before_its_children():
     child = subprocess.Popen(["sleep", "60"])
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     try:
-        assert clock.started() < clock.started(child.pid) <= now
+        assert proc.started() < proc.started(child.pid) <= now
     finally:
         child.kill()
         child.wait()
     with pytest.raises((FileNotFoundError, ProcessLookupError)):
-        clock.started(child.pid)
+        proc.started(child.pid)
 
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])

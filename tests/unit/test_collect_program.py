@@ -9,7 +9,7 @@ import pytest
 from escala.core.files import write_json
 from escala.programs.program import Program
 from escala.record.collect import collect
-from escala.record.outcome import Outcome
+from escala.record.schema import Outcome
 from escala.training.process import PARTS, Told
 
 

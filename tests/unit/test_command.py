@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from escala import command
-from escala.core import exits
+from escala.core import console
 from escala.core.errors import InputError
 from escala.record.schema import FORMAT
 from tests.calls import python
@@ -210,7 +210,7 @@ def test_help_teaches_the_most_common_things(tmp_path):
     assert (done.returncode, done.stdout) == (0, named.stdout)
     for name in (*command.SCRIPTS, "run", "report", "predict", "check", "completion"):
         assert re.search(rf"^    {name}( |$)", done.stdout, re.MULTILINE), name
-    for code, meaning in exits.MEANINGS.items():
+    for code, meaning in console.MEANINGS.items():
         assert f"  {code:9}{meaning}" in done.stdout
 
 
@@ -255,7 +255,7 @@ def test_unknown_words_end_with_the_nearest_and_where_all_are(arguments, said, c
     with pytest.raises(SystemExit) as ended:
         parser.parse_args(words) if parser else command.call_of([name, *words])
     [line] = capsys.readouterr().err.splitlines()
-    assert ended.value.code == exits.WRONG
+    assert ended.value.code == console.WRONG
     assert line.startswith("escala: ") and " Remedy: " in line
     assert all(each in line for each in said), line
 

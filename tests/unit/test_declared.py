@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escala.core.declared import constants
+from escala.core.files import read_constants
 from escala.data import KINDS
 from escala.report import figures
 from tests.calls import python
@@ -15,7 +15,7 @@ def test_constants_are_the_literals_in_capitals(tmp_path):
         "import no_such_library\nCATEGORY = 'Time'\nSIZES = (1, 2)\nnames = ['a']\n"
         "COMPUTED = no_such_library.value\n\n\ndef draw():\n    INNER = 1\n"
     )
-    assert constants(module) == {"CATEGORY": "Time", "SIZES": (1, 2)}
+    assert read_constants(module) == {"CATEGORY": "Time", "SIZES": (1, 2)}
 
 
 def test_every_figure_declares_what_there_is():

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from escala.cache import digests, entries, store, upkeep
+from escala.cache import entries, store, upkeep
 from escala.cache.code import Code
 from escala.core.errors import InputError
 from escala.record.plan import split_description
 
-ROOM = digests.LEAST_BYTES
+ROOM = entries.LEAST_BYTES
 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that are read to the end, in their order."""
     found: list[Path] = []
-    real = digests.sha256_file
-    monkeypatch.setattr(digests, "sha256_file", lambda path: found.append(path) or real(path))
+    real = entries.sha256_file
+    monkeypatch.setattr(entries, "sha256_file", lambda path: found.append(path) or real(path))
     return found
 
 
@@ -32,7 +32,7 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A large file that is older than a tick."""
     file = tmp_path / "large.npy"
     file.write_bytes(b"a" * ROOM)
-    monkeypatch.setattr(digests, "TICK_SECONDS", 0.05)
+    monkeypatch.setattr(entries, "TICK_SECONDS", 0.05)
     time.sleep(0.1)
     return file
 
@@ -45,7 +45,7 @@ def test_it_is_read_once_by_whatever_path_and_whoever_asks(large, tmp_path, read
     (tmp_path / "linked").symlink_to(large)
     held = tmp_path / "store"
     for path in (large, large, tmp_path / "linked"):
-        assert digests.sha256(path, held) == sha256(large)
+        assert entries.digest_file(path, held) == sha256(large)
     assert entries.content(large, held) == {"": (sha256(large), ROOM)}
     assert reads == [large]
 
@@ -70,25 +70,25 @@ def replace(file: Path) -> None:
 @pytest.mark.parametrize("change", [set_back, replace])
 def test_other_bytes_of_equal_size_and_time_are_noticed(large, tmp_path, change):
     held = tmp_path / "store"
-    before = digests.sha256(large, held)
+    before = entries.digest_file(large, held)
     change(large)
-    assert digests.sha256(large, held) == sha256(large) != before
+    assert entries.digest_file(large, held) == sha256(large) != before
 
 
 def test_a_file_changed_within_a_tick_is_not_remembered(large, tmp_path, reads, monkeypatch):
-    monkeypatch.setattr(digests, "TICK_SECONDS", 60.0)
+    monkeypatch.setattr(entries, "TICK_SECONDS", 60.0)
     for _ in range(2):
-        assert digests.sha256(large, tmp_path / "store") == sha256(large)
+        assert entries.digest_file(large, tmp_path / "store") == sha256(large)
     assert reads == [large, large]
 
 
 def test_a_damaged_digest_is_computed_again_and_one_that_cannot_be_kept_each_time(large, tmp_path):
     held = tmp_path / "store"
-    digests.sha256(large, held)
+    entries.digest_file(large, held)
     [kept] = (path for path in held.rglob("*") if path.is_file())
     kept.write_text("1f")
-    assert digests.sha256(large, held) == sha256(large)
-    assert digests.sha256(large, kept / "in a file") == sha256(large)
+    assert entries.digest_file(large, held) == sha256(large)
+    assert entries.digest_file(large, kept / "in a file") == sha256(large)
 
 
 def test_a_run_reads_the_arrays_of_a_split_once(large, tmp_path, reads, monkeypatch):
@@ -122,12 +122,12 @@ def test_a_run_reads_the_arrays_of_a_split_once(large, tmp_path, reads, monkeypa
 
 def test_pruning_forgets_them_and_a_dry_run_does_not(large, tmp_path, reads):
     held = tmp_path / "store"
-    digests.sha256(large, held)
+    entries.digest_file(large, held)
     upkeep.prune(held, dry_run=True)
-    digests.sha256(large, held)
+    entries.digest_file(large, held)
     assert len(reads) == 1
     assert upkeep.prune(held).files == 0
-    digests.sha256(large, held)
+    entries.digest_file(large, held)
     assert len(reads) == 2
 
 

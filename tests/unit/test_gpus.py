@@ -10,7 +10,7 @@ import pytest
 from escala import engines
 from escala.core import hardware
 from escala.core.errors import Unavailable
-from escala.core.gpus import VISIBLE, available_gpus
+from escala.core.hardware import VISIBLE_GPUS, available_gpus
 from escala.strategies.base import Place
 from tests.unit.nvml import Gpu, Nvml
 
@@ -24,7 +24,7 @@ def driver(monkeypatch):
         monkeypatch.setitem(sys.modules, "pynvml", made)
         return made
 
-    for name in (VISIBLE, "TF_FORCE_GPU_ALLOW_GROWTH"):
+    for name in (VISIBLE_GPUS, "TF_FORCE_GPU_ALLOW_GROWTH"):
         # Set before it is deleted: the fixture then restores what a test sets.
         monkeypatch.setenv(name, "before")
         monkeypatch.delenv(name)
@@ -46,7 +46,7 @@ def driver(monkeypatch):
 )
 def test_gpus_are_those_that_cuda_shows(driver, visible, expected):
     made = driver(["GPU-a", "GPU-b", "GPU-c"])
-    environment = {} if visible is None else {VISIBLE: visible}
+    environment = {} if visible is None else {VISIBLE_GPUS: visible}
     assert available_gpus(environment) == expected
     assert made.open == 0
 
@@ -91,9 +91,9 @@ def test_each_rank_has_a_gpu_of_its_node(driver, monkeypatch, device, gpus, rank
     driver(gpus)
     shown = []
     for local, held in enumerate(ranks):
-        monkeypatch.delenv(VISIBLE, raising=False)
+        monkeypatch.delenv(VISIBLE_GPUS, raising=False)
         engines.show_device(device, place(local, held))
-        shown.append(os.environ[VISIBLE])
+        shown.append(os.environ[VISIBLE_GPUS])
         assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
     assert shown == expected
 
@@ -107,7 +107,7 @@ def test_ranks_on_cores_see_no_gpu(driver):
 def test_without_gpus_auto_changes_nothing_and_gpu_is_refused(driver):
     driver(None)
     engines.show_device("auto", place(0, [0]))
-    assert VISIBLE not in os.environ
+    assert VISIBLE_GPUS not in os.environ
     with pytest.raises(Unavailable, match="device: gpu needs a GPU"):
         engines.show_device("gpu", place(0, [0]))
 

@@ -14,8 +14,7 @@ from escala.core.files import write_text
 from escala.experiment import load
 from escala.measure import table
 from escala.measure.plan import Plan, by_nodes, plan_session, table_of
-from escala.workflow.jobs import Jobs
-from escala.workflow.plans import Plans
+from escala.workflow.plans import Jobs, Plans
 from escala.workflow.study import Study
 from tests.conftest import ROOT
 from tests.unit.test_workflow_package import Planned, measured

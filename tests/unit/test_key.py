@@ -11,6 +11,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from escala.cache.code import Code
 from escala.core import hardware
 from escala.engines import interpreters
 from escala.engines.tensorflow.strategies import Horovod
@@ -274,6 +275,10 @@ def test_machines_are_known_by_their_processor_and_not_by_its_name(monkeypatch):
     assert key.machine() != before
 
 
+def code_of(request: dict) -> Code:
+    return key.code(request["workload"], request["strategy"])
+
+
 def test_the_versions_of_an_engine_decide_its_own_runs(monkeypatch, request_for):
     found = interpreters.versions
 
@@ -282,15 +287,15 @@ def test_the_versions_of_an_engine_decide_its_own_runs(monkeypatch, request_for)
             interpreters, "versions", lambda engine, _: versions.get(engine) or found(engine)
         )
         requests = (request_for(name, "1x1") for name in ("single", "torch-single"))
-        return tuple(key.work(each) for each in requests)
+        return tuple(map(code_of, requests))
 
     tensorflow, before = digests({"torch": {"python": "3.11", "torch": "2.13", "numpy": "2.4"}})
     unchanged, after = digests({"torch": {"python": "3.11", "torch": "2.14", "numpy": "2.4"}})
     assert tensorflow == unchanged and before != after
-    assert before.code.versions == {"python": "3.11", "torch": "2.13", "numpy": "2.4"}
-    assert {"keras", "openmpi", "horovod", "numpy"} < tensorflow.code.versions.keys()
-    fit = key.work(request_for("single", "1x1", workload="majority"))
-    assert "scikit-learn" in fit.code.versions and "keras" not in fit.code.versions
+    assert before.versions == {"python": "3.11", "torch": "2.13", "numpy": "2.4"}
+    assert {"keras", "openmpi", "horovod", "numpy"} < tensorflow.versions.keys()
+    fit = code_of(request_for("single", "1x1", workload="majority"))
+    assert "scikit-learn" in fit.versions and "keras" not in fit.versions
 
 
 def test_the_compiler_decides_the_runs_for_which_it_compiles(monkeypatch, request_for):
@@ -303,7 +308,7 @@ def test_the_compiler_decides_the_runs_for_which_it_compiles(monkeypatch, reques
 
     def works(compiler: str | None) -> dict:
         monkeypatch.setattr(key, "_compiler", lambda: compiler)
-        return {name: key.work(request) for name, request in requests.items()}
+        return {name: key.parameters(request) for name, request in requests.items()}
 
     one, other = works("g++ 12.2"), works("g++ 14.1")
     changed = {name for name in requests if one[name] != other[name]}

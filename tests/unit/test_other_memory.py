@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from escala.core import other_memory
+from escala.core import proc
 from tests.calls import python
 
 #: Forbid process_vm_readv and process_vm_writev to this process and those that it starts, as Docker
@@ -61,7 +61,7 @@ def found(code: str) -> list[str]:
     return json.loads(python("-c", code, timeout=120, check=True).stdout)
 
 
-@pytest.mark.skipif(not other_memory.may_be_read(), reason="it is forbidden here")
+@pytest.mark.skipif(not proc.can_read_child(), reason="it is forbidden here")
 def test_where_it_is_allowed_ranks_read_each_others_memory():
     mechanism, said, checked = found(RUN.format(rank=RANK))
     assert (mechanism, "".join(said.split())) == ("cma", "added" * 2)

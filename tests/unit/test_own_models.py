@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from escala.core.answer import Refused
-from escala.core.errors import InputError
+from escala.core.errors import InputError, Refused
 from escala.data import reader
 from escala.workload_check import network as contract
 from escala.workload_check import rows

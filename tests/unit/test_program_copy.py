@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from escala.core import own_results
+from escala.core import environment
 from escala.core.errors import InputError
 from escala.programs import copy as program_copy
 from escala.programs.copy import Copy
@@ -213,16 +213,16 @@ def test_a_folder_of_results_that_somebody_else_made_is_refused(tmp_path):
     theirs, ours, new = (tmp_path / "results" / name for name in ("theirs", "ours", "new"))
     made(theirs, {"summary.md": "mine"})
     with pytest.raises(InputError, match=r"theirs.*--name OTHER.*touch"):
-        own_results.require(theirs, "name another: --name OTHER")
+        environment.require_results(theirs, "name another: --name OTHER")
     with pytest.raises(InputError):
-        own_results.claim(theirs)
+        environment.claim_results(theirs)
     assert [path.name for path in theirs.iterdir()] == ["summary.md"]
     new.touch()
     with pytest.raises(InputError, match="new': is a file"):
-        own_results.claim(new)
+        environment.claim_results(new)
     new.unlink()
     made(ours, {"runs/a/run.json": "{}"})
     for folder in (ours, new):
-        own_results.claim(folder)
-        assert own_results.is_own(folder)
-        own_results.claim(folder)
+        environment.claim_results(folder)
+        assert environment.is_results(folder)
+        environment.claim_results(folder)

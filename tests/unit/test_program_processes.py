@@ -12,11 +12,11 @@ from tempfile import mkdtemp
 
 import pytest
 
-from escala.core.usage import Usage
+from escala.core.proc import Usage
 from escala.programs.child import Ended
 from escala.programs.processes import ProcessReport, describe
 from escala.programs.program import HOOK
-from escala.record import processes
+from escala.record import invariants
 
 #: Libraries by which processes join a group, as they stand in the modules that the hook waits for.
 LIBRARIES = {
@@ -259,18 +259,18 @@ ALIKE, NESTED = ran(alike=7), ran(places=[(0, 2), (1, 2)], processes=2)
     ],
 )
 def test_what_ran_is_held_against_the_plan(planned, everyone, said):
-    found = processes.problem(planned, ["epochs"], everyone)
+    found = invariants.mismatch(planned, ["epochs"], everyone)
     assert (found is None) if said is None else (said in found and "Remedy: " in found)
 
 
 def test_a_command_that_names_its_rank_needs_not_ask():
     planned = plan("processes", 2)
-    assert processes.problem(planned, ["rank"], [ALIKE, ALIKE]) is None
+    assert invariants.mismatch(planned, ["rank"], [ALIKE, ALIKE]) is None
 
 
 def test_what_is_no_fault_is_noted():
     def noted(planned: dict, each: dict) -> str:
-        return "; ".join(processes.notes(planned, [each] * len(planned["places"])))
+        return "; ".join(invariants.notes_on_processes(planned, [each] * len(planned["places"])))
 
     assert "given 4 cores" in noted(plan("single", 1, cores=4), ran())
     assert not noted(plan("single", 1, cores=4), ran(threads=True))
@@ -284,11 +284,11 @@ def test_what_is_no_fault_is_noted():
 
 def test_the_result_has_what_all_processes_did():
     everyone = [ran(places=[(n, 2)], silent_seconds=n + 1.0) for n in (0, 1)]
-    assert processes.summary(everyone) == {
+    assert invariants.summarize_processes(everyone) == {
         "processes": 2, "ranks": 2, "world_size": 2, "cores": 2.0, "core_seconds": 10.0,
         "start_seconds": 0.5, "silent_seconds": 1.0, "idle": False,
     }  # fmt: skip
-    assert processes.summary([ran(cores=None), ran()])["cores"] is None
+    assert invariants.summarize_processes([ran(cores=None), ran()])["cores"] is None
 
 
 def test_the_hook_is_for_old_pythons():

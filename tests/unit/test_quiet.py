@@ -9,9 +9,8 @@ from fixtures_runs import REFERENCES, FakeExperiment, changed, fair
 from escala.analysis.verdicts import FASTER, NO_VERDICT
 from escala.core.files import read_json, write_json
 from escala.core.speed import Seconds
-from escala.record import kernel as module
-from escala.record.disturbance import with_kernel
-from escala.record.kernel import SLOWDOWN, Kernel
+from escala.record import disturbance as module
+from escala.record.disturbance import SLOWDOWN, Kernel, with_kernel
 from escala.report.findings.answers import first_line
 from escala.report.findings.best_use import answers
 from tests.unit.pages import tabled

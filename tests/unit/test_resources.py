@@ -12,7 +12,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from escala.core.gpus import Driver
+from escala.core.hardware import Driver
 from escala.probes import resources
 from tests.programs import eventually
 from tests.unit.nvml import Gpu, Nvml

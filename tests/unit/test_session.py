@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from escala.core import alone, exits, variables
+from escala.core import alone, console, variables
 from escala.core.environment import SESSION_VARIABLE
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment
-from escala.measure import again, lost
+from escala.measure import lost, session
 from escala.measure.plan import Plan, PlannedRun, plan_runs, plan_session
 from escala.measure.session import Session
 from escala.measure.standing import Present
@@ -176,8 +176,8 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(alone.VARIABLE, str(tmp_path))
-    monkeypatch.setenv(again.VARIABLE, "2")
-    monkeypatch.setattr(again, "wait_for_quiet", lambda: True)
+    monkeypatch.setenv(session.VARIABLE, "2")
+    monkeypatch.setattr(session, "wait_for_quiet", lambda: True)
     monkeypatch.delenv("ESCALA_MEASURE_AGAIN", raising=False)
     return House()
 
@@ -192,7 +192,7 @@ REFERENCE, MPI, GLOO = ("single", "rep1"), ("horovod-mpi", "rep1"), ("horovod-gl
 
 
 def test_repeats_follow_each_other_in_the_drawn_order_and_what_stands_is_left(house):
-    assert house.measure() == exits.DONE
+    assert house.measure() == console.DONE
     drawn = house.experiment.timed
     assert house.begun == [(run.strategy, f"rep{run.repeat}") for run in drawn]
     table = house.table()
@@ -204,7 +204,7 @@ def test_repeats_follow_each_other_in_the_drawn_order_and_what_stands_is_left(ho
         "instrument": None, "series": None, "started": "001", "wall_seconds": 10.0,
         "disturbed": False,
     }  # fmt: skip
-    assert house.measure() == exits.DONE
+    assert house.measure() == console.DONE
     assert house.begun == [] and house.table() == table
 
 
@@ -304,7 +304,7 @@ def test_other_settings_data_code_or_environment_are_measured_anew(house, monkey
 
 def test_a_failed_run_is_a_gap_until_it_is_removed_and_ends_nothing(house):
     house.outcomes[MPI] = [{"status": "failed"}]
-    assert house.measure() == exits.DONE and len(house.begun) == 6
+    assert house.measure() == console.DONE and len(house.begun) == 6
     [row] = (row for row in house.table() if row["status"] != "ok")
     assert (row["status"], row["reason"], row["disturbed"]) == ("failed", "it failed", False)
     house.measure()
@@ -348,7 +348,7 @@ def test_a_disturbed_group_is_measured_again_whole_and_the_least_disturbed_stand
     for name, side in ((REFERENCE, 0), (MPI, 1)):
         taken = [attempt[side] for attempt in attempts]
         house.outcomes[name] = [{"disturbed": bool(each), "taken": each} for each in taken]
-    assert house.measure() == exits.DONE
+    assert house.measure() == console.DONE
     assert [set(house.begun[place : place + 2]) for place in range(0, len(house.begun), 2)] == [
         {REFERENCE, MPI}
     ] * len(attempts)
@@ -372,11 +372,11 @@ def test_a_disturbed_group_without_quiet_without_time_or_of_a_probe_is_left(
     probe = next(named(each) for each in house.plan.runs if each.run.instrument)
     disturbed = {"disturbed": True, "taken": 1}
     house.outcomes = {MPI: [disturbed], probe: [disturbed]}
-    monkeypatch.setattr(again, "wait_for_quiet", lambda: False)
+    monkeypatch.setattr(session, "wait_for_quiet", lambda: False)
     house.measure()
     count = len(house.plan.runs)
     assert len(house.begun) == count
-    monkeypatch.setattr(again, "wait_for_quiet", lambda: True)
+    monkeypatch.setattr(session, "wait_for_quiet", lambda: True)
     shutil.rmtree("results/small/runs")
     house.outcomes = {MPI: [disturbed]}
     house.measure(late=lambda seconds, has: "the job ends" if has and 10.0 in seconds else None)
@@ -408,13 +408,13 @@ def test_a_group_that_does_not_fit_is_not_begun_and_the_same_call_goes_on(house,
         return "the job ends in 20 s" if has_measured else None
 
     code = house.measure(late=late, remedy=lambda: "submit it again")
-    assert code == exits.NO_TIME and set(house.begun) == of_repeat(house.begun, 1)
+    assert code == console.NO_TIME and set(house.begun) == of_repeat(house.begun, 1)
     # Nothing was known of the first repeat, and all of the second one.
     assert asked == [([None] * 3, False), ([10.0] * 3, True)]
     said = capsys.readouterr().err
     assert "not begun: the job ends in 20 s: 3 of 6 runs measured; submit it again" in said
     assert len(house.table()) == 3
-    assert house.measure() == exits.DONE
+    assert house.measure() == console.DONE
     assert set(house.begun) == of_repeat(house.begun, 2) and len(house.table()) == 6
 
 
@@ -473,7 +473,7 @@ def test_the_pilot_decides_how_many_repeats_follow_it(house):
         asked.append([read_json(path)["repeat"] for path in files])
         return 3
 
-    assert house.measure(decide=decide) == exits.DONE
+    assert house.measure(decide=decide) == console.DONE
     assert [last for _, last in house.begun] == ["rep1"] * 3 + ["rep2"] * 3 + ["rep3"] * 3
     assert asked == [[1] * 3 + [2] * 3]
     assert len(house.table()) == 9
@@ -579,7 +579,7 @@ def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatc
     monkeypatch.setattr("sys.argv", ["measure", str(path)])
     monkeypatch.setenv(SESSION_VARIABLE, "s0")
     monkeypatch.setattr(script, "die_with_parent", lambda: None)
-    assert script.main() == exits.DONE
+    assert script.main() == console.DONE
     data = Path("results/small/data/small/split4")
     assert given == [(data, 120, {"place": place, "of": 3}, []) for place in (1, 2, 3)] * 2
     assert {row["file"] for row in house.table()} == {each.file for each in house.plan.runs}
@@ -587,7 +587,7 @@ def test_the_command_measures_a_plan_with_its_turns_and_limits(house, monkeypatc
 
 def test_a_run_whose_whole_call_is_killed_is_measured_by_the_next_one(house):
     house.killed(GLOO)
-    assert house.measure() == exits.DONE
+    assert house.measure() == console.DONE
     assert GLOO in house.begun and house.runs()[GLOO]["status"] == "ok"
 
 
@@ -596,7 +596,7 @@ def test_a_run_that_is_killed_with_its_session_has_failed_and_is_not_measured_ag
     house.killed(GLOO)
     house.session = called
     assert not house.path(*GLOO).exists()
-    assert house.measure() == exits.DONE
+    assert house.measure() == console.DONE
     run = house.runs()[GLOO]
     assert (run["status"], run["reason"]) == (
         "failed", "its session was killed, and left no result",

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from escala.core import interrupts, progress
+from escala.core import console, interrupts
 from escala.record import run as measurement
 from escala.record import supervise as supervision
 from escala.runtime import launch
@@ -54,9 +54,9 @@ def test_a_line_is_written_together_with_its_end(monkeypatch):
 
     stream = io.TextIOWrapper(Terminal(), "utf-8", write_through=True)
     monkeypatch.setattr("sys.stderr", stream)
-    progress.say("one")
-    monkeypatch.setattr(progress, "EVERY", 0)
-    progress.progress("%s of %d")("two", 3)
+    console.say("one")
+    monkeypatch.setattr(console, "EVERY", 0)
+    console.progress("%s of %d")("two", 3)
     assert list(filter(None, written)) == [b"escala: one\n", b"two of 3\n"]
 
 

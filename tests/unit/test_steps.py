@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from escala.record import steps
+from escala.record import collect
 
 COLUMNS = ["epoch", "step", "rows", "input_seconds", "step_seconds", "loss_sum", "correct"]
 ROWS = [
@@ -20,8 +20,8 @@ def table(tmp_path) -> pd.DataFrame:
         file = tmp_path / f"rank{rank}.steps.csv"
         pd.DataFrame(rows, columns=COLUMNS).to_csv(file, index=False)
     with pytest.raises(FileNotFoundError):
-        steps.read(tmp_path, 3)
-    return steps.read(tmp_path, 2)
+        collect.read_steps(tmp_path, 3)
+    return collect.read_steps(tmp_path, 2)
 
 
 def test_every_rank_is_read_under_its_number(table):
@@ -30,7 +30,7 @@ def test_every_rank_is_read_under_its_number(table):
 
 
 def test_a_step_lasts_as_long_as_its_slowest_rank(table):
-    found = steps.summary(table.sample(frac=1, random_state=1))
+    found = collect.summarize_steps(table.sample(frac=1, random_state=1))
     # The slowest rank takes 0.5, 0.4 and 0.5 s.
     assert found["count"] == 3
     assert (found["median"], found["p90"]) == (pytest.approx(0.5), pytest.approx(0.5))

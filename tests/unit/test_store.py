@@ -107,15 +107,12 @@ def test_content_counts_and_where_it_stands_does_not(tmp_path, step):
         {"code": Code({"shout": Path(store.__file__)}, VERSIONS)},
         {"code": Code(CODE.paths, {"numpy": "2"})},
         {"code": Code(CODE.paths, {"scipy": "1"})},
-        {"measurement": {}},
-        {"measurement": {"cpu": "a"}},
         {"inputs": {}},
         {"outputs": ["file.txt"]},
     ],
 )
 def test_every_part_of_the_key_counts(step, change, capsys):
     step()
-    step(measurement={"cpu": "c"})
     if "outputs" in change:
         change = {"outputs": {name: step.results / name for name in change["outputs"]}}
     assert step(**change) == MAKE
@@ -194,23 +191,31 @@ def test_a_measurement_is_served_until_it_is_asked_for_again(step, folder, monke
         step.results.mkdir(exist_ok=True)
         (step.results / "run.json").write_text(str(measured[-1]))
 
-    run = {"make": measure, "outputs": {"run": step.results / "run.json"}, "measurement": {"a": 1}}
-    assert (step(**run), step(**run)) == (MAKE, SERVE)
+    outputs = {"run": step.results / "run.json"}
+
+    def shelf(machine: str = "a") -> store.Shelf:
+        return store.Shelf("shout", CODE, {"genomes": step.source}, {}, {"cpu": machine})
+
+    for _ in range(2):
+        measure()
+        shelf().keep(outputs)
+    assert [text for _, text in shelf().measurements("run")] == [b"0", b"1"]
+    assert shelf("b").measurements("run") == []
     monkeypatch.setenv("ESCALA_MEASURE_AGAIN", "1")
+    assert shelf().measurements("run") == []
     step()
     assert step() == SERVE, "what is no measurement is not made again"
-    assert step(**run) == MAKE
     monkeypatch.delenv("ESCALA_MEASURE_AGAIN")
-    assert step(**run) == SERVE
-    assert (step.results / "run.json").read_text() == "1", "the newest is served"
-    kept = [e for e in upkeep.entries(folder) if e.determined["measurement"] == {"a": 1}]
-    assert len(kept) == 2, "the older one stays"
-    newest = next(e for e in reversed(entries(folder)) if '"a": 1' in e.read_text())
-    newest.chmod(0o600)
-    newest.write_text("{}")
-    assert step(**run) == SERVE
-    assert (step.results / "run.json").read_text() == "0", "the newest is damaged"
-    assert not newest.exists()
+    (oldest, _), (newest, _) = shelf().measurements("run")
+    assert shelf().serve(outputs, oldest.path.name)
+    assert outputs["run"].read_text() == "0"
+    assert shelf().serve(outputs)
+    assert outputs["run"].read_text() == "1", "the newest is served"
+    newest.path.chmod(0o600)
+    newest.path.write_text("{}")
+    assert shelf().serve(outputs)
+    assert outputs["run"].read_text() == "0", "the newest is damaged"
+    assert not newest.path.exists()
 
 
 @pytest.mark.parametrize(
@@ -387,12 +392,13 @@ def test_pruning_waits_for_who_stores_and_not_for_who_makes(step, folder):
     pruned.join(60)
     assert not pruned.is_alive()
 
-    def make() -> bool:
+    def make() -> None:
         upkeep.prune(folder, larger_than_bytes=0)
-        return False
+        assert not entries(folder)
+        (step.results / "file.txt").write_text("made")
 
-    assert step(times=2, make=make) == MAKE, "a step being made holds no lock"
-    assert not entries(folder)
+    outputs = {"file.txt": step.results / "file.txt"}
+    assert step(make=make, outputs=outputs, name="prune") == MAKE, "making holds no lock"
 
 
 def test_verifying_finds_what_is_damaged_and_removes_it_if_asked(step, folder):

@@ -16,7 +16,7 @@ from test_experiment import SMALL
 from test_scaling import as_weak
 
 from escala.analysis.measurements import read_run
-from escala.core import own_results
+from escala.core import environment
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import load
@@ -762,7 +762,7 @@ def test_the_command_joins_what_the_doublings_measured(tmp_path, monkeypatch, ca
     with pytest.raises(InputError, match="no doubling was measured"):
         script.main()
     for name, each in doublings(whole).items():
-        own_results.claim(file_of(whole, name).parent)
+        environment.claim_results(file_of(whole, name).parent)
         file_of(whole, name).write_text(yaml.safe_dump(each))
         took = {layout: SECONDS[layout] for layout in each["scaling"]["layouts"]}
         frames = tabled(experiment(tmp_path, took, name=name), scaling=load(

@@ -17,7 +17,7 @@ from escala import submit
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.experiment import Experiment, Run, load
-from escala.measure import job
+from escala.measure import estimate
 from escala.measure.plan import plan_session
 from escala.record import key
 from escala.record.schema import FORMAT
@@ -50,7 +50,7 @@ def runs_of(e: Experiment) -> list[Run]:
 
 
 def script(e: Experiment, options: dict | None = None, lines: tuple[str, ...] = ()) -> str:
-    asked = job.shape(runs_of(e))
+    asked = estimate.shape(runs_of(e))
     call = ["snakemake", "runs", "--configfile", "a file.yaml"]
     return submit.script(e, asked, "01:00:00", options or {}, lines, call)
 
@@ -126,12 +126,12 @@ def test_the_environment_of_the_script_is_that_of_the_command(folder):
 def test_the_time_is_the_estimate_of_what_is_left_with_a_margin(folder):
     e = Experiment(SETTINGS, "small.yaml")
     runs = runs_of(e)
-    assert "a guess" in job.time_of(runs).why
+    assert "a guess" in estimate.time_of(runs).why
     for run in runs[:2]:
         record = {"format": FORMAT, "status": "ok", "layout": "1x1", "wall_seconds": 600.0}
         write_json(Path(run.folder, "sessions", "one.json"), record)
     # 10 runs of 10 minutes each.
-    assert 100 < job.time_of(runs).minutes <= 150
+    assert 100 < estimate.time_of(runs).minutes <= 150
     assert submit.clock(60 * 24 * 2 + 61) == "2-01:01:00"
 
 

@@ -7,7 +7,7 @@ from jsonschema import Draft202012Validator
 
 from escala.core.files import read_yaml
 from escala.experiment.files import ROOT
-from escala.record import transport
+from escala.record import place
 from escala.runtime import mpi
 
 #: Open MPI 4.1.8 writes this, of two ranks on two nodes, into the log of each.
@@ -40,7 +40,7 @@ def recorded(tmp_path):
             (tmp_path / f"rank{rank}.log").write_text(said)
         link = {"interface": "ib0"} | ({"transport": asked} if asked else {})
         request = {"link": link, "strategy": strategy, "network": "ethernet"}
-        outcome = transport.recorded(request, tmp_path, "eth0")
+        outcome = place.check_transport(request, tmp_path, "eth0")
         return outcome, outcome.found.get("ranks", {}).get("transport")
 
     return record

@@ -11,9 +11,9 @@ from fixtures_runs import FakeExperiment, changed
 from pages import tabled
 from sentences import check
 
-from escala.core import usage
+from escala.core import proc
 from escala.core.files import read_json
-from escala.core.usage import Usage
+from escala.core.proc import Usage
 from escala.programs.marks import Epoch
 from escala.record.schema import validate_run
 from escala.report.findings import memory
@@ -32,9 +32,9 @@ def touch(pages: int) -> None:
 
 
 def test_pages_that_this_process_first_writes_to_are_counted():
-    before = usage.of_self()
+    before = proc.usage_of_self()
     touch(PAGES)
-    grown = usage.of_self().since(before)
+    grown = proc.usage_of_self().since(before)
     assert PAGES <= grown.minor_faults < 2 * PAGES
     assert min(grown) >= 0 and grown.user_seconds + grown.system_seconds > 0
 
@@ -62,14 +62,14 @@ def test_what_a_program_starts_is_counted_also_after_it_ended():
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", TREE], **pipes) as started:
         started.stdout.readline()
-        before = usage.total(usage.tree(started.pid))
+        before = proc.total_usage(proc.family_usage(started.pid))
         started.stdin.write(b"12")
         started.stdin.flush()
         started.stdout.readline()
-        grown = usage.total(usage.tree(started.pid)).since(before)
+        grown = proc.total_usage(proc.family_usage(started.pid)).since(before)
         started.stdin.write(b"3")
     assert PAGES <= grown.minor_faults < 3 * PAGES
-    assert usage.total(usage.tree(started.pid)) == Usage(0, 0.0, 0.0)
+    assert proc.total_usage(proc.family_usage(started.pid)) == Usage(0, 0.0, 0.0)
 
 
 def epoch(began: float, ended: float, steps: int) -> Epoch:

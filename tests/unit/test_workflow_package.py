@@ -22,8 +22,7 @@ from escala.measure.standing import Present
 from escala.record.schema import FORMAT
 from escala.report import products
 from escala.workflow import internals
-from escala.workflow.jobs import Jobs
-from escala.workflow.plans import Plans
+from escala.workflow.plans import Jobs, Plans
 from escala.workflow.study import Study
 from tests.conftest import ROOT
 

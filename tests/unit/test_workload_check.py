@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from escala.core.answer import Refused
 from escala.core.engines import ENGINES
-from escala.core.errors import InputError
+from escala.core.errors import InputError, Refused
 from escala.data import reader
 from escala.workload_check import network as contract
 from escala.workload_check import subject as subjects

@@ -73,8 +73,7 @@ class Forks:
     def dry_run(self, *arguments: str | Path, folder: Path, **environment: str) -> tuple[int, str]:
         """Build the graph of the jobs of a call, and return the exit code and all output.
 
-        Unlike `snakemake --dry-run` it prints no estimates of time, memory and disk, for which
-        every model is built with TensorFlow.
+        Unlike `snakemake --dry-run` it prints no estimate of time.
         """
         done = self._call("dry_run", arguments, folder, environment)
         return done.returncode, done.stdout + done.stderr

@@ -37,7 +37,7 @@ def replace() -> None:
 def _attempt(
     request: dict, plan: dict, data: Path, folder: Path, parts: list, limit: float, *_: object
 ):
-    from escala.record.outcome import Outcome
+    from escala.record.schema import Outcome
     from escala.training.shards import Shards
 
     (folder / "ranks").mkdir(parents=True, exist_ok=True)

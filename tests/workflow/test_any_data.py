@@ -13,7 +13,7 @@ from escala.core.files import sha256_file, write_json
 from escala.data.base import Arrays
 from escala.engines.tensorflow.functions import Functions
 from escala.predict.model import load
-from escala.record import steps
+from escala.record import collect
 from escala.record.run import INVALID
 from escala.training.epoch import validate
 from tests.workflow.conftest import add_workload, measured
@@ -68,7 +68,7 @@ def test_numbers_are_predicted_from_several_inputs_and_scored_by_the_workload(
     result = measured(request, split, tmp_path)
     first, *_, last = result["epochs"]
     assert last["loss"] < first["loss"] / 2
-    table = steps.read(tmp_path / "ranks", len(result["ranks"]["cores"]))
+    table = collect.read_steps(tmp_path / "ranks", len(result["ranks"]["cores"]))
     assert table.groupby("epoch")["rows"].sum().tolist() == [ROWS["train"]] * 12
 
     arrays = {path.stem: np.load(path) for path in split.glob("*.npy")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escala.check import CHECKS
-from escala.core.answer import WIDTH
+from escala.core.errors import WIDTH
 from tests.workflow.conftest import SIMULATED, experiment_of
 
 

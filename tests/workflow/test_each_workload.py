@@ -17,7 +17,7 @@ import pytest
 from escala.analysis import attribution
 from escala.core.files import read_json
 from escala.data.base import Spec
-from escala.record import steps
+from escala.record import collect
 from escala.workloads import WORKLOADS, workload
 from escala.workloads.models import WEIGHTS
 from tests.workflow import each_workload
@@ -115,7 +115,7 @@ def test_one_rank_and_two_train_as_kerass_own_fit(trained, name):
     assert_as_keras(folder, name, folder / ALONE / name, 1, None)
     assert_as_keras(folder, name, folder / TOGETHER / name, 2, asked)
     two, one = (
-        steps.read(folder / trainer / name / RANKS, ranks)
+        collect.read_steps(folder / trainer / name / RANKS, ranks)
         for trainer, ranks in ((TOGETHER, 2), (ALONE, 1))
     )
     for table in (two, one):

@@ -8,7 +8,7 @@ import pytest
 from escala.core.engines import DEFAULT, ENGINES
 from escala.data.base import Arrays
 from escala.predict.model import load
-from escala.record import steps
+from escala.record import collect
 from tests.workflow.conftest import measured
 from tests.workflow.real_ranks import mean_losses
 
@@ -39,7 +39,7 @@ def test_one_process_of_each_engine_makes_the_same_steps(
         folder = tmp_path / strategy
         request = request_for(strategy, "1x1", initial_weights="seeded", save_model=True)
         measured(request, small_split, folder)
-        losses.append(mean_losses(steps.read(folder / "ranks", 1)))
+        losses.append(mean_losses(collect.read_steps(folder / "ranks", 1)))
         models.append(load(folder))
         predictions.append(np.load(folder / "predictions.npy"))
     np.testing.assert_allclose(*losses, rtol=TOLERANCE)
@@ -71,7 +71,7 @@ def test_ranks_that_compute_in_parts_make_the_steps_of_one_process(
         knobs, ranks = {"accumulation": parts}, int(layout[-1])
         request = request_for(strategy, layout, initial_weights="seeded", knobs=knobs)
         runs.append(measured(request, small_split, folder))
-        losses.append(mean_losses(steps.read(folder / "ranks", ranks)))
+        losses.append(mean_losses(collect.read_steps(folder / "ranks", ranks)))
     for run, found in zip(runs[1:], losses[1:], strict=True):
         np.testing.assert_allclose(found, losses[0], rtol=TOLERANCE)
         assert run["epochs"][0]["accuracy"] == pytest.approx(runs[0]["epochs"][0]["accuracy"])

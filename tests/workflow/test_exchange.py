@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from escala.core.files import read_json
-from escala.record import steps
+from escala.record import collect
 from escala.record.invariants import broken_promise, planned_epochs
 from tests.workflow import exchange
 from tests.workflow.real_ranks import mean_losses, ranks_of, started
@@ -33,7 +33,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def measured(trained: Path, case: str) -> tuple[list[dict], pd.DataFrame, dict]:
     """Return what each process measured, the steps, and the plan."""
     processes, folder = (1 if case in exchange.ALONE else 2), trained / case
-    ranks, table = ranks_of(folder, processes), steps.read(folder / "ranks", processes)
+    ranks, table = ranks_of(folder, processes), collect.read_steps(folder / "ranks", processes)
     return ranks, table, read_json(folder / "ranks" / "plan.json")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.core.gpus import available_gpus
+from escala.core.hardware import available_gpus
 from escala.record.plan import make_plan, resumption
 from escala.record.run import lost, measure
 from escala.runtime import mpi

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from escala.core.exits import NO_TIME
+from escala.core.console import NO_TIME
 from escala.measure.plan import Plan, session_file
 from tests.workflow.measured import FAKE
 from tests.workflow.test_kept_matches import RUNS, SETTINGS

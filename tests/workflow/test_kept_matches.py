@@ -143,3 +143,5 @@ def test_a_run_that_kills_its_session_has_failed_and_the_next_call_goes_on(calle
     statuses = {run.file: json.loads((called.folder / run.file).read_text()) for run in RUNS}
     assert {file for file, run in statuses.items() if run["status"] != "ok"} == {first.file}
     assert statuses[first.file]["status"] == "failed"
+    said = called.call("results/small/measurements.json", ok=False)
+    assert f"{first.file} ended as failed" in said and "retry results/small" in said, said

@@ -24,8 +24,8 @@ from escala.experiment.runs import NAMES
 from escala.measure.plan import Plan, PlannedRun
 from escala.programs import copy as program_copy
 from escala.programs.environment import identity
-from escala.record.outcome import Outcome
 from escala.record.run import measure
+from escala.record.schema import Outcome
 from escala.workloads import program as workload_of
 from tests.conftest import ROOT
 from tests.programs import eventually, with_marks

@@ -19,7 +19,7 @@ import tensorflow as tf
 from escala.core.files import read_json
 from escala.data.base import Arrays
 from escala.data.splits import Side, write_split
-from escala.record import steps
+from escala.record import collect
 from escala.record.run import measure
 from escala.strategies import STRATEGIES
 from escala.training.shards import batches, epoch_order
@@ -108,7 +108,7 @@ def trained(run, tmp_path_factory) -> Callable[[str], Trained]:
         result = run(strategy, folder, validate=True, masks=masks, knobs=knobs)
         # Ranks that hold different weights fail their run.
         assert result["status"] == "ok", result["reason"]
-        return result, steps.read(folder / "ranks", len(result["ranks"]["cores"])), folder
+        return result, collect.read_steps(folder / "ranks", len(result["ranks"]["cores"])), folder
 
     return of
 
@@ -171,7 +171,9 @@ def test_one_and_two_processes_of_jax_make_the_steps_of_keras(perceptron, tmp_pa
         results[strategy] = run = perceptron(strategy, folder, knobs=knobs)
         # Ranks that hold different weights fail their run.
         assert run["status"] == "ok", run["reason"]
-        losses[strategy] = mean_losses(steps.read(folder / "ranks", len(run["ranks"]["cores"])))
+        losses[strategy] = mean_losses(
+            collect.read_steps(folder / "ranks", len(run["ranks"]["cores"]))
+        )
     expected = results.pop("single")
     assert expected["epochs"][-1]["loss"] < expected["epochs"][0]["loss"]
     for strategy, run in results.items():
@@ -288,7 +290,7 @@ def test_knobs_of_pytorch_train_the_same_model(run, trained, expected, tmp_path,
     result = run("ddp-gloo", tmp_path / "run", knobs=knobs)
     assert result["status"] == "ok", result["reason"]
     losses, _ = expected(0.5, 0.5)
-    found = mean_losses(steps.read(tmp_path / "run" / "ranks", 2))
+    found = mean_losses(collect.read_steps(tmp_path / "run" / "ranks", 2))
     np.testing.assert_allclose(found, losses, **tolerance)
     if tolerance is not TOLERANCE:
         _, table, _ = trained("ddp-gloo")
@@ -300,7 +302,9 @@ def test_ranks_of_pytorch_that_normalise_together_follow_one_process(run, traine
     result = run("ddp-gloo", tmp_path / "run", knobs={"batch_norm": "synchronised"})
     assert result["status"] == "ok", result["reason"]
     _, table, folder = trained("single")
-    losses = (mean_losses(each) for each in (steps.read(tmp_path / "run" / "ranks", 2), table))
+    losses = (
+        mean_losses(each) for each in (collect.read_steps(tmp_path / "run" / "ranks", 2), table)
+    )
     np.testing.assert_allclose(*losses, **TOLERANCE)
     for one, other in zip(kept(tmp_path / "run"), kept(folder), strict=True):
         np.testing.assert_allclose(one, other, **TOLERANCE)
@@ -423,7 +427,7 @@ def resumed_and_whole(run, folder: Path, strategy: str, **settings) -> tuple[dic
     assert not (folder / "resumed" / "checkpoint").exists()
     ranks = len(unbroken["ranks"]["cores"])
     found, expected = (
-        mean_losses(steps.read(folder / name / "ranks", ranks)).tolist()
+        mean_losses(collect.read_steps(folder / name / "ranks", ranks)).tolist()
         for name in ("resumed", "whole")
     )
     assert found == expected

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from escala.core.files import read_json
-from escala.record import steps
+from escala.record import collect
 from escala.record.invariants import broken_promise, planned_epochs
 from tests.workflow import exchange, sharding
 from tests.workflow.real_ranks import mean_losses, ranks_of, started
@@ -46,7 +46,7 @@ def test_losses_and_the_variables_of_a_checkpoint_are_those_of_keras(trained, ca
     """A checkpoint holds whole variables, also those that the ranks divide."""
     ranks, table = (
         read(trained / case / folder, sharding.RANKS)
-        for read, folder in ((ranks_of, ""), (steps.read, "ranks"))
+        for read, folder in ((ranks_of, ""), (collect.read_steps, "ranks"))
     )
     np.testing.assert_allclose(
         mean_losses(table), read_json(trained / "keras/losses.json"), **TOLERANCE

@@ -10,7 +10,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from escala.core import own_results
+from escala.core import environment
 from tests.programs import experiment_on
 from tests.workflow.conftest import SIMULATED, experiment_of
 
@@ -22,8 +22,8 @@ def test_a_weak_study_of_a_program_ends_in_its_document(snakemake, dry_run, tmp_
     experiment = experiment_on("grows", {"work": work}, scaling=study)
     del experiment["configurations"]
     results = tmp_path / "results/grows"
-    own_results.claim(results)
-    held = own_results.hold(results)
+    environment.claim_results(results)
+    held = environment.hold_results(results)
     refused = snakemake("study", experiment=experiment, fails=True)
     assert "another call writes results there" in refused.stdout + refused.stderr
     assert not list(results.glob("runs/**/run.json"))

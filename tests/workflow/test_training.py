@@ -23,7 +23,7 @@ from escala.data.genomes.familiarity import learn
 from escala.predict.classify import predict
 from escala.predict.model import load
 from escala.probes import timeline
-from escala.record import steps
+from escala.record import collect
 from escala.record.invariants import broken_promise
 from escala.record.run import measure
 from escala.strategies.base import GRADIENT
@@ -68,7 +68,7 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
     knobs = {"dense_exchange": "factors", "sparse_as_dense": False, "timeline": True}
     request = request_for("horovod-gloo", "1x2", epochs=EPOCHS, learning_rate=RATE, knobs=knobs)
     run = measured(request, small_split, tmp_path)
-    np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 2)), halves, rtol=1e-6)
+    np.testing.assert_allclose(losses(collect.read_steps(tmp_path / "ranks", 2)), halves, rtol=1e-6)
     exchanged = timeline.intervals(timeline.repair(tmp_path / "timeline.json"))
     gradients = exchanged[exchanged["tensor"].str.startswith(GRADIENT)]
     kinds = gradients[gradients["depth"] == 0].groupby("tensor")["phase"].unique()
@@ -142,7 +142,7 @@ def test_lookups_and_fused_updates_train_the_same_model(small_split, request_for
     settings["knobs"] = {"convolution": "lookup-table", "optimizer": "fused"}
     result = measured(request_for("horovod-mpi", "1x2", **settings), small_split, tmp_path)
     assert "using XLA" in (tmp_path / "ranks" / "rank0.log").read_text()
-    found = losses(steps.read(tmp_path / "ranks", len(result["ranks"]["cores"])))
+    found = losses(collect.read_steps(tmp_path / "ranks", len(result["ranks"]["cores"])))
     np.testing.assert_allclose(found[:STEPS], halves[:STEPS], rtol=TOLERANCE)
     assert load(tmp_path).description["knobs"]["convolution"] == "lookup-table"
     assert_kept_as_evaluated(tmp_path, small_split, result)

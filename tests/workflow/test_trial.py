@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from escala.core import exits, plugins
+from escala.core import console, plugins
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.draft import trial
@@ -383,7 +383,7 @@ def test_runs_of_many_minutes_are_not_begun_without_a_word(
         trial, "tried", lambda e, run, *_: made(run, whole_seconds=200.0, result={})
     )
     monkeypatch.setattr(command, "_measured", lambda *_: pytest.fail("it measures"))
-    assert command.main() == exits.NO_TIME
+    assert command.main() == console.NO_TIME
     said = capsys.readouterr().err
     assert f"{runs} runs follow" in said and "Nothing is measured yet" in said
     assert re.search(r"escala run --experiment escala-train\.yaml$", said, re.MULTILINE)

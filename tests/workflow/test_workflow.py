@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 
@@ -43,8 +42,6 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     assert before.stdout.count("Train virus-cnn on small") == 6
     assert before.stdout.count("Capture the timeline of") == 2
     assert "Estimated training time of 8 runs: unknown for 8" in before.stdout
-    # 5 × 20 genomes of 300 letters, with 8 bytes for each label.
-    assert "Estimated disk: 30.1 KiB for the arrays of 1 split;" in before.stdout
     assert "small: variants.tuned.communication is set, and no run" in before.stdout
     assert not (tmp_path / "results").exists()
     record = {"format": FORMAT, "status": "ok", "layout": "1x1", "wall_seconds": 30.0}
@@ -53,25 +50,6 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     after = snakemake("--dry-run", "--executor", "slurm", "--jobs", "2")
     # Probes that were not run before take about the time of a timing run.
     assert "4 min 0 s for 8 from earlier runs" in after.stdout, after.stdout
-
-
-def test_runs_whose_arrays_do_not_fit_on_the_disk_do_not_begin(snakemake, tmp_path):
-    """Ten million sequences of a hundred thousand letters take 4 TB."""
-    experiment = experiment_of("small", SIMULATED)
-    source = {"type": "simulated", "rows": {"train": 10_000_000, "validation": 0, "test": 10}}
-    split = {"seeds": [4]}
-    motifs = {"kind": "motifs", "source": source, "length": 100_000, "split": split}
-    experiment["datasets"] = {"small": motifs}
-    batch, rate = {"rows": 32, "per": "global"}, {"value": 0.01, "reference_batch": 32}
-    training = {"epochs": 1, "batch": batch, "learning_rate": rate}
-    experiment["workloads"] = {"tal1-cnn": training}
-    run = SINGLE.replace("virus-cnn", "tal1-cnn")
-    refused = snakemake(f"{run}/run.json", experiment=experiment, fails=True)
-    assert "Estimated disk: 3725.4 GiB for the arrays of 1 split" in refused.stdout
-    message = r"results: '3725\.4 GiB': is needed for arrays, and \S+ \S+ are free\. Rem"
-    assert re.search(message, refused.stderr)
-    assert "Traceback" not in refused.stderr
-    assert not (tmp_path / "results").exists()
 
 
 def test_new_content_of_the_genomes_is_seen(snakemake, tmp_path):

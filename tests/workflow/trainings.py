@@ -24,7 +24,7 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from escala.core import exits
+from escala.core import console
 from escala.engines import interpreters
 
 SCRIPT = """\
@@ -561,8 +561,8 @@ def judged(training: Training, done: subprocess.CompletedProcess) -> tuple[str, 
     """Return `right`, `refused`, `unknown` or `WRONG`, and how what was said differs from truth."""
     said = done.stderr
     last = next((line for line in reversed(said.splitlines()) if line.startswith("escala: ")), said)
-    if training.refused or done.returncode != exits.NO_TIME:
-        refused = done.returncode == exits.WRONG and re.search(training.refused or "(?!)", last)
+    if training.refused or done.returncode != console.NO_TIME:
+        refused = done.returncode == console.WRONG and re.search(training.refused or "(?!)", last)
         return ("refused", []) if refused else ("WRONG", [f"{done.returncode}: {last}"])
     found, wanted, wrong, unknown = told(said), true(training), [], []
     if len(found) != len(wanted):

@@ -16,7 +16,7 @@ from escala.analysis.cost_model.works import (
     variant_knobs,
 )
 from escala.core.files import read_json
-from escala.core.rates import bits_per_second
+from escala.core.readable import bits_per_second
 from escala.experiment import Experiment, Run
 from escala.experiment.scaling import WEAK
 from escala.runtime.layout import global_batch

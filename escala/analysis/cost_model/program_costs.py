@@ -16,7 +16,7 @@ import numpy as np
 from escala.analysis.comparable import unlike_machines
 from escala.analysis.cost_model.computing import expected_largest
 from escala.analysis.measurements import read_run
-from escala.record import steps
+from escala.record import collect
 
 #: Bytes of the gradient of a parameter, if the program does not state them.
 BYTES = 4
@@ -121,7 +121,7 @@ def _steps(runs: Sequence[Mapping]) -> np.ndarray:
     """Return steps of one process over the mean of their run, of all runs."""
     found = []
     for run in runs:
-        table = steps.read(Path(run["file"]).parent / "ranks", 1)
+        table = collect.read_steps(Path(run["file"]).parent / "ranks", 1)
         seconds = (table["input_seconds"] + table["step_seconds"]).to_numpy()
         found.append(seconds / seconds.mean())
     return np.concatenate(found)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from escala.core.console import progress
 from escala.core.errors import InputError
-from escala.core.progress import progress
 from escala.core.readable import size
 from escala.data.arrays import settings
 from escala.data.arrays.headers import Named, header, opened

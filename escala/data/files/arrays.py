@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from escala.cache import digests
+from escala.cache import entries
 from escala.cache.store import location
+from escala.core.console import progress
 from escala.core.files import write_json
-from escala.core.progress import progress
 from escala.core.readable import counted, size
 from escala.data.files.listed import files, unreadable
 from escala.data.files.watch import remember
@@ -63,7 +63,7 @@ def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
         content: str | int = file.status.st_mtime_ns
         if by == "content":
             try:
-                content = digests.sha256(Path(file.path), location())
+                content = entries.digest_file(Path(file.path), location())
             except OSError as error:
                 raise unreadable(where, file.path, error) from error
         told.update(repr((file.name, file.status.st_size, content)).encode())

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from escala.core.console import progress
 from escala.core.errors import InputError
-from escala.core.progress import progress
 
 _SORTS = {
     stat.S_ISSOCK: "a socket",

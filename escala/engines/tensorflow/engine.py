@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from escala import engines
 from escala.core.errors import Unavailable
-from escala.core.gpus import available_gpus
+from escala.core.hardware import available_gpus
 from escala.data.base import output_shape
 from escala.engines import initial
 from escala.engines.base import Engine, MadeStep, RankRows, require_products

@@ -12,7 +12,7 @@ from torch import nn
 from escala import engines
 from escala.core.environment import call
 from escala.core.errors import Unavailable
-from escala.core.gpus import available_gpus
+from escala.core.hardware import available_gpus
 from escala.data.base import output_shape
 from escala.engines import initial
 from escala.engines.base import Engine, require_products

@@ -1,6 +1,6 @@
 """Find the figures. To add a figure, add a module with a function `draw` that returns it.
 
-A module declares itself by constants, which are read without an import (`escala.core.declared`):
+A module declares itself by constants, which are read without an import (`escala.core.files`):
 
 - `CATEGORY`: its heading in the report, one of `CATEGORIES`;
 - `CAPTION`: the text below it on the page and in the report, with literals between two backticks;
@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from escala.core.declared import constants
+from escala.core.files import read_constants
 from escala.probes import PROBES
 
 #: Headings of the report, in the order in which figures are listed.
@@ -63,7 +63,7 @@ class OfRun(NamedTuple):
 
 def _declared() -> dict[str, Figure]:
     """Return all figures by name, in the order of listing."""
-    modules = {path.stem: constants(path) for path in Path(__file__).parent.glob("*.py")}
+    modules = {path.stem: read_constants(path) for path in Path(__file__).parent.glob("*.py")}
     figures = {
         name: Figure(
             found["CATEGORY"],

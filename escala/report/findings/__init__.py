@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from escala.core.declared import constants
+from escala.core.files import read_constants
 from escala.report.findings.words import Finding, Tables
 
 __all__ = ["FINDINGS", "SECTIONS", "Finding", "section_findings"]
@@ -37,7 +37,7 @@ SECTIONS = {
 
 def _discover() -> tuple[ModuleType, ...]:
     """Return the findings in their order."""
-    declared = {path.stem: constants(path) for path in Path(__file__).parent.glob("*.py")}
+    declared = {path.stem: read_constants(path) for path in Path(__file__).parent.glob("*.py")}
     names = [name for name in sorted(declared) if "POSITION" in declared[name]]
     return tuple(
         import_module(f"escala.report.findings.{name}")

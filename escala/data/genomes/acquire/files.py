@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from escala.core.progress import say
+from escala.core.console import say
 from escala.data.fasta import nucleotides, records, write_record
 from escala.data.genomes.acquire.paths import class_files
 

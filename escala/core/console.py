@@ -1,8 +1,17 @@
-"""The exit codes of all commands."""
+"""What commands write, and how they end: exit codes, and lines on standard error.
+
+The lines are on what happens, and now and then on what takes long. Each is written with its end at
+once: lines of several processes stay apart, also if one is killed.
+"""
 
 from __future__ import annotations
 
+import io
 import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 
 DONE = 0
 #: Also what Python itself ends with after an error in the project's own code.
@@ -33,6 +42,35 @@ def shell_code(code: int) -> int:
     return SIGNALLED - code if code < 0 else code
 
 
-def lines() -> list[str]:
+def exit_code_lines() -> list[str]:
     """Return the table as lines of a text."""
     return [f"  {code:9}{meaning}" for code, meaning in MEANINGS.items()]
+
+
+#: Seconds between two lines.
+EVERY = 5.0
+
+
+def print_any_text() -> None:
+    """Print letters that the encoding of the locale lacks as escapes, in place of an error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def say(text: object) -> None:
+    """Print a line of the project's own."""
+    with suppress(OSError):  # A closed terminal must not end the run.
+        print(f"escala: {text}\n", end="", file=sys.stderr, flush=True)
+
+
+def progress(line: str) -> Callable[..., None]:
+    """Return a function that prints a line with its arguments, every 5 s at most."""
+    last = time.monotonic()
+
+    def say(*values: object) -> None:
+        nonlocal last
+        if time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            print(f"{line % values}\n", end="", file=sys.stderr, flush=True)
+
+    return say

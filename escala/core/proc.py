@@ -1,0 +1,144 @@
+"""What the kernel tells of processes: when they began, what they used, and what they may read.
+
+The first access to a page of memory that the kernel gave to a process is a *minor fault*: the
+kernel clears the page, in time that counts as its own (man 2 getrusage, man 5 proc).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+#: Seconds of one clock tick of the kernel.
+TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def started(process: int | str = "self") -> float:
+    """Return when a process began, in seconds of `CLOCK_BOOTTIME` (man 5 proc).
+
+    The resolution is a hundredth of a second.
+
+    Raises
+    ------
+    FileNotFoundError, ProcessLookupError : it has ended.
+    """
+    return int(stat(Path("/proc", str(process)))[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def age(process: int | str = "self") -> float:
+    """Return the seconds since a process began; see `started`."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started(process)
+
+
+def is_running(pid: int, began: float) -> bool:
+    """Return whether the process with this id and this start time still runs and is no zombie.
+
+    The start time is needed because a later process may have got the same id.
+    """
+    try:
+        return stat(Path("/proc", str(pid)))[0] != "Z" and started(pid) == began
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def stat(folder: Path) -> list[str]:
+    """Return what the kernel tells of a process or a thread in its folder, from the state on.
+
+    Raises
+    ------
+    FileNotFoundError, ProcessLookupError : it has ended.
+    """
+    text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+    # The program's name, in brackets before the state, may contain spaces and brackets.
+    return text.rpartition(")")[2].split()
+
+
+class Usage(NamedTuple):
+    """Totals of processes: page faults that read nothing, and core seconds by whom they served."""
+
+    minor_faults: int
+    user_seconds: float
+    system_seconds: float
+
+    def since(self, earlier: Usage) -> Usage:
+        """Return by how much the totals grew."""
+        return Usage(*(now - before for now, before in zip(self, earlier, strict=True)))
+
+
+def usage_of_self() -> Usage:
+    """Return the totals of this process, with all of its threads; it takes a microsecond."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return Usage(used.ru_minflt, used.ru_utime, used.ru_stime)
+
+
+class Process(NamedTuple):
+    """A process: what it used itself, its first thread in seconds, and its children that ended."""
+
+    pid: int
+    itself: Usage
+    first_thread: float
+    ended: Usage
+
+
+def total_usage(processes: Iterable[Process]) -> Usage:
+    """Return the totals of what processes and their ended children used."""
+    used = [each for process in processes for each in (process.itself, process.ended)]
+    return Usage(*map(sum, zip(*used, strict=True))) if used else Usage(0, 0.0, 0.0)
+
+
+def family_usage(pid: int, proc: Path = Path("/proc")) -> list[Process]:
+    """Return a process and its descendants, as far as they can be read.
+
+    Times are in whole ticks of the kernel.
+    """
+    folder = proc / str(pid)
+    try:
+        fields, first = (
+            [*map(int, stat(each)[1:])] for each in (folder, folder / "task" / folder.name)
+        )
+        children = [
+            int(child)
+            for thread in (folder / "task").iterdir()
+            for child in (thread / "children").read_text(encoding="utf-8").split()
+        ]
+    except (OSError, ValueError):
+        return []
+    itself, ended = (
+        Usage(fields[faults], fields[cores] * TICK_SECONDS, fields[cores + 1] * TICK_SECONDS)
+        for faults, cores in ((6, 10), (7, 12))
+    )
+    found = [Process(pid, itself, (first[10] + first[11]) * TICK_SECONDS, ended)]
+    return found + [each for child in children for each in family_usage(child, proc)]
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class _Vector(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def can_read_child() -> bool:
+    """Return whether this process can read the memory of a child that it starts for that."""
+    own, other = ctypes.create_string_buffer(8), ctypes.create_string_buffer(b"written", 8)
+    vectors = [_Vector(ctypes.addressof(each), len(each)) for each in (own, other)]
+    # After a fork the child has the same content at the same address.
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        local, remote = map(ctypes.byref, vectors)
+        read = _LIBC.process_vm_readv(child, local, 1, remote, 1, 0)
+        return read == len(own) and own.raw == other.raw
+    except AttributeError:  # A C library without the call.
+        return False
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
