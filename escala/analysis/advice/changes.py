@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from escala.analysis.advice.candidates import Candidate
-from escala.analysis.cost_model.calibration import Calibration
-from escala.analysis.cost_model.networks import Network
+from escala.analysis.cost_model.calibration import Calibration, Network
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.engines import costs
 

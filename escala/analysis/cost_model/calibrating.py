@@ -13,7 +13,7 @@ a failure, and measured again when their code changes. None of them is a run of 
 
 One process is `single` `1x1`, or the same of another engine (`references.one_process`), or of a
 program its own. The last is a program too, `NAME-sums-LIBRARY`, which the same interpreter runs
-under the same strategy. `escala.analysis.cost_model.bounds` makes bounds of its times.
+under the same strategy. `escala.analysis.cost_model.programs` makes bounds of its times.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class Calibration(Works, Experiment):
             "programs": {
                 work.name: {
                     "gradient_bytes": self._program(work).gradient_bytes,
-                    "steps": [[run.file for run in self.steps_of(work)]],
+                    "steps": [run.file for run in self.steps_of(work)],
                     "sums": [[run.file for run in group] for group in self.sums_of(work, links)],
                 }
                 for work in self.program_works.values()
