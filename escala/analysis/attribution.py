@@ -135,7 +135,7 @@ def clocks_files(run_file: Path) -> list[Path]:
 def moments(run_file: Path, one_clock: bool) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Return the clocks and the phases of a run that has `clocks_files`, for `per_step`."""
     # The moments of a whole step have no tensor; no variable's name is missing.
-    unsampled = {each: [""] for each in SAMPLED}
+    unsampled = {moment: [""] for moment in SAMPLED}
     clocks = [
         pd.read_csv(path, keep_default_na=False, na_values=unsampled).assign(
             rank=int(re.search(r"\d+", path.name)[0])
@@ -206,7 +206,8 @@ def _cut(
     cuts = np.unique(np.clip(np.concatenate([*parts.values(), [[begins, ends]]]), begins, ends))
     middles = (cuts[1:] + cuts[:-1]) / 2
     covers = [
-        ((each[:, :1] <= middles) & (middles < each[:, 1:])).any(axis=0) for each in parts.values()
+        ((intervals[:, :1] <= middles) & (middles < intervals[:, 1:])).any(axis=0)
+        for intervals in parts.values()
     ]
     return cuts, np.array(covers)
 
@@ -317,7 +318,7 @@ def summary(steps: pd.DataFrame, alone: bool, sources: Mapping[str, str]) -> pd.
     the whole), `steps`, `source` and `kind`.
     """
     rows = []
-    passes = [each for each in PASSES if each in steps]
+    passes = [part for part in PASSES if part in steps]
     for rank, group in steps.groupby(level="rank"):
         if OFF_CORE in group and group[OFF_CORE].notna().any():
             group = group.dropna(subset=OFF_CORE)
@@ -389,12 +390,12 @@ def losses(clocks: pd.DataFrame) -> pd.DataFrame:
     sampled = sampled.reindex(columns=pd.MultiIndex.from_product([columns, moments]))
     sampled = sampled[sampled["queue_seconds"].notna().all(axis=1)]
     whole, used, _, idle = (
-        sampled[each, RETURNED] - sampled[each, GATHER_BEGINS] for each in columns
+        sampled[column, RETURNED] - sampled[column, GATHER_BEGINS] for column in columns
     )
     times = []
     for first, last in ((GATHER_BEGINS, ENTERED), (ENTERED, COMPUTED), (SUMMED, RETURNED)):
         seconds, on_core, queued, _ = (
-            sampled[each, last] - sampled[each, first] for each in columns
+            sampled[column, last] - sampled[column, first] for column in columns
         )
         lost = queued.clip(upper=seconds - on_core).clip(lower=0)
         begins, ends = sampled["seconds", first], sampled["seconds", last]
@@ -413,7 +414,7 @@ def _by_calls(parts: dict, moments: pd.Series, buckets: pd.DataFrame) -> dict[st
     """Return the parts that differ if a step is made by several calls."""
     [[begins, computed]] = parts["compute"]
     passed, returned, update = (
-        moments.get(each) for each in (FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS)
+        moments.get(moment) for moment in (FORWARD_ENDS, BACKWARD_ENDS, UPDATE_BEGINS)
     )
     return {
         "dispatch": np.array([*parts["dispatch"], [returned, update]]),

@@ -62,9 +62,9 @@ def pooled_rates(
     pooled = sum(np.mean(group, axis=0) for group in by_split.values())
     counts = np.stack([np.diag(pooled), pooled.sum(axis=0), pooled.sum(axis=1)], axis=1).tolist()
     return [
-        Rates(rate_interval(right, predicted, level), rate_interval(right, actual, level), *each)
-        for each in counts
-        for right, predicted, actual in [each]
+        Rates(rate_interval(right, predicted, level), rate_interval(right, actual, level), *row)
+        for row in counts
+        for right, predicted, actual in [row]
     ]
 
 
@@ -118,7 +118,7 @@ def rate_differences(
         ]
         for label in range(classes)
     )
-    return [Differences(*each) for each in intervals]
+    return [Differences(*interval) for interval in intervals]
 
 
 def _differences(drawn: np.ndarray, kinds: np.ndarray) -> np.ndarray:

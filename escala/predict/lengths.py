@@ -54,10 +54,10 @@ def measure(
             queries, labels = zip(*drawn, strict=True)
             outputs = predicted(classifier.probabilities, queries)
             wrong = [
-                each.mean(axis=0).argmax() != label
-                for (_, each), label in zip(outputs, labels, strict=True)
+                output.mean(axis=0).argmax() != label
+                for (_, output), label in zip(outputs, labels, strict=True)
             ]
-            known = [not likeness(each.evidence)["unlike_anything_seen"] for each in queries]
+            known = [not likeness(query.evidence)["unlike_anything_seen"] for query in queries]
             wrong_known = sum(k and w for k, w in zip(known, wrong, strict=True))
             counts = len(wrong), int(sum(wrong)), sum(known), int(wrong_known)
             found.append(Measured(letters, *counts))

@@ -183,7 +183,7 @@ def engine_of(described: Mapping[str, Any]) -> str:
     Where none is, it is the first one, which then states what is missing.
     """
     trained = described.get("engine") or DEFAULT
-    offered = sorted(WORKLOADS[described["workload"]].engines, key=lambda each: each != trained)
+    offered = sorted(WORKLOADS[described["workload"]].engines, key=lambda engine: engine != trained)
     return next(filter(_is_installed, offered), offered[0])
 
 
@@ -209,13 +209,13 @@ def make_functions(engine: str, described: dict, arrays: dict[str, np.ndarray]) 
     *rows, settings = form_of(described)
     functions = framework.Functions(work, settings)
     *outputs, form = functions.restored(*rows, knobs, arrays, require_shapes)
-    return [partial(_in_blocks, each, rows_at_once(form)) for each in outputs]
+    return [partial(_in_blocks, function, rows_at_once(form)) for function in outputs]
 
 
 def _in_blocks(function: Callable, size: int, inputs: Inputs) -> np.ndarray:
     """Return the results of a function for all rows, computed for `size` rows at once."""
     blocks = row_blocks(slice(0, len(inputs[0])), size)
-    return np.concatenate([function(*(each[rows] for each in inputs)) for rows in blocks])
+    return np.concatenate([function(*(array[rows] for array in inputs)) for rows in blocks])
 
 
 def form_of(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:

@@ -20,8 +20,14 @@ from test_cost_model import PLAN, content
 
 from escala.analysis.advice import measured as evidence
 from escala.analysis.advice import text
-from escala.analysis.advice.candidates import ProcessMemory, Training, candidates, names_of
-from escala.analysis.advice.changes import BANDWIDTH, RATIO, rate_that_saves, rows_that_save
+from escala.analysis.advice.candidates import (
+    Candidate,
+    ProcessMemory,
+    Training,
+    candidates,
+    names_of,
+)
+from escala.analysis.advice.changes import BANDWIDTH, BATCH, RATIO, changes
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose
 from escala.analysis.advice.document import Question, advise, advise_from
 from escala.analysis.advice.measured import Measured
@@ -359,15 +365,31 @@ def test_an_advantage_that_is_not_sure_is_no_reason_to_distribute():
 # What would have to change.
 
 
+def offered(plan, of) -> Candidate:
+    steps = STEPS * predict(of, plan, draws=25).steps
+    return Candidate(SINGLE, plan, plan.rows, of, steps, steps)
+
+
+def change_of(name: str, plan, of, one=BASELINE, train_rows: int = 10_000):
+    [found] = [
+        each
+        for each in changes([offered(plan, of)], offered(one, of), train_rows)
+        if each.change == name
+    ]
+    return found
+
+
 def test_the_rate_that_saves_is_the_least_one():
-    found = rate_that_saves(SLOW, ACROSS, BASELINE)
+    found = change_of(BANDWIDTH, ACROSS, SLOW).value
 
     def ratio(rate: float) -> float:
         networks = dict(EXACT.networks) | {"slow": Network("slow", rate, FAST[0], "")}
         return seconds(ACROSS, replace(EXACT, networks=networks)) / seconds(BASELINE)
 
     assert ratio(found) <= RATIO * (1 + 1e-9) < ratio(found / 1.05)
-    assert rate_that_saves(SLOW, ACROSS, BASELINE, ratio=0.3) is None
+    # Most of a step of few rows does not depend on them, and no link makes that shorter.
+    few = change_of(BANDWIDTH, replace(ACROSS, rows=4), SLOW, replace(BASELINE, rows=4))
+    assert few.value is None and few.ratio > RATIO and not few.saves
 
 
 def test_the_rows_that_save_are_the_least_of_those_tried():
@@ -376,22 +398,23 @@ def test_the_rows_that_save_are_the_least_of_those_tried():
     for rows in (128, 256, 512, 1024, 2048):
         steps.append(steps[0] | {"rows": rows, "seconds": [[4e-3 + 0.4e-3 * rows]] * 5})
     of = replace(parse(calibrated), networks=SLOW.networks)
-    found, reached, notes = rows_that_save(of, ACROSS, BASELINE, most=10_000)
+    found = change_of(BATCH, ACROSS, of)
 
     def ratio(rows: int) -> float:
         return seconds(replace(ACROSS, rows=rows), of) / seconds(replace(BASELINE, rows=rows), of)
 
-    assert found > 64
-    assert reached == pytest.approx(ratio(found))
-    assert reached <= RATIO < ratio(found // 2)
-    assert not any("rows" in each for each in notes)
+    rows = int(found.value)
+    assert rows > 64
+    assert found.ratio == pytest.approx(ratio(rows))
+    assert found.ratio <= RATIO < ratio(rows // 2)
+    assert not any("rows" in each for each in found.extrapolated)
     # Outside the calibrated rows the line continues, and this is noted.
-    same, _, notes = rows_that_save(SLOW, ACROSS, BASELINE, most=10_000)
-    assert same == found
-    assert any("rows of a rank are outside" in each for each in notes)
+    beyond = change_of(BATCH, ACROSS, SLOW)
+    assert beyond.value == rows
+    assert any("rows of a rank are outside" in each for each in beyond.extrapolated)
     # No step has more rows than an epoch.
-    most, worse, _ = rows_that_save(of, ACROSS, BASELINE, most=found - 1)
-    assert most < found and worse > RATIO
+    few = change_of(BATCH, ACROSS, of, train_rows=rows - 1)
+    assert few.value is None and few.ratio > RATIO
 
 
 # Words.

@@ -176,33 +176,41 @@ def choose(
             "no power is known",
             "state the joules of a core-hour, or `energy.power_model` in the experiment",
         )
-    if all(each.ranks > 1 for each in candidates):
+    if all(candidate.ranks > 1 for candidate in candidates):
         names = ", ".join(engine.one_process for engine in ENGINES.values())
         raise InputError(
             "configurations",
-            [str(each.configuration) for each in candidates],
+            [str(candidate.configuration) for candidate in candidates],
             "no configuration of one rank is predicted, and the others are compared with it",
             f"add `{{strategy: NAME, layouts: [1x1]}}` with one of {names}, and calibrate again",
         )
     costs = [
-        (each, _amount(goal, each, power), "; ".join(_exceeded(each, limits)) or None)
-        for each in candidates
+        (
+            candidate,
+            _amount(goal, candidate, power),
+            "; ".join(_exceeded(candidate, limits)) or None,
+        )
+        for candidate in candidates
     ]
     costs.sort(key=lambda cost: (cost[2] is not None, np.median(cost[1])))
     base, reference, _ = next(cost for cost in costs if cost[0].ranks == 1)
-    amounts = {each.configuration: amount for each, amount, _ in costs}
+    amounts = {candidate.configuration: amount for candidate, amount, _ in costs}
     options = []
-    for each, amount, excluded in costs:
+    for candidate, amount, excluded in costs:
         relative = amount / reference
-        ratio, verdict, direct = _compared(each, base, relative, ratios if goal == TIME else {})
+        ratio, verdict, direct = _compared(
+            candidate, base, relative, ratios if goal == TIME else {}
+        )
         if direct and direct.counts:
             speedup = inverse(direct.ratio)
         else:
-            speedup = _interval(base.seconds / each.seconds, each, base)
-        fraction = base.cores / each.cores
+            speedup = _interval(base.seconds / candidate.seconds, candidate, base)
+        fraction = base.cores / candidate.cores
         efficiency = Interval(*(end and fraction * end for end in speedup))
-        amount = interval(amount, each.predicted_ranks)
-        options.append(Option(each, amount, ratio, verdict, direct, excluded, speedup, efficiency))
+        amount = interval(amount, candidate.predicted_ranks)
+        options.append(
+            Option(candidate, amount, ratio, verdict, direct, excluded, speedup, efficiency)
+        )
     baseline = next(option for option in options if option.candidate is base)
     possible = {
         option.candidate.configuration: option for option in options if option.excluded is None
@@ -228,18 +236,18 @@ def _interval(draws: np.ndarray, one: Candidate, other: Candidate) -> Interval:
 def _best(possible: Collection[Option], baseline: Option) -> Option | None:
     """Return the first option that pays, or of one rank; a measured one before an extrapolated."""
     eligible = [
-        each
-        for each in possible
-        if each.candidate.ranks == 1 or baseline.excluded or each.verdict == FASTER
+        option
+        for option in possible
+        if option.candidate.ranks == 1 or baseline.excluded or option.verdict == FASTER
     ]
     best = next(iter(eligible), None)
     if best is None or best.candidate.basis not in (EXTRAPOLATED, BOUNDS):
         return best
     measured = (
-        each
-        for each in eligible
-        if (each.candidate.basis, each.candidate.ranks > 1) == (MEASURED, True)
-        and each.verdict == FASTER
+        option
+        for option in eligible
+        if (option.candidate.basis, option.candidate.ranks > 1) == (MEASURED, True)
+        and option.verdict == FASTER
     )
     return next(measured, best)
 
@@ -255,7 +263,7 @@ def _decisive(
     """
     if use is None or Configuration(*use.names[2:]) not in possible:
         return None
-    is_predicted = any(each.calibration for each in candidates)
+    is_predicted = any(candidate.calibration for candidate in candidates)
     unknown = (UNAVAILABLE, NO_VERDICT) if is_predicted else (UNAVAILABLE,)
     return None if use.verdict in unknown else use
 
@@ -269,7 +277,7 @@ def _takes_less(option: Option, best: Option, amounts: Mapping[Configuration, np
 
 
 def _compared(
-    each: Candidate, base: Candidate, relative: np.ndarray, ratios: Ratios
+    candidate: Candidate, base: Candidate, relative: np.ndarray, ratios: Ratios
 ) -> tuple[Interval, str, Paired | None]:
     """Return the ratio of an amount to that of the baseline, its verdict, and paired runs of both.
 
@@ -280,11 +288,11 @@ def _compared(
     ----------
     relative : draws of this ratio.
     """
-    ratio = _interval(relative, each, base)
-    direct = paired(ratios, each.configuration, base.configuration)
+    ratio = _interval(relative, candidate, base)
+    direct = paired(ratios, candidate.configuration, base.configuration)
     if direct and direct.counts:
         return direct.ratio, direct.verdict, direct
-    if each.is_apart_from(base) or base.is_apart_from(each):
+    if candidate.is_apart_from(base) or base.is_apart_from(candidate):
         return (direct.ratio if direct else ratio), NO_VERDICT, direct
     if ratio.high is None:
         return ratio, NO_VERDICT, None
@@ -292,32 +300,32 @@ def _compared(
     return ratio, kind, None
 
 
-def _amount(goal: str, each: Candidate, power: Power | None) -> np.ndarray:
+def _amount(goal: str, candidate: Candidate, power: Power | None) -> np.ndarray:
     """Return what the goal minimises, for a candidate, of shape (draws,)."""
     if goal == TIME:
-        return each.seconds
+        return candidate.seconds
     if goal == ENERGY:
-        watts = each.setup.layout.nodes * power.node_watts + each.cores * power.core_watts
-        return each.job * watts
-    return each.job * each.cores / 3600
+        watts = candidate.setup.layout.nodes * power.node_watts + candidate.cores * power.core_watts
+        return candidate.job * watts
+    return candidate.job * candidate.cores / 3600
 
 
-def _exceeded(each: Candidate, limits: Limits) -> Iterator[str]:
+def _exceeded(candidate: Candidate, limits: Limits) -> Iterator[str]:
     """Yield the limits that a candidate exceeds."""
-    layout = each.setup.layout
+    layout = candidate.setup.layout
     for name, number, allowed in (
         ("node", layout.nodes, limits.nodes),
-        ("core", each.cores, limits.cores),
+        ("core", candidate.cores, limits.cores),
     ):
         if allowed is not None and number > allowed:
             yield f"takes {readable.counted(number, name)}, and {allowed} are allowed"
-    needed = each.memory and each.memory.bytes * layout.processes
+    needed = candidate.memory and candidate.memory.bytes * layout.processes
     if needed and limits.memory_bytes is not None and needed > limits.memory_bytes:
         yield (
             f"takes {readable.size(needed)} of memory on a node, and "
             f"{readable.size(limits.memory_bytes)} are allowed"
         )
-    job = interval(each.job, each.predicted_ranks)
+    job = interval(candidate.job, candidate.predicted_ranks)
     if limits.seconds is not None and (job.high is None or job.high > limits.seconds):
         time = f"is estimated, without an upper end, to take {span(job.estimate)}"
         may = time if job.high is None else f"may take {span(job.high)}"

@@ -203,24 +203,25 @@ def advise_from(
             for network in dict.fromkeys(networks or [NATIVE])
         }
         same_model = {
-            Configuration(*each.names[2:])
+            Configuration(*row.names[2:])
             for use in filter(None, uses.values())
-            for each in (use, *use.alternatives)
+            for row in (use, *use.alternatives)
         }
         offered, refused = candidates(
             calibration, planned, training, draws, measured.configurations, same_model
         )
-        ratios = measured.ratios(task, {each.configuration: each.setup.rows for each in offered})
+        rows = {candidate.configuration: candidate.setup.rows for candidate in offered}
+        ratios = measured.ratios(task, rows)
         known = []
-        for each in with_ratios(offered, ratios):
-            variant = each.configuration.variant
+        for candidate in with_ratios(offered, ratios):
+            variant = candidate.configuration.variant
             memory = memory_of(measured.memory, *task, variant, plans["memory_gib"])
-            known.append(replace(each, memory=memory))
+            known.append(replace(candidate, memory=memory))
         for network, use in uses.items():
             over = [
-                each
-                for each in known
-                if each.setup.layout.nodes == 1 or each.configuration.network == network
+                candidate
+                for candidate in known
+                if candidate.setup.layout.nodes == 1 or candidate.configuration.network == network
             ]
             unpredicted = {
                 names: reason
@@ -266,10 +267,11 @@ def _chosen(
         for option in choice.options
         if option.candidate.ranks > 1 and option.excluded is None
     ]
-    model, predicted = base.calibration, [each for each in several if each.calibration]
+    predicted = [candidate for candidate in several if candidate.calibration]
+    model = base.calibration
     if not predicted or model is None or base.setup.work in model.programs:
         return replace(answer, choice=choice)
-    least = min(float(np.median(each.seconds / base.seconds)) for each in several)
+    least = min(float(np.median(candidate.seconds / base.seconds)) for candidate in several)
     if least <= changes.RATIO:
         return replace(answer, choice=choice)
     needed = changes.changes(predicted, base, answer.training.train_rows)

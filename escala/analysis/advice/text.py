@@ -9,7 +9,7 @@ from typing import Any
 
 from escala.analysis import laws
 from escala.analysis.advice import changes
-from escala.analysis.advice.candidates import BOUNDS, MEASURED, PREDICTED
+from escala.analysis.advice.candidates import BOUNDS, MEASURED, PREDICTED, Paired
 from escala.analysis.advice.choice import (
     CORE_HOURS,
     DEADLINE,
@@ -63,15 +63,14 @@ def headline(answer: Answer, goal: str) -> str:
         return f"Do not distribute this: use {base.label}. {_why_not(choice, what)}"
     if base.excluded:
         return f"Use {best.label}. {base.label} {base.excluded}."
-    return f"Use {best.label}: {_option_fraction(best, base, what)}."
+    return f"Use {best.label}: {_fraction(best.ratio, best.paired, what, base.label)}."
 
 
 def _of_best_use(answer: Answer, use: BestUse) -> str:
     """Return the answer that was measured."""
     choice, other, verdict, best = answer.choice, use.closest, use.verdict, use.label
-    of = _fraction(
-        _ratio(other), other.ratio.matches, _sessions(other), _AMOUNTS[TIME], other.label
-    )
+    paired = _paired(other)
+    of = _fraction(paired.ratio, paired, _AMOUNTS[TIME], other.label)
     if verdict == NOT_LEARNT:
         return (
             f"Nothing is advised: {answer.workload} does not learn, as it is no better than "
@@ -97,34 +96,24 @@ def _of_best_use(answer: Answer, use: BestUse) -> str:
     return f"{lead} {selected}: {why} {of}."
 
 
-def _ratio(of: Alternative) -> Interval:
+def _paired(of: Alternative) -> Paired:
     """Return the ratio of the best use to an alternative; an end that is unknown is None."""
-    return Interval(*(None if math.isnan(end) else end for end in of.ratio[:3]))
+    ratio = Interval(*(None if math.isnan(end) else end for end in of.ratio[:3]))
+    sessions = int(of.row["sessions"]) if of.row["over_sessions"] is True else None
+    return Paired(Configuration(*of.names[2:]), ratio, of.verdict, of.ratio.matches, sessions)
 
 
-def _sessions(of: Alternative) -> int | None:
-    return int(of.row["sessions"]) if of.row["over_sessions"] is True else None
-
-
-def _fraction(
-    ratio: Interval, matches: int | None, sessions: int | None, what: str, other: str
-) -> str:
+def _fraction(ratio: Interval, paired: Paired | None, what: str, other: str) -> str:
     """Return a ratio with its interval and, if it was measured, what is behind it.
 
     Such as `0.53 of the training time of single 1x1 (0.50–0.56; measured, 7 paired runs)`.
     """
     ends = [] if ratio.low is None else [f"{ratio.low:.2f}–{ratio.high:.2f}"]
-    if matches is not None:
-        over = f" of {counted(sessions, 'session')}" if sessions else ""
-        ends.append(f"measured, {counted(matches, 'paired run')}{over}")
+    if paired:
+        over = f" of {counted(paired.sessions, 'session')}" if paired.sessions else ""
+        ends.append(f"measured, {counted(paired.matches, 'paired run')}{over}")
     behind = f" ({'; '.join(ends)})" if ends else ""
     return f"{ratio.estimate:.2f} of the {what} of {other}{behind}"
-
-
-def _option_fraction(option: Option, base: Option, what: str) -> str:
-    paired = option.paired
-    runs = (paired.matches, paired.sessions) if paired else (None, None)
-    return _fraction(option.ratio, *runs, what, base.label)
 
 
 def _excluded(options: Sequence[Option]) -> str:
@@ -149,7 +138,7 @@ def _why_not(choice: Choice, what: str) -> str:
             "Nothing shows that several ranks pay. With bounds of "
             f"{ratio.low:.2f} and {ratio.high:.2f} of the {what}, {name} {may}."
         )
-    of = _option_fraction(nearest, choice.baseline, what)
+    of = _fraction(ratio, nearest.paired, what, choice.baseline.label)
     if nearest.verdict == NO_VERDICT:
         why = "an estimate" if ratio.low is None else "too few paired runs for a verdict"
         return f"It is not decided whether several ranks pay: {name} takes {of}, {why}."
@@ -365,15 +354,6 @@ def content(advice: Advice) -> dict[str, Any]:
 def _content(answer: Answer, advice: Advice) -> dict[str, Any]:
     choice, question, training = answer.choice, advice.question, answer.training
     base = choice and choice.baseline.candidate
-    selections = {
-        name: option and option.candidate.configuration._asdict()
-        for name, option in (
-            ("selected", choice and choice.best),
-            ("baseline", choice and choice.baseline),
-            ("nearest", choice and choice.nearest),
-            ("passed_over", choice and choice.passed_over),
-        )
-    }
     return {
         "dataset": answer.dataset,
         "workload": answer.workload,
@@ -386,18 +366,20 @@ def _content(answer: Answer, advice: Advice) -> dict[str, Any]:
         "distribute": choice and choice.distribute,
         "repeats": base and base.repeats,
         "best_use": choice and choice.best_use and _best_use(choice.best_use),
-        **selections,
+        **{
+            name: option and option.candidate.configuration._asdict()
+            for name, option in (
+                ("selected", choice and choice.best),
+                ("baseline", choice and choice.baseline),
+                ("nearest", choice and choice.nearest),
+                ("passed_over", choice and choice.passed_over),
+            )
+        },
         "options": [_option(option) for option in choice.options] if choice else [],
         "changes": [
             change.candidate.configuration._asdict()
-            | {
-                "change": change.change,
-                "value": change.value,
-                "unit": changes.UNITS.get(change.change),
-                "ratio": change.ratio,
-                "saves": change.saves,
-                "extrapolated": list(change.extrapolated),
-            }
+            | {"unit": changes.UNITS.get(change.change)}
+            | _plain(change, "change", "value", "ratio", "saves", "extrapolated")
             for change in answer.changes
         ],
         "unpredicted": [
@@ -408,54 +390,54 @@ def _content(answer: Answer, advice: Advice) -> dict[str, Any]:
     }
 
 
+def _plain(of: object, *names: str) -> dict[str, Any]:
+    """Return some attributes in JSON's types."""
+    values = {name: getattr(of, name) for name in names}
+    return {
+        name: value._asdict() if hasattr(value, "_asdict") else value
+        for name, value in values.items()
+    }
+
+
 def _best_use(use: BestUse) -> dict[str, Any]:
+    alternatives = []
+    for alternative in use.alternatives:
+        paired = _paired(alternative)
+        alternatives.append(
+            paired.reference._asdict()
+            | paired.ratio._asdict()
+            | _plain(paired, "verdict", "matches", "sessions")
+            | {
+                "uses": alternative.uses,
+                "needed": int(alternative.row["needed"]),
+                "stays_disturbed": bool(alternative.row["stays_disturbed"]),
+            }
+        )
     return Configuration(*use.names[2:])._asdict() | {
         "verdict": use.verdict,
         "closest": use.closest.label,
-        "alternatives": [
-            Configuration(*each.names[2:])._asdict()
-            | {"uses": each.uses, "verdict": each.verdict}
-            | _ratio(each)._asdict()
-            | {
-                "matches": each.ratio.matches,
-                "needed": int(each.row["needed"]),
-                "stays_disturbed": bool(each.row["stays_disturbed"]),
-                "sessions": _sessions(each),
-            }
-            for each in use.alternatives
-        ],
+        "alternatives": alternatives,
     }
 
 
 def _option(option: Option) -> dict[str, Any]:
-    each, paired = option.candidate, option.paired
-    measured = each.paired or paired
-    return each.configuration._asdict() | {
-        "nodes": each.setup.layout.nodes,
-        "processes": each.setup.layout.processes,
-        "cores_per_process": each.setup.cores,
-        "configured_rows": each.configured_rows,
-        "seconds": option.seconds._asdict(),
-        "job_seconds": option.job_seconds._asdict(),
-        "amount": option.amount._asdict(),
-        "ratio": option.ratio._asdict(),
-        "verdict": option.verdict,
+    candidate, paired = option.candidate, option.paired
+    measured = candidate.paired or paired
+    return {
+        **candidate.configuration._asdict(),
+        "nodes": candidate.setup.layout.nodes,
+        "processes": candidate.setup.layout.processes,
+        "cores_per_process": candidate.setup.cores,
+        **_plain(option, "seconds", "job_seconds", "amount", "ratio", "verdict", "excluded"),
+        **_plain(option, "speedup", "efficiency"),
         "matches": paired and paired.matches,
         "sessions": paired and paired.sessions,
-        "speedup": option.speedup._asdict(),
-        "efficiency": option.efficiency._asdict(),
-        "basis": each.basis,
+        **_plain(candidate, "configured_rows", "basis", "memory"),
+        **_plain(candidate, "extrapolated", "extrapolated_start"),
         "measured_ratio": measured
         and measured.ratio._asdict()
-        | {
-            "matches": measured.matches,
-            "verdict": measured.verdict,
-            "reference": str(measured.reference),
-        },
-        "predicted_ratio": each.predicted and each.predicted._asdict(),
-        "contradiction": each.contradicts,
-        "memory": each.memory and each.memory._asdict(),
-        "excluded": option.excluded,
-        "extrapolated": list(each.extrapolated),
-        "extrapolated_start": list(each.extrapolated_start),
+        | _plain(measured, "matches", "verdict")
+        | {"reference": str(measured.reference)},
+        "predicted_ratio": candidate.predicted and candidate.predicted._asdict(),
+        "contradiction": candidate.contradicts,
     }

@@ -328,13 +328,15 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
         np.array(core["bytes_per_second"], float),
         np.array(core["operations_per_second"], float),
         {
-            name: Network(name, each["bits_per_second"], each["latency_seconds"], "calibrated")
-            for name, each in content["networks"].items()
+            name: Network(
+                name, network["bits_per_second"], network["latency_seconds"], "calibrated"
+            )
+            for name, network in content["networks"].items()
         },
-        tuple(_collective(each, content["networks"], where) for each in content["collectives"]),
-        {name: _work(name, each, where) for name, each in content["works"].items()},
+        tuple(_collective(times, content["networks"], where) for times in content["collectives"]),
+        {name: _work(name, work, where) for name, work in content["works"].items()},
         np.array(content.get("drift", ()), float),
-        tuple(_entry(StartTimes, each, "seconds") for each in content.get("starts", ())),
+        tuple(_entry(StartTimes, start, "seconds") for start in content.get("starts", ())),
         content.get("model_deviation", MODEL_DEVIATION),
         content.get("programs", {}),
     )
@@ -358,12 +360,12 @@ def _collective(content: dict, networks: Mapping, where: object) -> CollectiveTi
             f"collectives: is not the network of {layout}",
             f"`{LOCAL}` is that of one node, and `networks` holds those of several",
         )
-    times = sorted(content["times"], key=lambda each: each["bytes"])
-    sizes, seconds = ([each[key] for each in times] for key in ("bytes", "seconds"))
-    if len({len(each) for each in seconds}) > 1:
+    times = sorted(content["times"], key=lambda time: time["bytes"])
+    sizes, seconds = ([time[key] for time in times] for key in ("bytes", "seconds"))
+    if len({len(repeats) for repeats in seconds}) > 1:
         raise InputError(
             where,
-            [len(each) for each in seconds],
+            [len(repeats) for repeats in seconds],
             "collectives: the sizes of one entry have unequal numbers of repeats",
             "measure every size in every repeat",
         )
@@ -372,7 +374,7 @@ def _collective(content: dict, networks: Mapping, where: object) -> CollectiveTi
 
 
 def _work(name: str, content: dict, where: object) -> Work:
-    entries = Counter((each["rows"], each["cores"]) for each in content["steps"])
+    entries = Counter((entry["rows"], entry["cores"]) for entry in content["steps"])
     (rows, cores), number = entries.most_common(1)[0]
     if number > 1:
         raise InputError(
@@ -383,10 +385,13 @@ def _work(name: str, content: dict, where: object) -> Work:
         )
     overheads, update = content["overheads"], content["update_seconds"]
     return Work(
-        tuple(Gradient(**each | {"shape": tuple(each["shape"])}) for each in content["gradients"]),
+        tuple(
+            Gradient(**gradient | {"shape": tuple(gradient["shape"])})
+            for gradient in content["gradients"]
+        ),
         tuple(map(_steps, content["steps"])),
-        tuple(_entry(Contention, each, "ratios") for each in content["contention"]),
-        tuple(_entry(ExchangeTimes, each, "seconds") for each in content.get("exchanges", ())),
+        tuple(_entry(Contention, entry, "ratios") for entry in content["contention"]),
+        tuple(_entry(ExchangeTimes, entry, "seconds") for entry in content.get("exchanges", ())),
         None if update is None else np.array(update, float),
         overheads
         and Overheads(

@@ -48,7 +48,7 @@ class _Runs(NamedTuple):
 
     def same_rows(self, run: Mapping) -> list[dict]:
         """Return the timing runs whose steps have as many rows as those of another run."""
-        return [each for each in self.steps if rows_of_rank(each) == rows_of_rank(run)]
+        return [entry for entry in self.steps if rows_of_rank(entry) == rows_of_rank(run)]
 
 
 def document(sources: Mapping) -> tuple[dict, list[str]]:
@@ -87,10 +87,12 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
         },
         "networks": _networks(collectives),
         "collectives": entries(collectives),
-        "drift": [each for work_runs in runs.values() for each in _drift(work_runs)],
+        "drift": [ratio for work_runs in runs.values() for ratio in _drift(work_runs)],
         "starts": _starts(runs.values()),
         "model_deviation": MODEL_DEVIATION,
-        "works": {name: _work(sources["works"][name], each) for name, each in runs.items()},
+        "works": {
+            name: _work(sources["works"][name], work_runs) for name, work_runs in runs.items()
+        },
     }, left_out
 
 
@@ -113,7 +115,7 @@ def _ok(file: str, left_out: list[str]) -> dict | None:
 def _runs(files: Mapping, collectives: Sequence[dict], left_out: list[str]) -> _Runs:
     steps = [_read(file) for file in files["steps"]]
     for run in (*steps, *collectives):
-        machines = (each["ranks"]["machines"] for each in (collectives[0], run))
+        machines = (one["ranks"]["machines"] for one in (collectives[0], run))
         if reason := unlike_machines(*machines):
             raise InputError(run["file"], run["session"], reason, "calibrate again")
     # The processes of these runs compute the same, with the same rows.
@@ -191,7 +193,10 @@ def entries(runs: Sequence[Mapping]) -> list[dict]:
 def _times(runs: Sequence[Mapping[int, Mapping]]) -> list[dict]:
     """Return the times of the sizes that all runs have."""
     return [
-        {"bytes": size, "seconds": [each for times in runs for each in times[size]["seconds"]]}
+        {
+            "bytes": size,
+            "seconds": [seconds for times in runs for seconds in times[size]["seconds"]],
+        }
         for size in sorted(set.intersection(*map(set, runs)))
     ]
 
@@ -209,13 +214,13 @@ def _work(files: Mapping, runs: _Runs) -> dict:
     )
     return {
         "gradients": [
-            each | {"ready": ready.get(each["name"], 1.0)}
-            for each in read_json(Path(files["gradients"]))
+            gradient | {"ready": ready.get(gradient["name"], 1.0)}
+            for gradient in read_json(Path(files["gradients"]))
         ],
         "steps": _joined(
             (_process(run) | {"seconds": [full_steps_of(run)]} for run in runs.steps), "seconds"
         ),
-        "contention": [each for each in contention if len(each["ratios"]) >= LEAST_REPEATS],
+        "contention": [entry for entry in contention if len(entry["ratios"]) >= LEAST_REPEATS],
         "exchanges": [
             _place(run) | _process(run) | {"seconds": calls["exchange_seconds"]}
             for run, calls in measured
@@ -241,7 +246,7 @@ def _drift(runs: _Runs) -> Iterator[float]:
     for run in filter(None, [runs.clocks, *runs.collectives]):
         clocks = run["instrument"] == "clocks"
         steps = full_steps_of(run) if clocks else run["collectives"]["alone_seconds"]
-        reference = [np.mean(full_steps_of(each)) for each in runs.same_rows(run)]
+        reference = [np.mean(full_steps_of(one)) for one in runs.same_rows(run)]
         if reference and steps:
             yield float(np.mean(steps) / np.exp(np.mean(np.log(reference))))
 
@@ -251,7 +256,7 @@ def _starts(works: Iterable[_Runs]) -> list[dict]:
     rows = []
     for runs in works:
         for run in runs.collectives:
-            alone = np.mean([_around_steps(each) for each in runs.same_rows(run)])
+            alone = np.mean([_around_steps(one) for one in runs.same_rows(run)])
             rows.append(_place(run) | {"seconds": [float(_around_steps(run) - alone)]})
     return _joined(rows, "seconds")
 

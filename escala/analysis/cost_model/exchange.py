@@ -85,7 +85,7 @@ class Exchange:
         The last number is that of all others. Numbers are rounded after they are in their bucket.
         """
         limits = _BUCKETS if self.bucket_mib is None else (self.bucket_mib * 2**20,)
-        return tuple(each / 2 for each in limits) if self.fp16 else limits
+        return tuple(limit / 2 for limit in limits) if self.fp16 else limits
 
     def between(self, nodes: int) -> Exchange:
         """Return the settings on some nodes: on several, allreduce replaces shared memory."""
@@ -148,7 +148,7 @@ def exchanged(
     found = Exchanged()
     if ranks == 1 or not gradients:
         return found
-    used = [dense_exchange(each, rows, ranks, exchange) for each in gradients]
+    used = [dense_exchange(one, rows, ranks, exchange) for one in gradients]
     in_memory = _summed_in_memory(gradients, used, ranks, exchange)
     divided_numbers = 0
     for gradient, dense in zip(gradients, used, strict=True):
@@ -174,7 +174,7 @@ def exchanged(
         else:
             found.send(ALLREDUCE, gradient.numbers, gradient, exchange.fp16)
     found.messages.sort(key=lambda message: message.ready)
-    found.updated = 1 - divided_numbers / sum(each.numbers for each in gradients) * (1 - 1 / ranks)
+    found.updated = 1 - divided_numbers / sum(one.numbers for one in gradients) * (1 - 1 / ranks)
     return found
 
 
@@ -227,7 +227,7 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
         gradient.item_bytes,
     )
     summed, received = (
-        costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)
+        costs.received_bytes(way, product, ranks) for way in (costs.ALLREDUCE, wanted)
     )
     return wanted if summed - received > costs.MIN_SAVED_BYTES else costs.ALLREDUCE
 
@@ -237,11 +237,11 @@ def _summed_in_memory(
 ) -> list[Gradient]:
     """Return the gradients that are summed through memory because a layer is exchanged there."""
     others = [
-        each
-        for each, dense in zip(gradients, used, strict=True)
-        if dense != costs.SHARED_MEMORY and each.item_bytes == costs.SHARED_NUMBER_BYTES
+        gradient
+        for gradient, dense in zip(gradients, used, strict=True)
+        if dense != costs.SHARED_MEMORY and gradient.item_bytes == costs.SHARED_NUMBER_BYTES
     ]
-    few = costs.sums_in_memory(sum(each.numbers for each in others), ranks)
+    few = costs.sums_in_memory(sum(gradient.numbers for gradient in others), ranks)
     # Without `sparse_as_dense`, ranks may gather the rows of some of them.
     summed = costs.SHARED_MEMORY in used and exchange.sparse_as_dense
     return others if summed and few else []

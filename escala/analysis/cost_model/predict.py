@@ -168,10 +168,10 @@ def predict(
     if work.overheads:
         work_overheads = [sample.works[setup.work].overheads for sample, _ in samples]
         overheads = {
-            each.name: np.array([getattr(one, each.name).mean() for one in work_overheads])
-            for each in fields(Overheads)
+            field.name: np.array([getattr(one, field.name).mean() for one in work_overheads])
+            for field in fields(Overheads)
         }
-        overheads["start"] += [_later_start(each.starts, setup, about_start) for each, _ in samples]
+        overheads["start"] += [_later_start(one.starts, setup, about_start) for one, _ in samples]
     deviation = calibration.model_deviation if setup.layout.ranks > 1 else 0.0
     errors = np.exp([deviation * error for _, error in samples])
     return Prediction(
@@ -195,7 +195,7 @@ def _samples(
     used = replace(
         calibration,
         works={work: calibration.works[work]},
-        collectives=tuple(each for each in calibration.collectives if each.library == library),
+        collectives=tuple(times for times in calibration.collectives if times.library == library),
     )
     randoms = np.random.default_rng(seed).spawn(draws)
     return tuple((resampled(used, random), random.standard_normal()) for random in randoms)
@@ -208,8 +208,8 @@ def _nearest_exchange(work: Work, setup: Setup, notes: list[str]) -> int | None:
     """
     measured = [
         number
-        for number, each in enumerate(work.exchanges)
-        if (each.library, each.cores) == (setup.library, setup.cores)
+        for number, entry in enumerate(work.exchanges)
+        if (entry.library, entry.cores) == (setup.library, setup.cores)
     ]
     if setup.layout.ranks == 1 or not measured:
         return None
@@ -252,16 +252,16 @@ def _as_measured(exchange: float, sample: Calibration, setup: Setup, number: int
     return max(0.0, exchange + residual * fraction * work.deviation)
 
 
-def _distance(each: StartTimes | ExchangeTimes, setup: Setup) -> tuple[bool, bool, int]:
+def _distance(entry: StartTimes | ExchangeTimes, setup: Setup) -> tuple[bool, bool, int]:
     """Return how far the layout of a measurement is from that of a setup, to be compared."""
     across = setup.layout.nodes > 1
-    other_network = across and each.network != setup.network
-    ranks = abs(each.layout.ranks - setup.layout.ranks)
-    return (each.layout.nodes > 1) != across, other_network, ranks
+    other_network = across and entry.network != setup.network
+    ranks = abs(entry.layout.ranks - setup.layout.ranks)
+    return (entry.layout.nodes > 1) != across, other_network, ranks
 
 
-def _where(each: ExchangeTimes | Setup) -> str:
-    return "on one node" if each.layout.nodes == 1 else f"between nodes over {each.network}"
+def _where(place: ExchangeTimes | Setup) -> str:
+    return "on one node" if place.layout.nodes == 1 else f"between nodes over {place.network}"
 
 
 def _later_start(starts: Sequence[StartTimes], setup: Setup, notes: list[str]) -> float:
@@ -272,11 +272,11 @@ def _later_start(starts: Sequence[StartTimes], setup: Setup, notes: list[str]) -
     layout = setup.layout
     if layout.ranks == 1:
         return 0.0
-    library_starts = [each for each in starts if each.library == setup.library]
+    library_starts = [start for start in starts if start.library == setup.library]
     if not library_starts:
         notes.append("the start of several ranks was not calibrated: it is taken for that of one")
         return 0.0
-    nearest = min(library_starts, key=lambda each: _distance(each, setup))
+    nearest = min(library_starts, key=lambda start: _distance(start, setup))
     if nearest.layout != layout:
         notes.append(
             f"the start of {layout} was not calibrated: that of {nearest.layout} stands for it"
@@ -302,7 +302,7 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
     slower = contention(
         work.contention, setup.library, setup.layout, setup.cores, calibration.cores_per_node, notes
     )
-    shape = min(steps, key=lambda each: abs(each.rows - part_rows)).shape
+    shape = min(steps, key=lambda entry: abs(entry.rows - part_rows)).shape
     slowest = computing * slower * expected_largest(shape, ranks)
     sent = exchanged(work.gradients, rows, ranks, exchange.between(setup.layout.nodes))
     network = calibration.network(setup.network) if setup.layout.nodes > 1 else None
@@ -332,16 +332,16 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
 
 def steps_of_cores(work: Work, cores: int) -> list[StepTimes]:
     """Return the steps of processes with this number of cores, by their rows."""
-    steps = [each for each in work.steps if each.cores == cores]
+    steps = [entry for entry in work.steps if entry.cores == cores]
     if not steps:
-        known = sorted({each.cores for each in work.steps})
+        known = sorted({entry.cores for entry in work.steps})
         raise InputError(
             "cores",
             cores,
             f"the steps of this work were calibrated with {', '.join(map(str, known))}",
             "choose one of these, or calibrate this number",
         )
-    return sorted(steps, key=lambda each: each.rows)
+    return sorted(steps, key=lambda entry: entry.rows)
 
 
 def interpolated(steps: Sequence[StepTimes], rows: int, notes: list[str]) -> tuple[float, float]:
@@ -349,8 +349,8 @@ def interpolated(steps: Sequence[StepTimes], rows: int, notes: list[str]) -> tup
 
     Outside them, the line through the two nearest continues.
     """
-    known = [each.rows for each in steps]
-    seconds = [float(each.means.mean()) for each in steps]
+    known = [entry.rows for entry in steps]
+    seconds = [float(entry.means.mean()) for entry in steps]
     if not known[0] <= rows <= known[-1]:
         notes.append(f"{rows} rows of a rank are outside those calibrated")
     if len(known) == 1:
@@ -380,11 +380,11 @@ def contention(
     """
     if layout.ranks == 1:
         return 1.0
-    with_cores = [each for each in calibrated if each.cores == cores]
-    from_library = [each for each in with_cores if each.library == library]
+    with_cores = [entry for entry in calibrated if entry.cores == cores]
+    from_library = [entry for entry in with_cores if entry.library == library]
     ratios: dict[int, list[float]] = {}
-    for each in from_library or with_cores:
-        ratios.setdefault(each.processes, []).append(float(each.ratios.mean()))
+    for entry in from_library or with_cores:
+        ratios.setdefault(entry.processes, []).append(float(entry.ratios.mean()))
     if layout.nodes == 1 or 1 not in ratios:
         ratios[1] = [1.0]
     processes = layout.processes

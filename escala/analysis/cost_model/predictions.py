@@ -41,15 +41,15 @@ def rows(
     planned : configurations, as `escala.analysis.cost_model.works.planned` returns them.
     train_rows : number of training rows of each dataset.
     """
-    for each in planned:
+    for plan in planned:
         try:
-            row = _row(calibration, each, train_rows)
+            row = _row(calibration, plan, train_rows)
         except InputError as error:
             row = {"basis": UNAVAILABLE, "reason": str(error)}
         yield (
-            {name: each[name] for name in CONFIGURATION}
+            {name: plan[name] for name in CONFIGURATION}
             | {
-                "ranks": each["layout"].ranks,
+                "ranks": plan["layout"].ranks,
                 "kind": UNAVAILABLE if row["basis"] == UNAVAILABLE else "estimated",
             }
             | row

@@ -74,7 +74,9 @@ def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list
             exchanges = [_exchange(group, _relative_steps(runs)) for group in sums]
         costs[name] = {
             "unavailable": reason,
-            "steps": [{"rows": rows, "seconds": each} for rows, each in steps_by_rows.items()],
+            "steps": [
+                {"rows": rows, "seconds": seconds} for rows, seconds in steps_by_rows.items()
+            ],
             "epoch_rows": round(float(np.median(epoch_rows))) if epoch_rows else None,
             "gradient_bytes": gradient_bytes,
             "exchanges": exchanges,
@@ -89,14 +91,14 @@ def _unavailable(runs: Sequence[Mapping], machines: Sequence[Sequence[Mapping]])
             return f"a run of one process did not end ok: {run['reason']}"
         if any(epoch["steps"] is None for epoch in run["epochs"]):
             return "its steps are not known: it does not call the hook, and has no step_ends"
-    return next(filter(None, (unlike_machines(machines[0], each) for each in machines)), None)
+    return next(filter(None, (unlike_machines(machines[0], others) for others in machines)), None)
 
 
 def _exchange(group: Sequence[Mapping], relative_steps: np.ndarray) -> dict:
     """Return the times of sums on a layout, of all repeats."""
     layout, network = group[0]["layout"], group[0]["network"]
     scores = [(run["evaluation"] or {}).get("scores", {}) for run in group if run["status"] == "ok"]
-    repeats = [each for each in scores if any(name.startswith(_BESIDE) for name in each)]
+    repeats = [score for score in scores if any(name.startswith(_BESIDE) for name in score)]
     sizes = sorted(
         int(match[1]) for name in (repeats or [{}])[0] if (match := _SUM.fullmatch(name))
     )
@@ -108,12 +110,12 @@ def _exchange(group: Sequence[Mapping], relative_steps: np.ndarray) -> dict:
         "network": network,
         "unavailable": reason,
         "times": [
-            {"bytes": size, "seconds": [each[f"allreduce_{size}"] for each in repeats]}
+            {"bytes": size, "seconds": [repeat[f"allreduce_{size}"] for repeat in repeats]}
             for size in sizes
         ],
         "contention": [
-            max(value for name, value in each.items() if name.startswith(_BESIDE))
-            for each in repeats
+            max(value for name, value in repeat.items() if name.startswith(_BESIDE))
+            for repeat in repeats
         ],
         "skew": expected_largest(relative_steps, layout.ranks),
     }
@@ -171,9 +173,9 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
         )
     one_node = layout.startswith("1x")
     timed = [
-        each
-        for each in program["exchanges"]
-        if each["layout"] == layout and (one_node or each["network"] == network)
+        entry
+        for entry in program["exchanges"]
+        if entry["layout"] == layout and (one_node or entry["network"] == network)
     ]
     if not timed:
         raise _unknown(
@@ -203,8 +205,8 @@ def computed(steps: Sequence[Mapping], repeat: int, rows: float) -> float:
 
     It is fitted by least squares of relative differences, and neither part is below 0.
     """
-    sizes = np.array([each["rows"] for each in steps], float)
-    measured = np.array([each["seconds"][repeat] for each in steps])
+    sizes = np.array([entry["rows"] for entry in steps], float)
+    measured = np.array([entry["seconds"][repeat] for entry in steps])
     columns = np.column_stack([np.ones_like(sizes), sizes]) / measured[:, None]
     fixed, per_row = nnls(columns, np.ones_like(sizes))[0]
     return float(fixed + per_row * rows)
@@ -215,13 +217,13 @@ def summed(times: Sequence[Mapping], repeat: int, size: float) -> float:
 
     Beyond the largest size, time is in proportion to the bytes.
     """
-    sizes = np.array([each["bytes"] for each in times], float)
-    seconds = np.array([each["seconds"][repeat] for each in times])
+    sizes = np.array([time["bytes"] for time in times], float)
+    seconds = np.array([time["seconds"][repeat] for time in times])
     return float(np.interp(size, sizes, seconds) * max(1.0, size / sizes[-1]))
 
 
 def _repeats(times: Sequence[Mapping]) -> range:
-    return range(min(len(each["seconds"]) for each in times))
+    return range(min(len(time["seconds"]) for time in times))
 
 
 def _unknown(reason: str, remedy: str) -> InputError:

@@ -186,19 +186,19 @@ class Transfers:
     def _way(self, operation: str) -> _Way:
         calibration, network, layout = self._calibration, self._network, self._layout
         times = [
-            each
-            for each in calibration.collectives
-            if (each.library, each.operation) == (self._library, operation)
+            entry
+            for entry in calibration.collectives
+            if (entry.library, entry.operation) == (self._library, operation)
         ]
-        within = [each for each in times if each.layout.nodes == 1]
-        across = [each for each in times if each.layout.nodes > 1]
+        within = [entry for entry in times if entry.layout.nodes == 1]
+        across = [entry for entry in times if entry.layout.nodes > 1]
         measured = within
         if network:
-            measured = [each for each in across if each.network == network.name]
+            measured = [entry for entry in across if entry.network == network.name]
             if across and not measured:
                 rates = calibration.networks
-                fastest = min(across, key=lambda each: rates[each.network].seconds_per_byte)
-                times = [each for each in across if each.network == fastest.network]
+                fastest = min(across, key=lambda entry: rates[entry.network].seconds_per_byte)
+                times = [entry for entry in across if entry.network == fastest.network]
         if not measured and not (network and times):
             raise InputError(
                 "collectives",
@@ -239,7 +239,7 @@ class Transfers:
     def _nearest(self, times: list[CollectiveTimes], ranks: int) -> CollectiveTimes:
         """Return the times of the layout that is predicted, or of the nearest number of ranks."""
         return min(
-            times, key=lambda each: (each.layout != self._layout, abs(each.layout.ranks - ranks))
+            times, key=lambda entry: (entry.layout != self._layout, abs(entry.layout.ranks - ranks))
         )
 
     def _latency(self, network: str) -> float:

@@ -76,7 +76,7 @@ class Work(NamedTuple):
     @property
     def name(self) -> str:
         """The name in a calibration."""
-        return " ".join(each for each in self[:4] if each != ONE_PROCESS[0])
+        return " ".join(part for part in self[:4] if part != ONE_PROCESS[0])
 
     @property
     def middle_rows(self) -> int:
@@ -318,7 +318,7 @@ def plans(works: Works) -> dict:
                 "epochs": settings["workloads"][name]["epochs"],
                 "validate": settings["workloads"][name].get("validate", False),
             }
-            for name in dict.fromkeys(each["workload"] for each in configurations)
+            for name in dict.fromkeys(plan["workload"] for plan in configurations)
         },
         "memory_gib": settings["memory_gib"],
         "rules": rules,

@@ -107,9 +107,9 @@ def diagnose(path: Path) -> Diagnosis:
     """
     with opened(path) as events:
         recordings = read(events)
-    timelines = [found for each in recordings if (found := _timeline(each))]
+    timelines = [found for recording in recordings if (found := _timeline(recording))]
     if not timelines:
-        raise refusal(path, max(recordings, key=lambda each: each.events), events)
+        raise refusal(path, max(recordings, key=lambda recording: recording.events), events)
     short = len(recordings) - len(timelines)
     return Diagnosis(tuple(timelines), short, events.closed, events.damage)
 
@@ -171,7 +171,7 @@ def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recordin
     follows = steps.index.to_series().diff() == 1
     steps = steps[follows & (steps.index >= _START)]
     begin, end = steps["begin"].to_numpy(), steps["end"].to_numpy()
-    parts = {part: recording.intervals(each) for part, each in _FAMILIES.items()}
+    parts = {part: recording.intervals(family) for part, family in _FAMILIES.items()}
     latest = steps["latest"].clip(lower=begin)
     exposed = end - _cycle_before(steps["earliest"].clip(lower=begin), operations)
     return pd.DataFrame(
@@ -274,9 +274,9 @@ def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
     )
     yield from _wait_sentences(diagnosed)
     yield from _operation_sentences(diagnosed)
-    for each in diagnosed.unfinished[:1]:
+    for phase in diagnosed.unfinished[:1]:
         more = len(diagnosed.unfinished) - 1
-        yield f"At the end, {each.sentence()}{f', and {more} more' if more else ''}."
+        yield f"At the end, {phase.sentence()}{f', and {more} more' if more else ''}."
 
 
 def _parts_sentence(steps: pd.DataFrame, step: float) -> str:

@@ -169,7 +169,7 @@ class Recording:
             return
         begin, depth = ended
         pid, phase = event["pid"], begin["name"]
-        start, end = (each["ts"] * timeline.MICROSECONDS for each in (begin, event))
+        start, end = (moment["ts"] * timeline.MICROSECONDS for moment in (begin, event))
         self._families[timeline.family(phase)].add(start, end)
         if depth:
             return
@@ -222,13 +222,13 @@ class Recording:
         `rank_0`, when rank 0 was ready, missing if this is not recorded; `agreed`, when all ranks
         were ready.
         """
-        frame = pd.DataFrame({name: np.array(each) for name, each in self._operations.items()})
+        frame = pd.DataFrame({name: np.array(values) for name, values in self._operations.items()})
         frame["phase"] = frame["phase"].map(dict(enumerate(self._phases))).astype(object)
         return frame.sort_values("start", kind="stable", ignore_index=True)
 
     def waits(self) -> pd.DataFrame:
         """Return `tensor`, `ranks` (how many), `last` (a rank) and `seconds` of negotiations."""
-        return pd.DataFrame({name: np.array(each) for name, each in self._waits.items()})
+        return pd.DataFrame({name: np.array(values) for name, values in self._waits.items()})
 
     def intervals(self, family: str) -> np.ndarray:
         """Return when a phase of a family lasted, joined, of shape (number, 2)."""
@@ -244,7 +244,7 @@ class Recording:
                 self._waiting(pid, event["name"]),
                 self.last - event["ts"] * timeline.MICROSECONDS,
             )
-            for pid, event in sorted(innermost, key=lambda each: each[1]["ts"])
+            for pid, event in sorted(innermost, key=lambda phase: phase[1]["ts"])
         )
 
     def _waiting(self, pid: int | str, phase: str) -> tuple[int, ...]:
