@@ -29,11 +29,11 @@ from pathlib import Path
 
 from benchmarks.advice_scenarios import Scenario, scenario_plans, scenarios
 from escala import cli
-from escala.analysis.advice import text
+from escala.analysis.advice.candidates import names_of
 from escala.analysis.advice.choice import GOALS, TIME
-from escala.analysis.advice.document import CALIBRATION, Question, document
-from escala.analysis.cost_model.calibration import LEVEL
-from escala.analysis.cost_model.reading import read
+from escala.analysis.advice.document import CALIBRATION, Question, advise_from
+from escala.analysis.advice.text import content
+from escala.analysis.cost_model.calibration import LEVEL, read
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import LEVEL as MEASURED
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
@@ -126,14 +126,14 @@ def outcome(scenario: Scenario, results: Path, draws: int) -> Outcome:
     calibration = read(file)
     if scenario.cores_per_node:
         calibration = replace(calibration, cores_per_node=scenario.cores_per_node)
-    advice = document(
+    advice = advise_from(
         calibration,
         read_json(file)["machine"],
         found,
         Question(scenario.goal, scenario.limits),
         draws=draws,
     )
-    [answer] = advice["answers"]
+    [answer] = content(advice)["answers"]
     runs = _runs(results / base.name, found["configurations"], answer["rows"])
     amounts = measured(runs, scenario)
     return judged(scenario, answer, amounts)
@@ -248,7 +248,9 @@ _OPTIONS = ("scenario", "configuration", "predicted", "measured", "runs", "note"
 def _cells(found: Outcome) -> tuple:
     unit, best = GOALS[found.scenario.goal], found.best
     own = next((each for each in found.measured if each.configuration == found.advised), None)
-    option = found.advised and text.option_of(found.answer, found.answer["selected"])
+    option = next(
+        (each for each in found.answer["options"] if names_of(each) == found.advised), None
+    )
     words = found.answer["unavailable"] or "nothing is within the limits"
     if found.advised:
         words = f"`{found.advised}`"
@@ -270,14 +272,8 @@ def _options(found: Outcome) -> Iterator[tuple]:
     """Yield a row for each configuration that was predicted or measured."""
     unit = GOALS[found.scenario.goal]
     by_name = {each.configuration: each for each in found.measured}
-    refused = {
-        Configuration(*(each[name] for name in Configuration._fields)): each["reason"]
-        for each in found.answer["unpredicted"]
-    }
-    predicted = {
-        Configuration(*(each[name] for name in Configuration._fields)): each
-        for each in found.answer["options"]
-    }
+    refused = {names_of(each): each["reason"] for each in found.answer["unpredicted"]}
+    predicted = {names_of(each): each for each in found.answer["options"]}
     for names in dict.fromkeys([*by_name, *predicted]):
         option, own = predicted.get(names), by_name.get(names)
         amount = option and option["amount"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, TIME, Limits
 from escala.analysis.cost_model.calibrating import Calibration
-from escala.analysis.cost_model.planned import plans, with_rows
+from escala.analysis.cost_model.works import plans, with_rows
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.experiment import Experiment, load

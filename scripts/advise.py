@@ -32,7 +32,7 @@ def main() -> None:
     from escala.analysis.advice import text
     from escala.analysis.advice.choice import Limits
     from escala.analysis.advice.document import CALIBRATION, PLANS, Question, advise
-    from escala.analysis.cost_model.planned import with_rows
+    from escala.analysis.cost_model.works import with_rows
 
     folder = arguments.experiment
     plans = None
@@ -51,7 +51,7 @@ def main() -> None:
     advice = advise(folder, question, arguments.draws, plans)
     print("\n".join(text.lines(advice)))
     if arguments.json:
-        write_json(arguments.json, advice)
+        write_json(arguments.json, text.content(advice))
     if arguments.markdown:
         with atomic(arguments.markdown) as temporary:
             temporary.write_text("\n".join(text.markdown(advice)) + "\n", encoding="utf-8")
@@ -64,8 +64,7 @@ def plans_of(folder: Path) -> dict:
     ------
     InputError : there is no such file.
     """
-    from escala.analysis.cost_model.planned import plans, with_rows
-    from escala.analysis.cost_model.works import Works
+    from escala.analysis.cost_model.works import Works, plans, with_rows
     from escala.experiment import named
 
     e = named(folder.resolve().name, Path.cwd())
@@ -107,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
         "--plans",
         type=cli.json_or_file,
         metavar="JSON",
-        help="the experiment, as escala.analysis.cost_model.planned describes it",
+        help="the experiment, as escala.analysis.cost_model.works describes it",
     )
     plans.add_argument("--datasets", nargs="+", type=Path, metavar="dataset.json")
     return parser

@@ -15,8 +15,8 @@ def main() -> None:
     given = cli.options(__doc__, sources=cli.json_or_file, output=Path)
 
     def make() -> None:
+        from escala.analysis.cost_model.calibration import parse
         from escala.analysis.cost_model.document import document
-        from escala.analysis.cost_model.reading import parse
 
         content, left_out = document(given.sources)
         parse(content, given.output)
@@ -41,7 +41,7 @@ def _read(sources: dict) -> Iterator[Path]:
         yield Path(work["gradients"])
         runs |= {*work["steps"], work["clocks"]}
     for program in sources.get("programs", {}).values():
-        runs |= {file for part in ("steps", "sums") for group in program[part] for file in group}
+        runs |= {*program["steps"], *(file for group in program["sums"] for file in group)}
     for run in map(Path, sorted(runs)):
         yield run
         for pattern in ("ranks/rank*.steps.csv", "ranks/rank*.clocks.csv"):

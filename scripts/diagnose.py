@@ -20,8 +20,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
 
-    from escala.analysis.diagnosis import diagnose
-    from escala.analysis.diagnosis.text import lines
+    from escala.analysis.diagnosis import diagnose, lines
 
     print("\n".join(lines(diagnose(arguments.timeline))))
 

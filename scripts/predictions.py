@@ -35,7 +35,7 @@ def main() -> None:
 def _make(arguments: argparse.Namespace) -> None:
     def make() -> None:
         from escala.analysis.cost_model import predictions
-        from escala.analysis.cost_model.reading import read
+        from escala.analysis.cost_model.calibration import read
         from escala.runtime.layout import with_layout
 
         # …/data/{dataset}/split{seed}/dataset.json

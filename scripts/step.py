@@ -323,8 +323,7 @@ def predict(
         outputs=output,
         make=make,
     )
-    from escala.predict.lengths import read
-    from escala.predict.summary import summary
+    from escala.predict.lengths import read, summary
 
     print(summary(table, read(errors) if errors else [], given.error_limit))
 

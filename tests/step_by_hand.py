@@ -1,6 +1,6 @@
 """The parts of the steps of a Horovod run with clocks, by subtraction of the moments in its files.
 
-It shares no code with `escala.analysis.parts`, so one can be held against the other:
+It shares no code with `escala.analysis.attribution`, so one can be held against the other:
 
     python -m tests.step_by_hand results/EXPERIMENT/runs/…/clocks.rep1
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.learning import DOES_NOT_LEARN, Learning, learning
+from escala.analysis.rates import DOES_NOT_LEARN, Learning, learning
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER, Ratio
 from escala.core.readable import in_words
 from escala.experiment.references import Configuration

@@ -112,8 +112,8 @@ def fitted(times: Sequence[float], ratios: Sequence[Sequence[float]], seed: int 
     columns = np.column_stack([(n - 1) / n, n - 1])
     rest = np.exp(points) - 1 / n
     return Laws(
-        np.array([optimize.nnls(columns[:, :1], each)[0][0] for each in rest]),
-        np.array([optimize.nnls(columns, each)[0] for each in rest]),
+        np.array([optimize.nnls(columns[:, :1], draw)[0][0] for draw in rest]),
+        np.array([optimize.nnls(columns, draw)[0] for draw in rest]),
     )
 
 

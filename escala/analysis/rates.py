@@ -1,15 +1,19 @@
-"""Compute precision and recall of each class, pooled over runs or compared on the same rows."""
+"""Rates of classes: precision and recall, pooled or compared, and whether a network learns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy
 
 from escala.analysis import statistics
+from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import LEVEL, Interval
+
+LEARNS, DOES_NOT_LEARN, UNKNOWN = "learns", "does not learn", "unknown"
 
 
 class Rates(NamedTuple):
@@ -58,9 +62,9 @@ def pooled_rates(
     pooled = sum(np.mean(group, axis=0) for group in by_split.values())
     counts = np.stack([np.diag(pooled), pooled.sum(axis=0), pooled.sum(axis=1)], axis=1).tolist()
     return [
-        Rates(rate_interval(right, predicted, level), rate_interval(right, actual, level), *each)
-        for each in counts
-        for right, predicted, actual in [each]
+        Rates(rate_interval(right, predicted, level), rate_interval(right, actual, level), *row)
+        for row in counts
+        for right, predicted, actual in [row]
     ]
 
 
@@ -114,7 +118,7 @@ def rate_differences(
         ]
         for label in range(classes)
     )
-    return [Differences(*each) for each in intervals]
+    return [Differences(*interval) for interval in intervals]
 
 
 def _differences(drawn: np.ndarray, kinds: np.ndarray) -> np.ndarray:
@@ -144,3 +148,50 @@ def _between_quantiles(estimate: float, resampled: np.ndarray, level: float) -> 
         return Interval(float(estimate), None, None)
     low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(estimate), float(low), float(high))
+
+
+class Learning(NamedTuple):
+    """Whether a configuration learns; numbers are None where they are unknown.
+
+    Attributes
+    ----------
+    kind : `LEARNS` if the interval of the accuracy is above `largest_class`, else `DOES_NOT_LEARN`;
+        `UNKNOWN` without classes, without an accuracy of whole epochs, and of a program, which may
+        call anything its accuracy.
+    accuracy, low, high : the median over runs, with Wilson's 95 % interval over the test rows.
+    largest_class : the fraction of the test rows that are of the largest class.
+    baseline, workload : the best accuracy of a workload of the dataset that is fitted at once.
+    """
+
+    kind: str
+    accuracy: float | None = None
+    low: float | None = None
+    high: float | None = None
+    largest_class: float | None = None
+    baseline: float | None = None
+    workload: str | None = None
+
+
+def learning(tables: Mapping[str, pd.DataFrame], names: tuple) -> Learning:
+    """Return whether a configuration learns.
+
+    Parameters
+    ----------
+    names : the values of `CONFIGURATION`.
+    """
+
+    def matching(table: pd.DataFrame) -> list[bool]:
+        rows = table[list(CONFIGURATION)].itertuples(index=False, name=None)
+        return [row == names for row in rows]
+
+    configurations, pooled = tables["configurations"], tables["pooled"]
+    row = configurations.loc[matching(configurations)].dropna(subset=["accuracy"])
+    rows = pooled.loc[matching(pooled), "actual"]
+    if row.empty or row["training_kind"].iloc[0] == "command" or not rows.sum():
+        return Learning(UNKNOWN)
+    interval = rate_interval(row["accuracy"].iloc[0] * rows.sum(), rows.sum())
+    largest = float(rows.max() / rows.sum())
+    is_fit = (configurations["training_kind"] == "fit") & (configurations["dataset"] == names[0])
+    fits = configurations[is_fit].dropna(subset=["accuracy"]).sort_values("accuracy")
+    best = fits[["accuracy", "workload"]].iloc[-1] if len(fits) else (None, None)
+    return Learning(LEARNS if interval.low > largest else DOES_NOT_LEARN, *interval, largest, *best)

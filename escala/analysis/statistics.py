@@ -157,7 +157,7 @@ def difference_interval(values: Sequence[float], level: float = LEVEL) -> Interv
 
 
 def _exponential(interval: Interval) -> Interval:
-    return Interval(*(None if each is None else math.exp(each) for each in interval))
+    return Interval(*(None if end is None else math.exp(end) for end in interval))
 
 
 def signed_ranks(values: np.ndarray, level: float = LEVEL) -> tuple:

@@ -62,14 +62,13 @@ class Collectives:
 
     Attributes
     ----------
-    algorithm : of a sum: `open-mpi` chooses one by size and ranks; `ring`; `segmented-ring`, whose
-        messages are cut.
+    segmented : whether the messages of a sum are cut.
     in_buckets : whether gradients are summed in buckets of a fixed size; otherwise those that are
         ready at the same time are fused.
     in_cycles : whether a thread looks for gradients that are ready only once in a while.
     """
 
-    algorithm: str
+    segmented: bool = False
     in_buckets: bool = False
     in_cycles: bool = False
 

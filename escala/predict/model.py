@@ -1,24 +1,29 @@
-"""Load a trained model, and predict with it."""
+"""Load a trained network or fit, and predict with it, in a Python that has its framework."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from escala.core.engines import DEFAULT
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_json, sha256_file
 from escala.data.base import Spec, is_class_name, output_shape, specs
-from escala.predict import networks
-from escala.predict.networks import Inputs, Predict
+from escala.engines import elsewhere, interpreters
+from escala.engines.elsewhere import Inputs
 from escala.workloads import WORKLOADS, scores_module, workload
-from escala.workloads.models import DESCRIPTION, FORMAT, WEIGHTS
+from escala.workloads.models import DESCRIPTION, FORMAT, WEIGHTS, row_blocks, rows_at_once
 
 _KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
+
+Predict = Callable[[Inputs], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -83,14 +88,18 @@ def load(folder: str | Path) -> Classifier:
     `model.json`, are refused.
     """
     folder = Path(folder)
-    described = _description(folder, WORKLOADS)
+    described = _description(folder)
     file = folder / WEIGHTS
     if not file.is_file() or sha256_file(file) != described["sha256"]:
         raise InputError(file, WEIGHTS, "is missing or damaged", _again(folder))
-    restore = _fit if WORKLOADS[described["workload"]].is_fitted else networks.restored
     try:
         with np.load(file, allow_pickle=False) as stored:
-            functions = restore(described, dict(stored))
+            arrays = dict(stored)
+        if WORKLOADS[described["workload"]].is_fitted:
+            functions = _fit(described, arrays)
+        else:
+            compute = elsewhere.computing(__name__, engine_of(described), described, arrays)
+            functions = [partial(compute, number) for number in range(2)]
     except Unavailable as error:
         remedy = "use it where the model was trained"
         raise InputError(folder, None, f"cannot be used here: {error}", remedy) from error
@@ -112,31 +121,31 @@ def _again(folder: Path) -> str:
     return f"remove {folder}/run.json and run again, or get the model's folder again"
 
 
-def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
+def _description(folder: Path) -> dict:
     """Return the content of a folder's `model.json`, checked for `load`."""
     path = folder / DESCRIPTION
     if not path.is_file():
         remedy = "name the folder of a run that ended ok with save_model: true"
         raise InputError(folder, DESCRIPTION, "no model was kept here", remedy)
     try:
-        found = read_json(path)
+        described = read_json(path)
     except ValueError:
-        found = None
-    form = found.get("format") if isinstance(found, dict) else None
+        described = None
+    form = described.get("format") if isinstance(described, dict) else None
     if form != FORMAT:
         reason = f"is not a description of format {FORMAT}; the model of an older format is "
         reason += "not opened, because such a file can run code"
         raise InputError(path, form, reason, _again(folder))
     for key, kind in _KEYS.items():
-        if type(found.get(key)) is not kind:
+        if type(described.get(key)) is not kind:
             raise InputError(path, key, f"is missing, or not a {kind.__name__}", _again(folder))
-    if found["workload"] not in workloads:
+    if described["workload"] not in WORKLOADS:
         remedy = "use the version of Escala that trained it, name its folder in the experiment as "
-        remedy += f"`path`, or use one of {', '.join(workloads)}"
-        raise InputError(path, found["workload"], "is not a workload here", remedy)
-    for key, reason in _faults(found):
+        remedy += f"`path`, or use one of {', '.join(WORKLOADS)}"
+        raise InputError(path, described["workload"], "is not a workload here", remedy)
+    for key, reason in _faults(described):
         raise InputError(path, key, reason, _again(folder))
-    return found
+    return described
 
 
 def _faults(described: dict) -> Iterator[tuple[str, str]]:
@@ -163,6 +172,64 @@ def _faults(described: dict) -> Iterator[tuple[str, str]]:
 def _fit(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
     """Return the functions from inputs to the probabilities of classes, and to the largest."""
     module = workload(described["workload"])
-    networks.require_shapes(module.shapes(*networks.form_of(described)), arrays)
+    require_shapes(module.shapes(*form_of(described)), arrays)
     probabilities = partial(module.probabilities, arrays)
     return probabilities, lambda inputs: probabilities(inputs).argmax(axis=-1)
+
+
+def engine_of(described: Mapping[str, Any]) -> str:
+    """Return the engine that trained a network if it is installed, otherwise one that is.
+
+    Where none is, it is the first one, which then states what is missing.
+    """
+    trained = described.get("engine") or DEFAULT
+    offered = sorted(WORKLOADS[described["workload"]].engines, key=lambda engine: engine != trained)
+    return next(filter(_is_installed, offered), offered[0])
+
+
+def _is_installed(engine: str) -> bool:
+    with suppress(Unavailable):
+        return bool(interpreters.python(engine))
+    return False
+
+
+def make_functions(engine: str, described: dict, arrays: dict[str, np.ndarray]) -> list[Predict]:
+    """Return the functions to the outputs of a network, and to its predictions, in this process.
+
+    Raises
+    ------
+    ValueError : the arrays are not those of this network.
+    """
+    # A model may be older than a knob or a setting of its workload.
+    declared = WORKLOADS[described["workload"]]
+    knobs = declared.knob_defaults | described["knobs"]
+    described = described | {"settings": declared.setting_defaults | described["settings"]}
+    work = workload(described["workload"], engine)
+    framework = import_module(f"escala.engines.{engine}.functions")
+    *rows, settings = form_of(described)
+    functions = framework.Functions(work, settings)
+    *outputs, form = functions.restored(*rows, knobs, arrays, require_shapes)
+    return [partial(_in_blocks, function, rows_at_once(form)) for function in outputs]
+
+
+def _in_blocks(function: Callable, size: int, inputs: Inputs) -> np.ndarray:
+    """Return the results of a function for all rows, computed for `size` rows at once."""
+    blocks = row_blocks(slice(0, len(inputs[0])), size)
+    return np.concatenate([function(*(array[rows] for array in inputs)) for rows in blocks])
+
+
+def form_of(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
+    """Return the specs of the inputs, the shape of the outputs, and the settings."""
+    data = described["data"]
+    return specs(data), output_shape(data), described["settings"]
+
+
+def require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse arrays of other names or shapes, or without numbers, as a ValueError."""
+    if shapes.keys() != arrays.keys():
+        unlike = sorted(shapes.keys() ^ arrays.keys())
+        raise ValueError(f"there are {len(arrays)} arrays for {len(shapes)}; see {unlike[0]}")
+    for name, shape in shapes.items():
+        array = arrays[name]
+        if array.shape != tuple(shape) or array.dtype.kind not in "fiu":
+            raise ValueError(f"{name} is {array.dtype} {array.shape} in place of numbers {shape}")

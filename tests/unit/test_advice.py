@@ -20,19 +20,23 @@ from test_cost_model import PLAN, content
 
 from escala.analysis.advice import measured as evidence
 from escala.analysis.advice import text
-from escala.analysis.advice.candidates import ProcessMemory, Training, candidates, names_of
-from escala.analysis.advice.changes import BANDWIDTH, RATIO, rate_that_saves, rows_that_save
+from escala.analysis.advice.candidates import (
+    Candidate,
+    ProcessMemory,
+    Training,
+    candidates,
+    names_of,
+)
+from escala.analysis.advice.changes import BANDWIDTH, BATCH, RATIO, changes
 from escala.analysis.advice.choice import CORE_HOURS, DEADLINE, ENERGY, Limits, Power, choose
-from escala.analysis.advice.document import Question, advise, document
+from escala.analysis.advice.document import Question, advise, advise_from
 from escala.analysis.advice.measured import Measured
 from escala.analysis.best_use import best_uses
 from escala.analysis.cost_model.calibrating import Calibration
-from escala.analysis.cost_model.networks import Network
-from escala.analysis.cost_model.planned import plans, with_rows
+from escala.analysis.cost_model.calibration import Network, parse
 from escala.analysis.cost_model.predict import predict
-from escala.analysis.cost_model.reading import parse
-from escala.analysis.cost_model.works import Works
-from escala.analysis.learning import DOES_NOT_LEARN, Learning
+from escala.analysis.cost_model.works import Works, plans, with_rows
+from escala.analysis.rates import DOES_NOT_LEARN, Learning
 from escala.analysis.tables import dtypes
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml, write_json
@@ -104,14 +108,19 @@ def described(*layouts: dict, **others) -> dict:
 PLANS = described(planned("1x2"), planned("2x1"))
 
 
+def answers_of(advice) -> list[dict]:
+    """Return the answers of an advice in the form of the schema."""
+    found = json.loads(json.dumps(text.content(advice), allow_nan=False))
+    SCHEMA.validate(found)
+    return found["answers"]
+
+
 def advice(of=EXACT, configurations=PLANS, memory=None, speedups=(), best_use=(), **question):
-    """Return an advice of the form of the schema, with its only answer."""
+    """Return an advice, and its only answer in the form of the schema."""
     asked = Question(**question)
     measured = Measured(best_use, speedups, (), memory or {})
-    found = document(of, {"cpu": "Old"}, configurations, asked, measured, draws=20)
-    found = json.loads(json.dumps(found, allow_nan=False))
-    SCHEMA.validate(found)
-    [answer] = found["answers"]
+    found = advise_from(of, {"cpu": "Old"}, configurations, asked, measured, draws=20)
+    [answer] = answers_of(found)
     return found, answer
 
 
@@ -277,10 +286,9 @@ def test_other_batches_are_predicted_with_the_rows_of_one_process():
 
 def test_each_network_has_an_answer_with_all_configurations_of_one_node():
     configurations = described(planned("1x2"), planned("2x1"), planned("2x1", "slow"))
-    found = document(SLOW, {}, configurations, Question(), draws=5)
-    SCHEMA.validate(found)
-    assert [each["network"] for each in found["answers"]] == ["native", "slow"]
-    for answer in found["answers"]:
+    found = answers_of(advise_from(SLOW, {}, configurations, Question(), draws=5))
+    assert [each["network"] for each in found] == ["native", "slow"]
+    for answer in found:
         layouts = {each["layout"]: each["network"] for each in answer["options"]}
         assert layouts.keys() == {"1x1", "1x2", "2x1"} and len(answer["options"]) == 3
         assert layouts["2x1"] == answer["network"]
@@ -357,15 +365,31 @@ def test_an_advantage_that_is_not_sure_is_no_reason_to_distribute():
 # What would have to change.
 
 
+def offered(plan, of) -> Candidate:
+    steps = STEPS * predict(of, plan, draws=25).steps
+    return Candidate(SINGLE, plan, plan.rows, of, steps, steps)
+
+
+def change_of(name: str, plan, of, one=BASELINE, train_rows: int = 10_000):
+    [found] = [
+        each
+        for each in changes([offered(plan, of)], offered(one, of), train_rows)
+        if each.change == name
+    ]
+    return found
+
+
 def test_the_rate_that_saves_is_the_least_one():
-    found = rate_that_saves(SLOW, ACROSS, BASELINE)
+    found = change_of(BANDWIDTH, ACROSS, SLOW).value
 
     def ratio(rate: float) -> float:
         networks = dict(EXACT.networks) | {"slow": Network("slow", rate, FAST[0], "")}
         return seconds(ACROSS, replace(EXACT, networks=networks)) / seconds(BASELINE)
 
     assert ratio(found) <= RATIO * (1 + 1e-9) < ratio(found / 1.05)
-    assert rate_that_saves(SLOW, ACROSS, BASELINE, ratio=0.3) is None
+    # Most of a step of few rows does not depend on them, and no link makes that shorter.
+    few = change_of(BANDWIDTH, replace(ACROSS, rows=4), SLOW, replace(BASELINE, rows=4))
+    assert few.value is None and few.ratio > RATIO and not few.saves
 
 
 def test_the_rows_that_save_are_the_least_of_those_tried():
@@ -374,22 +398,23 @@ def test_the_rows_that_save_are_the_least_of_those_tried():
     for rows in (128, 256, 512, 1024, 2048):
         steps.append(steps[0] | {"rows": rows, "seconds": [[4e-3 + 0.4e-3 * rows]] * 5})
     of = replace(parse(calibrated), networks=SLOW.networks)
-    found, reached, notes = rows_that_save(of, ACROSS, BASELINE, most=10_000)
+    found = change_of(BATCH, ACROSS, of)
 
     def ratio(rows: int) -> float:
         return seconds(replace(ACROSS, rows=rows), of) / seconds(replace(BASELINE, rows=rows), of)
 
-    assert found > 64
-    assert reached == pytest.approx(ratio(found))
-    assert reached <= RATIO < ratio(found // 2)
-    assert not any("rows" in each for each in notes)
+    rows = int(found.value)
+    assert rows > 64
+    assert found.ratio == pytest.approx(ratio(rows))
+    assert found.ratio <= RATIO < ratio(rows // 2)
+    assert not any("rows" in each for each in found.extrapolated)
     # Outside the calibrated rows the line continues, and this is noted.
-    same, _, notes = rows_that_save(SLOW, ACROSS, BASELINE, most=10_000)
-    assert same == found
-    assert any("rows of a rank are outside" in each for each in notes)
+    beyond = change_of(BATCH, ACROSS, SLOW)
+    assert beyond.value == rows
+    assert any("rows of a rank are outside" in each for each in beyond.extrapolated)
     # No step has more rows than an epoch.
-    most, worse, _ = rows_that_save(of, ACROSS, BASELINE, most=found - 1)
-    assert most < found and worse > RATIO
+    few = change_of(BATCH, ACROSS, of, train_rows=rows - 1)
+    assert few.value is None and few.ratio > RATIO
 
 
 # Words.
@@ -494,10 +519,8 @@ def advised_by_runs(
     *rows: dict, plans=PLANS, ratios=(), best_use=(), **question
 ) -> tuple[dict, dict]:
     asked, machine = Question(**question), {"cpu": "Old", "cores_available": 2}
-    found = document(None, machine, plans, asked, Measured(best_use, ratios, rows), 200)
-    found = json.loads(json.dumps(found, allow_nan=False))
-    SCHEMA.validate(found)
-    [answer] = found["answers"]
+    found = advise_from(None, machine, plans, asked, Measured(best_use, ratios, rows), 200)
+    [answer] = answers_of(found)
     return found, answer
 
 
@@ -549,7 +572,7 @@ def test_times_are_those_of_the_table_but_for_shared_cores(tmp_path):
     rows = [timed("1x1", 10.0), timed("1x2", 6.0, oversubscribed=True)]
     rows.append(timed("2x1", 5.0, train_seconds_per_epoch=None))
     write_table(tmp_path, "configurations", *rows)
-    [answer] = advise(tmp_path, Question(), plans=PLANS)["answers"]
+    [answer] = answers_of(advise(tmp_path, Question(), plans=PLANS))
     assert answer["selected"]["layout"] == "1x1"
     assert [each["layout"] for each in answer["options"]] == ["1x1"]
 
@@ -562,7 +585,7 @@ def test_names_of_tables_are_text(tmp_path):
     write_table(tmp_path, "configurations", timed("1x1", 10.0, **names), timed("1x2", 6.0, **names))
     ratios = ratio("1x2", 0.6, 0.55, 0.66, "faster", reference_variant="16", **names)
     write_table(tmp_path, "speedup", ratios)
-    [answer] = advise(tmp_path, Question(), plans=plans)["answers"]
+    [answer] = answers_of(advise(tmp_path, Question(), plans=plans))
     assert answer["selected"]["layout"] == "1x2" and option(answer, "1x2")["matches"] == 7
 
 
@@ -714,9 +737,8 @@ def test_the_best_use_that_was_measured_is_what_is_advised(
         steps = calibration["works"]["cnn"]["steps"]
         steps += [each | {"cores": 2} for each in steps]
         measured = Measured(use, ratios, configurations)
-        found = document(parse(calibration), {}, ON_TWO_CORES, Question(), measured, draws=20)
-        SCHEMA.validate(json.loads(json.dumps(found)))
-        [answer] = found["answers"]
+        found = advise_from(parse(calibration), {}, ON_TWO_CORES, Question(), measured, draws=20)
+        [answer] = answers_of(found)
         words = shown(found)
     else:
         found, answer = advised_by_runs(
@@ -761,8 +783,7 @@ def test_page_and_advice_name_one_configuration_and_one_verdict(tmp_path, second
         "configurations": [each | task | rows for each in ON_TWO_CORES["configurations"]],
     }
     found = advise(fake.folder, Question(), plans=plans)
-    SCHEMA.validate(json.loads(json.dumps(found)))
-    [answer] = found["answers"]
+    [answer] = answers_of(found)
     [use] = answers(frames)
     assert [*names_of(answer["best_use"])] == [*use.names[2:]]
     assert answer["best_use"]["verdict"] == use.verdict
@@ -823,8 +844,8 @@ def test_what_is_measured_needs_no_prediction():
     configurations = described(planned("1x2", strategy="mirrored", unavailable="not known"))
     use = best(MIRRORED, (SINGLE, "less", "faster", (0.6, 0.5, 0.7), 7))
     measured = Measured(use, (), [timed("1x1", 10.0), timed("1x2", 6.0, strategy="mirrored")])
-    found = document(EXACT, {}, configurations, Question(), measured, draws=20)
-    [answer] = found["answers"]
+    found = advise_from(EXACT, {}, configurations, Question(), measured, draws=20)
+    [answer] = answers_of(found)
     assert answer["selected"]["strategy"] == "mirrored" and not answer["unpredicted"]
 
 

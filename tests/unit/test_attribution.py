@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 from pages import tabled
 
 from escala.analysis import attribution
-from escala.analysis.attribution import OFF_CORE, OVERLAP, UNEXPLAINED, WHOLE, covered, segments
-from escala.analysis.parts import PARTS, PASSES
+from escala.analysis.attribution import (
+    OFF_CORE,
+    OVERLAP,
+    PARTS,
+    PASSES,
+    UNEXPLAINED,
+    WHOLE,
+    covered,
+    segments,
+)
 from escala.analysis.statistics import mean_interval
 from escala.core.files import read_json
 from escala.probes import timeline

@@ -15,14 +15,13 @@ from fixtures_runs import FakeExperiment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escala.analysis.advice.document import Question, document
+from escala.analysis.advice.document import Question, advise_from
+from escala.analysis.advice.text import content
 from escala.analysis.cost_model import predictions
-from escala.analysis.cost_model.bounds import computed, step_bounds, summed
 from escala.analysis.cost_model.calibrating import Calibration
-from escala.analysis.cost_model.planned import planned
-from escala.analysis.cost_model.program_costs import program_costs
-from escala.analysis.cost_model.reading import parse
-from escala.analysis.cost_model.works import first_of_programs, unbounded
+from escala.analysis.cost_model.calibration import parse
+from escala.analysis.cost_model.programs import computed, program_costs, step_bounds, summed
+from escala.analysis.cost_model.works import first_of_programs, planned, unbounded
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment
@@ -155,8 +154,8 @@ def test_advice_takes_bounds_as_bounds():
             "workloads": {"train": {"epochs": 3, "validate": False}}, "power_model": None,
             "rows": {"none": {"train": None, "test": None}},
         }  # fmt: skip
-        found = document(calibrated(gradient_bytes=size), {"cpu": "Example"}, plans, Question())
-        [answer] = found["answers"]
+        found = advise_from(calibrated(gradient_bytes=size), {"cpu": "Old"}, plans, Question())
+        [answer] = content(found)["answers"]
         return answer
 
     small, large = advised(2**16), advised(2**22)
@@ -220,7 +219,7 @@ def test_a_program_of_one_size_is_refused_with_the_reason(tmp_path):
 def test_times_of_a_program_come_from_its_runs(tmp_path):
     """A run of one process takes steps of rows / 10 ms; one of the sums lost its library."""
     run = FakeExperiment(tmp_path).add("single", "1x1", 1.0, repeats=1).runs[0]
-    files = {"steps": [[]], "sums": [[], []], "gradient_bytes": None}
+    files = {"steps": [], "sums": [[], []], "gradient_bytes": None}
 
     def add(part: list, number: int, change: dict) -> None:
         content = read_json(run)
@@ -240,7 +239,7 @@ def test_times_of_a_program_come_from_its_runs(tmp_path):
             "epoch": 2, "steps": 10, "rows": 960, "train_seconds": 10 * rows / 10_000
         }  # fmt: skip
         training = {"global_batch": rows, "parameters": 1000}
-        add(files["steps"][0], number, {"epochs": [epoch], "training": training})
+        add(files["steps"], number, {"epochs": [epoch], "training": training})
     told = {
         "allreduce_1024": 0.001,
         "allreduce_65536": 0.002,

@@ -11,7 +11,7 @@ import pytest
 from test_cost_model import EXACT
 
 from escala.analysis.cost_model.calibration import Gradient
-from escala.analysis.cost_model.messages import Exchange, Message, exchanged, in_buckets
+from escala.analysis.cost_model.exchange import Exchange, Message, exchanged, in_buckets
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.core.variables import passed
 from escala.engines import interpreters

@@ -18,17 +18,17 @@ from sentences import check
 
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibrating import Calibration
-from escala.analysis.cost_model.collectives import traffic
+from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.document import document
-from escala.analysis.cost_model.messages import Exchange
-from escala.analysis.cost_model.planned import planned
+from escala.analysis.cost_model.exchange import Exchange
 from escala.analysis.cost_model.predict import Setup, predict
-from escala.analysis.cost_model.reading import parse
+from escala.analysis.cost_model.transfers import traffic
 from escala.analysis.cost_model.works import (
     Works,
     calibrated_rows,
     first_of_programs,
     first_repeats,
+    planned,
     predictable,
     unsupported,
     variant_name,
@@ -210,8 +210,7 @@ def seconds_of_step(rows: int, processes: int = 1) -> float:
 
 
 def seconds_of_collective(operation: str, size: int) -> float:
-    each = traffic("mpi", operation, Layout(1, 2), size)
-    return WAIT + np.dot(MEMORY, [each.local_messages, each.local_bytes])
+    return WAIT + np.dot(MEMORY, traffic("mpi", operation, 2, size))
 
 
 def write_runs(

@@ -27,9 +27,9 @@ from test_energy_table import MODEL, add_energy, device
 
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibrating import Calibration
+from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.document import document
-from escala.analysis.cost_model.planned import planned
-from escala.analysis.cost_model.reading import parse
+from escala.analysis.cost_model.works import planned
 from escala.analysis.tables import dtypes
 from escala.core.files import read_json, write_json
 from escala.report import pilot, tables

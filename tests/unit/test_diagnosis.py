@@ -18,8 +18,15 @@ from fixtures_runs import timeline_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.analysis.diagnosis import COPIES, NEGOTIATION, TRANSFER, UNSPLIT, Timeline, diagnose
-from escala.analysis.diagnosis.text import lines
+from escala.analysis.diagnosis import (
+    COPIES,
+    NEGOTIATION,
+    TRANSFER,
+    UNSPLIT,
+    Timeline,
+    diagnose,
+    lines,
+)
 from escala.core.errors import InputError
 from escala.probes import _trace_file
 
@@ -272,7 +279,7 @@ def test_an_operation_that_hangs_is_named_with_the_time_since_it_began(tmp_path)
     [hanging] = only(path).unfinished
     assert hanging.tensor == names[hangs["pid"]]
     assert hanging.phase == "MPI_ALLREDUCE" and hanging.seconds == pytest.approx(1.0)
-    assert f"At the end, {hanging.said()}." in lines(diagnose(path))
+    assert f"At the end, {hanging.sentence()}." in lines(diagnose(path))
 
 
 @settings(deadline=None, max_examples=25)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from escala.analysis.cost_model.calibration import Gradient
-from escala.analysis.cost_model.messages import Exchange, dense_exchange
+from escala.analysis.cost_model.exchange import Exchange, dense_exchange
 from escala.core.errors import Unavailable
 from escala.data.base import Arrays, Spec
 from escala.engines import costs

@@ -49,8 +49,8 @@ def test_all_but_engines_and_models_is_imported_without_a_framework():
 
 #: Files outside of an engine's folder, and of the models of workloads, that rightly name one.
 RIGHTLY = {
-    "escala/analysis/diagnosis/refusal.py": "a timeline is of Horovod, from any training",
-    "escala/analysis/diagnosis/text.py": "a timeline is of Horovod, from any training",
+    "escala/analysis/diagnosis/__init__.py": "a timeline is of Horovod, from any training",
+    "escala/analysis/diagnosis/recording.py": "a timeline is of Horovod, from any training",
     "escala/draft/launchers.py": "users write these launchers in their commands",
     "escala/hook/escala_collectives.py": "sums in the library of a user's program",
     "escala/hook/escala_processes.py": "sees which library's group a user's process joins",

@@ -109,7 +109,7 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
     array = {"name": "numbers", "shape": [4], "dtype": "float32"}
     data = {"inputs": [array], "targets": array | {"shape": []}, "sha256": {}}
     models.describe(tmp_path, "mlp", {}, SETTINGS, data, "")
-    monkeypatch.setattr("escala.predict.networks.workload", lambda *_: work)
+    monkeypatch.setattr("escala.predict.model.workload", lambda *_: work)
     np.testing.assert_allclose(load(tmp_path).predictions(numbers), expected, rtol=1e-5)
 
 

@@ -18,7 +18,7 @@ from fixtures_runs import (
 from pages import tabled
 from sentences import check
 
-from escala.analysis.learning import DOES_NOT_LEARN, LEARNS, UNKNOWN, learning
+from escala.analysis.rates import DOES_NOT_LEARN, LEARNS, UNKNOWN, learning
 from escala.core.files import read_json
 from escala.record.evaluation import evaluate
 from escala.report.findings import section_findings

@@ -14,9 +14,8 @@ from escala.data import KINDS
 from escala.data.genomes import familiarity, fragments
 from escala.predict import lengths
 from escala.predict.classify import predict
-from escala.predict.lengths import Measured, enough, judge
+from escala.predict.lengths import Measured, enough, judge, summary
 from escala.predict.model import Classifier
-from escala.predict.summary import summary
 from tests.unit.test_classify import CODES, LENGTH
 
 RANDOM = np.random.default_rng(5)

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from escala.analysis import attribution
-from escala.analysis.attribution import OFF_CORE, UNEXPLAINED, WHOLE
-from escala.analysis.parts import PARTS
+from escala.analysis.attribution import OFF_CORE, PARTS, UNEXPLAINED, WHOLE
 from escala.probes.clocks import COLUMNS
 from tests.step_by_hand import by_hand
 

@@ -24,7 +24,7 @@ from escala.core.errors import InputError, Unavailable
 from escala.core.files import sha256_file, write_json
 from escala.data.base import Spec
 from escala.engines import environments, interpreters
-from escala.predict import networks
+from escala.predict import model as trained_models
 from escala.predict.model import load
 from escala.training.process import digest
 from escala.workloads import WORKLOADS, workload
@@ -231,7 +231,7 @@ def without_tensorflow(monkeypatch):
     def refused(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name="tensorflow")
 
-    monkeypatch.setattr(networks, "import_module", refused)
+    monkeypatch.setattr(trained_models, "import_module", refused)
     found = interpreters.python
 
     def python(engine: str) -> str:
@@ -257,7 +257,7 @@ def test_a_network_is_not_damaged_where_no_framework_is_installed(
     tmp_path, without_tensorflow, monkeypatch
 ):
     kept(tmp_path, "virus-cnn")
-    monkeypatch.setattr(networks, "_is_installed", lambda engine: False)
+    monkeypatch.setattr(trained_models, "_is_installed", lambda engine: False)
     monkeypatch.setattr(environments, "install", Mock(side_effect=Unavailable("no network")))
     with pytest.raises(InputError, match="cannot be used here: no network"):
         load(tmp_path)

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from escala.analysis import attribution
-from escala.analysis.cost_model.recorded_steps import clocks_of, moments
+from escala.analysis.cost_model.document import clocks_of, moments
 from escala.core.files import read_json
 from tests.workflow.conftest import begin_with, measured
 

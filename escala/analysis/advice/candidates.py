@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from escala.analysis.comparable import other_exchange
+from escala.analysis.comparable import CONFIGURATION, other_exchange
 from escala.analysis.cost_model.calibration import LEVEL, Calibration
 from escala.analysis.cost_model.predict import DRAWS, Setup, predict
 from escala.analysis.cost_model.predictions import (
@@ -33,8 +33,11 @@ ONLY_STEPS = "start-up and evaluation were not calibrated: a job is its training
 #: Phrase of the bounds of a program.
 ONLY_BOUNDS = "only bounds are known, from full overlap of computing and exchange to none"
 
-
 _OPPOSITE = {FASTER: SLOWER, SLOWER: FASTER}
+
+
+def inverse(ratio: Interval) -> Interval:
+    return Interval(1 / ratio.estimate, 1 / ratio.high, 1 / ratio.low)
 
 
 class Paired(NamedTuple):
@@ -57,14 +60,6 @@ class Paired(NamedTuple):
         """Whether it counts before a prediction."""
         return self.verdict != NO_VERDICT
 
-    def inverse(self, of: Configuration) -> Paired:
-        """Return the ratio of the reference to the configuration that this one is of."""
-        value, low, high = self.ratio
-        verdict = _OPPOSITE.get(self.verdict, self.verdict)
-        return self._replace(
-            reference=of, ratio=Interval(1 / value, 1 / high, 1 / low), verdict=verdict
-        )
-
 
 #: By the configuration and its reference.
 Ratios = Mapping[tuple[Configuration, Configuration], Paired]
@@ -72,9 +67,14 @@ Ratios = Mapping[tuple[Configuration, Configuration], Paired]
 
 def paired(ratios: Ratios, names: Configuration, reference: Configuration) -> Paired | None:
     """Return the measured ratio of two configurations, whichever is the reference of the other."""
-    if (other := ratios.get((reference, names))) and (names, reference) not in ratios:
-        return other.inverse(reference)
-    return ratios.get((names, reference))
+    if (names, reference) in ratios:
+        return ratios[names, reference]
+    other = ratios.get((reference, names))
+    return other and other._replace(
+        reference=reference,
+        ratio=inverse(other.ratio),
+        verdict=_OPPOSITE.get(other.verdict, other.verdict),
+    )
 
 
 class ProcessMemory(NamedTuple):
@@ -163,6 +163,16 @@ class Candidate:
         return self.ranks * self.setup.cores
 
     @property
+    def repeats(self) -> int | None:
+        """The fewest repeats of its calibrated steps; None if nothing was calibrated."""
+        if self.calibration is None:
+            return None
+        if work := self.calibration.works.get(self.setup.work):
+            return min(len(steps.means) for steps in work.steps)
+        program = self.calibration.programs[self.setup.work]
+        return min(len(steps["seconds"]) for steps in program["steps"])
+
+    @property
     def predicted_ranks(self) -> int:
         """The ranks that its seconds predict, 1 if they are measured or bounds."""
         return self.ranks if self.basis in (PREDICTED, EXTRAPOLATED) else 1
@@ -177,7 +187,12 @@ class Candidate:
         return apart or (self.paired.verdict == FASTER) != pays(predicted)
 
 
-def _candidate(
+def names_of(row: Mapping, prefix: str = "") -> Configuration:
+    """Return the configuration that the keys of a row with a prefix name."""
+    return Configuration(*(row[f"{prefix}{name}"] for name in Configuration._fields))
+
+
+def _predicted_candidate(
     calibration: Calibration, planned: Mapping, training: Training, rows: int, draws: int
 ) -> Candidate:
     """Predict a configuration.
@@ -186,27 +201,24 @@ def _candidate(
     ------
     InputError : the cost model does not predict it, and why.
     """
-    names = names_of(planned)
-    if "program" in planned:
-        return _program_candidate(calibration, planned, training, rows, draws)
     calibration = with_network(calibration, planned)
     setup = setup_of(planned, training.train_rows, rows)
-    found = predict(calibration, setup, draws)
-    seconds = training.epochs * epoch_seconds(calibration, found, training.train_rows, draws)
-    notes, job = [*found.extrapolated, *other_knobs(planned)], seconds
-    if found.overheads is None:
+    prediction = predict(calibration, setup, draws)
+    seconds = training.epochs * epoch_seconds(calibration, prediction, training.train_rows, draws)
+    notes, job = [*prediction.extrapolated, *other_knobs(planned)], seconds
+    if prediction.overheads is None:
         notes.append(ONLY_STEPS)
     else:
-        job = found.run(seconds, training.evaluated_rows)
+        job = prediction.run(seconds, training.evaluated_rows)
     return Candidate(
-        names,
+        names_of(planned),
         setup,
         training.rows_of(planned),
         calibration,
         seconds,
         job,
         extrapolated=tuple(notes),
-        extrapolated_start=found.extrapolated_start,
+        extrapolated_start=prediction.extrapolated_start,
     )
 
 
@@ -223,10 +235,10 @@ def _program_candidate(
     InputError : it has no bounds, and why.
     """
     names, layout = names_of(planned), planned["layout"]
-    found = bounds(calibration, {**planned, "rows": rows})
-    ends = [found.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high")]
+    row = bounds(calibration, {**planned, "rows": rows})
+    ends = [row.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high")]
     if None in ends:
-        raise InputError(planned["program"], str(names), found["reason"], "or measure it")
+        raise InputError(planned["program"], str(names), row["reason"], "or measure it")
     # Each candidate has another order, so the ends of two candidates meet in all four ways.
     random = np.random.default_rng(zlib.crc32(str(names).encode()))
     seconds = training.epochs * random.permutation(np.resize(ends, draws))
@@ -241,16 +253,11 @@ def _program_candidate(
     )
 
 
-def names_of(row: Mapping, prefix: str = "") -> Configuration:
-    """Return the configuration that the keys of a row with a prefix name."""
-    return Configuration(*(row[f"{prefix}{name}"] for name in Configuration._fields))
-
-
 def _measured_candidate(
     planned: Mapping, row: Mapping, training: Training, draws: int
 ) -> Candidate:
     """Return a candidate with the times of a row of the table `configurations`."""
-    names = names_of(planned)
+    names, rows = names_of(planned), training.rows_of(planned)
     ends = [row[f"train{end}_seconds_per_epoch"] for end in ("", "_low", "_high")]
     if None in ends:
         ends = ends[:1] * 3
@@ -259,16 +266,11 @@ def _measured_candidate(
     share = training.train_rows / epoch_rows if epoch_rows and training.train_rows else 1.0
     seconds = training.epochs * share * drawn(Interval(*ends), draws, names)
     known = row["wall_seconds"] is not None and row["total_train_seconds"] is not None
+    work = planned.get("work") or planned.get("program") or ""
     return Candidate(
         names,
-        Setup(
-            planned.get("work") or planned.get("program") or "",
-            planned["layout"],
-            training.rows_of(planned),
-            cores=planned["cores"],
-            network=names.network,
-        ),
-        training.rows_of(planned),
+        Setup(work, planned["layout"], rows, cores=planned["cores"], network=names.network),
+        rows,
         None,
         seconds,
         seconds + row["wall_seconds"] - row["total_train_seconds"] if known else seconds,
@@ -306,7 +308,7 @@ def candidates(
     Parameters
     ----------
     calibration : None to predict nothing.
-    planned : configurations, as `escala.analysis.cost_model.planned.planned` returns them.
+    planned : configurations, as `escala.analysis.cost_model.works.planned` returns them.
     times : rows of the table `configurations`.
     same_model : measured configurations that train the same model, also with other rows in a step.
 
@@ -316,36 +318,36 @@ def candidates(
     """
     first = first_of(planned)
     rows = training.rows_of(first) if first else 0
-    keys = ("dataset", "workload", *Configuration._fields)
     # Processes that share cores have no time that counts.
     measured = {
-        tuple(row[key] for key in keys): row
+        tuple(row[key] for key in CONFIGURATION): row
         for row in times
         if row["train_seconds_per_epoch"] is not None and not row["oversubscribed"]
     }
-    found, refused = [], {}
-    for each in planned:
-        names, row = names_of(each), measured.get(tuple(each[key] for key in keys))
-        reason = each["unavailable"] or NOT_MEASURED
-        if names not in same_model and (other := other_model(each, first)):
+    offered, refused = [], {}
+    for plan in planned:
+        names, row = names_of(plan), measured.get(tuple(plan[key] for key in CONFIGURATION))
+        reason = plan["unavailable"] or NOT_MEASURED
+        if names not in same_model and (other := other_model(plan, first)):
             refused[names] = f"it trains another model: {other}"
             continue
-        if calibration and not each["unavailable"]:
+        if calibration and not plan["unavailable"]:
+            predicted = _program_candidate if "program" in plan else _predicted_candidate
             try:
-                found.append(_candidate(calibration, each, training, rows, draws))
+                offered.append(predicted(calibration, plan, training, rows, draws))
                 continue
             except InputError as error:
                 reason = str(error)
         if row is None:
             refused[names] = reason
-        elif names in same_model or training.rows_of(each) == rows:
-            found.append(_measured_candidate(each, row, training, draws))
+        elif names in same_model or training.rows_of(plan) == rows:
+            offered.append(_measured_candidate(plan, row, training, draws))
         else:
             refused[names] = (
-                f"it was measured with {each['rows']} rows in a step, and {names_of(first)} with "
+                f"it was measured with {plan['rows']} rows in a step, and {names_of(first)} with "
                 f"{first['rows']}: it makes other updates"
             )
-    return found, refused
+    return offered, refused
 
 
 def first_of(planned: Sequence[Mapping]) -> Mapping | None:
@@ -353,19 +355,20 @@ def first_of(planned: Sequence[Mapping]) -> Mapping | None:
 
     One that trains another model does not count.
     """
-    same = [each for each in planned if not other_model(each, each)]
-    return next((each for each in same if each["layout"] == "1x1"), next(iter(same), None))
+    same = [plan for plan in planned if not other_model(plan, plan)]
+    return next((plan for plan in same if plan["layout"] == "1x1"), next(iter(same), None))
 
 
 def other_model(planned: Mapping, first: Mapping) -> str | None:
     """Return why a configuration trains another model than the first, with its rows in a step."""
-    rates = [each.get("learning_rate") for each in (planned, first)]
+    rates = [plan.get("learning_rate") for plan in (planned, first)]
     if rates[0] != rates[1]:
         return f"another learning rate: {rates[0]} and not {rates[1]}"
-    run = {
-        "strategy": planned["strategy"],
-        "ranks": {"asked": planned["layout"].ranks},
-        "knobs": planned.get("knobs", {}),
-        "program": planned.get("program"),
-    }
-    return other_exchange(run)
+    return other_exchange(
+        {
+            "strategy": planned["strategy"],
+            "ranks": {"asked": planned["layout"].ranks},
+            "knobs": planned.get("knobs", {}),
+            "program": planned.get("program"),
+        }
+    )

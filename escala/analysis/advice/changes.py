@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from escala.analysis.advice.candidates import Candidate
-from escala.analysis.cost_model.calibration import Calibration
-from escala.analysis.cost_model.networks import Network
+from escala.analysis.cost_model.calibration import Calibration, Network
+from escala.analysis.cost_model.exchange import Exchange
 from escala.analysis.cost_model.predict import Setup, predict
 from escala.engines import costs
 
@@ -58,6 +58,10 @@ class Change:
         return self.ratio <= RATIO
 
 
+#: A value, and with it the calibration, a candidate's setup and that of the baseline.
+_Variant = tuple[float | None, Calibration, Setup, Setup]
+
+
 def changes(several: Sequence[Candidate], baseline: Candidate, train_rows: int) -> Iterator[Change]:
     """Yield what would have to change for the fastest of some candidates to save time.
 
@@ -66,125 +70,86 @@ def changes(several: Sequence[Candidate], baseline: Candidate, train_rows: int) 
     several : candidates of several ranks.
     train_rows : rows of an epoch; no step has more.
     """
-
-    def median(each: Candidate) -> float:
-        return float(np.median(each.seconds))
-
-    fastest = min(several, key=median)
-    across = [each for each in several if each.setup.layout.nodes > 1]
+    ordered = sorted(several, key=lambda candidate: float(np.median(candidate.seconds)))
+    across = [candidate for candidate in ordered if candidate.setup.layout.nodes > 1]
     if across:
-        each = min(across, key=median)
-        rate = rate_that_saves(each.calibration, each.setup, baseline.setup)
-        of, setup = _with_rate(each.calibration, each.setup, rate or _RATES[1])
-        ratio, notes = _ratio(of, setup, baseline.calibration, baseline.setup)
-        yield Change(BANDWIDTH, each, rate, ratio, notes)
-    rows, ratio, notes = rows_that_save(
-        fastest.calibration, fastest.setup, baseline.setup, train_rows
-    )
-    yield Change(BATCH, fastest, rows if ratio <= RATIO else None, ratio, notes)
-    yield from _cores(fastest, baseline)
-    yield from _exchanges(fastest, baseline)
+        yield _bandwidth(across[0], baseline)
+    fastest, one = ordered[0], baseline.setup
+    calibration, setup = fastest.calibration, fastest.setup
+    most, draws = min(train_rows, _MOST_ROWS * one.rows), len(fastest.seconds)
+    batches = [
+        (rows, calibration, replace(setup, rows=rows), replace(one, rows=rows))
+        for times in range(_MOST_ROWS.bit_length())
+        if (rows := one.rows * 2**times) <= most
+    ]
+    yield _least(BATCH, fastest, baseline, batches)
+    # One core for each rank, or one more.
+    taken = setup.layout.processes * setup.cores
+    larger = [
+        (float(cores), replace(calibration, cores_per_node=cores), setup, one)
+        for cores in (taken, taken + 1)
+        if cores > calibration.cores_per_node
+    ]
+    if larger:
+        yield _least(CORES, fastest, baseline, larger, draws)
+    for name, exchange in _exchanges(fastest):
+        other = (None, calibration, replace(setup, exchange=exchange), one)
+        yield _least(name, fastest, baseline, [other], draws)
 
 
-def _ratio(
-    of: Calibration, setup: Setup, base: Calibration, baseline: Setup, draws: int = _DRAWS
-) -> tuple[float, tuple[str, ...]]:
-    """Return the ratio of the steps of two setups, and what is extrapolated in the first."""
-    one = predict(of, setup, draws)
-    ratio = one.steps / predict(base, baseline, draws).steps
-    return float(np.median(ratio)), one.extrapolated
+def _least(
+    change: str,
+    candidate: Candidate,
+    baseline: Candidate,
+    variants: Sequence[_Variant],
+    draws: int = _DRAWS,
+) -> Change:
+    """Return the change to the first variant that saves enough; without such, the least ratio."""
+    tried = []
+    for value, calibration, setup, one in variants:
+        prediction = predict(calibration, setup, draws)
+        ratios = prediction.steps / predict(baseline.calibration, one, draws).steps
+        ratio, notes = float(np.median(ratios)), prediction.extrapolated
+        tried.append(Change(change, candidate, value, ratio, notes))
+        if tried[-1].saves:
+            return tried[-1]
+    return replace(min(tried, key=lambda change: change.ratio), value=None)
 
 
-def rate_that_saves(
-    calibration: Calibration, setup: Setup, baseline: Setup, ratio: float = RATIO
-) -> float | None:
-    """Return the least rate of the link at which a setup has a ratio to the baseline, to 2 %.
+def _bandwidth(candidate: Candidate, baseline: Candidate) -> Change:
+    """Return the change to the least rate of the link that saves enough, to 2 %.
 
-    The latency stays that of the setup's network.
-
-    Returns
-    -------
-    Bits per second, or None if no rate is enough.
+    The latency stays that of the candidate's network.
     """
-
-    def enough(rate: float) -> bool:
-        of, changed = _with_rate(calibration, setup, rate)
-        return _ratio(of, changed, calibration, baseline)[0] <= ratio
-
-    low, high = _RATES
-    if not enough(high):
-        return None
-    # The time of a step never increases with the rate.
-    while high / low > 1.02:
-        middle = float(np.sqrt(low * high))
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
-
-
-def _with_rate(calibration: Calibration, setup: Setup, rate: float) -> tuple[Calibration, Setup]:
+    calibration, setup = candidate.calibration, candidate.setup
     known = calibration.networks.get(setup.network)
     latency = known.latency_seconds if known else None
-    network = Network(f"{rate / 1e9:.3g} Gbit/s", rate, latency, "searched")
-    networks = {**calibration.networks, network.name: network}
-    return replace(calibration, networks=networks), replace(setup, network=network.name)
+
+    def with_rate(rate: float) -> Change:
+        network = Network(f"{rate / 1e9:.3g} Gbit/s", rate, latency, "searched")
+        of = replace(calibration, networks={**calibration.networks, network.name: network})
+        variant = (rate, of, replace(setup, network=network.name), baseline.setup)
+        return _least(BANDWIDTH, candidate, baseline, [variant])
+
+    low, high = _RATES
+    best = with_rate(high)
+    # The time of a step never increases with the rate.
+    while best.saves and high / low > 1.02:
+        middle = float(np.sqrt(low * high))
+        change = with_rate(middle)
+        if change.saves:
+            high, best = middle, change
+        else:
+            low = middle
+    return best
 
 
-def rows_that_save(
-    calibration: Calibration, setup: Setup, baseline: Setup, most: int, ratio: float = RATIO
-) -> tuple[int, float, tuple[str, ...]]:
-    """Return the least number of rows in a step for which a setup has a ratio to the baseline.
-
-    Only doubles of the present rows are tried, and no more than `most`.
-
-    Returns
-    -------
-    These rows with their ratio, and what is extrapolated; without such, the rows of the least
-    ratio.
-    """
-    tried = []
-    rows = baseline.rows
-    while rows <= min(most, _MOST_ROWS * baseline.rows):
-        changed = replace(setup, rows=rows), replace(baseline, rows=rows)
-        found, notes = _ratio(calibration, changed[0], calibration, changed[1])
-        if found <= ratio:
-            return rows, found, notes
-        tried.append((rows, found, notes))
-        rows *= 2
-    return min(tried, key=lambda each: each[1])
-
-
-def _cores(each: Candidate, baseline: Candidate) -> Iterator[Change]:
-    """Yield the change of the cores of a node: one for each rank, or one more."""
-    taken = each.setup.layout.processes * each.setup.cores
-    tried = []
-    for cores in (taken, taken + 1):
-        if cores > each.calibration.cores_per_node:
-            of = replace(each.calibration, cores_per_node=cores)
-            ratio, notes = _changed_ratio(each, baseline, of, each.setup)
-            tried.append(Change(CORES, each, float(cores), ratio, notes))
-            if ratio <= RATIO:
-                yield tried[-1]
-                return
-    if tried:
-        yield replace(min(tried, key=lambda change: change.ratio), value=None)
-
-
-def _exchanges(each: Candidate, baseline: Candidate) -> Iterator[Change]:
-    """Yield the changes by which ranks exchange fewer bytes of gradients."""
-    exchange = each.setup.exchange
-    gradients = each.calibration.works[each.setup.work].gradients
-    other = {}
+def _exchanges(candidate: Candidate) -> Iterator[tuple[str, Exchange]]:
+    """Yield the exchanges by which ranks exchange fewer bytes of gradients."""
+    exchange = candidate.setup.exchange
+    gradients = candidate.calibration.works[candidate.setup.work].gradients
     if not exchange.fp16:
-        other[COMPRESSION] = replace(exchange, fp16=True)
+        yield COMPRESSION, replace(exchange, fp16=True)
     has_factors = any(gradient.factor_rows is not None for gradient in gradients)
     if has_factors and exchange.dense == costs.ALLREDUCE and exchange.accumulation == 1:
-        other[FACTORS] = replace(exchange, dense=costs.FACTORS)
-    for name, changed in other.items():
-        setup = replace(each.setup, exchange=changed)
-        yield Change(name, each, None, *_changed_ratio(each, baseline, each.calibration, setup))
-
-
-def _changed_ratio(
-    each: Candidate, baseline: Candidate, of: Calibration, setup: Setup
-) -> tuple[float, tuple[str, ...]]:
-    return _ratio(of, setup, baseline.calibration, baseline.setup, len(each.seconds))
+        yield FACTORS, replace(exchange, dense=costs.FACTORS)

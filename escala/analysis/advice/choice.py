@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from escala.analysis.advice.candidates import (
     Candidate,
     Paired,
     Ratios,
+    inverse,
     paired,
 )
 from escala.analysis.best_use import UNAVAILABLE, BestUse
@@ -84,6 +84,8 @@ class Option:
     verdict : whether it takes less than the baseline, as of `escala.analysis.verdicts`.
     paired : the measured ratio to the baseline, if `ratio` is that one; else None.
     excluded : why it cannot be selected; None if it can.
+    speedup : training time of the baseline divided by its own, measured where that counts.
+    efficiency : the speed-up divided by the ratio of the cores.
     """
 
     candidate: Candidate
@@ -92,6 +94,22 @@ class Option:
     verdict: str
     paired: Paired | None
     excluded: str | None
+    speedup: Interval
+    efficiency: Interval
+
+    @property
+    def label(self) -> str:
+        return str(self.candidate.configuration)
+
+    @property
+    def seconds(self) -> Interval:
+        """Of the training steps of all epochs."""
+        return interval(self.candidate.seconds, self.candidate.predicted_ranks)
+
+    @property
+    def job_seconds(self) -> Interval:
+        """Of the whole job."""
+        return interval(self.candidate.job, self.candidate.predicted_ranks)
 
 
 @dataclass(frozen=True)
@@ -147,61 +165,89 @@ def choose(
         given.
     """
     limits, ratios = limits or Limits(), ratios or {}
-    _require(goal, limits, power)
-    if all(each.ranks > 1 for each in candidates):
-        names = ", ".join(each.one_process for each in ENGINES.values())
+    if goal == DEADLINE and limits.seconds is None:
+        raise InputError(
+            "goal", goal, "no deadline is given", "give the minutes within which the job must end"
+        )
+    if goal == ENERGY and power is None:
+        raise InputError(
+            "goal",
+            goal,
+            "no power is known",
+            "state the joules of a core-hour, or `energy.power_model` in the experiment",
+        )
+    if all(candidate.ranks > 1 for candidate in candidates):
+        names = ", ".join(engine.one_process for engine in ENGINES.values())
         raise InputError(
             "configurations",
-            [str(each.configuration) for each in candidates],
+            [str(candidate.configuration) for candidate in candidates],
             "no configuration of one rank is predicted, and the others are compared with it",
             f"add `{{strategy: NAME, layouts: [1x1]}}` with one of {names}, and calibrate again",
         )
-    found = [
-        (each, _amount(goal, each, power), "; ".join(_exceeded(each, limits)) or None)
-        for each in candidates
-    ]
-    found.sort(key=lambda one: (one[2] is not None, np.median(one[1])))
-    base = next(one for one in found if one[0].ranks == 1)
-    options = tuple(
-        Option(
-            each,
-            interval(amount, each.predicted_ranks),
-            *_compared(each, amount, base, ratios if goal == TIME else {}),
-            excluded,
+    costs = [
+        (
+            candidate,
+            _amount(goal, candidate, power),
+            "; ".join(_exceeded(candidate, limits)) or None,
         )
-        for each, amount, excluded in found
-    )
-    baseline = next(each for each in options if each.candidate is base[0])
-    possible = {each.candidate.configuration: each for each in options if each.excluded is None}
-    nearest = next((each for each in possible.values() if each.candidate.ranks > 1), None)
+        for candidate in candidates
+    ]
+    costs.sort(key=lambda cost: (cost[2] is not None, np.median(cost[1])))
+    base, reference, _ = next(cost for cost in costs if cost[0].ranks == 1)
+    amounts = {candidate.configuration: amount for candidate, amount, _ in costs}
+    options = []
+    for candidate, amount, excluded in costs:
+        relative = amount / reference
+        ratio, verdict, direct = _compared(
+            candidate, base, relative, ratios if goal == TIME else {}
+        )
+        if direct and direct.counts:
+            speedup = inverse(direct.ratio)
+        else:
+            speedup = _interval(base.seconds / candidate.seconds, candidate, base)
+        fraction = base.cores / candidate.cores
+        efficiency = Interval(*(end and fraction * end for end in speedup))
+        amount = interval(amount, candidate.predicted_ranks)
+        options.append(
+            Option(candidate, amount, ratio, verdict, direct, excluded, speedup, efficiency)
+        )
+    baseline = next(option for option in options if option.candidate is base)
+    possible = {
+        option.candidate.configuration: option for option in options if option.excluded is None
+    }
+    nearest = next((option for option in possible.values() if option.candidate.ranks > 1), None)
     use = _decisive(best_use, candidates, possible) if goal == TIME else None
     best = _best(possible.values(), baseline)
     if use:
         best = use.advised and possible.get(Configuration(*use.advised[2:]))
-    amounts = {each.configuration: amount for each, amount, _ in found}
     less = (
-        each
-        for each in possible.values()
-        if each.candidate.basis != MEASURED and best and _takes_less(each, best, amounts)
+        option
+        for option in possible.values()
+        if option.candidate.basis != MEASURED and best and _takes_less(option, best, amounts)
     )
-    return Choice(options, baseline, best, nearest, next(less, None), use)
+    return Choice(tuple(options), baseline, best, nearest, next(less, None), use)
+
+
+def _interval(draws: np.ndarray, one: Candidate, other: Candidate) -> Interval:
+    """Return the interval of a ratio of two candidates."""
+    return interval(draws, max(one.predicted_ranks, other.predicted_ranks))
 
 
 def _best(possible: Collection[Option], baseline: Option) -> Option | None:
     """Return the first option that pays, or of one rank; a measured one before an extrapolated."""
     eligible = [
-        each
-        for each in possible
-        if each.candidate.ranks == 1 or baseline.excluded or each.verdict == FASTER
+        option
+        for option in possible
+        if option.candidate.ranks == 1 or baseline.excluded or option.verdict == FASTER
     ]
     best = next(iter(eligible), None)
     if best is None or best.candidate.basis not in (EXTRAPOLATED, BOUNDS):
         return best
     measured = (
-        each
-        for each in eligible
-        if (each.candidate.basis, each.candidate.ranks > 1) == (MEASURED, True)
-        and each.verdict == FASTER
+        option
+        for option in eligible
+        if (option.candidate.basis, option.candidate.ranks > 1) == (MEASURED, True)
+        and option.verdict == FASTER
     )
     return next(measured, best)
 
@@ -217,7 +263,7 @@ def _decisive(
     """
     if use is None or Configuration(*use.names[2:]) not in possible:
         return None
-    is_predicted = any(each.calibration for each in candidates)
+    is_predicted = any(candidate.calibration for candidate in candidates)
     unknown = (UNAVAILABLE, NO_VERDICT) if is_predicted else (UNAVAILABLE,)
     return None if use.verdict in unknown else use
 
@@ -226,24 +272,27 @@ def _takes_less(option: Option, best: Option, amounts: Mapping[Configuration, np
     """Return whether an option is predicted to take less than the selected one."""
     one, other = option.candidate, best.candidate
     draws = amounts[one.configuration] / amounts[other.configuration]
-    ratio = interval(draws, max(one.predicted_ranks, other.predicted_ranks))
+    ratio = _interval(draws, one, other)
     return pays(ratio) if ratio.high is not None else ratio.estimate < 1
 
 
 def _compared(
-    each: Candidate, amount: np.ndarray, base: tuple[Candidate, np.ndarray, Any], ratios: Ratios
+    candidate: Candidate, base: Candidate, relative: np.ndarray, ratios: Ratios
 ) -> tuple[Interval, str, Paired | None]:
     """Return the ratio of an amount to that of the baseline, its verdict, and paired runs of both.
 
     There are paired runs if the ratio is theirs. Too few of them do not count, but where nothing
     is predicted they are all that is known. Times without a ratio of paired runs have no verdict.
+
+    Parameters
+    ----------
+    relative : draws of this ratio.
     """
-    other, reference, _ = base
-    ratio = interval(amount / reference, max(each.predicted_ranks, other.predicted_ranks))
-    direct = paired(ratios, each.configuration, other.configuration)
+    ratio = _interval(relative, candidate, base)
+    direct = paired(ratios, candidate.configuration, base.configuration)
     if direct and direct.counts:
         return direct.ratio, direct.verdict, direct
-    if each.is_apart_from(other) or other.is_apart_from(each):
+    if candidate.is_apart_from(base) or base.is_apart_from(candidate):
         return (direct.ratio if direct else ratio), NO_VERDICT, direct
     if ratio.high is None:
         return ratio, NO_VERDICT, None
@@ -251,46 +300,32 @@ def _compared(
     return ratio, kind, None
 
 
-def _require(goal: str, limits: Limits, power: Power | None) -> None:
-    if goal == DEADLINE and limits.seconds is None:
-        raise InputError(
-            "goal", goal, "no deadline is given", "give the minutes within which the job must end"
-        )
-    if goal == ENERGY and power is None:
-        raise InputError(
-            "goal",
-            goal,
-            "no power is known",
-            "state the joules of a core-hour, or `energy.power_model` in the experiment",
-        )
-
-
-def _amount(goal: str, each: Candidate, power: Power | None) -> np.ndarray:
+def _amount(goal: str, candidate: Candidate, power: Power | None) -> np.ndarray:
     """Return what the goal minimises, for a candidate, of shape (draws,)."""
     if goal == TIME:
-        return each.seconds
+        return candidate.seconds
     if goal == ENERGY:
-        watts = each.setup.layout.nodes * power.node_watts + each.cores * power.core_watts
-        return each.job * watts
-    return each.job * each.cores / 3600
+        watts = candidate.setup.layout.nodes * power.node_watts + candidate.cores * power.core_watts
+        return candidate.job * watts
+    return candidate.job * candidate.cores / 3600
 
 
-def _exceeded(each: Candidate, limits: Limits) -> Iterator[str]:
+def _exceeded(candidate: Candidate, limits: Limits) -> Iterator[str]:
     """Yield the limits that a candidate exceeds."""
-    layout = each.setup.layout
+    layout = candidate.setup.layout
     for name, number, allowed in (
         ("node", layout.nodes, limits.nodes),
-        ("core", each.cores, limits.cores),
+        ("core", candidate.cores, limits.cores),
     ):
         if allowed is not None and number > allowed:
             yield f"takes {readable.counted(number, name)}, and {allowed} are allowed"
-    needed = each.memory and each.memory.bytes * layout.processes
+    needed = candidate.memory and candidate.memory.bytes * layout.processes
     if needed and limits.memory_bytes is not None and needed > limits.memory_bytes:
         yield (
             f"takes {readable.size(needed)} of memory on a node, and "
             f"{readable.size(limits.memory_bytes)} are allowed"
         )
-    job = interval(each.job, each.predicted_ranks)
+    job = interval(candidate.job, candidate.predicted_ranks)
     if limits.seconds is not None and (job.high is None or job.high > limits.seconds):
         time = f"is estimated, without an upper end, to take {span(job.estimate)}"
         may = time if job.high is None else f"may take {span(job.high)}"

@@ -1,29 +1,24 @@
-"""Make the advice for an experiment: the content of advice.json.
-
-`schemas/advice.schema.yaml` describes its form.
-"""
+"""Make the advice for an experiment."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from escala.analysis.advice import changes, text
+from escala.analysis.advice import changes
 from escala.analysis.advice.candidates import (
     Candidate,
-    Paired,
     Ratios,
     Training,
     candidates,
     first_of,
     names_of,
 )
-from escala.analysis.advice.choice import ENERGY, TIME, Choice, Limits, Option, Power, choose
+from escala.analysis.advice.choice import TIME, Choice, Limits, Power, choose
 from escala.analysis.advice.measured import (
     Measured,
     machine_of,
@@ -32,17 +27,14 @@ from escala.analysis.advice.measured import (
     with_ratios,
 )
 from escala.analysis.best_use import BestUse
-from escala.analysis.cost_model.calibration import Calibration
-from escala.analysis.cost_model.predict import DRAWS, interval
-from escala.analysis.cost_model.reading import read
-from escala.analysis.statistics import Interval
+from escala.analysis.cost_model.calibration import Calibration, read
+from escala.analysis.cost_model.predict import DRAWS
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.experiment.references import NATIVE, Configuration
 from escala.runtime.layout import with_layout
 
-FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"
 _MAKE = (
     f"make it: {call('run advice')}, with --experiment FILE; inside a job of several nodes "
@@ -68,9 +60,50 @@ class Question:
     joules_per_core_hour: float | None = None
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What is advised for a dataset, a workload and a network between nodes.
+
+    Attributes
+    ----------
+    unpredicted : why other configurations are no candidates.
+    choice : None if there is none.
+    changes : with which several ranks would save `changes.SAVING`.
+    unavailable : why there is no choice, or None.
+    """
+
+    dataset: str
+    workload: str
+    network: str
+    training: Training
+    unpredicted: Mapping[Configuration, str]
+    choice: Choice | None = None
+    changes: tuple[changes.Change, ...] = ()
+    unavailable: str | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The answers to a question about an experiment.
+
+    Attributes
+    ----------
+    power : with which energy was computed; None if none is known.
+    rules : those of the experiment's scaling study, if it has one.
+    machine : the calibrated one, or else that of a run, with `cores_per_node`.
+    """
+
+    experiment: str
+    question: Question
+    power: Power | None
+    rules: Mapping | None
+    machine: Mapping
+    answers: tuple[Answer, ...]
+
+
 def advise(
     folder: Path, question: Question, draws: int = DRAWS, plans: Mapping | None = None
-) -> dict:
+) -> Advice:
     """Return the advice for an experiment.
 
     Parameters
@@ -96,131 +129,110 @@ def advise(
             make = f"make them: {call('run report')}, with --experiment FILE"
             raise InputError(folder / "tables", None, "holds no tables of the measured runs", make)
         raise InputError(file, CALIBRATION, "is missing, and nothing was measured", _MAKE)
-    if plans is None and not (folder / PLANS).is_file():
-        raise InputError(folder / PLANS, PLANS, "is missing", _MAKE)
-    plans = _checked(plans or _read_plans(folder / PLANS), folder / PLANS)
-    return document(calibration, machine, plans, question, measured, draws)
+    file = folder / PLANS
+    if plans is None:
+        if not file.is_file():
+            raise InputError(file, PLANS, "is missing", _MAKE)
+        try:
+            plans = read_json(file)
+        except ValueError as error:
+            raise InputError(file, str(error), "is not JSON", _MAKE) from error
+    return advise_from(calibration, machine, _checked(plans, file), question, measured, draws)
 
 
-def _read_plans(file: Path) -> Any:
-    """Return the content of plans.json: as `cost_model.planned.with_rows` returns it.
-
-    Raises
-    ------
-    InputError : the file is not JSON.
-    """
-    try:
-        return read_json(file)
-    except ValueError as error:
-        raise InputError(file, str(error), "is not JSON", _MAKE) from error
-
-
-def _checked(found: Any, file: Path) -> Mapping:
+def _checked(plans: Any, file: Path) -> Mapping:
     """Return plans with their layouts parsed, unless they lack a key, a configuration or rows.
 
     Raises
     ------
     InputError : with the file that they belong to.
     """
-    missing = [key for key in _PLAN_KEYS if not isinstance(found, dict) or key not in found]
+    missing = [key for key in _PLAN_KEYS if not isinstance(plans, dict) or key not in plans]
     if missing:
         raise InputError(file, missing, "keys are missing", _MAKE)
-    if not found["configurations"]:
+    configurations = plans["configurations"]
+    if not configurations:
         raise InputError(file, "configurations", "there are none", "list them in the experiment")
-    if not all({"rows", "cores"} <= each.keys() for each in found["configurations"]):
+    if not all({"rows", "cores"} <= plan.keys() for plan in configurations):
         raise InputError(file, "configurations", "rows and cores of some are missing", _MAKE)
-    without = {each["dataset"] for each in found["configurations"]} - found["rows"].keys()
+    without = {plan["dataset"] for plan in configurations} - plans["rows"].keys()
     if without:
         raise InputError(file, sorted(without), "the rows of these datasets are missing", _MAKE)
-    return found | {"configurations": [*map(with_layout, found["configurations"])]}
+    return plans | {"configurations": [*map(with_layout, configurations)]}
 
 
-def document(
+def advise_from(
     calibration: Calibration | None,
     machine: Mapping,
     plans: Mapping,
     question: Question,
     measured: Measured | None = None,
     draws: int = DRAWS,
-) -> dict:
-    """Return the content of advice.json: an answer for each dataset, workload and network.
+) -> Advice:
+    """Return an answer for each dataset, workload and network.
 
     Parameters
     ----------
     calibration : None to advise among what was measured.
     machine : the calibrated one, as `machine` of a calibration, or else that of a run.
-    plans : as `escala.analysis.cost_model.planned.with_rows` returns them.
+    plans : as `escala.analysis.cost_model.works.with_rows` returns them.
 
     Raises
     ------
     InputError : the goal cannot be answered.
     """
     measured = measured or Measured()
-    cores = calibration.cores_per_node if calibration else machine.get("cores_available")
-    found = {
-        "format": FORMAT,
-        "experiment": plans["experiment"],
-        "goal": question.goal,
-        "limits": asdict(question.limits),
-        "partition": question.partition,
-        "rules": plans.get("rules"),
-        "machine": {**machine, "cores_per_node": cores},
-        "answers": [],
-    }
-    power = _power(question, plans)
-    for task, planned in _by_task(plans).items():
+    stated, model = question.joules_per_core_hour, plans["power_model"]
+    power = None
+    if stated is not None:
+        watts = stated / _JOULES_PER_WATT_HOUR
+        power = Power(0.0, watts, "joules of a core-hour, as stated")
+    elif model is not None:
+        source = "power_model of the experiment"
+        power = Power(model["node_watts"], model["core_watts"], source)
+    tasks: dict[tuple[str, str], list[Mapping]] = {}
+    for plan in plans["configurations"]:
+        tasks.setdefault((plan["dataset"], plan["workload"]), []).append(plan)
+    answers = []
+    for task, planned in tasks.items():
         training = _training(plans, *task)
-        networks = [each["network"] for each in planned if not each["layout"].startswith("1x")]
+        networks = [plan["network"] for plan in planned if not plan["layout"].startswith("1x")]
         first = first_of(planned)
         uses = {
             network: first and measured.best_use(task, network, names_of(first))
             for network in dict.fromkeys(networks or [NATIVE])
         }
         same_model = {
-            Configuration(*each.names[2:])
+            Configuration(*row.names[2:])
             for use in filter(None, uses.values())
-            for each in (use, *use.alternatives)
+            for row in (use, *use.alternatives)
         }
         offered, refused = candidates(
             calibration, planned, training, draws, measured.configurations, same_model
         )
-        rows = {each.configuration: each.setup.rows for each in offered}
+        rows = {candidate.configuration: candidate.setup.rows for candidate in offered}
         ratios = measured.ratios(task, rows)
-        known = [
-            replace(each, memory=memory_of(measured.memory, *task, each.configuration.variant,
-                                           plans["memory_gib"]))
-            for each in with_ratios(offered, ratios)
-        ]  # fmt: skip
+        known = []
+        for candidate in with_ratios(offered, ratios):
+            variant = candidate.configuration.variant
+            memory = memory_of(measured.memory, *task, variant, plans["memory_gib"])
+            known.append(replace(candidate, memory=memory))
         for network, use in uses.items():
-            names = {"dataset": task[0], "workload": task[1], "network": network}
-            here = [*filter(lambda each, network=network: _is_over(each, network), known)]
-            answer = names | _answer(here, training, question, power, ratios, use)
-            answer["unpredicted"] = [
-                each._asdict() | {"reason": reason}
-                for each, reason in refused.items()
-                if each.network in (network, NATIVE)
+            over = [
+                candidate
+                for candidate in known
+                if candidate.setup.layout.nodes == 1 or candidate.configuration.network == network
             ]
-            found["answers"].append(_with_texts(answer, found))
-    return found
-
-
-def _by_task(plans: Mapping) -> dict[tuple[str, str], list[Mapping]]:
-    """Return the configurations of each dataset and workload."""
-    tasks: dict[tuple[str, str], list[Mapping]] = {}
-    for each in plans["configurations"]:
-        tasks.setdefault((each["dataset"], each["workload"]), []).append(each)
-    return tasks
-
-
-def _is_over(candidate: Candidate, network: str) -> bool:
-    return candidate.setup.layout.nodes == 1 or candidate.configuration.network == network
-
-
-def _with_texts(answer: dict, document: Mapping) -> dict:
-    """Add what the document says of an answer in words."""
-    answer["answer"] = text.headline(answer, document)
-    answer["job_script"] = list(text.job_script(answer, document))
-    return answer
+            unpredicted = {
+                names: reason
+                for names, reason in refused.items()
+                if names.network in (network, NATIVE)
+            }
+            answer = Answer(*task, network, training, unpredicted)
+            answers.append(_chosen(answer, over, question, power, ratios, use))
+    cores = calibration.cores_per_node if calibration else machine.get("cores_available")
+    machine = {**machine, "cores_per_node": cores}
+    return Advice(plans["experiment"], question, power, plans.get("rules"), machine, tuple(answers))
 
 
 def _training(plans: Mapping, dataset: str, workload: str) -> Training:
@@ -232,158 +244,35 @@ def _training(plans: Mapping, dataset: str, workload: str) -> Training:
     return Training(rows["train"], settings["epochs"], evaluated)
 
 
-def _power(question: Question, plans: Mapping) -> Power | None:
-    stated, model = question.joules_per_core_hour, plans["power_model"]
-    if stated is not None:
-        return Power(0.0, stated / _JOULES_PER_WATT_HOUR, "joules of a core-hour, as stated")
-    if model is None:
-        return None
-    return Power(model["node_watts"], model["core_watts"], "power_model of the experiment")
-
-
-def _answer(
-    here: Sequence[Candidate],
-    training: Training,
+def _chosen(
+    answer: Answer,
+    offered: Sequence[Candidate],
     question: Question,
     power: Power | None,
     ratios: Ratios,
     best_use: BestUse | None,
-) -> dict:
-    """Return an answer without its names and texts."""
-    names = ("rows", "unavailable", "energy_source", "distribute", "repeats", "best_use")
-    selections = ("selected", "baseline", "nearest", "passed_over")
-    empty = {
-        "epochs": training.epochs,
-        "train_rows": training.train_rows,
-        **dict.fromkeys((*names, *selections)),
-        **{"options": [], "changes": []},
-    }
-    try:
-        found = choose(here, question.goal, question.limits, power, ratios, best_use)
-    except InputError as error:
-        return empty | {"unavailable": f"{error.reason}. Remedy: {error.remedy}"}
-    base = found.baseline.candidate
-    selected = (found.best, found.baseline, found.nearest, found.passed_over)
-    return empty | {
-        "rows": base.setup.rows,
-        "energy_source": power.source if question.goal == ENERGY and power else None,
-        "distribute": found.distribute,
-        "repeats": _repeats(base),
-        "best_use": found.best_use and _best_use(found.best_use),
-        **{
-            name: option and option.candidate.configuration._asdict()
-            for name, option in zip(selections, selected, strict=True)
-        },
-        "options": [_option(each, base) for each in found.options],
-        "changes": [*map(_change, _changes(found, training))],
-    }
+) -> Answer:
+    """Return an answer with its choice, and what would have to change for several ranks to pay.
 
-
-def _best_use(use: BestUse) -> dict:
-    """Return the best use that decides, with its ratio to each alternative."""
-    return dict(zip(Configuration._fields, use.names[2:], strict=True)) | {
-        "verdict": use.verdict,
-        "closest": use.closest.label,
-        "alternatives": [
-            dict(zip(Configuration._fields, each.names[2:], strict=True))
-            | {
-                "uses": each.uses,
-                "verdict": each.verdict,
-                **{
-                    end: None if math.isnan(value) else value
-                    for end, value in zip(Interval._fields, each.ratio[:3], strict=True)
-                },
-                "matches": each.ratio.matches,
-                "needed": int(each.row["needed"]),
-                "stays_disturbed": bool(each.row["stays_disturbed"]),
-                "sessions": int(each.row["sessions"])
-                if each.row["over_sessions"] is True
-                else None,
-            }
-            for each in use.alternatives
-        ],
-    }
-
-
-def _repeats(base: Candidate) -> int | None:
-    """Return the fewest repeats of a calibrated step, None if nothing was calibrated."""
-    if base.calibration is None:
-        return None
-    work = base.calibration.works.get(base.setup.work)
-    if work:
-        return min(len(each.means) for each in work.steps)
-    steps = base.calibration.programs[base.setup.work]["steps"]
-    return min(len(each["seconds"]) for each in steps)
-
-
-def _option(option: Option, base: Candidate) -> dict:
-    each, direct = option.candidate, option.paired
-    speedup, counted = base.seconds / each.seconds, direct if direct and direct.counts else None
-    ranks = max(each.predicted_ranks, base.predicted_ranks)
-    faster = _inverse(counted.ratio) if counted else interval(speedup, ranks)
-    times = base.cores / each.cores
-    return each.configuration._asdict() | {
-        "nodes": each.setup.layout.nodes,
-        "processes": each.setup.layout.processes,
-        "cores_per_process": each.setup.cores,
-        "configured_rows": each.configured_rows,
-        "seconds": interval(each.seconds, each.predicted_ranks)._asdict(),
-        "job_seconds": interval(each.job, each.predicted_ranks)._asdict(),
-        "amount": option.amount._asdict(),
-        "ratio": option.ratio._asdict(),
-        "verdict": option.verdict,
-        "speedup": faster._asdict(),
-        "efficiency": Interval(*(each and times * each for each in faster))._asdict(),
-        "basis": each.basis,
-        "matches": direct and direct.matches,
-        "sessions": direct and direct.sessions,
-        "measured_ratio": _ratio(each.paired or direct),
-        "predicted_ratio": each.predicted and each.predicted._asdict(),
-        "contradiction": each.contradicts,
-        "memory": each.memory and each.memory._asdict(),
-        "excluded": option.excluded,
-        "extrapolated": list(each.extrapolated),
-        "extrapolated_start": list(each.extrapolated_start),
-    }
-
-
-def _ratio(measured: Paired | None) -> dict | None:
-    return measured and {
-        **measured.ratio._asdict(),
-        "matches": measured.matches,
-        "verdict": measured.verdict,
-        "reference": str(measured.reference),
-    }
-
-
-def _inverse(ratio: Interval) -> Interval:
-    return Interval(1 / ratio.estimate, 1 / ratio.high, 1 / ratio.low)
-
-
-def _changes(found: Choice, training: Training) -> Iterator[changes.Change]:
-    """Yield what would have to change for several ranks to save `changes.SAVING`.
-
-    Nothing is yielded if a configuration already saves it, for a program, or without a calibration.
+    Nothing has to change if a configuration already saves `changes.SAVING`, and nothing is known
+    for a program, or without a calibration.
     """
-    base = found.baseline.candidate
+    try:
+        choice = choose(offered, question.goal, question.limits, power, ratios, best_use)
+    except InputError as error:
+        return replace(answer, unavailable=f"{error.reason}. Remedy: {error.remedy}")
+    base = choice.baseline.candidate
     several = [
-        each.candidate
-        for each in found.options
-        if each.candidate.ranks > 1 and each.excluded is None
+        option.candidate
+        for option in choice.options
+        if option.candidate.ranks > 1 and option.excluded is None
     ]
-    ratios = [float(np.median(each.seconds / base.seconds)) for each in several]
-    model, predicted = base.calibration, [each for each in several if each.calibration]
-    program = model is None or base.setup.work in model.programs
-    if predicted and min(ratios) > changes.RATIO and not program:
-        yield from changes.changes(predicted, base, training.train_rows)
-
-
-def _change(found: changes.Change) -> dict:
-    return found.candidate.configuration._asdict() | {
-        "change": found.change,
-        "value": found.value,
-        "unit": changes.UNITS.get(found.change),
-        "ratio": found.ratio,
-        "saves": found.saves,
-        "extrapolated": list(found.extrapolated),
-    }
+    predicted = [candidate for candidate in several if candidate.calibration]
+    model = base.calibration
+    if not predicted or model is None or base.setup.work in model.programs:
+        return replace(answer, choice=choice)
+    least = min(float(np.median(candidate.seconds / base.seconds)) for candidate in several)
+    if least <= changes.RATIO:
+        return replace(answer, choice=choice)
+    needed = changes.changes(predicted, base, answer.training.train_rows)
+    return replace(answer, choice=choice, changes=tuple(needed))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from escala.analysis.advice.candidates import (
     names_of,
 )
 from escala.analysis.best_use import BestUse, best_uses
-from escala.analysis.comparable import unlike_machines
+from escala.analysis.comparable import CONFIGURATION, unlike_machines
 from escala.analysis.cost_model.predict import interval
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
@@ -62,8 +61,8 @@ class Measured:
         first : the configuration whose rows in a step count.
         """
         for use in self.best_uses:
-            names = [Configuration(*each.names[2:]) for each in (use, *use.alternatives)]
-            over = {each.network for each in names if not each.layout.startswith("1x")}
+            names = [Configuration(*row.names[2:]) for row in (use, *use.alternatives)]
+            over = {one.network for one in names if not one.layout.startswith("1x")}
             if (use.dataset, use.workload) == task and over <= {network} and first in names:
                 return use
         return None
@@ -98,28 +97,29 @@ def read_measured(folder: Path, machine: Mapping) -> Measured:
         for name in TABLES
         if (folder / "tables" / f"{name}.csv").is_file()
     }
-    rows = {name: records(table) for name, table in tables.items()}
-    alike = {name: [_is_on(machine, folder, row) for row in rows[name]] for name in tables}
-    known = {name: [*compress(rows[name], alike[name])] for name in tables}
+    for name in tables.keys() - {"pooled"}:
+        alike = [_is_on(machine, folder, row) for row in records(tables[name])]
+        tables[name] = tables[name][np.array(alike, bool)]
     uses = []
     if "best_use" in tables:
+        rows = records(tables["best_use"])
         labels = {
-            f"{prefix}label": [str(names_of(row, prefix)) for row in rows["best_use"]]
+            f"{prefix}label": [str(names_of(row, prefix)) for row in rows]
             for prefix in ("", "alternative_")
         }
-        is_alike = np.array(alike["best_use"], bool)
-        uses = best_uses(tables["best_use"].assign(**labels)[is_alike], tables)
+        uses = best_uses(tables["best_use"].assign(**labels), tables)
+    measured = {name: records(tables[name]) for name in tables.keys() - {"pooled"}}
     speedup = [
         row
-        for row in known.get("speedup", ())
+        for row in measured.get("speedup", ())
         if row["ratio_low"] is not None and row["verdict_on"] == "epoch"
     ]
-    return Measured(uses, speedup, known.get("configurations", ()), memories(folder))
+    return Measured(uses, speedup, measured.get("configurations", ()), memories(folder))
 
 
 def _is_on(machine: Mapping, folder: Path, row: Mapping) -> bool:
     """Return whether the first run of a configuration was on a machine of one kind."""
-    names = (row[name] for name in ("dataset", "workload", *Configuration._fields))
+    names = (row[name] for name in CONFIGURATION)
     files = sorted((folder / "runs").joinpath(*names).glob("rep*/run.json"))
     if not files or not machine:
         return True
@@ -138,14 +138,14 @@ def memories(folder: Path) -> dict[tuple[str, str, str], ProcessMemory]:
     largest: dict[tuple[str, str, str], list[int]] = {}
     for file in sorted(folder.glob(RESOURCES)):
         run = read_run(file)
-        found = [each["rss_bytes_max"] for each in run.get("resources") or ()]
+        found = [process["rss_bytes_max"] for process in run.get("resources") or ()]
         known = [number for number in found if number is not None]
         if run["status"] == "ok" and known:
             names = run["dataset"], run["workload"], run["variant"]
             largest.setdefault(names, []).append(max(known))
     return {
-        names: ProcessMemory(max(each), f"measured in {counted(len(each), 'run')}", True)
-        for names, each in largest.items()
+        names: ProcessMemory(max(sizes), f"measured in {counted(len(sizes), 'run')}", True)
+        for names, sizes in largest.items()
     }
 
 
@@ -164,9 +164,9 @@ def memory_of(
     """
     if (dataset, workload, variant) in measured:
         return measured[dataset, workload, variant]
-    others = [each for names, each in measured.items() if names[:2] == (dataset, workload)]
+    others = [memory for names, memory in measured.items() if names[:2] == (dataset, workload)]
     if others:
-        found = max(others, key=lambda each: each.bytes)
+        found = max(others, key=lambda memory: memory.bytes)
         return found._replace(source=f"{found.source} of another variant")
     asked = int(memory_gib * 2**30)
     return ProcessMemory(asked, "memory_gib of the experiment, which no run has checked", False)
@@ -185,7 +185,7 @@ def with_ratios(candidates: Sequence[Candidate], ratios: Ratios) -> list[Candida
     A candidate then takes the seconds of its reference multiplied by the measured ratio. Its draws
     have the interval of that ratio, and are independent of those of other candidates.
     """
-    unmeasured = {each.configuration: each for each in candidates}
+    unmeasured = {candidate.configuration: candidate for candidate in candidates}
     first: dict[Configuration, Paired] = {}
     for (names, reference), paired in ratios.items():
         if {names, reference} <= unmeasured.keys() and paired.counts:
@@ -211,4 +211,7 @@ def with_ratios(candidates: Sequence[Candidate], ratios: Ratios) -> list[Candida
             )
         return found[names]
 
-    return [resolved(each.configuration, frozenset([each.configuration])) for each in candidates]
+    return [
+        resolved(candidate.configuration, frozenset([candidate.configuration]))
+        for candidate in candidates
+    ]

@@ -7,14 +7,13 @@ It needs no run of the layout that it predicts, and no knowledge of the framewor
 
 | module | content |
 |---|---|
-| `document` | a calibration's document, from the runs that calibrate (`recorded_steps`) |
-| `calibration` | the measured times, read from JSON (`reading`), and resampled (`resample`) |
-| `computing` | times of processes that compute at the same time |
-| `collectives` | algorithms of allreduce and allgather, and which one a library chooses |
-| `transfers` | time of a collective, fitted to the measured ones, also on other `networks` |
-| `messages` | what ranks exchange in a step |
-| `overlap` | the part of an exchange that computing does not hide |
+| `works` | what one process computes, and each configuration as the model needs it |
+| `calibrating` | the runs that calibrate |
+| `document` | a calibration's document, from these runs |
+| `calibration` | the measured times, read from JSON, and `resample` |
+| `transfers` | time of a collective, fitted to the measured ones, also on other networks |
+| `exchange` | what ranks exchange in a step, and the part of it that computing does not hide |
 | `predict` | the terms of a step with their intervals, an epoch, a run |
 | `predictions` | the configurations of an experiment, predicted |
-| `bounds` | of a program, from `program_costs` |
+| `programs` | bounds of a program's step |
 """

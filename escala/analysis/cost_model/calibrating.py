@@ -13,7 +13,7 @@ a failure, and measured again when their code changes. None of them is a run of 
 
 One process is `single` `1x1`, or the same of another engine (`references.one_process`), or of a
 program its own. The last is a program too, `NAME-sums-LIBRARY`, which the same interpreter runs
-under the same strategy. `escala.analysis.cost_model.bounds` makes bounds of its times.
+under the same strategy. `escala.analysis.cost_model.programs` makes bounds of its times.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Calibration(Works, Experiment):
         if not works and not self.program_works:
             self._refuse("none of them is predicted by the cost model")
         left_out = ("scaling", "pilot")
-        kept = {key: each for key, each in base.settings.items() if key not in left_out}
+        kept = {key: value for key, value in base.settings.items() if key not in left_out}
         sums = {_sums_name(work): self._sums(work) for work in self.program_works.values()}
         changed = {
             "experiment": self.name,
@@ -269,7 +269,7 @@ class Calibration(Works, Experiment):
         if run.declared.workload.is_program:
             return settings
         size = size_of(self.datasets[run.dataset])
-        numbers = sum(math.prod(each["shape"]) for each in size.inputs or ())
+        numbers = sum(math.prod(spec["shape"]) for spec in size.inputs or ())
         least_rows = ROWS * NUMBERS / max(numbers, NUMBERS)
         rows = global_batch(settings["training"], run.layout.ranks)
         steps = settings["max_steps"] or max(STEPS, math.ceil(least_rows / rows))
@@ -303,7 +303,7 @@ class Calibration(Works, Experiment):
             "programs": {
                 work.name: {
                     "gradient_bytes": self._program(work).gradient_bytes,
-                    "steps": [[run.file for run in self.steps_of(work)]],
+                    "steps": [run.file for run in self.steps_of(work)],
                     "sums": [[run.file for run in group] for group in self.sums_of(work, links)],
                 }
                 for work in self.program_works.values()
@@ -323,7 +323,7 @@ def _shared_settings(works: int) -> Mapping[str, Any]:
     there are three works or more.
     """
     declared = Collectives.settings["properties"]
-    usual = {name: each["default"] for name, each in declared.items()}
+    usual = {name: schema["default"] for name, schema in declared.items()}
     rounds = max(declared["rounds"]["minimum"], math.ceil(usual["rounds"] / works))
     fraction = rounds / usual["rounds"]
     return usual | {

@@ -1,15 +1,29 @@
-"""Times of one node and of a link between two, from which the cost model predicts."""
+"""Times of one node and of a link between two, from which the cost model predicts.
+
+`read` takes them from calibration.json, whose form is `schemas/calibration.schema.yaml`.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
-from escala.analysis.cost_model.networks import Network
+from escala.core.environment import call
+from escala.core.errors import InputError
+from escala.core.files import read_json, read_yaml
 from escala.runtime.layout import Layout
 
+SCHEMA = Path(__file__).resolve().parents[3] / "schemas" / "calibration.schema.yaml"
+#: Version of the schema, and the fewest repeats that a calibration may have.
+FORMAT, LEAST_REPEATS = 2, 2
 #: Probability that intervals of predictions cover.
 LEVEL = 0.9
 #: The network of ranks on one node.
@@ -21,6 +35,49 @@ MODEL_DEVIATION = 0.05
 #: against measured times, on one node and on two (docs/decisions/037-calibration.md). Those of four
 #: nodes of the lab, which shared two cores, were 17 to 55 % too short.
 VALIDATED_RANKS = 2
+#: Bytes of payload and of a whole frame on Ethernet: of 1500 bytes, IPv4, TCP and its timestamps
+#: take 20 + 20 + 12 (RFC 791, RFC 9293, RFC 7323); preamble, header, check sequence and gap add
+#: 8 + 14 + 4 + 12 (IEEE 802.3).
+_PAYLOAD, _FRAME = 1500 - 52, 1500 + 38
+
+
+@dataclass(frozen=True)
+class Network:
+    """The link of a node.
+
+    Attributes
+    ----------
+    bits_per_second : rate of the payload, in each direction; None if nothing limits it.
+    latency_seconds : time of the smallest message between two ranks; None if unknown.
+    source : what gives these values.
+    """
+
+    name: str
+    bits_per_second: float | None
+    latency_seconds: float | None
+    source: str
+
+    @property
+    def seconds_per_byte(self) -> float:
+        return 8 / self.bits_per_second if self.bits_per_second else 0.0
+
+
+def payload(bits_per_second: float) -> float:
+    """Return the rate of the payload of TCP on an Ethernet of some rate."""
+    return bits_per_second * _PAYLOAD / _FRAME
+
+
+#: Networks of a known rate. Their latency is unknown: that of a calibrated network is used.
+PRESETS = {
+    network.name: network
+    for network in (
+        Network("100mbit", payload(100e6), None, "IEEE 802.3u, TCP payload"),
+        Network("1gbit", payload(1e9), None, "IEEE 802.3ab, TCP payload"),
+        Network("10gbit", payload(10e9), None, "IEEE 802.3ae, TCP payload"),
+        # 8 of 10 bits are data.
+        Network("infiniband-40gbit", 40e9 * 8 / 10, None, "InfiniBand QDR 4x, 8b/10b code"),
+    )
+}
 
 
 # Compared by identity, so that it can be a key of `functools.lru_cache`.
@@ -30,7 +87,7 @@ class CollectiveTimes:
 
     Attributes
     ----------
-    sizes : bytes, as in `collectives.algorithm`; shape (sizes,).
+    sizes : bytes of a rank's tensor before the operation, of shape (sizes,).
     seconds : while ranks do nothing else, of shape (sizes, repeats).
     deviation : factor by which the times of the predicted run differ from those of all runs.
     """
@@ -200,7 +257,7 @@ class Calibration:
         `StepTimes`, shape (runs,); empty if not measured.
     model_deviation : standard deviation of the logarithm of the model's error with several ranks;
         of a calibration that does not have it, the usual one.
-    programs : as in the file; see `escala.analysis.cost_model.bounds`.
+    programs : as in the file; see `escala.analysis.cost_model.programs`.
     """
 
     cores_per_node: int
@@ -213,3 +270,141 @@ class Calibration:
     starts: tuple[StartTimes, ...] = ()
     model_deviation: float = MODEL_DEVIATION
     programs: Mapping[str, Mapping] = field(default_factory=dict)
+
+    def network(self, name: str) -> Network:
+        """Return a network that was calibrated, or a preset one.
+
+        Raises
+        ------
+        InputError : it is neither.
+        """
+        networks = PRESETS | self.networks
+        if name not in networks:
+            raise InputError("network", name, "is unknown", f"choose one of {', '.join(networks)}")
+        return networks[name]
+
+
+def read(path: Path) -> Calibration:
+    """Return a calibration from its JSON file.
+
+    Raises
+    ------
+    InputError : the file is missing, is not JSON, or does not fit the schema.
+    """
+    try:
+        content = read_json(path)
+    except FileNotFoundError:
+        remedy = f"name another file, or make it: {call('run calibration')}"
+        raise InputError(path, None, "no such file", remedy) from None
+    except ValueError as error:
+        raise InputError(path, str(error), "is not JSON", "calibrate again") from error
+    return parse(content, path)
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    return Draft202012Validator(read_yaml(SCHEMA))
+
+
+def parse(content: Any, where: object = "calibration") -> Calibration:
+    """Return a calibration from the content of its file.
+
+    Raises
+    ------
+    InputError : a key is unknown or missing, or a value is not allowed.
+    """
+    error = best_match(_validator().iter_errors(content))
+    if error is not None:
+        raise InputError(
+            where,
+            error.instance,
+            f"{'.'.join(map(str, error.absolute_path)) or '(top level)'}: {error.message}",
+            f"calibrate again: {call('run calibration')}, with --experiment FILE; "
+            "docs/reference/calibration.md has the form",
+        )
+    core = content["core"] or {"bytes_per_second": (), "operations_per_second": ()}
+    return Calibration(
+        content["cores_per_node"],
+        np.array(core["bytes_per_second"], float),
+        np.array(core["operations_per_second"], float),
+        {
+            name: Network(
+                name, network["bits_per_second"], network["latency_seconds"], "calibrated"
+            )
+            for name, network in content["networks"].items()
+        },
+        tuple(_collective(times, content["networks"], where) for times in content["collectives"]),
+        {name: _work(name, work, where) for name, work in content["works"].items()},
+        np.array(content.get("drift", ()), float),
+        tuple(_entry(StartTimes, start, "seconds") for start in content.get("starts", ())),
+        content.get("model_deviation", MODEL_DEVIATION),
+        content.get("programs", {}),
+    )
+
+
+def _entry(type_: type, content: Mapping, *arrays: str) -> Any:
+    """Build a dataclass from a JSON object, of which some keys are arrays."""
+    changed: dict[str, Any] = {name: np.array(content[name], float) for name in arrays}
+    if "layout" in content:
+        changed["layout"] = Layout.parse(content["layout"])
+    return type_(**content | changed)
+
+
+def _collective(content: dict, networks: Mapping, where: object) -> CollectiveTimes:
+    layout = Layout.parse(content["layout"])
+    network = content["network"]
+    if (layout.nodes == 1) != (network == LOCAL) or network not in {LOCAL, *networks}:
+        raise InputError(
+            where,
+            network,
+            f"collectives: is not the network of {layout}",
+            f"`{LOCAL}` is that of one node, and `networks` holds those of several",
+        )
+    times = sorted(content["times"], key=lambda time: time["bytes"])
+    sizes, seconds = ([time[key] for time in times] for key in ("bytes", "seconds"))
+    if len({len(repeats) for repeats in seconds}) > 1:
+        raise InputError(
+            where,
+            [len(repeats) for repeats in seconds],
+            "collectives: the sizes of one entry have unequal numbers of repeats",
+            "measure every size in every repeat",
+        )
+    names = content["library"], content["operation"], network, layout
+    return CollectiveTimes(*names, np.array(sizes, float), np.array(seconds, float))
+
+
+def _work(name: str, content: dict, where: object) -> Work:
+    entries = Counter((entry["rows"], entry["cores"]) for entry in content["steps"])
+    (rows, cores), number = entries.most_common(1)[0]
+    if number > 1:
+        raise InputError(
+            where,
+            [rows, cores],
+            f"steps: {name} has two entries of {rows} rows with the same cores",
+            "join their repeats",
+        )
+    overheads, update = content["overheads"], content["update_seconds"]
+    return Work(
+        tuple(
+            Gradient(**gradient | {"shape": tuple(gradient["shape"])})
+            for gradient in content["gradients"]
+        ),
+        tuple(map(_steps, content["steps"])),
+        tuple(_entry(Contention, entry, "ratios") for entry in content["contention"]),
+        tuple(_entry(ExchangeTimes, entry, "seconds") for entry in content.get("exchanges", ())),
+        None if update is None else np.array(update, float),
+        overheads
+        and Overheads(
+            **{
+                key.removesuffix("_seconds"): np.array(values, float)
+                for key, values in overheads.items()
+            }
+        ),
+    )
+
+
+def _steps(content: dict) -> StepTimes:
+    repeats = [np.array(seconds, float) for seconds in content["seconds"]]
+    means = np.array([seconds.mean() for seconds in repeats])
+    shape = np.sort(np.concatenate([s / mean for s, mean in zip(repeats, means, strict=True)]))
+    return StepTimes(content["rows"], content["cores"], means, shape)

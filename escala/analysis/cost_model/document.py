@@ -7,31 +7,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from escala.analysis.comparable import unlike_machines
-from escala.analysis.cost_model.calibration import LOCAL, MODEL_DEVIATION
-from escala.analysis.cost_model.program_costs import program_costs
-from escala.analysis.cost_model.reading import FORMAT, LEAST_REPEATS
-from escala.analysis.cost_model.recorded_steps import (
-    clocks_of,
-    full_steps_of,
-    moments,
-    rows_of_rank,
-)
+from escala.analysis.cost_model.calibration import FORMAT, LEAST_REPEATS, LOCAL, MODEL_DEVIATION
+from escala.analysis.cost_model.programs import program_costs
 from escala.analysis.measurements import read_run
 from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.experiment.references import one_process
+from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
 
 #: Parts of a run before its first training step.
 _BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
 _REMEDY = f"see its log, and calibrate again after `{call('retry')}`"
+#: Parts into which the steps of a run with clocks are divided, as repeats.
+_PARTS = 3
+_STEP = ["epoch", "step"]
 
 
 class _Runs(NamedTuple):
@@ -50,7 +48,7 @@ class _Runs(NamedTuple):
 
     def same_rows(self, run: Mapping) -> list[dict]:
         """Return the timing runs whose steps have as many rows as those of another run."""
-        return [each for each in self.steps if rows_of_rank(each) == rows_of_rank(run)]
+        return [entry for entry in self.steps if rows_of_rank(entry) == rows_of_rank(run)]
 
 
 def document(sources: Mapping) -> tuple[dict, list[str]]:
@@ -72,7 +70,7 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
     machines = [run["ranks"]["machines"][0] for run in collectives] or machines
     if not machines:
         raise InputError("programs", list(programs), "no run ended ok", _REMEDY)
-    found = {
+    content = {
         "format": FORMAT,
         "machine": machines[0],
         "cores_per_node": machines[0]["cores_available"],
@@ -80,19 +78,21 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
         **({"programs": programs} if programs else {}),
     }
     if not sources["works"]:
-        return found, left_out
+        return content, left_out
     runs = {name: _runs(files, collectives, left_out) for name, files in sources["works"].items()}
-    return found | {
+    return content | {
         "core": {
             name: [rate for run in collectives for rate in run["collectives"]["core"][name]]
             for name in ("bytes_per_second", "operations_per_second")
         },
         "networks": _networks(collectives),
         "collectives": entries(collectives),
-        "drift": [each for work_runs in runs.values() for each in _drift(work_runs)],
+        "drift": [ratio for work_runs in runs.values() for ratio in _drift(work_runs)],
         "starts": _starts(runs.values()),
         "model_deviation": MODEL_DEVIATION,
-        "works": {name: _work(sources["works"][name], each) for name, each in runs.items()},
+        "works": {
+            name: _work(sources["works"][name], work_runs) for name, work_runs in runs.items()
+        },
     }, left_out
 
 
@@ -115,7 +115,7 @@ def _ok(file: str, left_out: list[str]) -> dict | None:
 def _runs(files: Mapping, collectives: Sequence[dict], left_out: list[str]) -> _Runs:
     steps = [_read(file) for file in files["steps"]]
     for run in (*steps, *collectives):
-        machines = (each["ranks"]["machines"] for each in (collectives[0], run))
+        machines = (one["ranks"]["machines"] for one in (collectives[0], run))
         if reason := unlike_machines(*machines):
             raise InputError(run["file"], run["session"], reason, "calibrate again")
     # The processes of these runs compute the same, with the same rows.
@@ -132,8 +132,9 @@ def _computed(run: Mapping) -> tuple[str, ...]:
     return run["dataset"], run["workload"], run["variant"], one_process(run["strategy"])[0]
 
 
-def _cores(run: Mapping) -> int:
-    return run["knobs"]["cores_per_process"]
+def _process(run: Mapping) -> dict[str, int]:
+    """Return the rows and the cores of a process, as names of an entry."""
+    return {"rows": rows_of_rank(run), "cores": run["knobs"]["cores_per_process"]}
 
 
 def _place(run: Mapping) -> dict[str, Any]:
@@ -143,82 +144,87 @@ def _place(run: Mapping) -> dict[str, Any]:
     return {"library": library, "network": network, "layout": run["layout"]}
 
 
-def _grouped(
-    runs: Iterable[Mapping], names: Callable[[Mapping], Mapping]
-) -> Iterator[tuple[dict, list[Mapping]]]:
-    """Yield the runs of which `names` returns the same, in the order of the first ones."""
-    groups: dict[tuple, list[Mapping]] = defaultdict(list)
-    for run in runs:
-        groups[tuple(names(run).items())].append(run)
-    yield from ((dict(key), group) for key, group in groups.items())
+def _joined(rows: Iterable[dict], *lists: str) -> list[dict]:
+    """Join rows that are equal but for some lists, which follow each other; in order of the first.
+
+    Parameters
+    ----------
+    lists : the keys of these lists.
+    """
+    joined: dict[tuple, dict[str, list]] = {}
+    for row in rows:
+        key = tuple((name, value) for name, value in row.items() if name not in lists)
+        entry = joined.setdefault(key, {name: [] for name in lists})
+        for name in lists:
+            entry[name] += row[name]
+    return [dict(key) | entry for key, entry in joined.items()]
 
 
 def _networks(runs: Sequence[Mapping]) -> dict[str, dict]:
     """Return rate and latency of each network; a ping takes two messages."""
-    found = {LOCAL: {"bits_per_second": None, "latency_seconds": None}}
+    networks = {LOCAL: {"bits_per_second": None, "latency_seconds": None}}
     for run in runs:
         if run["layout"].nodes > 1:
             link = run["link"] or {}
             rate, latency = link.get("mbit_per_second"), link.get("latency_ms")
-            found[run["network"]] = {
+            networks[run["network"]] = {
                 "bits_per_second": rate and rate * 1e6,
                 "latency_seconds": None if latency is None else latency / 2e3,
             }
-    return found
+    return networks
 
 
 def entries(runs: Sequence[Mapping]) -> list[dict]:
     """Return the times of collectives; repeats of several runs of one entry are joined."""
-    timed = [
-        _place(run) | {"operation": operation, "by_size": by_size}
-        for run in runs
-        for operation, by_size in _by_size(run["collectives"]["times"]).items()
-    ]
-    names = ("library", "operation", "network", "layout")
-    return [
-        key | {"times": _joined([each["by_size"] for each in group])}
-        for key, group in _grouped(timed, lambda each: {name: each[name] for name in names})
-    ]
+    rows = []
+    for run in runs:
+        times: dict[str, dict[int, Mapping]] = defaultdict(dict)
+        for time in run["collectives"]["times"]:
+            times[time["operation"]][time["bytes"]] = time
+        library, network, layout = _place(run).values()
+        rows += [
+            {"library": library, "operation": operation, "network": network, "layout": layout}
+            | {"times": [by_size]}
+            for operation, by_size in times.items()
+        ]
+    return [row | {"times": _times(row["times"])} for row in _joined(rows, "times")]
 
 
-def _by_size(times: Sequence[Mapping]) -> dict[str, dict[int, Mapping]]:
-    found: dict[str, dict[int, Mapping]] = defaultdict(dict)
-    for time in times:
-        found[time["operation"]][time["bytes"]] = time
-    return found
-
-
-def _joined(sizes_by_run: Sequence[Mapping[int, Mapping]]) -> list[dict]:
+def _times(runs: Sequence[Mapping[int, Mapping]]) -> list[dict]:
     """Return the times of the sizes that all runs have."""
     return [
         {
             "bytes": size,
-            "seconds": [each for times in sizes_by_run for each in times[size]["seconds"]],
+            "seconds": [seconds for times in runs for seconds in times[size]["seconds"]],
         }
-        for size in sorted(set.intersection(*map(set, sizes_by_run)))
+        for size in sorted(set.intersection(*map(set, runs)))
     ]
 
 
 def _work(files: Mapping, runs: _Runs) -> dict:
     ready, update = moments(clocks_of(runs.clocks["file"])) if runs.clocks else ({}, None)
+    measured = [(run, run["collectives"]) for run in runs.collectives]
+    contention = _joined(
+        (
+            {"library": calls["library"], **_process(run), "processes": run["layout"].processes}
+            | {"ratios": calls["contention"]}
+            for run, calls in measured
+        ),
+        "ratios",
+    )
     return {
         "gradients": [
-            each | {"ready": ready.get(each["name"], 1.0)}
-            for each in read_json(Path(files["gradients"]))
+            gradient | {"ready": ready.get(gradient["name"], 1.0)}
+            for gradient in read_json(Path(files["gradients"]))
         ],
-        "steps": [
-            key | {"seconds": [full_steps_of(run) for run in group]}
-            for key, group in _grouped(
-                runs.steps, lambda run: {"rows": rows_of_rank(run), "cores": _cores(run)}
-            )
-        ],
-        "contention": _contention(runs.collectives),
+        "steps": _joined(
+            (_process(run) | {"seconds": [full_steps_of(run)]} for run in runs.steps), "seconds"
+        ),
+        "contention": [entry for entry in contention if len(entry["ratios"]) >= LEAST_REPEATS],
         "exchanges": [
-            _place(run)
-            | {"rows": rows_of_rank(run), "cores": _cores(run)}
-            | {"seconds": run["collectives"]["exchange_seconds"]}
-            for run in runs.collectives
-            if len(run["collectives"]["exchange_seconds"]) >= LEAST_REPEATS
+            _place(run) | _process(run) | {"seconds": calls["exchange_seconds"]}
+            for run, calls in measured
+            if len(calls["exchange_seconds"]) >= LEAST_REPEATS
         ],
         "update_seconds": update,
         "overheads": {
@@ -231,54 +237,28 @@ def _work(files: Mapping, runs: _Runs) -> dict:
     }
 
 
-def _contention(runs: Sequence[Mapping]) -> list[dict]:
-    """Return how many times longer steps are while the other ranks compute, by library."""
-
-    def names(run: Mapping) -> dict:
-        return {
-            "library": run["collectives"]["library"],
-            "rows": rows_of_rank(run),
-            "cores": _cores(run),
-            "processes": run["layout"].processes,
-        }
-
-    found = [
-        key | {"ratios": [each for run in group for each in run["collectives"]["contention"]]}
-        for key, group in _grouped(runs, names)
-    ]
-    return [each for each in found if len(each["ratios"]) >= LEAST_REPEATS]
-
-
 def _drift(runs: _Runs) -> Iterator[float]:
     """Yield how many times longer a step of one process takes in each other run of its work.
 
     These are steps with clocks, and those in turns, which the other ranks wait for. They are from
     other minutes than the timing runs.
     """
-    for run in [runs.clocks, *runs.collectives]:
-        reference = runs.same_rows(run) if run else []
-        if not reference:
-            continue
+    for run in filter(None, [runs.clocks, *runs.collectives]):
         clocks = run["instrument"] == "clocks"
         steps = full_steps_of(run) if clocks else run["collectives"]["alone_seconds"]
-        if steps:
-            alone = [np.mean(full_steps_of(each)) for each in reference]
-            yield float(np.mean(steps) / np.exp(np.mean(np.log(alone))))
+        reference = [np.mean(full_steps_of(one)) for one in runs.same_rows(run)]
+        if reference and steps:
+            yield float(np.mean(steps) / np.exp(np.mean(np.log(reference))))
 
 
 def _starts(works: Iterable[_Runs]) -> list[dict]:
     """Return the seconds by which several ranks start and end later than one process."""
-    later = [
-        _place(run) | {"seconds": _around_steps(run) - np.mean([*map(_around_steps, alone)])}
-        for runs in works
-        for run in runs.collectives
-        for alone in [runs.same_rows(run)]
-    ]
-    names = ("library", "network", "layout")
-    return [
-        key | {"seconds": [float(each["seconds"]) for each in group]}
-        for key, group in _grouped(later, lambda each: {name: each[name] for name in names})
-    ]
+    rows = []
+    for runs in works:
+        for run in runs.collectives:
+            alone = np.mean([_around_steps(one) for one in runs.same_rows(run)])
+            rows.append(_place(run) | {"seconds": [float(_around_steps(run) - alone)]})
+    return _joined(rows, "seconds")
 
 
 def _around_steps(run: Mapping) -> float:
@@ -295,3 +275,63 @@ def _before(run: Mapping) -> float:
 
 def _after(run: Mapping) -> float:
     return run["wall_seconds"] - sum(run["seconds"].values())
+
+
+def rows_of_rank(run: Mapping) -> int:
+    return run["training"]["rows_per_rank"]
+
+
+def full_steps_of(run: Mapping) -> list[float]:
+    found = full_steps(tables(run["file"]), rows_of_rank(run)).tolist()
+    if not found:
+        raise InputError(
+            run["file"],
+            rows_of_rank(run),
+            "no step has this many rows",
+            "use a smaller batch, or more data",
+        )
+    return found
+
+
+def tables(file: str) -> list[pd.DataFrame]:
+    """Return the steps of each rank of a run."""
+    return [pd.read_csv(path) for path in sorted(Path(file).parent.glob("ranks/rank*.steps.csv"))]
+
+
+def full_steps(tables: Sequence[pd.DataFrame], rows: int) -> pd.Series:
+    """Return the seconds, means over the ranks, of the steps in which every rank has `rows` rows.
+
+    The last step of an epoch may have fewer rows. The index has epoch and step.
+    """
+    steps = pd.concat(tables)
+    seconds = steps["input_seconds"] + steps["step_seconds"]
+    by_step = steps.assign(seconds=seconds).groupby(_STEP)
+    return by_step["seconds"].mean()[by_step["rows"].min() == rows]
+
+
+def clocks_of(file: str) -> pd.DataFrame:
+    path = Path(file).parent / "ranks" / "rank0.clocks.csv"
+    return pd.read_csv(path, keep_default_na=False)
+
+
+def moments(clocks: pd.DataFrame) -> tuple[dict[str, float], list[float]]:
+    """Return when gradients are known, and how long the update takes, from clocks of one process.
+
+    Parameters
+    ----------
+    clocks : in the columns of `escala.probes.clocks.COLUMNS`.
+
+    Returns
+    -------
+    By tensor, the fraction of the time until the last gradient after which it is known: medians of
+    the steps. And the seconds from the last gradient to the end of the step: means of parts of the
+    steps, which are used as repeats.
+    """
+    whole = clocks[clocks["tensor"] == ""].pivot(index=_STEP, columns="moment", values="seconds")
+    ready = clocks[clocks["moment"] == GRADIENT_READY].pivot(
+        index=_STEP, columns="tensor", values="seconds"
+    )
+    begins, last = whole[GATHER_BEGINS], ready.max(axis=1)
+    fractions = ready.sub(begins, axis=0).div(last - begins, axis=0).clip(0, 1)
+    update = np.array_split((whole[RETURNED] - last).to_numpy(), _PARTS)
+    return fractions.median().to_dict(), [float(np.mean(part)) for part in update if len(part)]

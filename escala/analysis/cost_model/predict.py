@@ -6,11 +6,10 @@ The terms of a step:
   the two smallest calibrated numbers of rows, at 0 rows.
 - `compute`: the rest of it, interpolated between the calibrated numbers of rows.
 - `contention`: what ranks lose by computing at the same time, as calibrated for the library and the
-  processes of a node, what threads of the library take of the cores, and by sharing cores if there
-  are more ranks than cores.
+  processes of a node, and by sharing cores if there are more ranks than cores.
 - `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
   independent draws from the calibrated steps.
-- `exchange`: what the exchange adds (`overlap.exposed_seconds`), the conversion to 16 bits, and
+- `exchange`: what the exchange adds (`exchange.exposed_seconds`), the conversion to 16 bits, and
   copies through shared memory, scaled by the measured slow-down of steps that exchange.
 - `update`: what is calibrated after the last gradient, in proportion to the weights that a rank
   updates, and the product of the factors of the other ranks' rows.
@@ -28,21 +27,23 @@ from escala.analysis.cost_model.calibration import (
     LEVEL,
     VALIDATED_RANKS,
     Calibration,
+    Contention,
     ExchangeTimes,
     Overheads,
     StartTimes,
+    StepTimes,
     Work,
 )
-from escala.analysis.cost_model.computing import (
-    contention,
-    expected_largest,
-    interpolated,
-    steps_of_cores,
+from escala.analysis.cost_model.exchange import (
+    CYCLE_SECONDS,
+    FUSION_BYTES,
+    Exchange,
+    exchanged,
+    exposed_seconds,
+    in_buckets,
 )
-from escala.analysis.cost_model.messages import Exchange, exchanged, in_buckets
-from escala.analysis.cost_model.overlap import CYCLE_SECONDS, FUSION_BYTES, exposed_seconds
 from escala.analysis.cost_model.resample import resampled, undisturbed
-from escala.analysis.cost_model.transfers import Transfers, known_network
+from escala.analysis.cost_model.transfers import Transfers
 from escala.analysis.statistics import Interval
 from escala.core.engines import COLLECTIVES
 from escala.core.errors import InputError
@@ -167,10 +168,10 @@ def predict(
     if work.overheads:
         work_overheads = [sample.works[setup.work].overheads for sample, _ in samples]
         overheads = {
-            each.name: np.array([getattr(one, each.name).mean() for one in work_overheads])
-            for each in fields(Overheads)
+            field.name: np.array([getattr(one, field.name).mean() for one in work_overheads])
+            for field in fields(Overheads)
         }
-        overheads["start"] += [_later_start(each.starts, setup, about_start) for each, _ in samples]
+        overheads["start"] += [_later_start(one.starts, setup, about_start) for one, _ in samples]
     deviation = calibration.model_deviation if setup.layout.ranks > 1 else 0.0
     errors = np.exp([deviation * error for _, error in samples])
     return Prediction(
@@ -194,7 +195,7 @@ def _samples(
     used = replace(
         calibration,
         works={work: calibration.works[work]},
-        collectives=tuple(each for each in calibration.collectives if each.library == library),
+        collectives=tuple(times for times in calibration.collectives if times.library == library),
     )
     randoms = np.random.default_rng(seed).spawn(draws)
     return tuple((resampled(used, random), random.standard_normal()) for random in randoms)
@@ -207,8 +208,8 @@ def _nearest_exchange(work: Work, setup: Setup, notes: list[str]) -> int | None:
     """
     measured = [
         number
-        for number, each in enumerate(work.exchanges)
-        if (each.library, each.cores) == (setup.library, setup.cores)
+        for number, entry in enumerate(work.exchanges)
+        if (entry.library, entry.cores) == (setup.library, setup.cores)
     ]
     if setup.layout.ranks == 1 or not measured:
         return None
@@ -251,16 +252,16 @@ def _as_measured(exchange: float, sample: Calibration, setup: Setup, number: int
     return max(0.0, exchange + residual * fraction * work.deviation)
 
 
-def _distance(each: StartTimes | ExchangeTimes, setup: Setup) -> tuple[bool, bool, int]:
+def _distance(entry: StartTimes | ExchangeTimes, setup: Setup) -> tuple[bool, bool, int]:
     """Return how far the layout of a measurement is from that of a setup, to be compared."""
     across = setup.layout.nodes > 1
-    other_network = across and each.network != setup.network
-    ranks = abs(each.layout.ranks - setup.layout.ranks)
-    return (each.layout.nodes > 1) != across, other_network, ranks
+    other_network = across and entry.network != setup.network
+    ranks = abs(entry.layout.ranks - setup.layout.ranks)
+    return (entry.layout.nodes > 1) != across, other_network, ranks
 
 
-def _where(each: ExchangeTimes | Setup) -> str:
-    return "on one node" if each.layout.nodes == 1 else f"between nodes over {each.network}"
+def _where(place: ExchangeTimes | Setup) -> str:
+    return "on one node" if place.layout.nodes == 1 else f"between nodes over {place.network}"
 
 
 def _later_start(starts: Sequence[StartTimes], setup: Setup, notes: list[str]) -> float:
@@ -271,11 +272,11 @@ def _later_start(starts: Sequence[StartTimes], setup: Setup, notes: list[str]) -
     layout = setup.layout
     if layout.ranks == 1:
         return 0.0
-    library_starts = [each for each in starts if each.library == setup.library]
+    library_starts = [start for start in starts if start.library == setup.library]
     if not library_starts:
         notes.append("the start of several ranks was not calibrated: it is taken for that of one")
         return 0.0
-    nearest = min(library_starts, key=lambda each: _distance(each, setup))
+    nearest = min(library_starts, key=lambda start: _distance(start, setup))
     if nearest.layout != layout:
         notes.append(
             f"the start of {layout} was not calibrated: that of {nearest.layout} stands for it"
@@ -301,15 +302,15 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
     slower = contention(
         work.contention, setup.library, setup.layout, setup.cores, calibration.cores_per_node, notes
     )
-    shape = min(steps, key=lambda each: abs(each.rows - part_rows)).shape
+    shape = min(steps, key=lambda entry: abs(entry.rows - part_rows)).shape
     slowest = computing * slower * expected_largest(shape, ranks)
-    found = exchanged(work.gradients, rows, ranks, exchange.between(setup.layout.nodes))
-    network = known_network(calibration, setup.network) if setup.layout.nodes > 1 else None
+    sent = exchanged(work.gradients, rows, ranks, exchange.between(setup.layout.nodes))
+    network = calibration.network(setup.network) if setup.layout.nodes > 1 else None
     transfers = Transfers(calibration, setup.library, setup.layout, network)
     sums = COLLECTIVES[setup.library]
     exposed = exposed_seconds(
         slowest,
-        in_buckets(found.messages, exchange.buckets) if sums.in_buckets else found.messages,
+        in_buckets(sent.messages, exchange.buckets) if sums.in_buckets else sent.messages,
         transfers.seconds,
         spare_core=setup.layout.processes * setup.cores < calibration.cores_per_node,
         cycle=CYCLE_SECONDS if sums.in_cycles else 0.0,
@@ -317,13 +318,96 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
     )
     notes += transfers.extrapolated
     product = 0.0
-    if found.operations:
-        product = found.operations / float(calibration.operations_per_second.mean()) / setup.cores
+    if sent.operations:
+        product = sent.operations / float(calibration.operations_per_second.mean()) / setup.cores
     return {
         "fixed": fixed,
         "compute": computing - fixed,
         "contention": computing * slower - computing,
         "skew": slowest - computing * slower,
-        "exchange": exposed + found.moved_bytes / calibration.bytes_per_second.mean(),
-        "update": update * found.updated * work.deviation * slower + product,
+        "exchange": exposed + sent.moved_bytes / calibration.bytes_per_second.mean(),
+        "update": update * sent.updated * work.deviation * slower + product,
     }
+
+
+def steps_of_cores(work: Work, cores: int) -> list[StepTimes]:
+    """Return the steps of processes with this number of cores, by their rows."""
+    steps = [entry for entry in work.steps if entry.cores == cores]
+    if not steps:
+        known = sorted({entry.cores for entry in work.steps})
+        raise InputError(
+            "cores",
+            cores,
+            f"the steps of this work were calibrated with {', '.join(map(str, known))}",
+            "choose one of these, or calibrate this number",
+        )
+    return sorted(steps, key=lambda entry: entry.rows)
+
+
+def interpolated(steps: Sequence[StepTimes], rows: int, notes: list[str]) -> tuple[float, float]:
+    """Return the seconds of a step without rows and with some, between calibrated numbers of rows.
+
+    Outside them, the line through the two nearest continues.
+    """
+    known = [entry.rows for entry in steps]
+    seconds = [float(entry.means.mean()) for entry in steps]
+    if not known[0] <= rows <= known[-1]:
+        notes.append(f"{rows} rows of a rank are outside those calibrated")
+    if len(known) == 1:
+        return 0.0, seconds[0] * rows / known[0]
+    return _on_line(known[:2], seconds[:2], 0), _on_line(known, seconds, rows)
+
+
+def _on_line(known: Sequence[float], seconds: Sequence[float], rows: float) -> float:
+    """Return the seconds on the line through the two nearest numbers of rows, not below 0."""
+    at = int(np.clip(np.searchsorted(known, rows) - 1, 0, len(known) - 2))
+    slope = (seconds[at + 1] - seconds[at]) / (known[at + 1] - known[at])
+    return max(float(seconds[at] + slope * (rows - known[at])), 0.0)
+
+
+def contention(
+    calibrated: Sequence[Contention],
+    library: str,
+    layout: Layout,
+    cores: int,
+    cores_per_node: int,
+    notes: list[str],
+) -> float:
+    """Return the factor by which a step takes longer while the other ranks compute theirs.
+
+    Without ratios of the library, those of the other libraries are used. The ratio of one process
+    on a node is that of runs on several nodes, and 1 without such runs.
+    """
+    if layout.ranks == 1:
+        return 1.0
+    with_cores = [entry for entry in calibrated if entry.cores == cores]
+    from_library = [entry for entry in with_cores if entry.library == library]
+    ratios: dict[int, list[float]] = {}
+    for entry in from_library or with_cores:
+        ratios.setdefault(entry.processes, []).append(float(entry.ratios.mean()))
+    if layout.nodes == 1 or 1 not in ratios:
+        ratios[1] = [1.0]
+    processes = layout.processes
+    fitting = min(processes, max(cores_per_node // cores, 1))
+    known = sorted(ratios)
+    if fitting > known[-1]:
+        notes.append(f"{fitting} processes at a time on a node were not calibrated")
+    elif fitting > 1 and not from_library:
+        notes.append(f"contention was not calibrated with {library}")
+    if processes > fitting:
+        notes.append("more ranks than cores")
+    means = [max(float(np.mean(ratios[number])), 1.0) for number in known]
+    return float(np.interp(fitting, known, means)) * processes / fitting
+
+
+def expected_largest(steps: np.ndarray, ranks: int) -> float:
+    """Return the mean of the slowest of so many steps, divided by that of all.
+
+    The k-th of n values is the largest of r draws with probability (k/n)^r - ((k-1)/n)^r.
+
+    Parameters
+    ----------
+    steps : seconds, in increasing order.
+    """
+    ends = (np.arange(len(steps) + 1) / len(steps)) ** ranks
+    return float(steps @ np.diff(ends) / steps.mean())

@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 
 from escala.analysis.comparable import CONFIGURATION
-from escala.analysis.cost_model.bounds import step_bounds
-from escala.analysis.cost_model.calibration import MODEL_DEVIATION, Calibration
-from escala.analysis.cost_model.messages import Exchange
-from escala.analysis.cost_model.networks import PRESETS, Network, payload
+from escala.analysis.cost_model.calibration import (
+    MODEL_DEVIATION,
+    PRESETS,
+    Calibration,
+    Network,
+    payload,
+)
+from escala.analysis.cost_model.exchange import Exchange
 from escala.analysis.cost_model.predict import DRAWS, TERMS, Prediction, Setup, interval, predict
+from escala.analysis.cost_model.programs import step_bounds
 from escala.core.errors import InputError
 
 #: The error of the model is not measured on the machine that is predicted.
@@ -33,18 +38,18 @@ def rows(
 
     Parameters
     ----------
-    planned : configurations, as `escala.analysis.cost_model.planned.planned` returns them.
+    planned : configurations, as `escala.analysis.cost_model.works.planned` returns them.
     train_rows : number of training rows of each dataset.
     """
-    for each in planned:
+    for plan in planned:
         try:
-            row = _row(calibration, each, train_rows)
+            row = _row(calibration, plan, train_rows)
         except InputError as error:
             row = {"basis": UNAVAILABLE, "reason": str(error)}
         yield (
-            {name: each[name] for name in CONFIGURATION}
+            {name: plan[name] for name in CONFIGURATION}
             | {
-                "ranks": each["layout"].ranks,
+                "ranks": plan["layout"].ranks,
                 "kind": UNAVAILABLE if row["basis"] == UNAVAILABLE else "estimated",
             }
             | row

@@ -41,22 +41,22 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     of everything else.
     """
     core = [
-        mean_of_drawn(each[None], random)[0]
-        for each in (calibration.bytes_per_second, calibration.operations_per_second)
+        mean_of_drawn(rates[None], random)[0]
+        for rates in (calibration.bytes_per_second, calibration.operations_per_second)
     ]
     works = {
-        name: _work(each, calibration.drift, random) for name, each in calibration.works.items()
+        name: _work(work, calibration.drift, random) for name, work in calibration.works.items()
     }
     starts = tuple(
-        replace(each, seconds=random.choice(each.seconds, 1)) for each in calibration.starts
+        replace(start, seconds=random.choice(start.seconds, 1)) for start in calibration.starts
     )
     run_deviations = {
         key: float(np.exp(random.choice(_deviations(repeats))))
         for key, repeats in _repeats(calibration.collectives).items()
     }
     collectives = tuple(
-        _collective(each, run_deviations[each.measured_with], random)
-        for each in calibration.collectives
+        _collective(times, run_deviations[times.measured_with], random)
+        for times in calibration.collectives
     )
     return replace(
         calibration,
@@ -72,25 +72,25 @@ def undisturbed(calibration: Calibration) -> Calibration:
     """Return a resampled calibration without the deviations of the predicted run."""
     return replace(
         calibration,
-        works={name: replace(each, deviation=1.0) for name, each in calibration.works.items()},
-        collectives=tuple(replace(each, deviation=1.0) for each in calibration.collectives),
+        works={name: replace(work, deviation=1.0) for name, work in calibration.works.items()},
+        collectives=tuple(replace(times, deviation=1.0) for times in calibration.collectives),
     )
 
 
 def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
     deviations = deviations_of_steps(work.steps)
-    steps = tuple(drawn_steps(each, deviations, random) for each in work.steps)
+    steps = tuple(drawn_steps(entry, deviations, random) for entry in work.steps)
     contention = tuple(
-        replace(each, ratios=_median(each.ratios, random)) for each in work.contention
+        replace(entry, ratios=_median(entry.ratios, random)) for entry in work.contention
     )
     exchanges = tuple(
-        replace(each, seconds=_median(each.seconds, random)) for each in work.exchanges
+        replace(entry, seconds=_median(entry.seconds, random)) for entry in work.exchanges
     )
     update = None if work.update is None else mean_of_drawn(work.update[None], random)[0]
     overheads = work.overheads and Overheads(
         *(
-            mean_of_drawn(getattr(work.overheads, each.name)[None], random)[0]
-            for each in fields(Overheads)
+            mean_of_drawn(getattr(work.overheads, field.name)[None], random)[0]
+            for field in fields(Overheads)
         )
     )
     deviation = float(np.exp(random.choice(deviations)))
@@ -108,8 +108,8 @@ def _collective(
 
 def deviations_of_steps(steps: Sequence[StepTimes]) -> np.ndarray:
     """Return deviations of log times from the mean for their number of rows, widened."""
-    logarithms = [np.log(each.means) for each in steps]
-    deviations = np.concatenate([each - each.mean() for each in logarithms])
+    logarithms = [np.log(entry.means) for entry in steps]
+    deviations = np.concatenate([logs - logs.mean() for logs in logarithms])
     return deviations * _widening(len(deviations), len(steps))
 
 
@@ -138,8 +138,8 @@ def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
     used, as many as all have.
     """
     joined: dict[tuple, list[np.ndarray]] = {}
-    for each in collectives:
-        joined.setdefault(each.measured_with, []).append(each.seconds)
+    for times in collectives:
+        joined.setdefault(times.measured_with, []).append(times.seconds)
     fewest = {key: min(seconds.shape[1] for seconds in found) for key, found in joined.items()}
     return {
         key: np.concatenate([seconds[:, : fewest[key]] for seconds in found])

@@ -1,21 +1,29 @@
-"""List what one process computes in an experiment, and which configurations can be predicted."""
+"""List what one process computes in an experiment, and which configurations can be predicted.
+
+`planned` describes each configuration as the cost model and the advice need it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from escala.analysis.comparable import CONFIGURATION
+from escala.core.files import read_json
+from escala.core.readable import bits_per_second
 from escala.data import size_of
 from escala.engines import costs
 from escala.experiment import Experiment, Run
 from escala.experiment.references import ONE_PROCESS, one_process
 from escala.experiment.runs import takes_steps
+from escala.experiment.scaling import WEAK
 from escala.probes.clocks import Clocks
 from escala.runtime.layout import global_batch
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import all_knobs, read_by_run, reads
+from escala.strategies.knobs import all_knobs, complete, read_by_run, reads
 
 #: Knobs that the cost model applies itself, and that slow ranks on purpose.
 APPLIED = (
@@ -27,6 +35,15 @@ APPLIED = (
     "sparse_as_dense",
 )
 ON_PURPOSE = ("slowdown", "busy_neighbours", "fractions", "shard", "timeline")
+#: Knobs that change the time of a collective.
+_OF_COLLECTIVES = (
+    "yield_when_idle",
+    "eager_limit_mib",
+    "communication",
+    "gradient_as_bucket_view",
+)
+#: Knobs by which ranks train another model than one process (`escala.analysis.comparable`).
+_OTHER_MODEL = ("shard", "trained_module", "weighting")
 #: Keys of a variant that are no knobs.
 _TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
 #: The calibrated numbers of rows reach from this fraction of the fewest that are predicted to this
@@ -59,7 +76,7 @@ class Work(NamedTuple):
     @property
     def name(self) -> str:
         """The name in a calibration."""
-        return " ".join(each for each in self[:4] if each != ONE_PROCESS[0])
+        return " ".join(part for part in self[:4] if part != ONE_PROCESS[0])
 
     @property
     def middle_rows(self) -> int:
@@ -234,3 +251,88 @@ def _knobs_of_one_process(run: Run) -> dict:
 
 def variant_knobs(variant: Mapping[str, Any]) -> dict:
     return {name: value for name, value in variant.items() if name not in _TRAINING}
+
+
+def planned(works: Works) -> list[dict]:
+    """Return each configuration of the experiment as the cost model needs it, in JSON's types.
+
+    `unavailable` is the reason why a configuration is not predicted, and None otherwise. `knobs`
+    has those by which ranks may train another model than one process.
+    """
+    base, configurations = works.base, []
+    by_steps = [(run, unsupported(run), _step_plan) for run in first_repeats(base)]
+    programs = [(run, unbounded(run), _program_plan) for run in first_of_programs(base)]
+    for run, reason, plan in (*by_steps, *programs):
+        settings = base.settings_of(run)
+        configurations.append(
+            {name: getattr(run, name) for name in CONFIGURATION}
+            | {
+                "unavailable": reason,
+                "rows": global_batch(settings["training"], run.layout.ranks),
+                "cores": run.declared.variant["cores_per_process"],
+                "learning_rate": settings["training"].get("learning_rate"),
+                "knobs": {
+                    name: value for name, value in settings["knobs"].items() if name in _OTHER_MODEL
+                },
+            }
+            | ({} if reason else plan(works, run, settings))
+        )
+    return configurations
+
+
+def _step_plan(works: Works, run: Run, settings: Mapping) -> dict[str, Any]:
+    knobs, rate = complete(settings["knobs"], run.workload), settings["link"]["rate"]
+    work = works.work_of(run)
+    first = variant_knobs(works.base.settings["variants"][work.variant])
+    first = complete(read_by_run(first, run.strategy, run.workload), run.workload)
+    weak = settings["training"].get("weak")
+    return {
+        "work": work.name,
+        "epoch_rows": weak and weak["ranks"] * weak["rows_per_rank"],
+        "library": run.declared.strategy.library,
+        "bits_per_second": bits_per_second(rate) if rate else None,
+        "exchange": {name: knobs[name] for name in APPLIED},
+        "other_knobs": [name for name in _OF_COLLECTIVES if knobs[name] != first[name]],
+    }
+
+
+def _program_plan(works: Works, run: Run, settings: Mapping) -> dict[str, Any]:
+    work = works.program_works.get((run.dataset, run.workload, run.strategy, run.variant))
+    if work is None:
+        return {"unavailable": "no layout of several ranks alongside it has bounds"}
+    return {"program": work.name}
+
+
+def plans(works: Works) -> dict:
+    """Return what advice needs to know of an experiment, in JSON's types, without its rows."""
+    settings, configurations = works.base.settings, planned(works)
+    rules = (scaling := settings.get("scaling")) and scaling["rules"]
+    if rules and scaling["kind"] == WEAK and rules["same_input"]:
+        rules = None
+    return {
+        "experiment": works.base.name,
+        "configurations": configurations,
+        "workloads": {
+            # A program validates as it likes.
+            name: {
+                "epochs": settings["workloads"][name]["epochs"],
+                "validate": settings["workloads"][name].get("validate", False),
+            }
+            for name in dict.fromkeys(plan["workload"] for plan in configurations)
+        },
+        "memory_gib": settings["memory_gib"],
+        "rules": rules,
+        "power_model": settings["energy"].get("power_model"),
+    }
+
+
+def with_rows(described: Mapping, datasets: Iterable[Path]) -> dict:
+    """Add the number of rows of each side of each dataset, of its last split.
+
+    Parameters
+    ----------
+    described : the result of `plans`.
+    datasets : files …/data/{dataset}/split{seed}/dataset.json
+    """
+    rows = {path.parent.parent.name: read_json(path)["rows"] for path in datasets}
+    return {**described, "rows": rows}

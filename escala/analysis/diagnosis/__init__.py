@@ -17,14 +17,22 @@ follows it makes the step longer: this part of the exchange is *exposed*.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from escala.analysis.diagnosis.recording import OPERATION, Recording, Unfinished, read
-from escala.analysis.diagnosis.refusal import refusal
+from escala.analysis.diagnosis.recording import (
+    OPERATION,
+    Recording,
+    Unfinished,
+    milliseconds,
+    read,
+    refusal,
+)
+from escala.core.readable import counted, size
 from escala.probes import timeline
 from escala.probes._trace_file import opened
 
@@ -99,9 +107,9 @@ def diagnose(path: Path) -> Diagnosis:
     """
     with opened(path) as events:
         recordings = read(events)
-    timelines = [found for each in recordings if (found := _timeline(each))]
+    timelines = [found for recording in recordings if (found := _timeline(recording))]
     if not timelines:
-        raise refusal(path, max(recordings, key=lambda each: each.events), events)
+        raise refusal(path, max(recordings, key=lambda recording: recording.events), events)
     short = len(recordings) - len(timelines)
     return Diagnosis(tuple(timelines), short, events.closed, events.damage)
 
@@ -163,7 +171,7 @@ def _steps(numbered: pd.DataFrame, operations: pd.DataFrame, recording: Recordin
     follows = steps.index.to_series().diff() == 1
     steps = steps[follows & (steps.index >= _START)]
     begin, end = steps["begin"].to_numpy(), steps["end"].to_numpy()
-    parts = {part: recording.intervals(each) for part, each in _FAMILIES.items()}
+    parts = {part: recording.intervals(family) for part, family in _FAMILIES.items()}
     latest = steps["latest"].clip(lower=begin)
     exposed = end - _cycle_before(steps["earliest"].clip(lower=begin), operations)
     return pd.DataFrame(
@@ -232,3 +240,113 @@ def _fused(numbered: pd.DataFrame) -> pd.DataFrame:
     found["bytes"] = groups["bytes"].sum(min_count=1)
     found["seconds"] = found.pop("end") - found.pop("start")
     return found.reset_index(drop=True)
+
+
+def lines(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield the sentences of a diagnosis."""
+    several = len(diagnosis.timelines) + diagnosis.short > 1
+    for number, diagnosed in enumerate(diagnosis.timelines, 1):
+        if several:
+            yield f"Timeline {number} of those with enough steps:"
+        yield from _timeline_sentences(diagnosed)
+    if diagnosis.short:
+        yield f"{counted(diagnosis.short, 'timeline')} of the file had too few steps."
+    if diagnosis.damage:
+        yield f"The file was not read to its end: {diagnosis.damage}."
+    elif not diagnosis.closed:
+        yield "Horovod did not end the file: the run was killed, or is still running."
+
+
+def _timeline_sentences(diagnosed: Timeline) -> Iterator[str]:
+    steps = diagnosed.steps
+    seconds = steps["step_seconds"]
+    step = seconds.median()
+    yield (
+        f"{counted(len(steps), 'step')} after the first; a step takes {milliseconds(step)} "
+        f"({milliseconds(seconds.min())} to {milliseconds(seconds.max())})."
+    )
+    yield _parts_sentence(steps, step)
+    yield _exposed_sentence(steps, step)
+    yield (
+        "Negotiation, from the request of the first rank to that of the last one, takes another "
+        f"{milliseconds(steps[NEGOTIATION].median())}; for "
+        f"{milliseconds(steps[UNEXPLAINED].median())} Horovod does nothing."
+    )
+    yield from _wait_sentences(diagnosed)
+    yield from _operation_sentences(diagnosed)
+    for phase in diagnosed.unfinished[:1]:
+        more = len(diagnosed.unfinished) - 1
+        yield f"At the end, {phase.sentence()}{f', and {more} more' if more else ''}."
+
+
+def _parts_sentence(steps: pd.DataFrame, step: float) -> str:
+    inside = steps[[TRANSFER, COPIES, WAITING, UNSPLIT]]
+    whole, parts = inside.sum(axis=1).median(), inside.median()
+    places = [
+        f"{milliseconds(parts[TRANSFER])} in the collective",
+        f"{milliseconds(parts[COPIES])} to and from the fusion buffer",
+    ]
+    if parts[WAITING]:
+        places.append(f"{milliseconds(parts[WAITING])} waiting for data")
+    if parts[UNSPLIT]:
+        places.append(f"{milliseconds(parts[UNSPLIT])} that the timeline does not split")
+    return (
+        f"Horovod's operations take {milliseconds(whole)} of it ({whole / step:.0%}): "
+        f"{', '.join(places)}."
+    )
+
+
+def _exposed_sentence(steps: pd.DataFrame, step: float) -> str:
+    low, high = steps["exposed_low"].median(), steps["exposed_high"].median()
+    exposed = (
+        f"Estimated: the step is {milliseconds(low)} to {milliseconds(high)} longer "
+        f"({low / step:.0%} to {high / step:.0%}) by what follows the last gradient of rank 0"
+    )
+    waited = steps["waited"].dropna()
+    if len(waited) < len(steps) / 2:
+        return (
+            f"{exposed}. The moment when rank 0 had it is not recorded. So the larger bound also "
+            "contains the time until the slowest rank was ready."
+        )
+    return f"{exposed}. Of this it waits {milliseconds(waited.median())} for slower ranks."
+
+
+def _wait_sentences(diagnosed: Timeline) -> Iterator[str]:
+    waits = diagnosed.waits
+    if diagnosed.ranks == {0}:
+        yield (
+            "The timeline is of one process, which exchanges nothing. Start two or more, "
+            "horovodrun -np 2, to see what an exchange takes."
+        )
+        return
+    if waits.empty:
+        yield (
+            "The timeline does not record which rank was last. HOROVOD_CACHE_CAPACITY=0 makes "
+            "Horovod record it, and costs time."
+        )
+        return
+    last = waits["last"].value_counts(normalize=True)
+    slowest_waits = waits.loc[waits["last"] == last.index[0], "seconds"]
+    yield (
+        f"Rank {last.index[0]} is the last in {last.iloc[0]:.0%} of {len(waits)} negotiations; "
+        f"the first one then waits {milliseconds(slowest_waits.median())}."
+    )
+
+
+def _operation_sentences(diagnosed: Timeline) -> Iterator[str]:
+    operations, per_step = diagnosed.operations, diagnosed.steps["operations"]
+    tensors = operations["tensors"].sum() / len(operations)
+    yield (
+        f"A step has {per_step.median():g} fused operations (median) of {tensors:.1f} tensors each "
+        "(mean)."
+    )
+    known = operations.dropna(subset="bytes")
+    if known.empty:
+        yield "The timeline does not hold the bytes of the tensors."
+        return
+    largest = known[known["bytes"] == known["bytes"].max()]
+    seconds, sent = largest["seconds"].median(), int(largest["bytes"].iloc[0])
+    yield (
+        f"The largest one has {size(sent)} and takes {milliseconds(seconds)} "
+        f"({sent / seconds / 1e6:.0f} MB/s)."
+    )

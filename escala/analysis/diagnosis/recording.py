@@ -9,14 +9,24 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from escala.core.errors import InputError
+from escala.core.readable import counted
 from escala.probes import timeline
+from escala.probes._trace_file import Events
 
 OPERATION = timeline.OTHER
 _UNKNOWN = float("nan")
+_NAME_IT = "name the file of HOROVOD_TIMELINE or --timeline-filename"
+_RUN_ON = "let the training make three steps or more, and read the file again"
+_SAME_NAME = (
+    "give a tensor the same name at each step, as hvd.allreduce(…, name=…) and "
+    "hvd.DistributedOptimizer do"
+)
 
 
 @dataclass(frozen=True)
@@ -34,14 +44,12 @@ class Unfinished:
     ready: tuple[int, ...]
     seconds: float
 
-    def said(self) -> str:
-        ready = f", for which {_ranks(self.ready)} ready" if self.ready else ""
-        return f"{self.phase} of {self.tensor} had begun {milliseconds(self.seconds)} before{ready}"
-
-
-def _ranks(numbers: tuple[int, ...]) -> str:
-    listed = ", ".join(map(str, numbers))
-    return f"rank {listed} was" if len(numbers) == 1 else f"ranks {listed} were"
+    def sentence(self) -> str:
+        begun = f"{self.phase} of {self.tensor} had begun {milliseconds(self.seconds)} before"
+        if not self.ready:
+            return begun
+        ranks = f"rank{'s' * (len(self.ready) > 1)} {', '.join(map(str, self.ready))}"
+        return f"{begun}, for which {ranks} {'was' if len(self.ready) == 1 else 'were'} ready"
 
 
 def milliseconds(seconds: float) -> str:
@@ -161,7 +169,7 @@ class Recording:
             return
         begin, depth = ended
         pid, phase = event["pid"], begin["name"]
-        start, end = (each["ts"] * timeline.MICROSECONDS for each in (begin, event))
+        start, end = (moment["ts"] * timeline.MICROSECONDS for moment in (begin, event))
         self._families[timeline.family(phase)].add(start, end)
         if depth:
             return
@@ -214,13 +222,13 @@ class Recording:
         `rank_0`, when rank 0 was ready, missing if this is not recorded; `agreed`, when all ranks
         were ready.
         """
-        frame = pd.DataFrame({name: np.array(each) for name, each in self._operations.items()})
+        frame = pd.DataFrame({name: np.array(values) for name, values in self._operations.items()})
         frame["phase"] = frame["phase"].map(dict(enumerate(self._phases))).astype(object)
         return frame.sort_values("start", kind="stable", ignore_index=True)
 
     def waits(self) -> pd.DataFrame:
         """Return `tensor`, `ranks` (how many), `last` (a rank) and `seconds` of negotiations."""
-        return pd.DataFrame({name: np.array(each) for name, each in self._waits.items()})
+        return pd.DataFrame({name: np.array(values) for name, values in self._waits.items()})
 
     def intervals(self, family: str) -> np.ndarray:
         """Return when a phase of a family lasted, joined, of shape (number, 2)."""
@@ -236,9 +244,53 @@ class Recording:
                 self._waiting(pid, event["name"]),
                 self.last - event["ts"] * timeline.MICROSECONDS,
             )
-            for pid, event in sorted(innermost, key=lambda each: each[1]["ts"])
+            for pid, event in sorted(innermost, key=lambda phase: phase[1]["ts"])
         )
 
     def _waiting(self, pid: int | str, phase: str) -> tuple[int, ...]:
         negotiates = phase.startswith("NEGOTIATE_")
         return tuple(sorted(self._negotiations[pid].ready)) if negotiates else ()
+
+
+def refusal(path: Path, recording: Recording, events: Events) -> InputError:
+    """Return the error of a file with too few steps."""
+    reason, remedy = _answer(recording, events)
+    if recording.known and (unfinished := recording.unfinished()):
+        reason += f"; at its end, {unfinished[0].sentence()}"
+    if events.damage:
+        reason += f"; {events.damage}"
+        remedy = f"copy it again; {remedy}"
+    return InputError(path, None, reason, remedy)
+
+
+def _answer(recording: Recording, events: Events) -> tuple[str, str]:
+    if not recording.events:
+        if events.damage:
+            return "holds no trace", _NAME_IT
+        return (
+            "holds no operation yet",
+            "wait for Horovod's first operation; only rank 0 writes, to a path on its node",
+        )
+    if not recording.known:
+        return (
+            f"holds {counted(recording.events, 'event')}, and none is of Horovod",
+            f"{_NAME_IT}; in a run of Escala it is timeline.json, not trace.json",
+        )
+    operations = recording.operations()
+    reduced = operations[~operations["phase"].str.startswith("BROADCAST")]
+    if reduced.empty:
+        broadcasts = f", but {counted(len(operations), 'broadcast')}" if len(operations) else ""
+        return f"holds no operation on a gradient that ended{broadcasts}", _RUN_ON
+    names = pd.Series(recording.tensors())[reduced["tensor"].unique()]
+    most = reduced["tensor"].value_counts().max()
+    reason = f"holds too few steps: a tensor is reduced {counted(most, 'time')} at most"
+    if names.str.contains("noname").any():
+        return (
+            f"{reason}, because tensors without a name of their own get another one at each step "
+            f"({names.iloc[-1]})",
+            _SAME_NAME,
+        )
+    alike = names.str.replace(r"\d+", "", regex=True).value_counts()
+    if alike.iloc[0] > 2:
+        return f"{reason} ({names.iloc[-1]})", f"{_RUN_ON}; {_SAME_NAME}"
+    return reason, _RUN_ON

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from escala.analysis.attribution import OVERLAP, WHOLE
-from escala.analysis.parts import PASSES
+from escala.analysis.attribution import OVERLAP, PASSES, WHOLE
 from escala.report.figures import common
 from escala.report.figures.looks import described
 from escala.report.figures.parts import COLOURS, MILLISECONDS, NAMES, measured, rows_of_ranks

@@ -9,8 +9,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.analysis.attribution import OFF_CORE, UNEXPLAINED
-from escala.analysis.parts import PARTS, PASSES
+from escala.analysis.attribution import OFF_CORE, PARTS, PASSES, UNEXPLAINED
 from escala.report.figures import common
 from escala.report.figures.looks import in_order
 from escala.report.figures.text import height_of, wrapped_names

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from escala.analysis.learning import DOES_NOT_LEARN, UNKNOWN, learning
+from escala.analysis.rates import DOES_NOT_LEARN, UNKNOWN, learning
 from escala.core.readable import in_words
 from escala.report.findings.best_use import shown
 from escala.report.findings.words import Finding, Tables, among, quoted, with_labels

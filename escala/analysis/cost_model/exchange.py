@@ -1,6 +1,6 @@
-"""List what ranks exchange in a step.
+"""List what ranks exchange in a step, and compute by how much it makes the step longer.
 
-| gradient | exchanged by | bytes, as in `collectives.algorithm` |
+| gradient | exchanged by | bytes, as in `transfers.traffic` |
 |---|---|---|
 | dense | allreduce | numbers · item |
 | as two factors | allgather | rows · in · item |
@@ -20,14 +20,30 @@ with these copies. On several nodes, allreduce is used instead.
 
 PyTorch's DistributedDataParallel sums dense gradients in buckets (`in_buckets`). What it takes to
 copy gradients into buckets and back is a part of what measured steps lose by their exchange.
+
+A background thread polls for tensors that are known, exchanges all of them in fused messages, one
+after the other, and polls again. Horovod polls once per cycle (`RunLoopOnce` in
+`horovod/common/operations.cc`, version 0.28), or later if sending takes longer than a cycle. A
+tensor that becomes known after a poll waits for the next poll. A step may begin at any moment of a
+cycle, so the result is the mean over such moments. Calibrated times of transfers include the mean
+wait of half a cycle. It is subtracted here, because the wait for the poll is computed. PyTorch
+sends a bucket as soon as it is known, and fuses none: for it there is no cycle, and a fused message
+has no bytes.
+
+A transfer needs the core of its rank for a part of its time. Even if computing hides the whole
+transfer, this part makes the step longer. A transfer also takes longer while the rank computes on
+the same core.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from escala.analysis.cost_model.calibration import Gradient
+from escala.analysis.cost_model.transfers import Transfer
 from escala.engines import costs
 from escala.probes.collectives import ALLGATHER, ALLREDUCE
 
@@ -37,6 +53,12 @@ _FP16_BYTES = 2
 #: Bytes at which a bucket of PyTorch is full: the first one, and the others, if no knob says
 #: another number (`BucketCapacityConfig` in `torch/nn/parallel/distributed.py`, version 2.13).
 _BUCKETS = (2**20, 25 * 2**20)
+#: Horovod's fusion threshold, and its cycle time between two polls: defaults of version 0.28.
+FUSION_BYTES, CYCLE_SECONDS = 128 * 2**20, 1e-3
+#: Number of moments of a cycle over which the mean is taken: midpoints of equal parts of the cycle,
+#: counted from the end of computing. So a tensor that is known at that end waits exactly half a
+#: cycle on average.
+_MOMENTS = 8
 
 
 @dataclass(frozen=True)
@@ -63,7 +85,7 @@ class Exchange:
         The last number is that of all others. Numbers are rounded after they are in their bucket.
         """
         limits = _BUCKETS if self.bucket_mib is None else (self.bucket_mib * 2**20,)
-        return tuple(each / 2 for each in limits) if self.fp16 else limits
+        return tuple(limit / 2 for limit in limits) if self.fp16 else limits
 
     def between(self, nodes: int) -> Exchange:
         """Return the settings on some nodes: on several, allreduce replaces shared memory."""
@@ -126,7 +148,7 @@ def exchanged(
     found = Exchanged()
     if ranks == 1 or not gradients:
         return found
-    used = [dense_exchange(each, rows, ranks, exchange) for each in gradients]
+    used = [dense_exchange(one, rows, ranks, exchange) for one in gradients]
     in_memory = _summed_in_memory(gradients, used, ranks, exchange)
     divided_numbers = 0
     for gradient, dense in zip(gradients, used, strict=True):
@@ -152,7 +174,7 @@ def exchanged(
         else:
             found.send(ALLREDUCE, gradient.numbers, gradient, exchange.fp16)
     found.messages.sort(key=lambda message: message.ready)
-    found.updated = 1 - divided_numbers / sum(each.numbers for each in gradients) * (1 - 1 / ranks)
+    found.updated = 1 - divided_numbers / sum(one.numbers for one in gradients) * (1 - 1 / ranks)
     return found
 
 
@@ -205,7 +227,7 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
         gradient.item_bytes,
     )
     summed, received = (
-        costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)
+        costs.received_bytes(way, product, ranks) for way in (costs.ALLREDUCE, wanted)
     )
     return wanted if summed - received > costs.MIN_SAVED_BYTES else costs.ALLREDUCE
 
@@ -215,11 +237,100 @@ def _summed_in_memory(
 ) -> list[Gradient]:
     """Return the gradients that are summed through memory because a layer is exchanged there."""
     others = [
-        each
-        for each, dense in zip(gradients, used, strict=True)
-        if dense != costs.SHARED_MEMORY and each.item_bytes == costs.SHARED_NUMBER_BYTES
+        gradient
+        for gradient, dense in zip(gradients, used, strict=True)
+        if dense != costs.SHARED_MEMORY and gradient.item_bytes == costs.SHARED_NUMBER_BYTES
     ]
-    few = costs.sums_in_memory(sum(each.numbers for each in others), ranks)
+    few = costs.sums_in_memory(sum(gradient.numbers for gradient in others), ranks)
     # Without `sparse_as_dense`, ranks may gather the rows of some of them.
     summed = costs.SHARED_MEMORY in used and exchange.sparse_as_dense
     return others if summed and few else []
+
+
+def exposed_seconds(
+    computing: float,
+    messages: Sequence[Message],
+    transfer: Callable[[str, float], Transfer],
+    spare_core: bool = False,
+    cycle: float = 0.0,
+    fusion_bytes: float = FUSION_BYTES,
+) -> float:
+    """Return by how many seconds the exchange makes a step longer than its computing.
+
+    Parameters
+    ----------
+    computing : seconds until a rank has its last gradient, if it only computes.
+    messages : in the order in which they are known.
+    transfer : returns the time of an operation on a number of bytes.
+    spare_core : whether transfers have a core that the rank does not compute on.
+    cycle : seconds between two polls; 0 if the background thread polls all the time.
+    fusion_bytes : largest size of a fused message.
+    """
+    transfer = cache(transfer)
+    first_polls = [0.0]
+    if cycle:
+        first_polls = [
+            (computing + (moment + 0.5) / _MOMENTS * cycle) % cycle for moment in range(_MOMENTS)
+        ]
+    found = [
+        _exposed(computing, messages, transfer, spare_core, cycle, fusion_bytes, first_poll)
+        for first_poll in first_polls
+    ]
+    return sum(found) / len(found)
+
+
+def _exposed(
+    computing: float,
+    messages: Sequence[Message],
+    transfer: Callable[[str, float], Transfer],
+    spare_core: bool,
+    cycle: float,
+    fusion_bytes: float,
+    poll: float,
+) -> float:
+    """Return `exposed_seconds` if the background thread first polls after `poll` seconds."""
+    now = done = 0.0  # the time, and the seconds of computing done
+    polled, done_at_poll = 0.0, -1.0  # the last poll, and the computing done by then
+    waiting = list(messages)
+    while waiting:
+        if (known := waiting[0].ready * computing) > done_at_poll:
+            # The first poll at or after the moment when it is known.
+            moment = now + max(known - done, 0.0)
+            polled = max(moment, poll)
+            if cycle and moment > poll:
+                polled = poll + math.ceil((moment - poll) / cycle) * cycle
+            done_at_poll = done = max(min(done + (polled - now), computing), known)
+            now = polled
+        fused = _fused(waiting, done_at_poll, computing, fusion_bytes)
+        waiting = waiting[len(fused) :]
+        each = transfer(fused[0].operation, sum(message.size for message in fused))
+        alone = max(each.seconds - cycle / 2, 0.0)
+        alongside = alone if spare_core else max(each.seconds + each.core_seconds - cycle / 2, 0.0)
+        # While both are active, computing has the core whenever the transfer leaves it free.
+        advance = max(alongside - (0.0 if spare_core else each.core_seconds), 0.0)
+        hidden = min(computing - done, advance)
+        fraction = hidden / advance if advance else 0.0
+        now += fraction * alongside + (1 - fraction) * alone
+        # A sum that rounds to less than all computing would wait for one more poll.
+        done = computing if hidden == computing - done else done + hidden
+        poll = max(polled + cycle, now)
+    return now - done
+
+
+def _fused(
+    waiting: Sequence[Message], done: float, computing: float, fusion_bytes: float
+) -> list[Message]:
+    """Return the first messages that are fused: of one operation, and not too large together.
+
+    Parameters
+    ----------
+    done : seconds of computing done at the poll; tensors that are known by then are fused.
+    """
+    fused, size = [waiting[0]], waiting[0].size
+    for message in waiting[1:]:
+        size += message.size
+        known = message.ready * computing <= done
+        if not known or message.operation != fused[0].operation or size > fusion_bytes:
+            break
+        fused.append(message)
+    return fused
