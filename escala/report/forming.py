@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from escala.core.console import say
 from escala.core.readable import counted, duration
 from escala.experiment import Run
+from escala.experiment.references import Reference
 from escala.experiment.runs import is_compared
 from escala.measure import estimate
 from escala.measure.plan import Plan, PlannedRun
+
+if TYPE_CHECKING:
+    from escala.analysis.best_use import BestUse
+
+#: The tables from which the page chooses its answer.
+_READ = ("runs", "configurations", "noise", "speedup", "best_use")
 
 
 class Forming:
@@ -49,16 +58,13 @@ class Forming:
 
     def _answer(self, plan: Plan, complete: list[Run], left: Collection[Run]) -> list[str]:
         """Return what the page would say of complete repeats, and how long the others take."""
-        # With its libraries, which a session without an answer does not need.
-        from escala.report import so_far
-
         name, pilot = plan.experiment, Path(f"results/{plan.experiment}/pilot.json")
         is_decided = plan.pilot is None and pilot.exists()
         try:
             files = [Path(run.file) for run in complete]
-            found = so_far.answer(files, plan.references, pilot if is_decided else None)
+            lines = answer(files, plan.references, pilot if is_decided else None)
         except Exception as error:  # a line on progress must not end a measurement
-            found = []
+            lines = []
             say(f"{name}: no answer so far: {error}")
         least = "at least " if plan.pilot else ""
         repeats, every = (
@@ -66,13 +72,10 @@ class Forming:
             for runs in (complete, _timed(each.run for each in plan.runs))
         )
         number = f"{name}, after {repeats} of {least}{every} repeats"
-        if not found:
+        if not lines:
             return [f"{number}: {self._remaining(left)}"] if left else []
-        last = found.pop()
-        return [
-            *(f"{number}, provisional: {text}" for text in found),
-            f"{number}, provisional: {last}; {self._remaining(left)}",
-        ]
+        lines[-1] += f"; {self._remaining(left)}"
+        return [f"{number}, provisional: {text}" for text in lines]
 
     def _remaining(self, left: Collection[Run]) -> str:
         """Return the time that runs take, at the pace of those before them."""
@@ -100,3 +103,43 @@ def _seconds(left: Collection[Run]) -> tuple[float, int]:
 def _timed(runs: Iterable[Run]) -> list[Run]:
     """Return the runs whose times are compared with those of their references."""
     return [run for run in runs if run.instrument is run.series is None and is_compared(run)]
+
+
+def answer(
+    run_files: Sequence[Path], references: Sequence[Reference], pilot_file: Path | None = None
+) -> list[str]:
+    """Return what the page would answer for each task, with its interval.
+
+    A ratio of fewer than two paired runs has none, and is left out.
+
+    Raises
+    ------
+    InputError : a file is incomplete, or of another format.
+    """
+    # With its libraries, which a session without an answer does not need.
+    from escala.report.findings.context import Report
+    from escala.report.tables import tables
+
+    frames = tables(run_files, references=references, pilot_file=pilot_file, only=_READ)
+    return list(provisional(Report(frames).answers))
+
+
+def provisional(answers: Sequence[BestUse]) -> Iterator[str]:
+    """Yield a line on each answer whose ratio has an interval."""
+    from escala.report.findings.answer import TIMES
+
+    for best in answers:
+        rival, ratio = best.closest, best.closest.ratio
+        if math.isnan(ratio.low) or math.isnan(ratio.high):
+            continue
+        # The range of few ratios covers the true one less often than an interval does.
+        kind = "95 % interval"
+        if ratio.matches < rival.row["needed"]:
+            kind = f"range of {ratio.matches} paired runs, widened"
+        if rival.row["stays_disturbed"]:
+            kind = "no verdict, because other work disturbed too many runs"
+        task = f"{best.dataset} {best.workload}: " if len(answers) > 1 else ""
+        yield (
+            f"{task}{best.label} takes {ratio.low:.2f}–{ratio.high:.2f} of the "
+            f"{TIMES[rival.ratio_of]} of {rival.label} ({kind})"
+        )

@@ -26,10 +26,8 @@ def figure_names(e: Experiment) -> list[str]:
     has = {
         "classes": any(not each.is_program and each.scores is None for each in scored),
         "comparisons": any(e.references_of(run) for run in e.runs),
-        "several nodes": any(run.layout.nodes > 1 for run in e.runs),
-        "resources by nodes": len({run.layout.nodes for run in e.probed("resources")}) > 1,
         "ladders": bool(e.rungs),
-        "scaling": "scaling" in e.settings,
+        "sizes": "scaling" in e.settings or any(run.layout.nodes > 1 for run in e.runs),
         **{probe: bool(e.probed(probe)) for probe in PROBES},
     }
     return [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]

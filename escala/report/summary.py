@@ -1,14 +1,23 @@
-"""Write the summary of an experiment from its tables: the answer first, then the evidence."""
+"""Write the summary of an experiment from its tables: the answer first, then the evidence.
+
+The page has the table of configurations of the summary, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import pandas as pd
+
+from escala.analysis.comparable import CONFIGURATION
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.report.findings import SECTIONS, Finding
-from escala.report.findings.gaps import failures
-from escala.report.findings.words import Tables, quoted
+from escala.report.findings.context import Report
+from escala.report.findings.names import Names, words
+from escala.report.findings.runs import failures
+from escala.report.findings.words import Tables, listed, quoted
 from escala.report.first_screen import all_findings, first_screen
-from escala.report.overview import explanation, overview
+from escala.report.tables.views import fitted_workloads, names_of_rows, only_whole_runs, whole_runs
 
 
 def summary(
@@ -23,18 +32,22 @@ def summary(
     files : figures and tables to link to, relative to the summary.
     question : as in `escala.report.first_screen`.
     """
-    parts = [f"# {title}", *_findings(tables, name, files, question)]
-    parts += ["## Configurations", _table(tables), explanation(tables)]
+    report = Report(tables, name)
+    headings, rows = overview(report)
+    cells = [headings, ["---"] * len(headings), *rows]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in cells)
+    parts = [f"# {title}", *_findings(report, files, question)]
+    parts += ["## Configurations", table, explanation(tables)]
     links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
     if links:
         parts += ["## Figures and tables", "\n".join(links)]
     return "\n\n".join(parts) + "\n"
 
 
-def _findings(tables: Tables, name: str, files: Collection[str], question: str) -> Iterator[str]:
+def _findings(report: Report, files: Collection[str], question: str) -> Iterator[str]:
     """Yield the answer in bold with what it rests on, then lists of findings under headings."""
-    every = all_findings(tables, name)
-    screen = first_screen(tables, every, name, question)
+    every = all_findings(report)
+    screen = first_screen(report, every, question)
     answering = [finding for answer in screen.answers for finding in answer.findings]
     for answer in screen.answers:
         yield f"**{answer.text}**{_evidence(answer.finding, files)}"
@@ -44,28 +57,113 @@ def _findings(tables: Tables, name: str, files: Collection[str], question: str) 
     if screen.brief:
         yield "\n".join(f"- {SECTIONS[each]}: {text}" for each, text in screen.brief.items())
     for section, heading in {**SECTIONS, "answer": "More on the answer"}.items():
-        found = [each for each in every[section] if each not in answering]
-        if found:
-            yield f"## {heading}"
-        lines = [f"- {finding.text}{_evidence(finding, files)}" for finding in found]
+        findings = [each for each in every[section] if each not in answering]
+        lines = [f"- {finding.text}{_evidence(finding, files)}" for finding in findings]
         if section == "failures":
             lines += [
                 f"- {quoted(label)} rep {repeats} ({status})" + f": {quoted(reason)}" * bool(reason)
-                for label, repeats, status, reason in failures(tables)
+                for label, repeats, status, reason in failures(report)
             ]
         if lines:
+            yield f"## {heading}"
             yield "\n".join(lines)
 
 
 def _evidence(finding: Finding, files: Collection[str]) -> str:
     """Return links to the table and the figure of a finding, as far as they are among the files."""
-    wanted = {"table": f"tables/{finding.table}.csv", "figure": f"figures/{finding.figure}.svg"}
-    links = [f"[{name}]({file})" for name, file in wanted.items() if file in files]
+    paths = {"table": f"tables/{finding.table}.csv", "figure": f"figures/{finding.figure}.svg"}
+    links = [f"[{name}]({file})" for name, file in paths.items() if file in files]
     return f" ({', '.join(links)})" if links else ""
 
 
-def _table(tables: Tables) -> str:
-    """Return the table of configurations in Markdown."""
-    headings, rows = overview(tables)
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+def explanation(tables: Tables) -> str:
+    """Explain the columns of `overview`."""
+    spent = "the training steps of an epoch"
+    if whole_runs(tables):
+        spent += f", and of {listed(sorted(whole_runs(tables)))} that of a whole run"
+    if only_whole_runs(tables):
+        spent = "a whole run"
+    return (
+        f"Training time is that of {spent}. The best use is the configuration of the least time, "
+        "and the verdict of another is on the ratio of its time to that of the best use, in direct "
+        "paired runs; no more than 5 % of best uses are named falsely. Intervals in brackets cover "
+        f"95 % each, or with fewer than {VALUES_FOR_INTERVAL} runs are the range, of a ratio "
+        "widened by how sessions differ. "
+        "Speed-up is beside the main reference, and efficiency is it divided by the quotient of "
+        "the cores of both. Time to accuracy is training time; > means not reached."
+        + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
+        * bool(fitted_workloads(tables))
+        + " The scaling is weak: ratios are of the time for the same number of rows."
+        * bool((tables["speedup"]["work"] != 1).any())
+    )
+
+
+def overview(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and the rows of the table of configurations.
+
+    A row holds a configuration's times, ratios and scores, with their intervals, and what it is
+    beside the best use.
+    """
+    tables, configurations = report.tables, report.labelled("configurations")
+    speedup = tables["speedup"].set_index(list(CONFIGURATION), drop=False)
+    to_main, beside = speedup[speedup["reference"] == 1], report.verdicts()
+    current = tables["runs"][tables["runs"]["current"]]
+    settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
+    spoken = Names(words(tables))
+    has_scores = set(names_of_rows(tables["scores"]))
+    targets = (configurations["time_to_target_kind"] != "unavailable").any()
+    headings = [
+        "configuration", "in words", "verdict", "time to the best use", "speed-up", "efficiency",
+        "s per run" if only_whole_runs(tables) else "training s per epoch",
+        "accuracy", *["s to accuracy"] * bool(targets), "runs ok", "global batch", "learning rate",
+    ]  # fmt: skip
+    rows = []
+    for names, row in zip(
+        names_of_rows(configurations), configurations.to_dict("records"), strict=True
+    ):
+        is_fit = row["training_kind"] == "fit"
+        verdict, ratio = beside.get(names, ("–" if is_fit else "not compared", None))
+        if pd.notna(row["other_model"]):
+            verdict = "another model"
+        scaled = ["–", "–"] if is_fit else ["1", "1"]
+        if names in to_main.index and not is_fit:
+            scaled = [_cell(to_main.loc[names], part) for part in ("speedup", "efficiency")]
+        asked = settings.loc[names, ["global_batch", "learning_rate"]]
+        rows.append(
+            [
+                row["label"],
+                spoken(row["label"]).replace("`", ""),
+                verdict,
+                "1" if ratio is None and names in beside else Names().ratio(ratio),
+                *scaled,
+                _training_seconds(row, is_fit),
+                "–" if names in has_scores else _cell(row, "accuracy", digits=3),
+                *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
+                f"{row['runs_ok']} of {row['runs_ok'] + row['runs_failed']}",
+                *("–" if is_fit or pd.isna(value) else f"{value:g}" for value in asked),
+            ]
+        )
+    return headings, rows
+
+
+def _training_seconds(row: dict, is_fit: bool) -> str:
+    if is_fit:
+        seconds = row["train_seconds_per_epoch"]
+        return "unavailable" if pd.isna(seconds) else f"– (fit: {seconds:.2f} s)"
+    return _cell(row, "train", "_seconds_per_epoch") + " estimated" * (row["kind"] == "estimated")
+
+
+def _cell(row, name: str, unit: str = "", digits: int = 2) -> str:
+    """Return a value with its interval."""
+    value, low, high = (row[f"{name}{end}{unit}"] for end in ("", "_low", "_high"))
+    if pd.isna(value):
+        return "unavailable"
+    interval = "" if pd.isna(low) else f" ({low:.{digits}f}–{high:.{digits}f})"
+    return f"{value:.{digits}f}{interval}"
+
+
+def _time_to_accuracy(row: dict) -> str:
+    if row["time_to_target_kind"] == "unavailable":
+        return "unavailable"
+    bound = "> " * (row["time_to_target_kind"] == "censored")
+    return f"{bound}{row['time_to_target_seconds']:.1f} (to {row['target_accuracy']:.2f})"

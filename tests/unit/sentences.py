@@ -9,6 +9,7 @@ import pandas as pd
 
 from escala.report.figures import DECLARED
 from escala.report.findings import Finding, section_findings
+from escala.report.findings.context import Report
 from escala.report.tables import TABLES
 
 WORDS, NUMBERS = 25, 2
@@ -49,6 +50,6 @@ def check(findings: Iterable[Finding]) -> None:
 
 def told(frames: dict[str, pd.DataFrame], section: str) -> list[str]:
     """Return the sentences of a section, which follow the rules."""
-    found = list(section_findings(section, frames, "demo"))
+    found = list(section_findings(section, Report(frames, "demo")))
     check(found)
     return [each.text for each in found]

@@ -44,7 +44,7 @@ from escala.core.readable import span
 from escala.experiment.references import Configuration
 from escala.report import tables
 from escala.report.findings import section_findings
-from escala.report.findings.best_use import answers
+from escala.report.findings.context import Report
 from escala.runtime.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -784,7 +784,7 @@ def test_page_and_advice_name_one_configuration_and_one_verdict(tmp_path, second
     }
     found = advise(fake.folder, Question(), plans=plans)
     [answer] = answers_of(found)
-    [use] = answers(frames)
+    [use] = Report(frames).answers
     assert [*names_of(answer["best_use"])] == [*use.names[2:]]
     assert answer["best_use"]["verdict"] == use.verdict
     advised = None if use.advised is None else [*use.advised[2:]]
@@ -796,9 +796,9 @@ def test_page_and_advice_name_one_configuration_and_one_verdict(tmp_path, second
     row = use.closest.row
     assert (rival["estimate"], rival["matches"]) == (pytest.approx(row["ratio"]), row["matches"])
     first = f"{rival['estimate']:.2f} "
-    page = next(each.text for each in section_findings("answer", frames, "demo"))
+    page = next(each.text for each in section_findings("answer", Report(frames, "demo")))
     assert first in page and first in answer["answer"]
-    [step, *_] = [each.text for each in section_findings("next", frames, "demo")]
+    [step, *_] = [each.text for each in section_findings("next", Report(frames, "demo"))]
     assert (advised is None) == (not step.startswith("Train with"))
 
 

@@ -17,6 +17,7 @@ from scipy.optimize import least_squares
 from escala.analysis import laws
 from escala.core.files import read_json
 from escala.report.findings import section_findings
+from escala.report.findings.context import Report
 from escala.report.tables import amdahl
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -115,7 +116,9 @@ def scaled(tmp_path: Path, law: Callable[[int], float], ranks=(1, 2, 4)) -> Fake
 
 def extrapolated(frames: dict[str, pd.DataFrame]) -> list[str]:
     return [
-        each.text for each in section_findings("sure", frames, "demo") if each.table == "amdahl"
+        each.text
+        for each in section_findings("sure", Report(frames, "demo"))
+        if each.table == "amdahl"
     ]
 
 

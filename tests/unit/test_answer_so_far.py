@@ -8,7 +8,7 @@ from escala.experiment import Run
 from escala.experiment.runs import Declared
 from escala.measure import estimate
 from escala.measure.plan import Plan, PlannedRun
-from escala.report import so_far
+from escala.report import forming
 from escala.report.forming import Forming
 from escala.workloads import WORKLOADS
 
@@ -44,7 +44,7 @@ def told(monkeypatch, capsys) -> Told:
     monkeypatch.setattr(estimate, "medians", lambda runs: (
         lambda run: None if run.instrument else seconds[run.strategy]
     ))  # fmt: skip
-    monkeypatch.setattr(so_far, "answer", lambda files, *_: (
+    monkeypatch.setattr(forming, "answer", lambda files, *_: (
         ["one takes 0.63–0.71", "two takes 0.9–1.1"] if len(files) > 2 else []
     ))  # fmt: skip
     return Told(capsys)
@@ -87,7 +87,7 @@ def test_an_answer_that_cannot_be_given_ends_nothing(told, monkeypatch):
     def damaged(*_):
         raise OSError("run.json is damaged")
 
-    monkeypatch.setattr(so_far, "answer", damaged)
+    monkeypatch.setattr(forming, "answer", damaged)
     assert told.after() == []
     one, other = told.after(*EVERY[:4])
     assert one == "escala: small: no answer so far: run.json is damaged"

@@ -12,6 +12,7 @@ from fixtures_runs import SESSION, FakeExperiment, changed, clocked
 from pages import failed, tabled
 from sentences import told
 
+from escala.analysis.best_use import PAYS, TIED
 from escala.analysis.statistics import (
     deviation_of_sessions,
     next_time_interval,
@@ -20,7 +21,7 @@ from escala.analysis.statistics import (
 )
 from escala.core.files import read_json, write_json
 from escala.report import tables
-from escala.report.findings.best_use import PAYS, TIED, answers
+from escala.report.findings.context import Report
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.history.rows import add
 
@@ -54,7 +55,7 @@ def _ends(row) -> tuple[float, float, float]:
 def test_the_best_of_several_is_judged_at_a_simultaneous_level(tmp_path):
     others = ("horovod-gloo", "mirrored", "multiworker-mirrored")
     frames = tabled(_measured(tmp_path, {"horovod-mpi": FASTER, **dict.fromkeys(others, EQUAL)}))
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     for found, level in ((answer.fewer.row, 0.975), (frames["speedup"].iloc[0], 0.95)):
         expected = next_time_interval(
             ratio_interval(FASTER, level=level), *deviation_of_sessions([]), level
@@ -88,7 +89,7 @@ def test_three_sessions_have_an_interval_over_sessions(tmp_path):
         (row,) = frames[name].itertuples()
         assert _ends(row) == pytest.approx(expected) and row.verdict == "faster"
         assert (row.matches, row.sessions, row.over_sessions) == (21, 3, True)
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     assert answer.verdict == PAYS
 
 
@@ -114,7 +115,7 @@ def test_sessions_that_differ_leave_it_open(tmp_path):
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
     _with_earlier(experiment, dict(zip(EARLIER, (1.1, 0.9), strict=True)))
     frames = tabled(experiment)
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     assert (answer.verdict, answer.thriftiest) == (TIED, "single 1x1")
     assert told(frames, "next")[0].startswith("Train with `single 1x1`:")
 
@@ -192,7 +193,7 @@ def test_the_least_time_decides_and_not_the_smallest_ratio(tmp_path, slow, fast,
     for variant, (one, two) in {"slow": slow, "fast": fast}.items():
         experiment.add("single", "1x1", one, 7, variant=variant, rows=64)
         experiment.add("horovod-mpi", "1x2", two, 7, variant=variant, rows=64)
-    [answer] = answers(tabled(experiment))
+    [answer] = Report(tabled(experiment)).answers
     assert (answer.names[2], answer.names[4]) == (best, "fast")
 
 
@@ -213,7 +214,7 @@ def test_engines_are_compared_by_the_quickest_of_each(tmp_path, strategy):
     experiment.add(strategy, layout, 0.1, 7, rows=128, variant="large")
     changed(experiment.runs, training={"target_accuracy": None})
     frames = tabled(experiment)
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     [one] = [each for each in answer.alternatives if each.names[2] == "single"]
     [text] = [text for text in told(frames, "answer") if "TensorFlow" in text]
     names = [f"{strategy} {layout} tuned", "single 1x1 tuned"]
@@ -224,8 +225,10 @@ def test_engines_are_compared_by_the_quickest_of_each(tmp_path, strategy):
 @pytest.mark.parametrize("question", ["energy", "engines", "links"])
 def test_a_question_without_an_answer_gives_way_to_that_of_time(tmp_path, question):
     frames = tabled(_measured(tmp_path, {"horovod-mpi": FASTER}))
-    found = all_findings(frames, "demo")
-    asked, usual = (first_screen(frames, found, "demo", each) for each in (question, "time"))
+    found = all_findings(Report(frames, "demo"))
+    asked, usual = (
+        first_screen(Report(frames, "demo"), found, each) for each in (question, "time")
+    )
     assert asked == usual and len(asked.answers) == 1
 
 
@@ -261,7 +264,7 @@ def test_a_reason_that_was_not_measured_is_said_to_be_none(tmp_path, strategy, r
     """Not the start-up, which is outside the time that is compared."""
     frames = tabled(_measured(tmp_path, {strategy: ratios}))
     first, *rest = told(frames, "why")
-    why = first_screen(frames, all_findings(frames, "demo")).brief["why"]
+    why = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo"))).brief["why"]
     assert why.startswith(f"Not measured: {what}")
     assert "`clocks: {enabled: true}`" in first
     assert any("outside the training steps" in text for text in rest)

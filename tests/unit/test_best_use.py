@@ -29,13 +29,13 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.verdicts import FASTER, NO_VERDICT
 from escala.core.files import read_json
 from escala.experiment.references import DEFAULT_REFERENCES
-from escala.report import so_far
-from escala.report.findings import best_use
-from escala.report.findings.answers import TIMES
-from escala.report.findings.best_use import answers
+from escala.report import forming
+from escala.report.findings import context
+from escala.report.findings.answer import TIMES
+from escala.report.findings.context import Report
 from escala.report.findings.words import Finding, quoted, with_labels
 from escala.report.first_screen import all_findings, first_screen
-from escala.report.overview import overview
+from escala.report.summary import overview
 from escala.report.tables import validate
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -278,7 +278,7 @@ def test_the_best_use_is_the_known_one(tmp_path, name):
     case = CASES[name]
     frames = tabled(simulated(tmp_path, case.uses, case.repeats, case.change))
     validate("best_use", frames["best_use"])
-    every = answers(frames)
+    every = Report(frames).answers
     assert [answer.verdict for answer in every] == [verdict for verdict, _ in case.expected]
     for answer, (_, best) in zip(every, case.expected, strict=True):
         assert is_named(best, chosen(answer)), chosen(answer)
@@ -296,10 +296,10 @@ def _assert_never_chosen(frames: Frames, found: Found, words: str) -> None:
     [row] = [row for _, row in table.iterrows() if is_named(words, row["label"])]
     names = tuple(row[list(CONFIGURATION)])
     assert all(names not in {each.names, *(one.names for one in each.alternatives)}
-               for each in answers(frames))  # fmt: skip
+               for each in Report(frames).answers)  # fmt: skip
     steps = [each.text for each in found["next"]]
     assert not any(quoted(row["label"]) in text for text in steps if "rain with" in text)
-    headings, rows = overview(frames)
+    headings, rows = overview(Report(frames))
     [cells] = [cells for cells in rows if cells[0] == row["label"]]
     assert cells[headings.index("verdict")] == "another model"
 
@@ -314,8 +314,8 @@ def test_emulated_nodes_that_share_cores_are_not_there(emulated, tmp_path):
         for layout, seconds, change in (("2x1", 2.5, lambda run: None), ("4x1", 1.5, share))
     )
     frames = tabled(simulated(tmp_path, [ONE, two_nodes, four]))
-    [answer] = answers(frames)
-    screen = first_screen(frames, all_findings(frames, "demo"), "demo")
+    [answer] = Report(frames).answers
+    screen = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo")))
     told = " ".join(
         [screen.question, *(each.text for each in screen.answers), *screen.brief.values()]
     )
@@ -325,7 +325,7 @@ def test_emulated_nodes_that_share_cores_are_not_there(emulated, tmp_path):
 
 def test_a_pair_is_told_of_the_time_that_it_is_of(tmp_path):
     case = CASES["steps and an accuracy"]
-    found = all_findings(tabled(simulated(tmp_path, case.uses)), "demo")["answer"]
+    found = all_findings(Report(tabled(simulated(tmp_path, case.uses)), "demo"))["answer"]
     line, fewer = (each.text for each in found[:2])
     assert TIMES["target"] in line and "0.83" in line
     assert TIMES["steps"] in fewer and "0.50" in fewer
@@ -351,12 +351,12 @@ COMPARED = re.compile(
 
 def consistent(frames: Frames) -> Found:
     """Return the findings of an experiment, all of which name the same best uses and verdicts."""
-    found, every = all_findings(frames, "demo"), answers(frames)
+    found, every = all_findings(Report(frames, "demo")), Report(frames).answers
     check(each for findings in found.values() for each in findings)
-    screen = first_screen(frames, found, "demo")
-    headings, rows = overview(frames)
+    screen = first_screen(Report(frames, "demo"), found)
+    headings, rows = overview(Report(frames))
     cells = {row[0]: dict(zip(headings, row, strict=True)) for row in rows}
-    provisional = list(so_far._texts(every))
+    provisional = list(forming.provisional(every))
     assert len(screen.answers) == max(len(every), 1)
     of_table = with_labels(frames["best_use"], frames).fillna({"task": ""})
     for answer, shown in zip(every, screen.answers, strict=False):
@@ -412,15 +412,16 @@ def _assert_not_refuted(answer: BestUse, found: Found) -> None:
 def test_best_uses_are_judged_once_for_a_page_and_anew_for_other_tables(tmp_path, monkeypatch):
     judged = []
     monkeypatch.setattr(
-        best_use, "best_uses", lambda *tables: judged.append(tables) or best_uses(*tables)
+        context, "best_uses", lambda *tables: judged.append(tables) or best_uses(*tables)
     )
     frames = tabled(simulated(tmp_path, [ONE, two(6.0)], 6))
-    [answer] = answers(frames)
-    all_findings(frames, "demo")
-    overview(dict(frames))
+    report = Report(frames, "demo")
+    [answer] = report.answers
+    all_findings(report)
+    overview(report)
     assert len(judged) == 1
     frames["best_use"] = frames["best_use"].assign(workload="mlp")
-    [other] = answers(frames)
+    [other] = Report(frames).answers
     assert (answer.workload, other.workload) == ("virus-cnn", "mlp")
 
 
@@ -449,8 +450,8 @@ def test_all_that_is_said_names_the_same_configuration(
     found = consistent(frames)
     if bare:
         _assert_never_chosen(frames, found, "ddp-gloo")
-    [answer] = answers(frames)
-    told = so_far.answer(experiment.runs, DEFAULT_REFERENCES)
-    assert told == list(so_far._texts([answer]))
+    [answer] = Report(frames).answers
+    told = forming.answer(experiment.runs, DEFAULT_REFERENCES)
+    assert told == list(forming.provisional([answer]))
     least = min(answer.alternatives, key=lambda each: np.nan_to_num(each.ratio.value, nan=9))
     assert answer.closest.verdict == UNAVAILABLE or least.ratio.value <= answer.closest.ratio.value

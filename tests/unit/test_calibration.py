@@ -39,7 +39,8 @@ from escala.engines.costs import FACTORS
 from escala.experiment import Experiment, load
 from escala.probes.collectives import OPERATIONS, SIZES
 from escala.report import tables
-from escala.report.findings import predictions as findings
+from escala.report.findings import sure
+from escala.report.findings.context import Report
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from tests.conftest import CLASSES, ROOT
@@ -543,7 +544,7 @@ def test_predicted_times_stand_beside_measured_ones(reported, tmp_path):
         assert row.measured_seconds_per_epoch == measured
         assert row.error == pytest.approx(4.0 / measured - 1)
         assert row.covered == row.runs
-    told = list(findings.findings(frames, "demo"))
+    told = list(sure.predictions(Report(frames, "demo")))
     check(told)
     assert f"Of {found['runs'].sum()} runs" in told[0].text
     tables.write(frames, tmp_path / "tables")

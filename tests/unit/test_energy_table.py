@@ -19,6 +19,7 @@ from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
 from escala.report import tables
 from escala.report.findings import section_findings
+from escala.report.findings.context import Report
 from tests.unit.fixtures_runs import FakeExperiment, changed
 from tests.unit.pages import tabled
 
@@ -200,7 +201,7 @@ def test_the_energy_to_a_score_counts_the_epochs_of_timing_runs(experiment, accu
 
 
 def sentences(of: FakeExperiment, files: list[Path], **settings) -> list[str]:
-    found = section_findings("cost", frames(of, files, **settings), of.name)
+    found = section_findings("cost", Report(frames(of, files, **settings), of.name))
     return [each.text for each in found if each.table == "energy"]
 
 

@@ -347,12 +347,20 @@ def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path, base)
             link = {"rate": name, "mbit_per_second": rate, "latency_ms": 0.06, "interface": None}
             write_json(path, run | {"network": name, "link": link})
     frames = tabled(experiment)
-    words = _drawn("nodes_and_rates", frames)
-    for expected in ("slow: 95.5, 1 a node", "2x1 2x2", "nodes", "demo-1000 (simulated)"):
+    words = _drawn("scaling", frames)
+    for expected in ("slow: 95.5 Mbit/s 1 a", "2x1 2x2", "nodes", "demo-1000 (simulated)"):
         assert expected in words
     assert words.index("slow: 95.5") < words.index("fast: 950"), "in the order of their rates"
-    assert LONG["slow"] in "".join(_drawn("nodes_and_rates", _hard(frames)).split())
-    assert "No layout of several nodes" in _drawn("nodes_and_rates", base)
+    with common.style():
+        [axes] = figure("scaling").draw(frames).axes
+    times = frames["configurations"].set_index("layout")["train_seconds_per_epoch"]
+    points = {tuple(point) for line in axes.lines for point in line.get_xydata()}
+    assert {(2, times["2x1"]), (2, times["2x2"]), (3, times["3x1"])} <= points
+    [one] = {line.get_ydata()[0] for line in axes.lines if line.get_color() == "0.4"}
+    single = frames["configurations"].set_index("strategy").loc["single"]
+    assert one == single["train_seconds_per_epoch"]
+    assert LONG["slow"] in "".join(_drawn("scaling", _hard(frames)).split())
+    assert "No layout of several nodes" in _drawn("scaling", base)
 
 
 @pytest.mark.parametrize("change", [dict, _hard])
@@ -383,18 +391,14 @@ def _on_nodes(root: Path) -> dict[str, pd.DataFrame]:
 def test_means_of_resources_are_drawn_by_nodes_and_network(tmp_path):
     frames = _on_nodes(tmp_path)
     with common.style():
-        axes, *_ = figure("resources_by_nodes").draw(frames).axes
+        axes, *_ = figure("resources").draw(frames).axes
     assert axes.get_ylabel() == "processor (%)"
-    drawn = {
-        line.get_color(): line.get_xydata().tolist()
-        for line in axes.lines
-        if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"
-    }
+    lines = {tuple(map(tuple, line.get_xydata())) for line in axes.lines}
     means = frames["resources"].groupby(["network", "layout"])["cpu_percent_mean"].mean()
-    for network, colour in common.ordered_palette(["native", "slow"]).items():
-        assert drawn[colour] == [[nodes, means[network, f"{nodes}x1"]] for nodes in (2, 3)]
-    words = _drawn("resources_by_nodes", _hard(frames))
-    for expected in ("memory (MiB)", "unavailable", "native", "single 1x1", "nodes"):
+    for network in ("native", "slow"):
+        assert tuple((nodes, means[network, f"{nodes}x1"]) for nodes in (2, 3)) in lines
+    words = _drawn("resources", _hard(frames))
+    for expected in ("memory (MiB)", "unavailable", "native", "single", "nodes"):
         assert expected in words
 
 

@@ -26,6 +26,7 @@ from sentences import check, told
 from escala.core.files import read_json, write_json
 from escala.report import pilot, tables
 from escala.report.findings import SECTIONS, Finding, section_findings
+from escala.report.findings.context import Report
 from escala.report.findings.words import listed, quoted, significant
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -105,7 +106,9 @@ EXPERIMENTS = {
 def findings(few_resamples, request, tmp_path_factory) -> list[Finding]:
     """All findings on one experiment."""
     frames = EXPERIMENTS[request.param](tmp_path_factory.mktemp("experiment"))
-    return [each for section in SECTIONS for each in section_findings(section, frames, "demo")]
+    return [
+        each for section in SECTIONS for each in section_findings(section, Report(frames, "demo"))
+    ]
 
 
 def test_every_finding_is_one_short_sentence(findings):
@@ -155,7 +158,7 @@ def _sure(frames) -> str:
 def test_noise_drift_and_what_one_session_shows_are_told(tmp_path):
     frames = _twice(tmp_path, 0.01)
     text, drift = _sure(frames), frames["drift"]
-    assert f"{frames['noise']['ratio'].iloc[0]:.2f} times its own time" in text
+    assert f"{frames['noise']['ratio'].iloc[0]:.2f} times the time of its duplicate" in text
     assert "The machine drifted in session" in text
     assert f"{1 + drift['change'].iloc[0]:.2f} times as long" in text
     for changes, words in (
@@ -171,7 +174,7 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
         name: frame[frame["strategy"] == "single"] if "strategy" in frame else frame
         for name, frame in frames.items()
     }
-    [answer] = section_findings("answer", alone, "demo")
+    [answer] = section_findings("answer", Report(alone, "demo"))
     check([answer])
     assert "changes of `way` shorten an epoch to 0.50 (range 0.50–0.50)" in answer.text
     assert "the largest, `from slower to fast`, to 0.40." in answer.text
@@ -204,7 +207,7 @@ def test_a_pilot_tells_what_it_asked_for_and_whether_it_was_cut(tmp_path):
     frames = _piloted(tmp_path / "cut")
     row, text = frames["pilot"].loc[frames["pilot"]["needed"].idxmax()], _sure(frames)
     assert f"had a deviation of {100 * row['deviation']:.1f} %" in text
-    assert f"requires {row['needed']} matches" in text and "allowed 40 repeats" in text
+    assert f"requires {row['needed']} paired runs" in text and "allowed 40 repeats" in text
     assert "allowed" not in _sure(_piloted(tmp_path / "enough", "9 %"))
 
 
@@ -233,8 +236,8 @@ def test_what_a_slower_network_costs_is_told(tmp_path, references, networks, tol
     if told_of is None:
         assert found == []
         return
-    start = r"Over `slow`, an epoch of `horovod-mpi 2x1 tuned` takes (1\.\d+) times as long"
-    ratio = re.fullmatch(f"{start}{told_of} as over `native`\\.", found[0])[1]
+    start = r"Over `slow`, an epoch of `horovod-mpi 2x1 tuned` takes (1\.\d+) times the time over"
+    ratio = re.fullmatch(f"{start} `native`{told_of}\\.", found[0])[1]
     assert float(ratio) == pytest.approx(1.5, abs=0.1)
 
 

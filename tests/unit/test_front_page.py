@@ -12,6 +12,7 @@ from fixtures_runs import REFERENCES, fair
 from jinja2 import Environment
 from pages import hostile, tabled
 
+from escala.report.findings.context import Report
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.summary import summary
 
@@ -36,7 +37,7 @@ def test_the_front_page_has_the_answer_of_the_summary(tmp_path, change):
     path.write_text(summary(frames, "demo", "A title", ["tables/speedup.csv"]))
     found = _front_page([tmp_path / "other.csv", path])
     shown = found.split('<p class="answer"><strong>')[1].split("</strong></p>")[0]
-    [answer] = first_screen(frames, all_findings(frames, "demo")).answers
+    [answer] = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo"))).answers
     assert unescape(shown) == answer.text.replace("`", "")
     assert "<" not in shown and found.count('class="answer"') == 1
 

@@ -22,6 +22,7 @@ from escala.analysis.rates import DOES_NOT_LEARN, LEARNS, UNKNOWN, learning
 from escala.core.files import read_json
 from escala.record.evaluation import evaluate
 from escala.report.findings import section_findings
+from escala.report.findings.context import Report
 from escala.report.tables.views import names_of_rows
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -50,7 +51,7 @@ def _kinds(frames) -> dict[str, str]:
 
 def _first(frames) -> list[str]:
     """Return what the first screen tells of the scores in any case."""
-    found = [each for each in section_findings("scores", frames, "demo") if each.first]
+    found = [each for each in section_findings("scores", Report(frames, "demo")) if each.first]
     check(found)
     return [each.text for each in found]
 

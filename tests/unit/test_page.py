@@ -17,10 +17,11 @@ from pages import HOSTILE, TITLE, Parsed, drawn, failed, hostile, tabled, three,
 from sentences import told
 
 from escala.report.figures import FIGURES
+from escala.report.findings.context import Report
 from escala.report.first_screen import all_findings, first_screen
-from escala.report.overview import overview
 from escala.report.page import FIGURE_SIZE, page, templates
 from escala.report.page.svg import Drawings
+from escala.report.summary import overview
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -70,7 +71,10 @@ def test_it_is_valid_and_complete(parsed):
 def test_the_answer_comes_first_and_figures_stand_where_their_findings_are(frames, text, parsed):
     sections = [attributes["id"] for attributes in parsed.all("section")]
     assert " ".join(sections) == "answer why sure next scores runs failures data"
-    texts, screen = parsed.text_of("p"), first_screen(frames, all_findings(frames, "demo"))
+    texts, screen = (
+        parsed.text_of("p"),
+        first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo"))),
+    )
     assert texts[0] == screen.question.replace("`", "")
     assert texts[1].startswith(screen.answers[0].text.replace("`", ""))
     places = re.findall(r'<(?:section id="|figure id="figure-)(\w+)"', text)
@@ -167,7 +171,7 @@ def test_without_a_timed_step_figures_and_configurations_are_there_too(tmp_path,
     test_it_is_valid_and_complete(parsed)
     shown = [attributes["id"] for attributes in parsed.all("figure")]
     assert sorted(shown) == sorted(f"figure-{name}" for name in figures)
-    labels = [row[0] for row in overview(frames)[1]]
+    labels = [row[0] for row in overview(Report(frames))[1]]
     assert labels and set(labels) <= set(parsed.text_of("th"))
     if made is failed:
         start = "Unavailable: one process cannot be compared with two processes on one node: "

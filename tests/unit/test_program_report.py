@@ -17,11 +17,11 @@ from escala.record.schema import read_result
 from escala.report import pilot, tables
 from escala.report.figures import FIGURES
 from escala.report.findings import SECTIONS, section_findings
+from escala.report.findings.context import Report
 from escala.report.history.rows import add
-from escala.report.overview import overview
 from escala.report.page import page
 from escala.report.page.runs import provenance
-from escala.report.summary import summary
+from escala.report.summary import overview, summary
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -37,13 +37,15 @@ def frames_of(experiment, folder: Path) -> dict[str, pd.DataFrame]:
 
 def every_sentence(frames: dict[str, pd.DataFrame]) -> list[str]:
     """Return the sentences of all sections, which are checked."""
-    found = [each for section in SECTIONS for each in section_findings(section, frames, "demo")]
+    found = [
+        each for section in SECTIONS for each in section_findings(section, Report(frames, "demo"))
+    ]
     check(found)
     return [each.text for each in found]
 
 
 def texts(frames: dict[str, pd.DataFrame], section: str) -> list[str]:
-    return [each.text for each in section_findings(section, frames, "demo")]
+    return [each.text for each in section_findings(section, Report(frames, "demo"))]
 
 
 @pytest.fixture(scope="module", params=[{}, PRINTED, NOTHING], ids=["hook", "output", "whole"])
@@ -59,7 +61,7 @@ def test_everything_is_made_of_what_a_program_tells(reported, tmp_path):
     told, frames, text = reported
     figures = drawn(frames, tmp_path, FIGURES)
     written = page(frames, "demo", "Mine", figures)
-    assert ("s per run" in overview(frames)[0]) == (told == NOTHING)
+    assert ("s per run" in overview(Report(frames))[0]) == (told == NOTHING)
     for each in (text, written, summary(frames, "demo", "Mine"), *figures.values()):
         assert "<NA>" not in each and "&lt;NA&gt;" not in each and "nan" not in each.split()
     assert "clocks" not in text and "predict" not in text
@@ -197,7 +199,9 @@ def test_ladders_second_runs_and_pilots_are_of_what_is_known(tmp_path, told, uni
         as_program(run, **told)
         changed([path], **run)
     ladder = tables.tables(experiment.runs, series_files=series, rungs=rungs)
-    why = [each for each in section_findings("why", ladder, "demo") if each.table == "ladder"]
+    why = [
+        each for each in section_findings("why", Report(ladder, "demo")) if each.table == "ladder"
+    ]
     check(why)
     assert any(f"s {unit}." in each.text for each in why)
     assert f"time per {unit.split()[1]}" in drawn(ladder, tmp_path, ["ladder"])["ladder"]

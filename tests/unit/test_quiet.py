@@ -11,8 +11,9 @@ from escala.core.files import read_json, write_json
 from escala.core.speed import Seconds
 from escala.record import disturbance as module
 from escala.record.disturbance import SLOWDOWN, Kernel, with_kernel
-from escala.report.findings.answers import first_line
-from escala.report.findings.best_use import answers
+from escala.report.findings.answer import first_line
+from escala.report.findings.context import Report
+from escala.report.findings.names import Names
 from tests.unit.pages import tabled
 from tests.unit.sentences import told
 
@@ -173,13 +174,13 @@ def test_the_page_tells_why_there_is_no_verdict_and_what_to_do(tmp_path):
     frames = tabled(experiment, references=REFERENCES)
     sure = " ".join(told(frames, "sure"))
     assert "other work disturbed 3 of 7 paired runs to the end" in sure
-    assert first_line(*answers(frames)).startswith("no verdict from disturbed runs")
+    assert first_line(*Report(frames).answers, Names()).startswith("no verdict from disturbed runs")
     assert "--forcerun measure" in " ".join(told(frames, "next"))
     disturb(experiment, MPI, [1])
     frames = tabled(experiment, references=REFERENCES)
     assert "no verdict" not in " ".join(told(frames, "sure"))
     assert "Of 7 paired runs of `horovod-mpi 1x2 tuned`, 1 stayed" in " ".join(told(frames, "sure"))
-    assert "disturbed runs" not in first_line(*answers(frames))
+    assert "disturbed runs" not in first_line(*Report(frames).answers, Names())
 
 
 def test_an_undisturbed_session_says_what_would_not_be_seen(tmp_path):

@@ -12,6 +12,7 @@ from scipy import stats
 
 from escala.core.files import read_json
 from escala.report.findings import section_findings
+from escala.report.findings.context import Report
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -34,7 +35,7 @@ def _tabled(folder: Path, differences: list[float]) -> dict[str, pd.DataFrame]:
 
 
 def _sentences(frames, section: str) -> list[str]:
-    return [each.text for each in section_findings(section, frames, "demo")]
+    return [each.text for each in section_findings(section, Report(frames, "demo"))]
 
 
 def _row(frames):

@@ -16,7 +16,8 @@ from escala.experiment import Experiment
 from escala.experiment.scaling import layouts_of
 from escala.record.plan import make_plan
 from escala.report.findings import section_findings
-from escala.report.overview import explanation
+from escala.report.findings.context import Report
+from escala.report.summary import explanation
 from escala.training.shards import Shards
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -193,10 +194,10 @@ def test_weak_efficiency_is_the_time_of_one_rank_divided_by_that_of_all(tmp_path
     # Two ranks train twice the rows in 10 / 5.5 of the time: 0.91 of the time for a row.
     assert row["ratio"] == pytest.approx(10 / 5.5 / 2)
     assert row["speedup"] == pytest.approx(1.1) and row["efficiency"] == pytest.approx(0.55)
-    [answer, *_] = [each.text for each in section_findings("answer", frames, "demo")]
+    [answer, *_] = [each.text for each in section_findings("answer", Report(frames, "demo"))]
     assert "0.91" in answer and "0.55" in answer and frames["best_use"].empty
     assert "The scaling is weak: ratios are of the time for the same" in explanation(frames)
-    told = " ".join(each.text for each in section_findings("data", frames, "demo"))
+    told = " ".join(each.text for each in section_findings("data", Report(frames, "demo")))
     assert "The scaling is weak: an epoch of n ranks has n times the rows" in told
 
 

@@ -7,15 +7,14 @@ import re
 import pandas as pd
 import pytest
 from fixtures_runs import REFERENCES, FakeExperiment, fair, program, three_configurations
-from hypothesis import given
-from hypothesis import strategies as st
 from pages import tabled
 
+from escala.analysis.verdicts import Ratio
 from escala.experiment.spoken import layout_in_words, strategy_in_words
-from escala.report.findings.best_use import answers
-from escala.report.findings.words import quoted, with_labels
+from escala.report.findings.context import Report
+from escala.report.findings.names import Names, words
+from escala.report.findings.words import with_labels
 from escala.report.first_screen import all_findings, first_screen
-from escala.report.spoken import name_in_words, say, words
 from escala.strategies import STRATEGIES
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -28,7 +27,7 @@ TERMS = re.compile(
 
 def _screen(frames: dict[str, pd.DataFrame]) -> list[str]:
     """Return the texts of the first screen, which are free of our terms."""
-    screen = first_screen(frames, all_findings(frames, "demo"))
+    screen = first_screen(Report(frames, "demo"), all_findings(Report(frames, "demo")))
     told = [
         text
         for answer in screen.answers
@@ -99,28 +98,28 @@ def test_threads_variants_and_datasets_are_said_where_they_differ(tmp_path):
             each.add("single", "1x1", 5.0, variant=variant)
     frames = tabled(other)
     labels = with_labels(frames["configurations"], frames)["label"]
-    said = {name_in_words(label, words(frames)) for label in labels}
+    said = set(map(Names(words(frames)), labels))
     assert len(said) == len(labels) == 4
     assert "one process (`slow`, `other`)" in said
 
 
-def test_verbs_follow_their_subjects_and_our_terms_become_plain():
-    named = {"a 1x2": "two processes on one node", "b 1x1": "one process"}
-    for text, expected in (
-        ("`a 1x2` takes 0.5 of the time of `b 1x1` (0.4–0.6, 9 paired runs).",
-         "Two processes on one node take 0.5 of the time of one process (0.4–0.6)."),
-        ("Yes: `b 1x1` takes less time than `a 1x2` takes.",
-         "Yes: one process takes less time than two processes on one node takes."),
-        ("A step of `a 1x2` takes 2 ms on each rank, and 1 of `ranks`.",
-         "A step of two processes on one node takes 2 ms on each process, and 1 of `ranks`."),
-    ):  # fmt: skip
-        assert say(text, named) == expected
+def test_verbs_follow_their_subjects_and_words_leave_out_the_number_of_paired_runs():
+    names = Names({"a 1x2": "two processes on one node", "b 1x1": "one process"})
+    subjects = [each.subject("a 1x2", "takes") for each in (names, Names())]
+    assert subjects == ["two processes on one node take", "`a 1x2` takes"]
+    assert names.subject("b 1x1", "takes") == "one process takes"
+    assert names.subject("c 1x1", "takes") == "`c 1x1` takes"
+    ratio = Ratio(0.5, 0.4, 0.6, 9)
+    assert names.fraction(ratio, f"time of {names('b 1x1')}") == (
+        "0.50 of the time of one process (0.40–0.60)"
+    )
+    assert Names().interval(ratio) == " (0.40–0.60, 9 paired runs)"
 
 
 def test_the_first_screen_says_how_sure_the_answer_is(tmp_path):
     frames = tabled(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES)
     frames["runs"]["earlier_attempts"] = [1, *[0] * (len(frames["runs"]) - 1)]
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     question, text, *more = _screen(frames)
     assert answer.there.in_words in question
     assert f"{answer.closest.ratio.value:.2f}" in text
@@ -142,22 +141,11 @@ def test_variants_are_said_by_their_names(tmp_path, repeats):
         experiment.add("single", "1x1", one, repeats, variant=variant, rows=64)
         experiment.add("horovod-mpi", "1x2", two, repeats, variant=variant, rows=64)
     frames = tabled(experiment)
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     _, text, *_ = _screen(frames)
     named = words(frames)
     assert all(named[each] in text for each in (answer.label, answer.closest.label))
     assert "(`fast`)" in text
-
-
-@given(
-    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]*", fullmatch=True)
-    | st.sampled_from([*STRATEGIES, "1x2", "matches", "rank", "takes", "is", ", 9 matches)", "`"])
-)
-def test_no_name_of_a_user_and_no_word_of_a_reason_is_changed(name):
-    """A name of a configuration has a space, which no name of a user may have."""
-    named = {"single 1x1": "one process", "ddp-gloo 1x2": "two processes on one node"}
-    text = f"{quoted(name)} takes `single 1x1`, {quoted(f'a 1x2 {name} is it')} and {quoted(name)}."
-    assert say(text, named) == text.replace("`single 1x1`", "one process")
 
 
 def test_names_like_our_words_stay_on_the_first_screen(tmp_path):

@@ -20,9 +20,8 @@ from sentences import told
 
 from escala.core.files import read_json, write_json
 from escala.report import tables
-from escala.report.findings import SECTIONS
-from escala.report.findings.best_use import answers
-from escala.report.spoken import say, words
+from escala.report.findings import SECTIONS, section_findings
+from escala.report.findings.context import Report
 from escala.report.summary import summary
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -53,7 +52,7 @@ def test_the_answer_comes_first_and_evidence_is_linked(three_tables, three):
     title, answer, *_ = text.split("\n\n")
     assert title == "# A title"
     evidence = "([table](tables/best_use.csv), [figure](figures/seconds_per_epoch.svg))"
-    said = say(three["answer"][0], words(three_tables))
+    said = section_findings("answer", Report(three_tables, "demo"))[0].spoken
     assert answer == f"**{said}** {evidence}"
     assert f"- {three['data'][0]} ([table](tables/runs.csv))\n" in text
     assert "- [best_use.csv](tables/best_use.csv)" in text
@@ -94,7 +93,7 @@ def test_epochs_that_were_cut_short_are_estimated_and_are_no_whole_runs(tmp_path
 def test_the_cost_is_that_of_all_cores(tmp_path):
     frames = tabled(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES)
     core_time, hours = read(frames)["cost"]
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     # Two processes with a core each against one process with one core.
     for end in answer.fewer.ratio[:3]:
         assert f"{2 * end:.2f}" in core_time

@@ -16,7 +16,8 @@ from escala.core.files import read_json
 from escala.core.proc import Usage
 from escala.programs.marks import Epoch
 from escala.record.schema import validate_run
-from escala.report.findings import memory
+from escala.report.findings import why
+from escala.report.findings.context import Report
 from escala.training.by_program import _used
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -129,7 +130,7 @@ def test_steps_whose_memory_is_cleared_again_are_named_with_what_keeps_it(
     made, system, number, said
 ):
     changed(made.runs[:3], usage=[used(system, number)])
-    findings = list(memory.findings(tabled(made), "name"))
+    findings = list(why.memory(Report(tabled(made))))
     check(findings)
     found = [each.text for each in findings]
     assert bool(found) == said
@@ -139,4 +140,4 @@ def test_steps_whose_memory_is_cleared_again_are_named_with_what_keeps_it(
 
 
 def test_older_runs_say_nothing(made):
-    assert not list(memory.findings(tabled(made), "name"))
+    assert not list(why.memory(Report(tabled(made))))

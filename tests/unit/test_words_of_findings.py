@@ -10,11 +10,11 @@ from sentences import told
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
-from escala.report.findings.best_use import answers, inverse
+from escala.report.findings.context import Report, inverse
 from escala.report.findings.words import Finding, quoted
 from escala.report.first_screen import first_screen
-from escala.report.overview import overview
 from escala.report.page import page
+from escala.report.summary import overview
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -38,7 +38,7 @@ def _numbers(cell: str) -> list[float]:
 
 
 def test_the_table_of_configurations_has_the_values_of_the_tables(frames):
-    headings, rows = overview(frames)
+    headings, rows = overview(Report(frames))
     assert "training s per epoch" in headings
     cells = {row[0]: dict(zip(headings, row, strict=True)) for row in rows}
     speedup = frames["speedup"].query("strategy == 'horovod-mpi' and reference == 1").iloc[0]
@@ -47,7 +47,7 @@ def test_the_table_of_configurations_has_the_values_of_the_tables(frames):
         assert _numbers(cells[label][heading]) == [
             round(speedup[f"{column}{end}"], 2) for end in ("", "_low", "_high")
         ]
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     for each in answer.alternatives:
         text = cells[each.label]["time to the best use"].partition(", ")[0]
         assert _numbers(text) == [round(value, 2) for value in inverse(each.ratio)[:3]]
@@ -77,12 +77,12 @@ def test_only_the_current_runs_count_as_failed(tmp_path):
 
 
 def test_the_first_screen_prefers_the_configuration_that_answers(frames):
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     general = Finding("Something about all.", "runs")
     own = Finding(f"Something about {quoted(answer.label)}.", "runs")
     found = {name: [general, own] for name in ("why", "sure", "cost", "next")}
     line = Finding("The answer.", "best_use", task=answer.key)
-    screen = first_screen(frames, found | {"answer": [line], "scores": []})
+    screen = first_screen(Report(frames, "demo"), found | {"answer": [line], "scores": []})
     assert set(screen.brief) == set(found)
     assert not any(text.startswith("Something about all") for text in screen.brief.values())
     only = {
@@ -93,7 +93,7 @@ def test_the_first_screen_prefers_the_configuration_that_answers(frames):
         "answer": [line],
         "scores": [],
     }
-    assert set(first_screen(frames, only).brief) == {"why", "sure", "next"}
+    assert set(first_screen(Report(frames, "demo"), only).brief) == {"why", "sure", "next"}
 
 
 def test_the_page_tells_where_its_results_come_from(frames):
@@ -107,7 +107,7 @@ def test_the_page_tells_where_its_results_come_from(frames):
 
 def _undecided(frames: dict[str, pd.DataFrame], **runs: object) -> None:
     """Change one run of the best use, while nothing can be told apart."""
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     table = frames["runs"]
     mine = (table["strategy"] == answer.names[2]) & (table["variant"] == answer.names[4])
     for name, value in runs.items():
@@ -136,7 +136,7 @@ def test_a_slow_run_is_not_called_disturbed(frames):
 
 
 def test_runs_without_a_partner_are_counted_in_the_advice(frames):
-    [answer] = answers(frames)
+    [answer] = Report(frames).answers
     frames["best_use"] = frames["best_use"].assign(matches=5, verdict=NO_VERDICT)
     needed = int(frames["best_use"]["needed"].iloc[0])
     # Two of its seven runs have no run of another configuration in their session and repeat.

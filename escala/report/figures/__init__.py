@@ -6,8 +6,8 @@ A module declares itself by constants, which are read without an import (`escala
 - `CAPTION`: the text below it on the page and in the report, with literals between two backticks;
 - `NEEDS`: a condition on the experiment, one of `OCCASIONS`; without it, the figure is always
   drawn. `comparisons` are those of a configuration with a reference; matches of ladders are none.
-  `scaling` is a scaling study. The name of a probe stands for runs of this probe, and
-  `resources by nodes` for runs of the probe `resources` on several numbers of nodes;
+  `sizes` are layouts of several nodes or a scaling study. The name of a probe stands for runs of
+  this probe;
 - `FILE`: the name of the file alongside `run.json` that a figure of one run shows. A report has it
   for the first timing run of each dataset and workload;
 - `KIND`, with `FILE`: the kind of the datasets whose test rows it shows.
@@ -31,7 +31,7 @@ from escala.probes import PROBES
 CATEGORIES = ("Data", "Quality", "Examples", "Time", "Resources")
 #: Conditions that not every experiment meets.
 OCCASIONS = (
-    "classes", "comparisons", "several nodes", "resources by nodes", "ladders", "scaling", *PROBES
+    "classes", "comparisons", "sizes", "ladders", *PROBES
 )  # fmt: skip
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.analysis.attribution import OVERLAP, PASSES, WHOLE
+from escala.analysis.attribution import (
+    OFF_CORE,
+    OVERLAP,
+    PARTS,
+    PASSES,
+    UNEXPLAINED,
+    WHOLE,
+)
 from escala.report.figures import common
-from escala.report.figures.looks import described
-from escala.report.figures.parts import COLOURS, MILLISECONDS, NAMES, measured, rows_of_ranks
-from escala.report.figures.text import NOTE, text_width
+from escala.report.figures.common import NOTE, height_of, text_width, wrapped_names
+from escala.report.figures.looks import described, in_order
+from escala.report.tables.views import labelled
 
 CATEGORY = "Time"
 CAPTION = (
@@ -27,6 +38,25 @@ WHAT = "Where the time of a training step goes"
 _BARS = 5.4
 # Between the end of a bar and a text, in points.
 _GAP = 6
+NAMES = {
+    "input": "input",
+    "dispatch": "into and out of\nthe step",
+    "forward": "forward",
+    "backward": "backward",
+    "compute": "forward and backward",
+    "optimiser": "optimiser",
+    OFF_CORE: "off the core",
+    "skew": "waiting for the\nslowest rank",
+    "transfer": "transfer and reduction",
+    "copies": "copies to and from\nbuffers",
+    "negotiation": "negotiation and cycle",
+    UNEXPLAINED: "unexplained",
+}
+COLOURS = common.palette(PARTS) | {OFF_CORE: (0.35, 0.35, 0.35), UNEXPLAINED: (0.75, 0.75, 0.75)}
+# A lighter and a darker shade of their sum.
+_SHADES = sns.light_palette(COLOURS["compute"], 3)[1], sns.dark_palette(COLOURS["compute"], 4)[2]
+COLOURS |= dict(zip(PASSES, _SHADES, strict=True))
+MILLISECONDS = 1000
 
 
 def draw(tables: common.Tables) -> Figure:
@@ -76,3 +106,34 @@ def _remarks(parts: pd.DataFrame) -> list[str]:
         *[f"Step against that of the timing runs: {', '.join(slow)}."] * bool(slow),
         *(f"Unavailable: {label}: {', '.join(names)}." for label, names in gaps.items()),
     ]
+
+
+def measured(table: pd.DataFrame, missing: str) -> tuple[pd.DataFrame, list[str]]:
+    """Return the parts that were measured, and a note on each configuration without any.
+
+    The column `bar` names the configuration and the rank, with what it trains where that varies.
+
+    Parameters
+    ----------
+    missing : what the latter lack.
+    """
+    table = labelled(table, table)
+    failed = table[table["part"].isna()]
+    ended = [row.reason if row.status == "ok" else f"{row.status}: {row.reason}"
+             for row in failed.itertuples()]  # fmt: skip
+    why = [f"{missing}: {of}: {end}." for of, end in zip(failed["label"], ended, strict=True)]
+    parts = in_order(table.dropna(subset=["part"]))
+    varying = [key for key in ("dataset", "workload") if parts[key].nunique() > 1]
+    names = parts[[*varying, "label"]].agg(" ".join, axis=1) if len(parts) else ""
+    return parts.assign(bar=names + ", rank\u00a0" + parts["rank"].astype(str)), why
+
+
+def rows_of_ranks(names: Sequence[str]) -> tuple[Figure, Axes]:
+    """Return a figure with a named row for each rank, the first at the top."""
+    wrapped = wrapped_names(names)
+    figure = common.new(9.5, max(0.4, height_of(wrapped) + 0.1) * len(wrapped) + 0.6)
+    axes = figure.subplots()
+    axes.set_yticks(range(len(wrapped)), wrapped)
+    axes.set_ylim(len(wrapped) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    return figure, axes

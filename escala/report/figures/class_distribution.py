@@ -7,8 +7,8 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from escala.report.figures import common
+from escala.report.figures.common import LABEL, PANEL_TITLE, height_of, wrap
 from escala.report.figures.looks import describe, described
-from escala.report.figures.text import LABEL, PANEL_TITLE, height_of, wrap
 
 CATEGORY = "Data"
 CAPTION = (

@@ -10,9 +10,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from escala.report.figures import common, heat_maps
+from escala.report.figures import common, confusion_matrices
+from escala.report.figures.common import height_of
 from escala.report.figures.looks import described
-from escala.report.figures.text import height_of
 
 CATEGORY = "Quality"
 CAPTION = (
@@ -33,9 +33,9 @@ _PANEL = 4.0
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a heat map per configuration: a row per class, its test rows alongside its name."""
-    pooled, notes = heat_maps.table_of(tables, "pooled")
+    pooled, notes = confusion_matrices.table_of(tables, "pooled")
     if pooled.empty:
-        return common.without_data(WHAT, tables, heat_maps.LACKING)
+        return common.without_data(WHAT, tables, confusion_matrices.LACKING)
     row = max(0.32, height_of(map(_name, pooled["class"], pooled["actual"])) + 0.05)
     classes = pooled.groupby(["dataset", "workload"])["class"].nunique().max()
     lowest = np.floor(20 * pooled[SCORES].min().min()) / 20
@@ -52,7 +52,7 @@ def draw(tables: common.Tables) -> Figure:
         axes.set(xlabel="", ylabel="class (test rows)")
         return "runs: {}, splits: {}".format(*frame[["runs", "splits"]].iloc[0])
 
-    figure = heat_maps.panels(
+    figure = confusion_matrices.panels(
         pooled, (_PANEL, row * (classes + 2) + 1.1), panel,
         ScalarMappable(Normalize(darkest, 1), COLOURS), label="score",
         extend="min" if lowest < darkest else "neither",
@@ -62,7 +62,7 @@ def draw(tables: common.Tables) -> Figure:
 
 
 def _name(label: str, rows: float) -> str:
-    return heat_maps.class_name(f"{label} ({rows:.0f})")
+    return confusion_matrices.class_name(f"{label} ({rows:.0f})")
 
 
 def _report(frame: pd.DataFrame) -> pd.DataFrame:

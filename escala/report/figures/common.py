@@ -21,7 +21,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.core.files import atomic
-from escala.report.figures import text as texts
 from escala.report.figures.looks import MARKERS, Colour, described
 from escala.report.tables import views
 from escala.report.tables.views import MOST, labelled
@@ -34,11 +33,15 @@ MUTED = (
     "#AA4499",
 )  # fmt: skip
 DPI = 150
+#: Sizes of texts in points.
+FIGURE_TITLE, PANEL_TITLE, LABEL, LEGEND, NOTE = 12.0, 10.0, 9.25, 9.0, 8.0
+#: The largest width of names of configurations and classes in a figure, in inches.
+NAME_INCHES = 2.0
+# Of a text, as multiples of its size: the mean width of a letter, and the distance of lines.
+_LETTER, _LINE = 0.57, 1.25
 # In inches: a figure for phones, the names and the values in it, and what is above and below marks.
 NARROW, NAME_ABOVE, VALUE_ABOVE, ABOVE, BELOW = 4.6, 3.15, 1.15, 0.16, 0.2
 
-# The line or patch of a name in a legend, with its margins.
-_HANDLE_INCHES = 0.65
 _TOLD = "told:"
 
 
@@ -50,11 +53,11 @@ def style() -> Iterator[None]:
         "svg.hashsalt": "escala",
         # Reasons of failures come from other programs: a dollar sign must not begin a formula.
         "text.parse_math": False,
-        "axes.titlesize": texts.PANEL_TITLE,
-        "figure.titlesize": texts.FIGURE_TITLE,
+        "axes.titlesize": PANEL_TITLE,
+        "figure.titlesize": FIGURE_TITLE,
         "legend.frameon": False,
-        "legend.fontsize": texts.LEGEND,
-        "legend.title_fontsize": texts.LEGEND,
+        "legend.fontsize": LEGEND,
+        "legend.title_fontsize": LEGEND,
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
@@ -97,6 +100,27 @@ def save(figure: Figure, *paths: Path) -> None:
                 temporary.write_text(drawn, encoding="utf-8")
 
 
+def wrap(text: str, width: float, points: float) -> str:
+    """Break a text into lines of about that width, in inches; its own line breaks are kept."""
+    letters = max(1, int(width / text_width("m", points)))
+    return "\n".join(textwrap.fill(part, letters) for part in text.split("\n"))
+
+
+def wrapped_names(names: Iterable[str], points: float = LABEL) -> list[str]:
+    """Break names that are wider than `NAME_INCHES` into lines."""
+    return [wrap(name, NAME_INCHES, points) for name in names]
+
+
+def text_width(text: str, points: float) -> float:
+    """Return the width of a line in inches, about."""
+    return len(text) * points * _LETTER / 72
+
+
+def height_of(names: Iterable[str], points: float = LABEL) -> float:
+    """Return the height in inches of the tallest of some names, at least a line."""
+    return max((name.count("\n") + 1 for name in names), default=1) * points * _LINE / 72
+
+
 def palette(names: Sequence[str]) -> dict[str, Colour]:
     """Return a colour per name. The first nine differ also for colour-blind readers.
 
@@ -117,6 +141,25 @@ def markers(names: Sequence[str]) -> dict[str, str]:
     return {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(names)}
 
 
+def series(
+    frame: pd.DataFrame, keys: Sequence[str]
+) -> list[tuple[str, pd.DataFrame, dict[str, object]]]:
+    """Return the name, the rows and the look of each line of a figure.
+
+    Parameters
+    ----------
+    keys : columns in which lines differ; their names have those that vary.
+    """
+    groups = list(frame.groupby(list(keys), sort=False))
+    varying = [key for key in keys if frame[key].nunique() > 1] or keys[:1]
+    names = [" ".join(map(str, rows[varying].iloc[0])) for _, rows in groups]
+    colours, shapes = palette(names), markers(names)
+    return [
+        (name, rows, {"color": colours[name], "marker": shapes[name]})
+        for name, (_, rows) in zip(names, groups, strict=True)
+    ]
+
+
 def reference_name(compared: pd.DataFrame) -> str:
     """Return the one reference of rows of a table, or what their references have of themselves."""
     labels = compared["reference_label"].unique()
@@ -133,20 +176,20 @@ def name_above(axes: Axes, place: float, name: str, value: str) -> None:
     """
     for text, inches, x in ((name, NAME_ABOVE, 0), (value, VALUE_ABOVE, 1)):
         axes.annotate(
-            texts.wrap(text, inches, texts.LABEL), (x, place), (0, 72 * (ABOVE - 0.05)),
+            wrap(text, inches, LABEL), (x, place), (0, 72 * (ABOVE - 0.05)),
             xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="bottom",
-            ha="right" if x else "left", fontsize=texts.LABEL,
+            ha="right" if x else "left", fontsize=LABEL,
         )  # fmt: skip
 
 
 def height_with_names(rows: Iterable[tuple[str, str]]) -> float:
     """Return the inches of a row of names and values that `name_above` writes, and its marks."""
     wrapped = [
-        texts.wrap(text, inches, texts.LABEL)
+        wrap(text, inches, LABEL)
         for row in rows
         for text, inches in zip(row, (NAME_ABOVE, VALUE_ABOVE), strict=True)
     ]
-    return texts.height_of(wrapped) + ABOVE + BELOW
+    return height_of(wrapped) + ABOVE + BELOW
 
 
 def panels(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
@@ -234,7 +277,7 @@ def empty(what: str, data: str, why: str) -> Figure:
     figure = new(8, 1.6)
     finish(figure, [what, data])
     why = textwrap.shorten(why, 600, placeholder=" …")
-    wrapped, points = texts.wrap(why, 7, texts.LABEL), texts.LABEL
+    wrapped, points = wrap(why, 7, LABEL), LABEL
     figure.text(0.5, 0.35, wrapped, ha="center", va="center", fontsize=points)
     return figure
 
@@ -250,11 +293,12 @@ def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
 
 def legend(figure: Figure, handles: Mapping[str, Artist], heading: str) -> None:
     """Put a legend alongside a figure, which grows until the legend's height fits."""
-    wrapped, spacing = texts.wrapped_names(handles, texts.LEGEND), 0.5
+    wrapped, spacing = wrapped_names(handles, LEGEND), 0.5
     lines = [line for name in [heading, *wrapped] for line in name.split("\n")]
-    height = texts.inches(len(lines) + spacing * (len(handles) + 2), texts.LEGEND)
+    height = (len(lines) + spacing * (len(handles) + 2)) * LEGEND * _LINE / 72
     figure.set_figheight(max(figure.get_figheight(), height + 0.2))
-    width = max(texts.text_width(line, texts.LEGEND) for line in lines) + _HANDLE_INCHES
+    # The line or patch of a name takes 0.65 inches, with its margins.
+    width = max(text_width(line, LEGEND) for line in lines) + 0.65
     figure.get_layout_engine().set(rect=(0, 0, 1 - width / figure.get_figwidth(), 1))
     figure.legend(
         handles.values(), wrapped, loc="center right", title=heading, labelspacing=spacing
@@ -271,15 +315,15 @@ def finish(figure: Figure, heads: Sequence[str], notes: Iterable[str] = ()) -> N
     heads, notes : each on lines of its own.
     """
     width = 0.96 * figure.get_figwidth()
-    above = "\n".join(texts.wrap(part, width, texts.FIGURE_TITLE) for part in heads)
-    below = "\n".join(texts.wrap(" ".join(line.split()), width, texts.NOTE) for line in notes)
-    top = texts.height_of([above], texts.FIGURE_TITLE)
-    bottom = texts.height_of([below], texts.NOTE) if below else 0.0
+    above = "\n".join(wrap(part, width, FIGURE_TITLE) for part in heads)
+    below = "\n".join(wrap(" ".join(line.split()), width, NOTE) for line in notes)
+    top = height_of([above], FIGURE_TITLE)
+    bottom = height_of([below], NOTE) if below else 0.0
     height = figure.get_figheight() + top + bottom
     figure.set_figheight(height)
     figure.suptitle(above)
     if below:
-        figure.supxlabel(below, x=0.01, ha="left", fontsize=texts.NOTE)
+        figure.supxlabel(below, x=0.01, ha="left", fontsize=NOTE)
     for each in figure.legends:
         each.set_bbox_to_anchor(
             (0, bottom / height, 1, 1 - (top + bottom) / height), figure.transFigure

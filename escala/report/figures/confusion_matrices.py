@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
@@ -11,9 +12,12 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from escala.report.figures import common, heat_maps
-from escala.report.figures.looks import described
-from escala.report.figures.text import height_of
+from escala.analysis.comparable import CONFIGURATION
+from escala.record.evaluation import MOST_CLASSES
+from escala.report.figures import common
+from escala.report.figures.common import LABEL, PANEL_TITLE, height_of, wrap
+from escala.report.figures.looks import described, in_order
+from escala.report.tables.views import labelled, untested
 
 CATEGORY = "Quality"
 CAPTION = (
@@ -25,22 +29,27 @@ WHAT = "Confusion matrices, pooled over repeats"
 COLOURS = "Blues"
 # Of a matrix of many classes, in inches.
 _SIDE_OF_MANY = 8.0
+#: Panels of a dataset and workload.
+MOST = 12
+#: Classes that are named, and have a number in each cell.
+MOST_NAMED = 30
+LACKING = f"scores of classes, which are kept of at most {MOST_CLASSES}"
 
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a panel per configuration: counts, coloured by the fraction of the true class."""
-    confusion, notes = heat_maps.table_of(tables, "confusion")
+    confusion, notes = table_of(tables, "confusion")
     if confusion.empty:
-        return common.without_data(WHAT, tables, heat_maps.LACKING)
+        return common.without_data(WHAT, tables, LACKING)
     classes = confusion.groupby(["dataset", "workload"])["true_class"].nunique().max()
     # Names below the columns are rotated, so their lines take more than their height.
-    lines = height_of(map(heat_maps.class_name, confusion["true_class"].unique()))
+    lines = height_of(map(class_name, confusion["true_class"].unique()))
     side = max(2.6, max(0.58, 1.5 * lines) * classes)
-    if are_many := classes > heat_maps.MOST_NAMED:
+    if are_many := classes > MOST_NAMED:
         side = _SIDE_OF_MANY
         notes = [f"Numbers and names of {classes} classes are in the table confusion.", *notes]
     panel = partial(_panel, named=not are_many)
-    figure = heat_maps.panels(
+    figure = panels(
         confusion, (side + 1.2, side + 1.8), panel, ScalarMappable(Normalize(0, 1), COLOURS),
         label="fraction of the true class",
     )  # fmt: skip
@@ -50,7 +59,7 @@ def draw(tables: common.Tables) -> Figure:
 
 def _panel(axes: Axes, frame: pd.DataFrame, named: bool) -> str:
     classes = list(frame["true_class"].unique())
-    names = list(map(heat_maps.class_name, classes)) if named else []
+    names = list(map(class_name, classes)) if named else []
     matrix = frame.pivot_table(
         index="true_class", columns="predicted_class", values="rows", aggfunc="sum"
     ).loc[classes, classes].astype(int)  # fmt: skip
@@ -65,3 +74,47 @@ def _panel(axes: Axes, frame: pd.DataFrame, named: bool) -> str:
         axes.set_xticks(axes.get_xticks(), names, **style)
     axes.set(xlabel="predicted class", ylabel="true class")
     return f"runs: {len(frame[['repeat', 'session']].drop_duplicates())}"
+
+
+def table_of(tables: common.Tables, name: str) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows of a table of classes that a figure shows, labelled, and its notes."""
+    shown, notes = common.selected(tables, MOST)
+    without = untested(shown["pooled"])
+    untested_note = [f"No test rows, hence no scores: {', '.join(without)}."] * bool(without)
+    return in_order(labelled(shown[name], shown["runs"])), [*untested_note, *notes]
+
+
+def class_name(name: str) -> str:
+    """Break the name of a class into lines that fit alongside a heat map."""
+    return wrap(name, 1.4, LABEL)
+
+
+def panels(
+    frame: pd.DataFrame,
+    size: tuple[float, float],
+    panel: Callable[[Axes, pd.DataFrame], str],
+    colours: ScalarMappable,
+    **colour_bar,
+) -> Figure:
+    """Draw a panel for each configuration of a table of classes, with one colour bar.
+
+    Parameters
+    ----------
+    frame : rows of the table, labelled and in order.
+    size : of a panel with its title, in inches.
+    panel : draws the rows of a configuration and returns how many runs they are from.
+    """
+    groups = list(frame.groupby(list(CONFIGURATION), sort=False))
+    columns = min(3, len(groups))
+    width, height = size
+    figure = common.new(max(7.0, width * columns + 1.0), height * -(-len(groups) // columns))
+    several = len(common.panels(frame)) > 1
+    grid = common.grid(figure, len(groups), columns)
+    for axes, (_, rows) in zip(grid, groups, strict=True):
+        counted = panel(axes, rows)
+        axes.tick_params(axis="y", rotation=0)
+        where = f"{described(rows)}\n{rows['workload'].iloc[0]}, " if several else ""
+        heading = f"{where}{rows['label'].iloc[0]}\n{counted}"
+        axes.set_title(wrap(heading, width - 1.6, PANEL_TITLE))
+    figure.colorbar(colours, ax=grid, shrink=0.6, **colour_bar)
+    return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.report.figures import common
+from escala.report.figures.common import PANEL_TITLE, wrap
 from escala.report.figures.looks import described
-from escala.report.figures.text import PANEL_TITLE, wrap
-from escala.report.spoken import name_in_words, words
+from escala.report.findings.names import Names, words
 from escala.report.tables.ladder import DIRECT, PRODUCT, RUNG
 from escala.report.tables.views import unit
 
@@ -42,8 +42,8 @@ def draw(tables: common.Tables) -> Figure:
     if len(missing) == len(table):
         return common.empty(WHAT, described(table), " ".join(["Nothing was measured.", *missing]))
     ladders = list(table.groupby(["dataset", "workload", "ladder"], sort=False))
-    named = words(tables)
-    bars = [list(_bars(rows, named)) for _, rows in ladders]
+    names = Names(words(tables))
+    bars = [list(_bars(rows, names)) for _, rows in ladders]
     row = common.height_with_names((bar.name, bar.value) for each in bars for bar in each)
     heights = [row * len(each) for each in bars]
     figure = common.new(common.NARROW, sum(heights) + 0.9 * len(ladders))
@@ -53,7 +53,7 @@ def draw(tables: common.Tables) -> Figure:
     for axes, (_, rows), own in zip(grid.flat, ladders, bars, strict=True):
         first = rows.iloc[0]
         _waterfall(axes, own, row)
-        before = name_in_words(first["before"], named).replace("`", "")
+        before = names(first["before"]).replace("`", "")
         what = f"time per {unit(tables, first['workload'])} (1: {before})"
         axes.set_xlabel(wrap(what, width, PANEL_TITLE))
         heading = ", ".join([*(first[key] for key in several), first["ladder"]])
@@ -73,10 +73,10 @@ class _Bar(NamedTuple):
     interval: tuple[float, float]
 
 
-def _bars(rows: pd.DataFrame, named: Mapping[str, str]) -> Iterator[_Bar]:
+def _bars(rows: pd.DataFrame, names: Names) -> Iterator[_Bar]:
     ends = rows["ratio"].where(rows["part"] == RUNG).fillna(1.0).cumprod()
     starts = ends.shift(fill_value=1.0)
-    before = name_in_words(rows["before"].iloc[0], named).replace("`", "")
+    before = names(rows["before"].iloc[0]).replace("`", "")
     yield _Bar(before, "1", _END, 0.0, 1.0, (math.nan, math.nan))
     for row, start in zip(rows.itertuples(), starts, strict=True):
         is_rung = row.part == RUNG

@@ -1,4 +1,4 @@
-"""Draw time and speed-up of a scaling study over the size of the layouts."""
+"""Draw the training time, and the speed-up of a scaling study, over the size of the layouts."""
 
 from __future__ import annotations
 
@@ -7,65 +7,112 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from escala.analysis.comparable import CONFIGURATION
 from escala.experiment.scaling import WEAK
 from escala.report.figures import common
-from escala.report.figures.looks import described
-from escala.report.figures.text import PANEL_TITLE, wrap
+from escala.report.figures.common import PANEL_TITLE, wrap
+from escala.report.figures.looks import described, significant
+from escala.report.tables.views import per_epoch, trained_by_steps
+from escala.runtime.layout import Layout
 
 CATEGORY = "Time"
 CAPTION = (
-    "Time of an epoch and speed-up over the baseline by the number of nodes, or of processes on "
-    "one node, on logarithmic axes. The baseline is the smallest layout that was measured. Sizes "
-    "whose processes share cores are left out. With weak scaling an epoch grows with the "
-    "processes, and the speed-up is that of its rows per second. Dashed: ideal scaling from the "
-    "baseline. Points are medians of times, and of speed-ups estimates over matches of runs of one "
-    "session and repeat. Bars are 95 % intervals from six runs or matches on, and the range for "
-    "fewer. Hollow: times that a cost model predicts, with their 90 % intervals, where there are "
-    "predictions."
+    "Time of an epoch by the number of nodes, or of processes on one node, on logarithmic axes, "
+    "with a line for each strategy, variant, network with its measured rate in Mbit/s, and number "
+    "of processes a node. Points are medians; bars are 95 % intervals, or the range for fewer than "
+    "six runs. A cross is estimated from runs that were cut short, a hollow point is of processes "
+    "that shared cores, and the grey line is the main reference on one node. A scaling study has "
+    "the speed-up over its baseline, the smallest layout that was measured, too: "
+    "estimates over paired runs. It leaves out sizes whose processes share cores. With weak "
+    "scaling an epoch grows with the processes, and the speed-up is that of its rows per second. "
+    "Dashed: ideal scaling from the baseline. Dotted: times that a cost model predicts, with their "
+    "90 % intervals, where there are predictions."
 )
-NEEDS = "scaling"
-WHAT = "Scaling"
+NEEDS = "sizes"
 #: What the lines of a panel differ in.
-_SERIES = ["study_strategy", "variant", "study_network"]
+_STUDY = ["study_strategy", "variant", "study_network"]
+_SERIES = ["strategy", "variant", "network", "processes"]
 
 
 def draw(tables: common.Tables) -> Figure:
-    """Draw a row of two panels for each dataset and workload: time, and speed-up."""
-    table = tables["scaling"]
-    alone = ~table["shares_cores"].fillna(False).astype(bool)
+    """Draw a panel for each dataset and workload, and in a study one of the speed-up beside it."""
+    study, tables = not tables["scaling"].empty, trained_by_steps(tables)
+    table = tables["scaling"] if study else with_series(tables["configurations"], tables["runs"])
+    alone = ~table["shares_cores"].fillna(False).astype(bool) if study else table["nodes"] > 1
     measured = table[(table["kind"] != "unavailable") & alone]
+    gaps = common.gaps(tables["runs"])
     if measured.empty:
-        why = " ".join(["No layout of the study was measured.", *common.gaps(tables["runs"])])
-        return common.empty(WHAT, described(tables["runs"]), why)
+        why = " ".join(["No layout of several nodes or of a study was measured.", *gaps])
+        return common.empty("Time by size", described(tables["runs"]), why)
     parts = common.panels(measured)
     figure = common.new(7.2, 3.1 * len(parts))
-    grid = figure.subplots(len(parts), 2, squeeze=False)
-    varying = [key for key in _SERIES if measured[key].nunique() > 1] or _SERIES[:1]
-    for (left, right), ((_, workload), frame) in zip(grid, parts, strict=True):
+    grid = figure.subplots(len(parts), 1 + study, squeeze=False)
+    looks = common.series(measured, _STUDY if study else _SERIES)
+    for line, ((dataset, workload), frame) in zip(grid, parts, strict=True):
         over = "nodes" if frame["nodes"].max() > 1 else "ranks"
-        groups = list(frame.groupby(_SERIES, sort=False))
-        names = [" ".join(map(str, rows[varying].iloc[0])) for _, rows in groups]
-        colours, shapes = common.palette(names), common.markers(names)
-        for name, (_, rows) in zip(names, groups, strict=True):
-            rows = rows.sort_values(["ranks", "nodes"])
-            look = {"color": colours[name], "marker": shapes[name], "label": name}
-            _times(left, rows, over, look)
-            _speedups(right, rows, over, look)
-        for axes in (left, right):
+        if not study:
+            _reference(line[0], frame, tables)
+        for name, rows, look in looks:
+            mine = (rows["dataset"] == dataset) & (rows["workload"] == workload)
+            if not mine.any():
+                continue
+            rows, look = rows[mine].sort_values(["ranks", "nodes"]), look | {"label": name}
+            if study:
+                _times_of_study(line[0], rows, over, look)
+                _speedups(line[1], rows, over, look)
+            else:
+                _points(line[0], rows, over, "train{}_seconds_per_epoch", look)
+                _mark(line[0], rows, look)
+        for axes in line:
             _finish(axes, frame, over)
         title = common.panel_title(workload, frame, several=len(parts) > 1)
-        left.set_title(wrap(title, 3.0, PANEL_TITLE))
-        left.set_ylabel("training time\nof an epoch (s)")
-        right.set_ylabel("speed-up over\nthe baseline")
+        line[0].set_title(wrap(title, 3.0, PANEL_TITLE))
+        line[0].set_ylabel(f"{per_epoch(tables, workload)} (s)".replace(" per ", "\nper "))
+        line[-1].set_ylabel("speed-up over\nthe baseline" if study else line[0].get_ylabel())
     common.legend_of(figure, grid.ravel(), "series")
-    kind = f"{measured['scaling'].iloc[0].capitalize()} scaling"
-    common.finish(figure, [kind, described(measured)], common.gaps(tables["runs"]))
+    what = f"{per_epoch(tables).capitalize()} by size"
+    if study:
+        what = f"{measured['scaling'].iloc[0].capitalize()} scaling"
+    common.finish(figure, [what, described(measured)], gaps)
     return figure
 
 
-def _times(axes: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
+def with_series(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the size of each layout, and networks with their measured rates.
+
+    Those of the slowest network come first, and last those whose rate was not measured. The rate
+    is the median of the latest runs that ended ok.
+    """
+    ok = runs[runs["current"] & (runs["status"] == "ok")]
+    rates = ok.groupby("network")["mbit_per_second"].median().dropna()
+    layouts = [Layout.parse(layout) for layout in table["layout"]]
+    names = {name: f"{name}: {significant(rate)} Mbit/s" for name, rate in rates.items()}
+    sized = table.assign(
+        nodes=[layout.nodes for layout in layouts],
+        processes=[f"{layout.processes} a node" for layout in layouts],
+        ranks=[layout.ranks for layout in layouts],
+        network=table["network"].replace(names),
+        network_name=table["network"],
+        rate=table["network"].map(dict(rates)).astype(float),
+    )
+    return sized.sort_values("rate", kind="stable")
+
+
+def _reference(axes: Axes, frame: pd.DataFrame, tables: common.Tables) -> None:
+    """Draw the main references of a panel that were measured on one node."""
+    names = frame.assign(network=frame["network_name"])[list(CONFIGURATION)]
+    main = tables["speedup"][tables["speedup"]["reference"] == 1].merge(names)
+    keys = ["dataset", "workload", *(f"reference_{key}" for key in CONFIGURATION[2:])]
+    references = main[keys].set_axis(CONFIGURATION, axis="columns").drop_duplicates()
+    for row in tables["configurations"].merge(references).itertuples():
+        if Layout.parse(row.layout).nodes == 1 and pd.notna(row.train_seconds_per_epoch):
+            axes.axhline(row.train_seconds_per_epoch, color="0.4", linewidth=1)
+            axes.plot(1, row.train_seconds_per_epoch, "o", color="0.4", markersize=7)
+
+
+def _times_of_study(axes: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
     """Draw the times of a series, the ideal ones, and those that are predicted."""
-    _points(axes, rows, over, "seconds_per_epoch", "seconds_per_epoch_{}", look)
+    _points(axes, rows, over, "seconds_per_epoch{}", look)
     first = rows.iloc[0]
     strong = first["scaling"] != WEAK
     ideal = first["seconds_per_epoch"] * (first["ranks"] / rows["ranks"] if strong else 1)
@@ -73,23 +120,32 @@ def _times(axes: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
     predicted = rows.dropna(subset=["predicted_seconds_per_epoch"])
     if len(predicted):
         hollow = look | {"markerfacecolor": "white", "label": "predicted", "linestyle": ":"}
-        column = "predicted_{}_seconds_per_epoch"
-        _points(axes, predicted, over, "predicted_seconds_per_epoch", column, hollow)
+        _points(axes, predicted, over, "predicted{}_seconds_per_epoch", hollow)
 
 
 def _speedups(axes: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
     """Draw the speed-ups of a series, and the ideal ones."""
-    known = rows.dropna(subset=["speedup"])
-    _points(axes, known, over, "speedup", "speedup_{}", look)
+    _points(axes, rows.dropna(subset=["speedup"]), over, "speedup{}", look)
     ideal = rows["cores"] / rows["cores"].iloc[0]
     axes.plot(rows[over], ideal.astype(float), "--", color="0.4", linewidth=1)
 
 
-def _points(axes: Axes, rows: pd.DataFrame, over: str, value: str, ends: str, look: dict) -> None:
-    values = rows[value].astype(float)
-    low, high = (rows[ends.format(end)].astype(float).fillna(values) for end in ("low", "high"))
-    bars = np.clip([values - low, high - values], 0, None)
+def _points(axes: Axes, rows: pd.DataFrame, over: str, column: str, look: dict) -> None:
+    """Draw the values of a column with their intervals."""
+    values, low, high = (rows[column.format(e)].astype(float) for e in ("", "_low", "_high"))
+    bars = np.clip([values - low.fillna(values), high.fillna(values) - values], 0, None)
     axes.errorbar(rows[over], values, yerr=bars, capsize=3, linewidth=1.5, markersize=6, **look)
+
+
+def _mark(axes: Axes, rows: pd.DataFrame, look: dict) -> None:
+    """Mark the times that are estimated, and those of processes that shared cores."""
+    for row in rows.itertuples():
+        shape = "X" if row.kind == "estimated" else look["marker"]
+        face = "white" if row.oversubscribed else look["color"]
+        axes.plot(
+            row.nodes, row.train_seconds_per_epoch, shape, color=look["color"], markersize=7,
+            markerfacecolor=face,
+        )  # fmt: skip
 
 
 def _finish(axes: Axes, frame: pd.DataFrame, over: str) -> None:

@@ -6,7 +6,7 @@ Names stand above the marks. Where a reader of the SVG points at a row, its valu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +17,10 @@ from matplotlib.figure import Figure
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
 from escala.report.figures import common
+from escala.report.figures.common import PANEL_TITLE, wrap
 from escala.report.figures.looks import Colour, described, in_order, significant, strategy_look
-from escala.report.figures.text import PANEL_TITLE, wrap
-from escala.report.findings.best_use import against_main
-from escala.report.findings.compared import Compared, Ratio, interval, rows_of
-from escala.report.spoken import name_in_words, words
+from escala.report.findings.context import Report, configuration_of, headline, ratio_of
+from escala.report.findings.names import Names, words
 from escala.report.tables.views import labelled, names_of_rows, per_epoch
 
 CATEGORY = "Time"
@@ -78,7 +77,7 @@ def draw(tables: common.Tables) -> Figure:
         return common.empty(WHAT, described(tables["runs"]), " ".join(notes))
     if not (shown["configurations"]["kind"] != "unavailable").any():
         return common.without_data(WHAT, shown, "times measured at one sitting")
-    panels = list(_panels(shown, words(tables)))
+    panels = list(_panels(shown, Names(words(tables))))
     height = common.height_with_names(
         (row.name, row.value) for panel in panels for row in panel.rows
     )
@@ -94,18 +93,18 @@ def draw(tables: common.Tables) -> Figure:
     return figure
 
 
-def _panels(tables: common.Tables, named: Mapping[str, str]) -> Iterator[Panel]:
+def _panels(tables: common.Tables, names: Names) -> Iterator[Panel]:
     """Yield the panels; times to the target come first where they decide, as batches differ.
 
     Parameters
     ----------
-    named : the words for configurations.
+    names : of configurations, in words.
     """
     configurations, runs = (
         labelled(tables[name], tables["runs"]) for name in ("configurations", "runs")
     )
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
-    compared = {each.names: each for each in rows_of(against_main(tables))}
+    compared = Report(tables).against_main
     several = len(common.panels(configurations)) > 1
     ordered = in_order(configurations.fillna({"reference": 0}))
     for (dataset, workload), frame in common.panels(ordered):
@@ -113,12 +112,15 @@ def _panels(tables: common.Tables, named: Mapping[str, str]) -> Iterator[Panel]:
         by_label = dict(iter(group.groupby("label")))
         title = common.panel_title(workload, frame, several)
         epochs, to_target, decides = [], [], False
-        for names, row in zip(names_of_rows(frame), frame.itertuples(), strict=True):
-            against, timed = compared.get(names), by_label.get(row.label, group.iloc[:0])
-            name = name_in_words(row.label, named).replace("`", "")
+        for row in frame.itertuples():
+            against, timed = (
+                compared.get(configuration_of(row)),
+                by_label.get(row.label, group.iloc[:0]),
+            )
+            name = names(row.label).replace("`", "")
             epochs.append(_epoch_row(name, row, timed, against, tables))
             to_target.append(_to_target(name, row, timed, against))
-            decides |= against is not None and against.headline.to_target
+            decides |= against is not None and headline(against).to_target
         panels = [Panel(title, f"{per_epoch(tables, workload)} (s)", epochs)]
         targets = frame.loc[frame["time_to_target_kind"] != "unavailable", "target_accuracy"]
         if targets.notna().any():
@@ -127,9 +129,7 @@ def _panels(tables: common.Tables, named: Mapping[str, str]) -> Iterator[Panel]:
         yield from panels[::-1] if decides else panels
 
 
-def _epoch_row(
-    name: str, row, runs: pd.DataFrame, against: Compared | None, tables: common.Tables
-) -> Row:
+def _epoch_row(name: str, row, runs: pd.DataFrame, against, tables: common.Tables) -> Row:
     """Return what is known of the time of an epoch.
 
     Parameters
@@ -154,13 +154,13 @@ def _epoch_row(
         value,
         {"configuration": row.label, "training time": about + _time(seconds, *ends)},
     )
-    names = tuple(getattr(row, part) for part in CONFIGURATION)
-    reference = names if against is None else against.reference_names
+    names = configuration_of(row)
+    reference = names if against is None else configuration_of(against, "reference_")
     known = _by_configuration(tables["configurations"], "train_seconds_per_epoch")
     reference_seconds = float(known.get(reference, math.nan))
     if against is not None:
-        found.told["ratio to the main reference"] = _ratio(against.epochs)
-        found.told["verdict"] = against.headline.brief
+        found.told["ratio to the main reference"] = Names().ratio(ratio_of(against))
+        found.told["verdict"] = headline(against).brief
         if pd.notna(against.reference_cores):
             ideal = reference_seconds * against.reference_cores / against.cores
             found = found._replace(ideal=float(ideal))
@@ -182,7 +182,7 @@ def _epoch_row(
     return found._replace(floor=(reference_seconds / (1 + floor), reference_seconds * (1 + floor)))
 
 
-def _to_target(name: str, row, runs: pd.DataFrame, against: Compared | None) -> Row:
+def _to_target(name: str, row, runs: pd.DataFrame, against) -> Row:
     """Return what is known of the time to the target accuracy; it is a bound if censored."""
     known = row.time_to_target_kind != "unavailable" and pd.notna(row.time_to_target_seconds)
     seconds = float(row.time_to_target_seconds) if known else math.nan
@@ -190,8 +190,8 @@ def _to_target(name: str, row, runs: pd.DataFrame, against: Compared | None) -> 
     bound = "> " * (row.time_to_target_kind == "censored")
     reached = runs[runs["time_to_target_kind"] == "measured"]["time_to_target_seconds"]
     told = {"configuration": row.label, "training time": bound + _time(seconds, *ends)}
-    if against is not None and (found := against.headline).to_target:
-        told |= {"ratio to the main reference": _ratio(found.ratio), "verdict": found.brief}
+    if against is not None and (found := headline(against)).to_target:
+        told |= {"ratio to the main reference": Names().ratio(found.ratio), "verdict": found.brief}
     elif row.reference == 1:
         told["ratio"] = _MAIN
     value = f"{bound}{significant(seconds)} s" if known else "no result"
@@ -208,10 +208,6 @@ def _time(seconds: float, low: float = math.nan, high: float = math.nan) -> str:
         return "–" if pd.isna(low) else f"{significant(low)}–{significant(high)} s"
     ends = "" if pd.isna(low) or pd.isna(high) else f" ({significant(low)}–{significant(high)})"
     return f"{significant(seconds)} s{ends}"
-
-
-def _ratio(ratio: Ratio) -> str:
-    return "–" if pd.isna(ratio.value) else f"{ratio.value:.2f}{interval(ratio)}"
 
 
 def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:

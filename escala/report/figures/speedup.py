@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import counted
 from escala.report.figures import common
+from escala.report.figures.common import NAME_INCHES, PANEL_TITLE, height_of, wrap, wrapped_names
 from escala.report.figures.looks import described, in_order, strategy_look
-from escala.report.figures.text import NAME_INCHES, PANEL_TITLE, height_of, wrap, wrapped_names
 from escala.report.tables.views import labelled
 
 CATEGORY = "Time"

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.report.figures import common
+from escala.report.figures.common import LABEL, NOTE, PANEL_TITLE, height_of, wrap
 from escala.report.figures.looks import described
-from escala.report.figures.text import LABEL, NOTE, PANEL_TITLE, height_of, wrap
 from escala.report.tables.views import is_main_reference
 
 CATEGORY = "Quality"

@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from escala.report.figures import common
+from escala.report.figures.attribution import COLOURS, MILLISECONDS, NAMES, measured, rows_of_ranks
 from escala.report.figures.looks import described
-from escala.report.figures.parts import COLOURS, MILLISECONDS, NAMES, measured, rows_of_ranks
 
 CATEGORY = "Time"
 CAPTION = (

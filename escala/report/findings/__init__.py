@@ -1,26 +1,24 @@
 """Findings: sentences on what an experiment showed, each from its tables.
 
-A finding is a module with a function `findings(tables, name)`. It takes the tables of
-`escala.report.tables` and the name of the experiment, and yields `Finding`s. Its constant `SECTION`
-is their section, one of `SECTIONS`, and `POSITION` their place, in ascending order; modules without
-one are helpers. Adding a finding is adding a module.
+A finding is a function of a `context.Report` that yields `Finding`s; `FINDINGS` has them by
+section, in their order on the page.
 
 A finding is one sentence of at most 25 words and two numbers, where an estimate with its interval
-and number of matches is one word and one number. Names and reasons from data are quoted by
-`words.quoted`, and count as one word. Tables hold the rest.
+and number of matches is one word and one number. Configurations are named by `Report.names`, as
+experiments do or in words. Names and reasons from data are quoted by `words.quoted`, and count as
+one word. Tables hold the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from escala.core.files import read_constants
-from escala.report.findings.words import Finding, Tables
+from escala.report.findings import answer, cost, runs, scores, sure, why
+from escala.report.findings.context import Report
+from escala.report.findings.words import Finding
 
-__all__ = ["FINDINGS", "SECTIONS", "Finding", "section_findings"]
+__all__ = ["FINDINGS", "QUESTIONS", "SECTIONS", "Finding", "Report", "section_findings", "write"]
 
 #: Headings of the sections of findings, in their order.
 SECTIONS = {
@@ -33,23 +31,38 @@ SECTIONS = {
     "failures": "Runs without result",
     "data": "Machines and data",
 }
+FINDINGS = {
+    "answer": (answer.best_uses, answer.of_programs, answer.engines),
+    "why": (why.steps, why.ladders, why.memory, why.outside_steps, why.links),
+    "sure": (sure.evidence, sure.noise, sure.predictions),
+    "cost": (cost.core_time, cost.energy),
+    "next": (cost.advice,),
+    "scores": (scores.learns, scores.quality),
+    "failures": (runs.gaps,),
+    "data": (runs.setting,),
+}
+#: The questions that an experiment may ask besides that of the best use, and what answers them.
+QUESTIONS = {
+    "energy": ("Which configuration takes the least energy?", cost.energy),
+    "engines": ("Which engine takes the least time?", answer.engines),
+    "links": ("What does a slower link cost?", why.links),
+    "scores": (
+        "How good are the models, and does it depend on how they are trained?",
+        scores.quality,
+    ),
+}
 
 
-def _discover() -> tuple[ModuleType, ...]:
-    """Return the findings in their order."""
-    declared = {path.stem: read_constants(path) for path in Path(__file__).parent.glob("*.py")}
-    names = [name for name in sorted(declared) if "POSITION" in declared[name]]
-    return tuple(
-        import_module(f"escala.report.findings.{name}")
-        for name in sorted(names, key=lambda name: declared[name]["POSITION"])
-    )
+def section_findings(section: str, report: Report) -> list[Finding]:
+    """Return the findings of a section, each also in words."""
+    # An answer begins with its task.
+    spoken = report.spoken(with_tasks=section != "answer" or not report.answers)
+    return [each for findings in FINDINGS[section] for each in write(findings, report, spoken)]
 
 
-FINDINGS = _discover()
-
-
-def section_findings(section: str, tables: Tables, name: str) -> Iterator[Finding]:
-    """Yield the findings of a section on the experiment of that name."""
-    for module in FINDINGS:
-        if section == module.SECTION:
-            yield from module.findings(tables, name)
+def write(
+    findings: Callable[[Report], Iterator[Finding]], report: Report, spoken: Report
+) -> Iterator[Finding]:
+    """Yield findings with names of configurations, and the same in words."""
+    for finding, other in zip(findings(report), findings(spoken), strict=True):
+        yield replace(finding, spoken=f"{other.text[0].upper()}{other.text[1:]}")

@@ -1,4 +1,4 @@
-"""Describe what the best use costs in core time."""
+"""Tell what the best use costs in core time and energy, and what to do next."""
 
 from __future__ import annotations
 
@@ -6,45 +6,166 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.analysis.best_use import BestUse
-from escala.report.findings.best_use import answers
-from escala.report.findings.compared import Ratio, interval
-from escala.report.findings.words import Finding, Tables, a, quoted, sentence
-from escala.report.tables.views import unit
+from escala.analysis.best_use import NOT_LEARNT, PAYS, TIED, UNAVAILABLE, BestUse
+from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, Ratio
+from escala.core.readable import counted
+from escala.report.findings.context import Report, configuration_of, ratio_of
+from escala.report.findings.names import Names
+from escala.report.findings.runs import failed, retry_phrase
+from escala.report.findings.sure import runs_ok, timing_runs
+from escala.report.findings.words import Finding, a, among, joined, quoted, sentence
+from escala.report.tables.energy import MODEL
+from escala.report.tables.views import is_among, names_of_rows, programs, unit
 
-POSITION = 50
-SECTION = "cost"
 _SECONDS_PER_HOUR = 3600
+_PREDICTIONS = "docs/how-to/predict-times.md"
 
 
-def findings(tables: Tables, name: str) -> Iterator[Finding]:
+def core_time(report: Report) -> Iterator[Finding]:
     """Compare the core time with that of the quickest configuration that uses less."""
-    for answer in answers(tables):
-        yield from (
-            Finding(sentence(text), "best_use", "speedup") for text in _texts(answer, tables)
-        )
-
-
-def _texts(answer: BestUse, tables: Tables) -> Iterator[str]:
-    fewer = answer.fewer
-    if fewer is None or fewer.ratio_of == "target":
-        return
-    times = answer.resources.cores / fewer.resources.cores
-    cores = Ratio(*(times * each for each in fewer.ratio[:3]), fewer.ratio.matches)
-    one = a(unit(tables, answer.workload))
-    best, other = quoted(answer.label), quoted(fewer.label)
-    yield (
-        f"{one} of {best} takes {cores.value:.2f} times the core time (cores × seconds) of {one} "
-        f"of {other}{interval(cores)}"
-    )
-    if not pd.isna(fewer.row["run_seconds"]):
-        hours = [
-            used.cores * fewer.row[seconds] / _SECONDS_PER_HOUR
-            for used, seconds in (
-                (answer.resources, "run_seconds"), (fewer.resources, "alternative_run_seconds")
+    for answer in report.answers:
+        fewer = answer.fewer
+        if fewer is None or fewer.ratio_of == "target":
+            continue
+        times = answer.resources.cores / fewer.resources.cores
+        cores = Ratio(*(times * each for each in fewer.ratio[:3]), fewer.ratio.matches)
+        one = a(unit(report.tables, answer.workload))
+        best, other = report.names(answer.label), report.names(fewer.label)
+        texts = [
+            f"{one} of {best} takes {cores.value:.2f} times the core time (cores × seconds) of "
+            f"{one} of {other}{report.names.interval(cores)}"
+        ]
+        if not pd.isna(fewer.row["run_seconds"]):
+            hours, other_hours = (
+                used.cores * fewer.row[seconds] / _SECONDS_PER_HOUR
+                for used, seconds in (
+                    (answer.resources, "run_seconds"),
+                    (fewer.resources, "alternative_run_seconds"),
+                )
             )
+            texts.append(
+                f"a whole run of {best} takes {hours:.2g} core-hours, and a run of {other} "
+                f"{other_hours:.2g}"
+            )
+        yield from (Finding(sentence(text), "best_use", "speedup") for text in texts)
+
+
+def energy(report: Report) -> Iterator[Finding]:
+    """Compare the least energy of an epoch with that of the main reference, or say why not."""
+    configurations = report.tables["configurations"]
+    others = {*names_of_rows(configurations[configurations["other_model"].notna()])}
+    table = report.labelled("energy")
+    whole = table[(table["basis"] == "all devices") & ~is_among(table, others)]
+    for (dataset, workload), rows in whole.groupby(["dataset", "workload"], sort=False):
+        known = rows[rows["kind"] != "unavailable"]
+        compared = [
+            row for row in known[known["matches"] > 0].itertuples()
+            if configuration_of(row) != configuration_of(row, "reference_")
         ]  # fmt: skip
-        yield (
-            f"a whole run of {best} takes {hours[0]:.2g} core-hours, and a run of {other} "
-            f"{hours[1]:.2g}"
+        if known.empty:
+            label, reason = report.names(rows["label"].iloc[0]), quoted(rows["reason"].iloc[0])
+            text = f"the energy of {label} is unavailable: {reason}"
+        elif compared:
+            text = _least(min(compared, key=lambda row: row.energy_ratio), report)
+        else:
+            continue
+        yield Finding(sentence(text), "energy", task=f"{dataset} {workload} ")
+
+
+def _least(row, report: Report) -> str:
+    ratio, one = ratio_of(row, "energy_ratio"), a(unit(report.tables, row.workload))
+    verdict = f"{row.verdict}: "
+    if row.verdict == NO_VERDICT:
+        verdict = f"no verdict from {counted(ratio.matches, 'paired run')}: "
+    elif row.verdict in (FASTER, SLOWER):
+        verdict = ""
+    verb = "takes" if row.kind == "measured" else "is estimated to take"
+    model = " by the stated power model" if row.source == MODEL else ""
+    energy = f"energy of {one} of {report.names(row.reference_label)}{model}"
+    return (
+        f"{verdict}{one} of {report.names(row.label)} {verb} {report.names.fraction(ratio, energy)}"
+    )
+
+
+def advice(report: Report) -> Iterator[Finding]:
+    """Advise on each task, then name what was not measured or predicted."""
+    for answer in report.answers:
+        texts = (
+            _use(answer, report.names),
+            _save_core_hours(answer, report.names),
+            _decide(answer, report),
         )
+        yield from (Finding(text, "best_use", "speedup") for text in texts if text)
+    modelled = {answer.workload for answer in report.answers} - set(programs(report.tables))
+    if modelled and report.tables["predictions"].empty:
+        yield Finding(
+            "To predict layouts and networks that were not run, request the target `predictions`, "
+            f"as in `{_PREDICTIONS}`.",
+            "predictions",
+        )
+
+
+def _use(answer: BestUse, names: Names) -> str:
+    """Name what to train with; empty if nothing is decided."""
+    if answer.verdict == NOT_LEARNT:
+        return f"Find settings with which {quoted(answer.workload)} learns, then measure again."
+    if answer.advised is None:
+        return ""
+    if answer.verdict != TIED:
+        row, from_epochs = answer.closest.row, ""
+        # Known where the times are of steps.
+        if pd.notna(row["faster_from_epochs"]) and row["run_verdict"] != FASTER:
+            from_epochs = f" for {counted(int(row['faster_from_epochs']), 'epoch')} or more"
+        return f"Train with {names(answer.label)}{from_epochs}."
+    if answer.advised == answer.names and answer.equals:
+        either = joined(map(names, [answer.label, *answer.equals]))
+        return f"Train with any of {either}: their times cannot be told apart."
+    return f"Train with {names(answer.thriftiest)}: more was not found to save time."
+
+
+def _save_core_hours(answer: BestUse, names: Names) -> str:
+    """Name the configuration that decidedly takes fewest core-hours, if the best use takes more."""
+    if answer.verdict != PAYS or answer.resources.gpus:
+        return ""
+    # Times the core time of the best use, by direct comparison, at least.
+    saves = {
+        each.label: answer.resources.cores / each.resources.cores * each.ratio.low
+        for each in answer.rivals
+        if each.ratio_of != "target" and each.uses == "less"
+    }
+    most = max(saves, key=saves.__getitem__, default=None)
+    return f"To save core-hours, train with {names(most)}." if most and saves[most] > 1 else ""
+
+
+def _decide(answer: BestUse, report: Report) -> str:
+    """Tell what would give a verdict, if there is none."""
+    rival, label = answer.closest, report.names(answer.label)
+    has_failed = not answer.behind.isdisjoint(names_of_rows(failed(report)))
+    retry = retry_phrase(report.name) if has_failed else ""
+    if answer.verdict == UNAVAILABLE:
+        remedy = f"remove what prevented it, and {retry or 'repeat the call'}"
+        return f"To compare {label} with {report.names(rival.label)}, {remedy}."
+    if answer.verdict not in (TIED, NO_VERDICT):
+        return ""
+    needed, matches = int(rival.row["needed"]), rival.ratio.matches
+    disturbed = among(timing_runs(report), answer.behind)["disturbed"].fillna(False).any()
+    if matches >= needed and (rival.row["stays_disturbed"] or disturbed):
+        return (
+            f"Leave the machine idle and measure {label} again: put `-- --forcerun measure` at the "
+            "end of the call of `escala`."
+        )
+    if answer.verdict == NO_VERDICT:
+        if retry:
+            return f"For a verdict on {label}, {retry}."
+        # Runs that were resumed stay without a match.
+        unmatched = max(0, runs_ok(report).get(answer.names, 0) - matches)
+        return (
+            f"For a verdict on {label}, set `repeats` to {needed + unmatched} or more, and repeat "
+            "the call."
+        )
+    if rival.row["over_sessions"]:
+        return f"For a narrower interval of {label}, measure in more sessions, hours apart."
+    return (
+        "To tell them apart, measure in three or more sessions, hours apart: the interval of one "
+        "session is widened by how they differ."
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,8 @@ NAMES = 3
 Tables = Mapping[str, pd.DataFrame]
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True)
+class Finding:
     """A sentence, with its evidence.
 
     Attributes
@@ -27,6 +28,7 @@ class Finding(NamedTuple):
     figure : name of the figure that shows it, or None if none does.
     first : whether the first screen tells it besides what it selects of its section.
     task : the task whose answer it is part of, as `BestUse.key` has it; empty of all others.
+    spoken : the same in words, without names of configurations.
     """
 
     text: str
@@ -34,6 +36,7 @@ class Finding(NamedTuple):
     figure: str | None = None
     first: bool = False
     task: str = ""
+    spoken: str = field(default="", compare=False)
 
 
 def with_labels(frame: pd.DataFrame, tables: Tables) -> pd.DataFrame:
@@ -64,9 +67,9 @@ def joined(parts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def listed(names: Collection[str], most: int = NAMES) -> str:
-    """Quote and join names, and count those beyond the first."""
-    first, more = list(map(quoted, names))[:most], len(names) - most
+def listed(names: Collection[str], most: int = NAMES, write: Callable[[str], str] = quoted) -> str:
+    """Write and join names, and count those beyond the first."""
+    first, more = list(map(write, names))[:most], len(names) - most
     return joined([*first, f"{more} more"] if more > 0 else first)
 
 

@@ -18,13 +18,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from escala.report.figures import DECLARED
 from escala.report.findings import SECTIONS, Finding
-from escala.report.findings.best_use import against_main
-from escala.report.findings.gaps import failures
+from escala.report.findings.context import Report
+from escala.report.findings.runs import failures
 from escala.report.findings.words import Tables
 from escala.report.first_screen import all_findings, first_screen
-from escala.report.overview import explanation, overview
 from escala.report.page.runs import headings, provenance, rows
 from escala.report.page.svg import Drawings
+from escala.report.summary import explanation, overview
 from escala.strategies.base import TRACE
 
 #: Characters of figures in a page. Those beyond are links to their files.
@@ -68,11 +68,12 @@ def page(
     files : figures, tables and traces of runs to link to, relative to the page.
     question : as in `escala.report.first_screen`.
     """
-    found = all_findings(tables, name)
+    report = Report(tables, name)
+    found = all_findings(report)
     # Of an experiment of ladders, the figure that shows the answer is that of the ladders.
-    only_ladders = against_main(tables).empty and not tables["ladder"].empty
+    only_ladders = not report.against_main and not tables["ladder"].empty
     first = "ladder" if only_ladders else "seconds_per_epoch"
-    screen = first_screen(tables, found, name, question)
+    screen = first_screen(report, found, question)
     drawings = Drawings()
     drawn = dict(_drawn(figures, found, drawings, first))
     style, script = (
@@ -80,7 +81,7 @@ def page(
         (_FOLDER / "page.js").read_text(encoding="utf-8"),
     )
     style += drawings.rules + labels_of_runs(headings(tables).values())
-    columns, configurations = overview(tables)
+    columns, configurations = overview(report)
     template = templates().get_template("page.html")
     return template.render(
         title=title,
@@ -107,7 +108,7 @@ def page(
         explanation=explanation(tables),
         headings=headings(tables),
         runs=list(rows(tables)),
-        failures=list(failures(tables)),
+        failures=list(failures(report)),
         provenance=list(provenance(tables, name)),
         traces=[file for file in files if file.endswith(f"/{TRACE}")],
         files=[file for file in files if not file.endswith(f"/{TRACE}")],

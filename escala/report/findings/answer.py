@@ -1,0 +1,383 @@
+"""Name the best use of what is there, what it gains, and what is known of programs and engines.
+
+The best use is the quickest configuration that trains the same model, set against all others that
+use no more. Where no two configurations train the same model, as with weak scaling, tell how the
+largest compares with its main reference. If there are only ladders, tell what their changes leave
+of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from escala.analysis.best_use import (
+    MORE_DOES_NOT_PAY,
+    NOT_LEARNT,
+    PAYS,
+    TIED,
+    UNAVAILABLE,
+    Alternative,
+    BestUse,
+)
+from escala.analysis.comparable import SAME_ROWS
+from escala.analysis.verdicts import (
+    DIFFERENT,
+    FASTER,
+    NO_VERDICT,
+    NOT_DISTINGUISHABLE,
+    SAME,
+)
+from escala.core.engines import ENGINES
+from escala.core.readable import counted, in_words
+from escala.programs.marks import BEST, HOOK, OUTPUT, WHOLE
+from escala.report.findings.context import (
+    Report,
+    configuration_of,
+    headline,
+    inverse,
+    ratio_of,
+)
+from escala.report.findings.names import Names
+from escala.report.findings.scores import COMPARED, over_repeats
+from escala.report.findings.why import ladder_answers
+from escala.report.findings.words import Finding, joined, of, quoted, sentence
+from escala.report.tables.scores import ACCURACY
+from escala.report.tables.views import named_by, programs
+from escala.strategies import STRATEGIES
+
+#: What is compared, by `Alternative.ratio_of`.
+TIMES = {"steps": "step time", "run": "time", "target": "time to the target accuracy"}
+#: Names of configurations in a sentence on those that train another model.
+_MOST_NAMED = 3
+_KNOWN = {
+    HOOK: "its epochs are known by its hook",
+    OUTPUT: "its epochs are known by its output",
+    WHOLE: "it tells of no epochs, so its times are of whole runs, start-up included",
+}
+#: What a program takes from its command, with the placeholders of which it needs one.
+_VARIED = {"batch": ("rows", "rows_of_rank"), "epochs": ("epochs",), "seed": ("seed",)}
+
+
+def best_uses(report: Report) -> Iterator[Finding]:
+    """Answer each task, then tell what it gains and what qualifies it."""
+    evidence, names = ("best_use", "seconds_per_epoch"), report.names
+    for answer in report.answers:
+        yield Finding(sentence(first_line(answer, names)), *evidence, task=answer.key)
+    if not report.answers:
+        yield from _without_best_use(report)
+    for answer in report.answers:
+        for text in (*_gains(answer, report), *_qualify(answer, names)):
+            yield Finding(sentence(text), *evidence, True, answer.key)
+    others = report.labelled("configurations").dropna(subset=["other_model"])
+    for reason, rows in others.groupby("other_model", sort=False):
+        named = [names(label) for label in rows["label"][:_MOST_NAMED]]
+        if len(rows) > len(named):
+            named.append(f"{len(rows) - len(named)} more")
+        subject = f"{joined(named)} train"
+        if len(rows) == 1:
+            subject = names.subject(rows["label"].iloc[0], "trains")
+        yield Finding(
+            sentence(f"{subject} another model: {quoted(reason)}"),
+            "configurations",
+            "seconds_per_epoch",
+        )
+
+
+def first_line(answer: BestUse, names: Names) -> str:
+    """Name the best use, or say why it is not known."""
+    there, rival = answer.there.in_words, answer.closest
+    best, other = names(answer.label), names(rival.label)
+    if answer.verdict == UNAVAILABLE:
+        why = quoted(str(rival.row["reason"]))
+        return f"{UNAVAILABLE}: {best} cannot be compared with {other}: {why}"
+    if answer.verdict == NOT_LEARNT:
+        return (
+            f"nothing pays yet: {quoted(answer.workload)} reaches an accuracy of "
+            f"{answer.learning.accuracy:.2f}, and naming the largest class for every row "
+            f"reaches {answer.learning.largest_class:.2f}"
+        )
+    fraction = _of_time(rival, names)
+    if answer.verdict == PAYS:
+        return f"best use of {there}: {best}, at {fraction}"
+    takes = f"{names.subject(answer.label, 'takes')} {fraction}"
+    if answer.verdict == MORE_DOES_NOT_PAY:
+        return f"more than {answer.resources.in_words} does not pay: {takes}"
+    if answer.verdict == TIED:
+        return f"the best use of {there} is not decided: {takes}"
+    from_runs = counted(rival.ratio.matches, "paired run")
+    if rival.row["stays_disturbed"]:
+        from_runs = "disturbed runs"
+    return f"no verdict from {from_runs}: {takes}"
+
+
+def _of_time(rival: Alternative, names: Names) -> str:
+    return names.fraction(rival.ratio, f"{TIMES[rival.ratio_of]} of {names(rival.label)}")
+
+
+def _gains(answer: BestUse, report: Report) -> Iterator[str]:
+    """Tell what the best use gains over less, what more would give, and what a whole run gains."""
+    names = report.names
+    if answer.verdict in (UNAVAILABLE, NO_VERDICT):
+        return
+    if answer.verdict == NOT_LEARNT:
+        takes = names.subject(answer.label, "takes")
+        yield f"by its times alone, {takes} {_of_time(answer.closest, names)}"
+        return
+    fewer = answer.fewer
+    if fewer and fewer != answer.closest and fewer.verdict == FASTER:
+        whole, ratio = "", fewer.row["run_ratio"]
+        if fewer.ratio_of == "steps" and not pd.isna(ratio):
+            whole = f", and {ratio:.2f} {of(ratio)} that of a whole run"
+        yield (
+            f"against {names(fewer.label)} on {fewer.resources.in_words}: "
+            f"{names.fraction(fewer.ratio, TIMES[fewer.ratio_of])}{whole}"
+        )
+    yield from _others(answer, names)
+    if answer.closest.ratio_of == "steps":
+        yield from _whole_run(answer, names)
+    if answer.verdict == PAYS:
+        yield from _scores(answer, report)
+
+
+def _others(answer: BestUse, names: Names) -> Iterator[str]:
+    """Compare the quickest that uses more, and that of several processes, with the best use.
+
+    Those that the first line has named are left out.
+    """
+    known = [each for each in answer.alternatives if each.verdict != UNAVAILABLE]
+    groups = [[each for each in known if each.uses == "more"]]
+    if answer.ranks == 1:
+        groups.append([each for each in known if each.ranks > 1])
+    named = {answer.closest.label}
+    for group in groups:
+        ratios = {each.label: max(0.0, each.ratio.value) for each in group}
+        quickest = max(group, key=lambda each: ratios[each.label], default=answer.closest)
+        if quickest.label in named:
+            continue
+        named.add(quickest.label)
+        verdict = f"has {quickest.verdict}"
+        if quickest.verdict == FASTER:
+            verdict = "does not pay"
+        elif quickest.verdict == NOT_DISTINGUISHABLE:
+            verdict = f"is {NOT_DISTINGUISHABLE}"
+        yield (
+            f"{names(quickest.label)} on {quickest.resources.in_words} {verdict}: "
+            f"{names.fraction(inverse(quickest.ratio), TIMES[quickest.ratio_of])}"
+        )
+
+
+def _whole_run(answer: BestUse, names: Names) -> Iterator[str]:
+    """Tell what is left of the gain in a whole run, and from which length it is decided."""
+    row = answer.closest.row
+    if pd.isna(row["run_ratio"]):
+        return
+    epochs = "" if pd.isna(row["epochs"]) else f" of {counted(int(row['epochs']), 'epoch')}"
+    verdict = row["run_verdict"]
+    decided = "" if verdict in (FASTER, NO_VERDICT) else f", {verdict}"
+    fraction = names.fraction(
+        ratio_of(row, "run_ratio"), f"time of a run of {names(answer.closest.label)}"
+    )
+    yield f"a whole run{epochs} takes {fraction}{decided}"
+    if verdict != FASTER and answer.verdict == PAYS:
+        least = row["faster_from_epochs"]
+        yield (
+            "a whole run of no length is decided to take less time"
+            if pd.isna(least)
+            else f"from {counted(int(least), 'epoch')} on, a whole run takes less time"
+        )
+
+
+def _qualify(answer: BestUse, names: Names) -> Iterator[str]:
+    """Tell what the answer leaves open."""
+    row = answer.closest.row
+    too_few = answer.closest.ratio.matches < row["needed"] and not row["stays_disturbed"]
+    if answer.verdict == NO_VERDICT and too_few:
+        yield (
+            f"the best of {in_words(int(row['configurations']))} configurations needs "
+            f"{counted(int(row['needed']), 'paired run')} of each two"
+        )
+    failed = [each for each in answer.alternatives if each.verdict == UNAVAILABLE]
+    if failed and answer.verdict != UNAVAILABLE:
+        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        why = quoted(str(failed[0].row["reason"]))
+        yield f"not compared is {names(failed[0].label)}{more}: {why}"
+
+
+def _without_best_use(report: Report) -> Iterator[Finding]:
+    """Compare the largest configuration of each task with its main reference."""
+    if not report.against_main:
+        if not report.tables["ladder"].empty:
+            for text in ladder_answers(report):
+                yield Finding(sentence(text), "ladder", "ladder")
+            return
+        alone = len(report.tables["configurations"]) == 1
+        why = "no configuration was trained alongside its reference"
+        text = f"nothing was compared: {'there is one configuration' if alone else why}"
+        yield Finding(sentence(text), "speedup", "speedup")
+    tasks: dict[tuple, list] = {}
+    for row in report.against_main.values():
+        tasks.setdefault((row.dataset, row.workload), []).append(row)
+    for rows in tasks.values():
+        row = max(rows, key=lambda each: (each.kind != UNAVAILABLE, each.ranks))
+        yield Finding(sentence(_with_main(row, report.names)), "speedup", "speedup")
+
+
+def _with_main(row, names: Names) -> str:
+    subject, reference = names(row.label), names(row.reference_label)
+    if row.kind == UNAVAILABLE:
+        return f"{UNAVAILABLE}: {subject} cannot be compared with {reference}: {quoted(row.reason)}"
+    takes = names.subject(row.label, "takes")
+    if row.work != 1:
+        fraction = names.fraction(ratio_of(row), f"time of {reference} for a row")
+        return f"weak scaling: {takes} {fraction}, with an efficiency of {row.efficiency:.2f}"
+    decides, fraction = (
+        headline(row),
+        names.fraction(ratio_of(row), f"time of {reference} per epoch"),
+    )
+    verdict = f"{decides.brief}: " * (decides.verdict == NO_VERDICT)
+    return f"{verdict}{takes} {fraction}, and trains another model"
+
+
+def _scores(answer: BestUse, report: Report) -> Iterator[str]:
+    """Compare the scores of the best use with those of what it is set against."""
+    scores, names = over_repeats(report), report.names
+    for row in report.labelled("speedup").itertuples():
+        pair = {configuration_of(row), configuration_of(row, "reference_")}
+        if pair != {answer.names, answer.closest.names}:
+            continue
+        is_same = scores[list(COMPARED)] == [getattr(row, key) for key in COMPARED]
+        rows = scores[is_same.all(axis=1)]
+        phrase = (_reported if row.workload in programs(report.tables) else _accuracy)(rows)
+        if phrase:
+            both = joined([names(row.label), names(row.reference_label)])
+            yield f"{both} train to {phrase}"
+            return
+
+
+def _accuracy(rows: pd.DataFrame) -> str:
+    """Return a phrase on the accuracies of both; empty without one, or with few paired runs.
+
+    Parameters
+    ----------
+    rows : the differences of their scores.
+    """
+    rows = rows[rows["score"] == ACCURACY]
+    if rows.empty:
+        return ""
+    row = rows.iloc[0]
+    if row["verdict"] == SAME:
+        return f"the same accuracy within {row['bound']:g} {_in_all(row)}"
+    if row["verdict"] == DIFFERENT:
+        return "different accuracies"
+    return "accuracies that are not distinguishable"
+
+
+def _reported(rows: pd.DataFrame) -> str:
+    """Return a phrase on the scores that a program reports, as `_accuracy` does.
+
+    The loss, which may be that of the rows of one rank, counts if nothing else is reported; best
+    values do not.
+    """
+    rows = rows[~rows["score"].str.startswith(BEST)]
+    others = rows[rows["score"] != "loss"]
+    rows = rows if others.empty else others
+    if rows.empty:
+        return ""
+    different = rows[rows["verdict"] == DIFFERENT]
+    if len(different):
+        return f"different values of {quoted(different['score'].iloc[0])}"
+    if (rows["verdict"] == SAME).all():
+        return f"the same scores {_in_all(rows.iloc[0])}"
+    return "scores that are not distinguishable"
+
+
+def _in_all(row: pd.Series) -> str:
+    rate = 100 * row["beyond_bound_fraction"]
+    return f"in all {in_words(row['matches'])} paired runs; up to {rate:.0f} % of others may differ"
+
+
+def of_programs(report: Report) -> Iterator[Finding]:
+    """Describe each program: how its times are known, what is unavailable, and what is its own."""
+    runs = report.tables["runs"][report.tables["runs"]["current"]]
+    answering = [answer.workload for answer in report.answers[:1]]
+    for workload in programs(report.tables):
+        ok = runs[(runs["workload"] == workload) & (runs["status"] == "ok")]
+        if ok.empty:
+            continue
+        for text, first in _known(workload, ok, report.tables["scores"]):
+            yield Finding(sentence(text), "runs", first=first and workload in answering)
+        if ok["ranks"].max() > 1:
+            yield Finding(sentence(_divide(workload, report)), "epochs")
+
+
+def _known(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tuple[str, bool]]:
+    """Tell what is known of a program and what is not, and whether the first screen tells it."""
+    ways = [_KNOWN[way] for way in _KNOWN if (ok["known_by"] == way).any()]
+    first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
+    yield f"{quoted(workload)} is a program, run as it is: {joined(ways)}{first}", False
+    has_no_rows, has_no_steps = (
+        ok[name].isna().any() for name in ("samples_per_second", "step_median_seconds")
+    )
+    unknown = [
+        "whether its processes end with the same weights",
+        *["rows of an epoch"] * bool(has_no_rows),
+        "time and parts of a step" if has_no_steps else "parts of a step",
+        *["scores"] * (not (scores["workload"] == workload).any()),
+    ]
+    yield f"not known of {quoted(workload)}: {joined(unknown)}", True
+    if WHOLE in set(ok["known_by"]):
+        start = f"how much of a run of {quoted(workload)} is its start, such as imports"
+        yield f"{start}, is not known", True
+    decides = [what for what, names in _VARIED.items() if named_by(ok).isdisjoint(names)]
+    if decides:
+        missing = joined([f"`{{{_VARIED[what][0]}}}`" for what in decides])
+        names = "names none of" if len(decides) > 1 else "does not name"
+        text = f"{quoted(workload)} decides on its {joined(decides)}"
+        yield f"{text}: its command {names} {missing}", False
+
+
+def _divide(workload: str, report: Report) -> str:
+    """Compare the rows of an epoch of one process and of several, if the program tells them."""
+    epochs = report.labelled("epochs")
+    epochs = epochs[(epochs["workload"] == workload) & (epochs["status"] == "ok")]
+    rows = epochs[epochs["current"]].groupby("label", sort=False)["rows"].median().dropna()
+    if len(rows) < epochs["label"].nunique() or rows.empty:
+        return (
+            f"whether several processes divide the work of {quoted(workload)}, or each do all of "
+            "it, is unavailable"
+        )
+    least, most = rows.idxmin(), rows.idxmax()
+    if rows[most] > (1 + SAME_ROWS) * rows[least]:
+        return (
+            f"not the same work: an epoch of {report.names(most)} has {rows[most]:.0f} rows, and "
+            f"one of {report.names(least)} {rows[least]:.0f}"
+        )
+    return f"an epoch of {quoted(workload)} has {rows[most]:.0f} rows, in every configuration"
+
+
+def engines(report: Report) -> Iterator[Finding]:
+    """Compare the engine of each best use with the quickest configuration of each other engine."""
+    names = report.names
+    for answer in report.answers:
+        engine = _engine(answer.names)
+        if answer.workload in programs(report.tables) or engine is None:
+            continue
+        others: dict[str, Alternative] = {}
+        for each in sorted(answer.alternatives, key=lambda each: -each.ratio.value):
+            title = _engine(each.names)
+            if title not in (None, engine) and each.verdict != UNAVAILABLE:
+                others.setdefault(title, each)
+        for title, each in others.items():
+            verdict = "" if each.verdict == FASTER else f"{each.verdict}: "
+            fraction = names.fraction(each.ratio, f"time of {title} ({names(each.label)})")
+            text = f"{verdict}{engine} ({names(answer.label)}) takes {fraction}"
+            yield Finding(sentence(text), "best_use", "speedup", task=answer.key)
+
+
+def _engine(names: tuple) -> str | None:
+    """Return the engine of a configuration; None if its strategy has none, or is no more there."""
+    strategy = STRATEGIES.get(names[2])
+    engine = strategy and strategy.engine
+    return engine and ENGINES[engine.partition(".")[0]].title

@@ -1,0 +1,165 @@
+"""What the sentences of a report rest on, made once from its tables.
+
+`Report.answers` is the only choice of a best use. The first line of the page and of the summary,
+the table of configurations, what to do next and the study all word its result.
+"""
+
+from __future__ import annotations
+
+import math
+from copy import copy
+from functools import cached_property
+from typing import NamedTuple
+
+import pandas as pd
+
+from escala.analysis.best_use import (
+    MORE_DOES_NOT_PAY,
+    PAYS,
+    TIED,
+    UNAVAILABLE,
+    BestUse,
+    best_uses,
+)
+from escala.analysis.comparable import CONFIGURATION
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.verdicts import FASTER, NO_VERDICT, Ratio
+from escala.core.readable import counted, in_words
+from escala.experiment.references import Configuration
+from escala.report.findings.names import Names, words
+from escala.report.findings.words import Tables, with_labels
+from escala.report.tables.views import same_batch, trained_by_steps
+
+
+class Report:
+    """The tables of an experiment, its answers, and how sentences name its configurations."""
+
+    def __init__(self, tables: Tables, name: str = "", names: Names | None = None):
+        self.tables, self.name, self.names = tables, name, names or Names()
+
+    def spoken(self, with_tasks: bool = True) -> Report:
+        """Return the report whose sentences are in words.
+
+        If one answer has told what tells it from its alternatives, their names are without it.
+        """
+        texts = words(self.tables, with_tasks)
+        if with_tasks and len(self.answers) == 1:
+            [answer] = self.answers
+            labels = [each.label for each in (answer, *answer.alternatives)]
+            brief = {label: texts.get(label, label).partition(" (")[0] for label in labels}
+            if len(set(brief.values())) == len(brief):
+                texts |= brief
+        report = copy(self)
+        report.names = Names(texts)
+        return report
+
+    @property
+    def steps(self) -> Report:
+        """The report without the workloads that are trained by a fit."""
+        return Report(trained_by_steps(self.tables), self.name, self.names)
+
+    def labelled(self, table: str) -> pd.DataFrame:
+        """Return a table with labels."""
+        return with_labels(self.tables[table], self.tables)
+
+    @cached_property
+    def answers(self) -> list[BestUse]:
+        """The best use of each task, in the order of the experiment."""
+        steps = trained_by_steps(self.tables)
+        table = with_labels(steps["best_use"], steps)
+        parts = {part: table[f"alternative_{part}"] for part in Configuration._fields}
+        others = with_labels(table[["dataset", "workload"]].assign(**parts), steps)["label"]
+        return best_uses(table.assign(alternative_label=others), self.tables)
+
+    @cached_property
+    def shown(self) -> set[tuple]:
+        """The configurations that findings describe: best uses and what answers name."""
+        return set().union(*(answer.behind for answer in self.answers))
+
+    @cached_property
+    def against_main(self) -> dict[tuple, tuple]:
+        """The rows of `speedup` against main references, with labels, by their configurations."""
+        rows = self.steps.labelled("speedup")
+        rows = rows[rows["reference"] == 1].itertuples()
+        return {configuration_of(row): row for row in rows}
+
+    def verdicts(self) -> dict[tuple, tuple[str, Ratio | None]]:
+        """Return what each configuration is beside the best use, and its ratio to it, by its names.
+
+        `best use`; `slower`; or why that is not known. Those that train another model, or that
+        nothing is comparable with, are left out.
+        """
+        best = {
+            PAYS: "best use", MORE_DOES_NOT_PAY: "best use", TIED: "best use, tied",
+            UNAVAILABLE: UNAVAILABLE,
+        }  # fmt: skip
+        # The best use of one task may be slower than that of another.
+        verdicts: dict[tuple, tuple[str, Ratio | None]] = {
+            answer.names: (
+                best.get(answer.verdict, "least time") + f", {answer.task}" * bool(answer.task),
+                None,
+            )
+            for answer in self.answers
+        }
+        for other in (each for answer in self.answers for each in answer.alternatives):
+            verdict = "slower" if other.verdict == FASTER else other.verdict
+            if verdict == NO_VERDICT and 0 < other.ratio.matches < VALUES_FOR_INTERVAL:
+                verdict += f" from {in_words(other.ratio.matches)}"
+            verdicts.setdefault(other.names, (verdict, inverse(other.ratio)))
+        return verdicts
+
+
+class Headline(NamedTuple):
+    """The comparison that decides on a configuration and a reference.
+
+    Attributes
+    ----------
+    verdict : that of `escala.analysis.verdicts`, or `UNAVAILABLE`.
+    ratio : of the times.
+    to_target : whether the times are those to the target accuracy, and not those of an epoch.
+    """
+
+    verdict: str
+    ratio: Ratio
+    to_target: bool
+
+    @property
+    def brief(self) -> str:
+        """The verdict in words, with the number of paired runs if they are too few for one."""
+        if self.verdict == NO_VERDICT and 0 < self.ratio.matches < VALUES_FOR_INTERVAL:
+            return f"{NO_VERDICT} from {counted(self.ratio.matches, 'paired run')}"
+        return self.verdict
+
+
+def headline(row) -> Headline:
+    """Return the comparison of a row of `speedup` that decides.
+
+    With equal batches it is that of an epoch. With different batches, epochs have different numbers
+    of updates, and the time to the target accuracy decides.
+    """
+    nothing = Ratio(math.nan, math.nan, math.nan, 0)
+    if row.kind == "unavailable":
+        return Headline(UNAVAILABLE, nothing, False)
+    if same_batch(row):
+        return Headline(row.verdict, ratio_of(row), False)
+    if row.time_to_target_kind == "unavailable":
+        return Headline(NO_VERDICT, nothing, False)
+    to_target = ratio_of(row, "time_to_target_ratio", "time_to_target_matches")
+    return Headline(row.verdict, to_target, True)
+
+
+def ratio_of(row, name: str = "ratio", matches: str = "matches") -> Ratio:
+    """Return a ratio with its interval from the columns of a row."""
+    ends = (getattr(row, f"{name}{end}") for end in ("", "_low", "_high"))
+    return Ratio(*ends, getattr(row, matches))
+
+
+def inverse(ratio: Ratio) -> Ratio:
+    """Return the ratio of the times of the alternative to those of the best use."""
+    return Ratio(*(1 / each for each in (ratio.value, ratio.high, ratio.low)), ratio.matches)
+
+
+def configuration_of(row, prefix: str = "") -> tuple:
+    """Return the `CONFIGURATION` of a row, or with `reference_` that of its reference."""
+    parts = (getattr(row, f"{prefix}{part}") for part in CONFIGURATION[2:])
+    return row.dataset, row.workload, *parts

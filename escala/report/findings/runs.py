@@ -1,0 +1,93 @@
+"""Describe the runs without result, the machines and the data of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from escala.analysis.comparable import CONFIGURATION
+from escala.core.environment import call
+from escala.core.readable import counted, size
+from escala.report.findings.context import Report
+from escala.report.findings.words import Finding, joined, listed, quoted, span
+
+
+def gaps(report: Report) -> Iterator[Finding]:
+    """Describe what failed, and what to do about it."""
+    current, number = report.tables["runs"]["current"].sum(), len(failed(report))
+    texts = [
+        f"All {current} timing runs ended ok." if current > 1 else "The only timing run ended ok."
+    ]
+    if number:
+        retry = retry_phrase(report.name)
+        texts = [
+            f"Of {counted(current, 'timing run')}, {number} did not end ok.",
+            f"To repeat these, and the runs that they are compared with, {retry}.",
+        ]
+    yield from (Finding(text, "runs", "seconds_per_epoch") for text in texts)
+
+
+def failed(report: Report) -> pd.DataFrame:
+    """Return the current runs that did not end ok, with labels."""
+    runs = report.labelled("runs")
+    return runs[runs["current"] & (runs["status"] != "ok")]
+
+
+def retry_phrase(name: str) -> str:
+    """Return the phrase that tells how the runs of an experiment that failed are repeated."""
+    return f"run `{call(f'retry results/{name}')}` and then the same command again"
+
+
+def failures(report: Report) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the runs that failed alike: label, repeats, status, and the whole reason."""
+    keys = ["label", "status", "reason"]
+    for names, group in failed(report).fillna({"reason": ""}).groupby(keys, sort=False):
+        label, status, reason = names
+        yield label, ", ".join(map(str, group["repeat"])), status, reason
+
+
+def setting(report: Report) -> Iterator[Finding]:
+    """Describe the current runs: how many, on which machines and on which data."""
+    runs = report.tables["runs"][report.tables["runs"]["current"]]
+    ok = runs.assign(ok=runs["status"] == "ok").groupby(list(CONFIGURATION), sort=False)["ok"].sum()
+    were, each = ("was", "") if len(ok) == 1 else ("were", " each")
+    runs_ok = f"{span(ok)} run{'' if ok.max() == 1 else 's'}"
+    often = f"{counted(len(ok), 'configuration')} {were} timed, with {runs_ok}{each} that ended ok."
+    for text in (often, *_machines(runs), *_data(runs)):
+        yield Finding(text, "runs")
+    if (report.tables["speedup"]["work"] != 1).any():
+        text = (
+            "The scaling is weak: an epoch of n ranks has n times the rows, and ratios are of "
+            "the time for equal rows."
+        )
+        yield Finding(text, "speedup", "speedup")
+
+
+def _machines(runs: pd.DataFrame) -> Iterator[str]:
+    kinds = runs[["cpu", "cores_available", "memory_bytes", "gpus"]].drop_duplicates()
+    for row in kinds.itertuples():
+        yield (
+            f"The machine is {quoted(row.cpu)} with {counted(row.cores_available, 'core')} and "
+            f"{size(row.memory_bytes)} of memory."
+        )
+        if pd.notna(row.gpus):
+            yield f"It has the GPU {quoted(row.gpus)}."
+
+
+def _data(runs: pd.DataFrame) -> Iterator[str]:
+    """Describe each dataset: its rows, what is trained on it, and where its data come from."""
+    for name, group in runs.groupby("dataset", sort=False):
+        dataset = quoted(name)
+        sides = {"training": group["train_rows"].dropna(), "test": group["test_rows"].dropna()}
+        known = [f"{span(rows)} {side} rows" for side, rows in sides.items() if len(rows)]
+        if known:
+            yield f"{dataset} has {joined(known)}."
+        workloads = group["workload"].unique()
+        yield f"{listed(workloads)} train{'s' * (len(workloads) == 1)} on {dataset}."
+        source_type = group["provenance"].iloc[0]
+        if source_type == "simulated":
+            yield f"The data of {dataset} are simulated, and say nothing about real data."
+        # Of files that programs read themselves, no more is known than that.
+        elif source_type != "files" or not (group["training_kind"] == "command").all():
+            yield f"The data of {dataset} are from a source of type {quoted(source_type)}."

@@ -1,0 +1,323 @@
+"""Describe how good the models are, whether they learn, and what their scores depend on.
+
+The times of a network that learns nothing say little about training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pandas as pd
+
+from escala.analysis.comparable import CONFIGURATION
+from escala.analysis.rates import DOES_NOT_LEARN, UNKNOWN, learning
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.verdicts import SAME
+from escala.core.readable import counted, in_words
+from escala.programs.marks import BEST
+from escala.record.evaluation import MOST_CLASSES
+from escala.report.findings.context import Report
+from escala.report.findings.words import (
+    Finding,
+    among,
+    joined,
+    listed,
+    quoted,
+    significant,
+    span,
+)
+from escala.report.tables.views import (
+    all_programs,
+    any_ok,
+    labelled,
+    named_by,
+    names_of_rows,
+    programs,
+    untested,
+)
+
+#: The columns that name a configuration and a reference.
+COMPARED = (*CONFIGURATION, "reference")
+
+
+def learns(report: Report) -> Iterator[Finding]:
+    """Name what learns nothing, and what a baseline is better than, of what answers."""
+    several = report.tables["configurations"]["dataset"].nunique() > 1
+    rows = among(report.labelled("configurations"), report.shown)
+    for (dataset, workload), group in rows.groupby(["dataset", "workload"], sort=False):
+        learnt = {
+            label: (names, each)
+            for label, names in zip(group["label"], names_of_rows(group), strict=True)
+            if (each := learning(report.tables, names)).kind != UNKNOWN
+        }
+        if not learnt:
+            continue
+        on, texts = f" on {quoted(dataset)}" if several else "", []
+        best = max(learnt, key=lambda label: learnt[label][1].accuracy)
+        failing = [label for label in learnt if learnt[label][1].kind == DOES_NOT_LEARN]
+        for label in [best] if len(failing) == len(learnt) else failing:
+            names, each = learnt[label]
+            under = f" under {report.names(label)}" if len(failing) < len(learnt) else ""
+            subject = f"{quoted(workload)}{under}{on}"
+            epochs = int(among(report.tables["runs"], {names})["epochs_done"].max())
+            texts += [
+                f"{subject} reaches an accuracy of {each.accuracy:.2f} after {in_words(epochs)} "
+                f"epoch{'s' * (epochs > 1)}; always naming the largest class gives "
+                f"{each.largest_class:.2f}.",
+                f"The times of {subject} are those of a network that does not learn.",
+            ]
+        each = learnt[best][1]
+        if each.baseline is not None and each.baseline > each.high:
+            texts.append(
+                f"{quoted(each.workload)} reaches an accuracy of {each.baseline:.2f}{on}, and "
+                f"{quoted(workload)} at most {each.accuracy:.2f}."
+            )
+        for text in texts:
+            yield Finding(text, "configurations", "mean_scores", first=True)
+
+
+def quality(report: Report) -> Iterator[Finding]:
+    """Describe how good the models are, and whether configurations differ in it."""
+    tables, reports = report.tables, ("pooled", "classification_reports")
+    scored = pd.concat([tables[name][["dataset", "leaky"]] for name in ("reports", "scores")])
+    if scored.empty:
+        why = "no run ended ok"
+        if any_ok(tables) and all_programs(tables):
+            why = f"{listed(programs(tables))} reported none"
+        elif any_ok(tables):
+            why = "no run that ended ok trained over whole epochs"
+        yield Finding(f"The scores are unavailable: {why}.", "runs", "mean_scores")
+    else:
+        for dataset in sorted(scored.loc[scored["leaky"].astype(bool), "dataset"].unique()):
+            text = f"Scores on {quoted(dataset)} are too good, because its split is leaky."
+            yield Finding(text, "runs", "mean_scores")
+        for text in _accuracies(report):
+            yield Finding(text, "configurations", "mean_scores")
+        for text in _worst_classes(report.steps):
+            yield Finding(text, *reports)
+        for differences in compared_scores(report.steps):
+            yield from _bound(differences, report)
+        for text in _workload_scores(report):
+            yield Finding(text, "scores", "mean_scores")
+        for dataset, levels in tables["reports"].groupby("dataset", sort=False)["level"]:
+            if "class" not in set(levels):
+                text = (
+                    f"Scores of single classes of {quoted(dataset)} are not kept, because there "
+                    f"are more than {MOST_CLASSES}; `predictions.npy` of a run has the class of "
+                    "each row."
+                )
+                yield Finding(text, "reports", "mean_scores")
+        if unscored := untested(tables["pooled"]):
+            text = f"There are no test rows, and hence no scores, of {listed(unscored)}."
+            yield Finding(text, *reports)
+    yield from (Finding(text, "baselines") for text in _baselines(report))
+    for text in _largest_of_epochs(report):
+        yield Finding(text, "epoch_scores", "accuracy_per_epoch")
+    yield from (Finding(text, "leakage", "splits") for text in _leakage(report))
+
+
+def _accuracies(report: Report) -> Iterator[str]:
+    """Describe the accuracy of each workload on each dataset."""
+    tables = report.tables
+    scored = labelled(tables["configurations"], tables["runs"]).dropna(subset=["accuracy"])
+    for (dataset, workload), group in scored.groupby(["dataset", "workload"], sort=False):
+        worst, best = group.loc[group["accuracy"].idxmin()], group.loc[group["accuracy"].idxmax()]
+        low, high = (f"{row.accuracy:.3f}" for row in (worst, best))
+        values = low
+        if low != high:
+            values = f"{low} ({report.names(worst.label)}) to {high} ({report.names(best.label)})"
+        yield f"The median accuracy of {quoted(workload)} on {quoted(dataset)} is {values}."
+
+
+def _worst_classes(report: Report) -> Iterator[str]:
+    pooled = report.labelled("pooled")
+    for rate in ("precision", "recall") if len(pooled) else ():
+        known = pooled.dropna(subset=[rate])
+        if known.empty:
+            yield f"The lowest {rate} of a class is unavailable."
+            continue
+        row = known.loc[known[rate].idxmin()]
+        yield (
+            f"The lowest {rate} of a class is {row[rate]:.3f} "
+            f"({row[f'{rate}_low']:.3f}–{row[f'{rate}_high']:.3f}), that of {quoted(row['class'])} "
+            f"under {report.names(row['label'])}."
+        )
+
+
+class Differences(NamedTuple):
+    """Differences of scores from references whose intervals cover the same.
+
+    Attributes
+    ----------
+    varied : what the intervals cover.
+    bounded : a clause on the largest difference, to be formatted with `references` and `bound`.
+    one : the word for a difference of the table.
+    table, figure : the evidence.
+    rows : of the table, with labels, and with the columns `what` (the score in words), `low` and
+        `high`.
+    """
+
+    varied: str
+    bounded: str
+    one: str
+    table: str
+    figure: str
+    rows: pd.DataFrame
+
+
+def compared_scores(report: Report) -> Iterator[Differences]:
+    """Yield the differences from references, in groups that cover the same and are not empty.
+
+    Where a configuration has enough matches with a reference, the intervals are over repeats, of
+    which each has seeds of its own. With fewer matches they are over the test rows, of the models
+    as trained: other seeds would give other models, and other differences.
+    """
+    repeats, tables = over_repeats(report), report.tables
+    runs = dict(list(tables["runs"].groupby("workload")))
+    unseeded = [name for name in programs(tables) if "seed" not in named_by(runs[name])]
+    is_seeded, is_one = ~repeats["workload"].isin(unseeded), repeats["splits"] == 1
+    bounded = "no mean score differs from that of {references} by more than {bound}"
+    for varied, rows in (
+        ("seeds only", repeats[is_one & is_seeded]),
+        ("seeds and splits", repeats[~is_one & is_seeded]),
+        ("repeats", repeats[~is_seeded]),
+    ):
+        if len(rows):
+            yield Differences(varied, bounded, "score", "mean_scores", "mean_scores", rows)
+    others, scores = set(names_of_rows(repeats, COMPARED)), report.labelled("score_differences")
+    is_left = [names not in others for names in names_of_rows(scores, COMPARED)]
+    scores = scores[pd.Series(is_left, scores.index, bool)]
+    rates = [
+        scores.assign(
+            what=[f"{rate} of {quoted(name)}" for name in scores["class"]],
+            low=scores[f"{rate}_difference_low"],
+            high=scores[f"{rate}_difference_high"],
+        )
+        for rate in ("precision", "recall")
+    ]
+    rest = pd.concat(rates, ignore_index=True).dropna(subset=["low", "high"])
+    if len(rest):
+        bounded = "no class differs from {references} by more than {bound} in precision or recall"
+        evidence = "score_differences", "classification_reports"
+        yield Differences("test rows only", bounded, "rate", *evidence, rest)
+
+
+def over_repeats(report: Report) -> pd.DataFrame:
+    """Return the differences of `mean_scores` that have enough matches, as `Differences.rows`."""
+    means = report.labelled("mean_scores")
+    means = means[means["matches"] >= VALUES_FOR_INTERVAL]
+    return means.assign(
+        what=[f"mean {quoted(name)}" for name in means["score"]],
+        low=means["difference_low"],
+        high=means["difference_high"],
+    )
+
+
+def _bound(differences: Differences, report: Report) -> Iterator[Finding]:
+    """Describe how scores differ from those of the main reference."""
+    varied, bounded, one, table, figure, rows = differences
+    known, clauses = rows[rows["reference"] == 1], []
+    if table == "mean_scores":
+        # What the fewest matches in which a score is the same leave open.
+        for score, same in known[known["verdict"] == SAME].groupby("score", sort=False):
+            row = same.loc[same["matches"].idxmin()]
+            what = "equal paired runs do"
+            if row["bound"]:
+                what = f"paired runs within {row['bound']:g} do"
+            clauses.append(
+                f"{in_words(row['matches'])} {what} not exclude a larger difference of "
+                f"{quoted(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
+            )
+    # Equal differences have no interval.
+    known = known.dropna(subset=["low", "high"]).reset_index(drop=True)
+    if not known.empty:
+        bounds = known[["low", "high"]].abs().max(axis=1)
+        references = listed(known["reference_label"].unique(), write=report.names)
+        clauses.append(bounded.format(references=references, bound=significant(bounds.max())))
+        excluded = bounds[(known["low"] > 0) | (known["high"] < 0)]
+        if len(excluded):
+            row = known.loc[excluded.idxmax()]
+            low, high = (significant(row[end], signed=True) for end in ("low", "high"))
+            others = f", like {counted(len(excluded) - 1, f'further {one}')}"
+            clauses.append(
+                f"the {row['what']} under {report.names(row['label'])} differs from that under "
+                f"{report.names(row['reference_label'])} ({low} to {high})"
+                + others
+                * (len(excluded) > 1)
+            )
+    for clause in clauses:
+        yield Finding(f"Over {varied}, {clause}.", table, figure)
+
+
+def _workload_scores(report: Report) -> Iterator[str]:
+    """Describe each score of workloads that bring their own, by its medians."""
+    scores = report.labelled("scores").groupby("score", sort=False)
+    every = {name: rows.groupby("label", sort=False)["value"].median() for name, rows in scores}
+    for name, medians in every.items():
+        # The best value of a program's score, where it is the last one.
+        if name.startswith(BEST) and medians.equals(every.get(name.removeprefix(BEST))):
+            continue
+        low, high = medians.idxmin(), medians.idxmax()
+        values = f"{medians[low]:.4g} for {report.names(low)}"
+        if len(medians) > 1 and medians[low] == medians[high]:
+            values = f"{medians[low]:.4g} for every configuration"
+        elif low != high:
+            values += f" and {medians[high]:.4g} for {report.names(high)}"
+        yield f"The median of {quoted(name)} is {values}."
+
+
+def _baselines(report: Report) -> Iterator[str]:
+    """Describe the median over splits of each score that is reached without any model."""
+    keys = ["dataset", "baseline", "score"]
+    for names, values in report.tables["baselines"].groupby(keys, sort=False)["value"]:
+        dataset, baseline, score = map(quoted, names)
+        yield f"On {dataset}, {score} of the baseline {baseline} is {values.median():.4g}."
+
+
+def _largest_of_epochs(report: Report) -> Iterator[str]:
+    """Describe the largest value of each score over the epochs of a run, and its epoch.
+
+    Of each score, only the configuration with the largest median over runs is named.
+    """
+    scores = report.labelled("epoch_scores")
+    if scores.empty:
+        return
+    runs = [*CONFIGURATION, "repeat", "session"]
+    largest = scores.loc[scores.groupby([*runs, "score"], sort=False)["value"].idxmax()]
+    sides = joined(sorted(scores["validated_on"].unique()))
+    for score, score_rows in largest.groupby("score", sort=False):
+        by_label = score_rows.groupby("label", sort=False)
+        medians = by_label["value"].median()
+        label = medians.idxmax()
+        yield (
+            f"By the {sides} rows, {quoted(score)} is largest for {report.names(label)}: a median "
+            f"of {medians[label]:.4g}, after epoch {span(by_label.get_group(label)['epoch'])}."
+        )
+
+
+def _leakage(report: Report) -> Iterator[str]:
+    """Describe, for each split, how scores depend on similar genomes in training."""
+    tables, leakage = report.tables, report.tables["leakage"]
+    if leakage.empty and not any_ok(tables) and not all_programs(tables):
+        yield "What near-duplicates in training add to the scores is unavailable: no run ended ok."
+    for name, group in leakage.groupby("dataset", sort=False):
+        dataset, split_by = quoted(name), quoted(group["split_by"].iloc[0])
+        fraction = 100 * group["similar_fraction"].median()
+        # A fraction below 1 % is not shown as 0 %.
+        number = f"{fraction:.0f} %" if fraction == 0 or fraction >= 1 else f"{fraction:.1g} %"
+        yield (
+            f"On {dataset}, split by {split_by}, {number} of the test rows have a near-duplicate "
+            "in training."
+        )
+        for workload, runs in group.groupby("workload", sort=False):
+            rest = runs["rest_accuracy"].dropna()
+            found = "and unavailable on rows without near-duplicate, as there are none"
+            if len(rest):
+                found = f"and {rest.median():.3f} on rows without near-duplicate"
+            accuracy = f"{runs['accuracy'].median():.3f} on all test rows"
+            yield f"On {dataset}, the accuracy of {quoted(workload)} is {accuracy}, {found}."
+        whole = sorted(set(";".join(group["not_separable"].dropna()).split(";")) - {""})
+        if whole:
+            classes = quoted(", ".join(whole))
+            yield f"On {dataset}, {classes} cannot be separated and has no score."

@@ -1,0 +1,407 @@
+"""Tell where time goes: in a step, over the changes of a ladder, outside steps, over networks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+
+from escala.analysis.attribution import OFF_CORE, OVERLAP, WHOLE
+from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, UNAVAILABLE, BestUse
+from escala.analysis.comparable import CONFIGURATION
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, Ratio
+from escala.core.engines import ENGINES
+from escala.core.environment import call
+from escala.core.readable import counted, in_words
+from escala.probes.clocks import Clocks
+from escala.programs.marks import HOOK
+from escala.report.findings.context import Report, configuration_of, ratio_of
+from escala.report.findings.names import Names
+from escala.report.findings.words import Finding, a, among, of, quoted, sentence, significant
+from escala.report.tables.ladder import PRODUCT, RUNG, TOLERANCE
+from escala.report.tables.views import any_ok, names_of_rows, programs, unit, whole_runs
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
+
+#: Runs with clocks explain a difference between timing runs only if they show the same one within
+#: this factor. On two idle cores of a virtual machine seven equal runs differed by up to 1.33.
+AGREES = 2.0
+#: The part of the core time in the kernel from which it is told.
+KERNEL_FRACTION = 0.05
+#: Page faults in a second of core time from which the kernel's time is of them. One took 3 to 6 µs
+#: on virtual machines, so these take 3 to 6 %. Waiting for other ranks is time in the kernel too.
+FAULTS_PER_SECOND = 10_000
+#: How many of a ladder's changes are named.
+RUNGS_NAMED = 3
+
+_CLOCKS = "clocks: {enabled: true}"
+_PART_NAMES = {
+    "input": "on input",
+    "dispatch": "entering and leaving the step",
+    "compute": "computing forward and backward",
+    "optimiser": "in the optimiser",
+    OFF_CORE: "off the core",
+    "skew": "waiting for the slowest process",
+    "transfer": "in transfer and reduction",
+    "copies": "copying to and from buffers",
+    "negotiation": "in negotiation and cycles",
+}
+#: What runs do outside their steps, with the columns of `configurations` that hold its time.
+_TASKS = {
+    "starting up": ("startup",),
+    "compiling in the first steps": ("first_step", "first_prediction"),
+    "evaluating": ("evaluation",),
+    "writing checkpoints": ("checkpoint",),
+    "loading, building and saving": ("loading", "build", "broadcast", "averaging", "save"),
+}
+_NETWORK = CONFIGURATION.index("network")
+
+
+def steps(report: Report) -> Iterator[Finding]:
+    """Describe how the time of a step of rank 0 is divided, if its clocks were read.
+
+    Where they were not, the reason of an answer is not known, and this comes before all else.
+    """
+    measured = set(names_of_rows(report.tables["attribution"].dropna(subset=["part"])))
+    explained = set(report.tables["ladder"]["workload"])
+    for answer in report.answers:
+        is_explained = answer.names in measured or answer.workload in explained
+        if answer.verdict != UNAVAILABLE and not is_explained:
+            yield Finding(_not_measured(answer, report), "attribution")
+    verdicts = {
+        (answer.label, other.label): other.verdict
+        for answer in report.answers
+        for other in answer.alternatives
+    }
+    for label, parts in clocked(report):
+        for text in _step(label, parts, verdicts, report.names):
+            yield Finding(sentence(text), "attribution", "attribution")
+
+
+def _not_measured(answer: BestUse, report: Report) -> str:
+    """Return a sentence: the reason of an answer was not measured, and how to measure it.
+
+    Where no call can measure it, the sentence has the reason for that instead.
+    """
+    names, runs = report.names, report.tables["runs"]
+    what = f"where the time of {names(answer.label)} goes"
+    if answer.verdict in (PAYS, MORE_DOES_NOT_PAY):
+        takes = names.subject(answer.label, "takes")
+        what = f"why {takes} less time than {names(answer.closest.label)}"
+    how = f"to see it, add `{_CLOCKS}` to the experiment, then call `{call('run -e FILE')}`"
+    strategy = STRATEGIES.get(answer.names[2])
+    ended = among(report.tables["attribution"], {answer.names})["reason"].dropna()
+    if answer.workload in programs(report.tables):
+        how = "parts of a program's step are not known"
+        if HOOK in set(runs.loc[runs["workload"] == answer.workload, "known_by"]):
+            how += "; `torch-trace: {enabled: true}` traces PyTorch's"
+    elif not ended.empty:
+        how = f"the run with clocks has no parts: {quoted(ended.iloc[0])}"
+    elif strategy and not strategy.waits():
+        how = "its processes make no steps together"
+    elif strategy and not strategy.records_for(Clocks.name):
+        how = "its engine does not record when the parts of a step begin and end"
+    return f"Not measured: {what}; {how}."
+
+
+def clocked(report: Report) -> list[tuple[str, pd.DataFrame]]:
+    """Return the parts of a step of rank 0 of the configurations that findings describe.
+
+    Each is a label with rows of the table `attribution`. If no configuration that answers has
+    clocks, all configurations are returned that have.
+    """
+    table = report.steps.labelled("attribution").dropna(subset=["part"])
+    table = table[table["rank"] == 0]
+    if not among(table, {answer.names for answer in report.answers}).empty:
+        table = among(table, report.shown)
+    groups = table.groupby("label", sort=False)
+    return [(label, parts.set_index("part")) for label, parts in groups]
+
+
+def _step(
+    label: str, parts: pd.DataFrame, verdicts: Mapping[tuple, str], names: Names
+) -> Iterator[str]:
+    """Compare a step with the main reference, and name its largest part and its overlap.
+
+    Parameters
+    ----------
+    verdicts : by the labels of a best use and an alternative.
+    """
+    pair = label, str(parts["reference_label"].iloc[0])
+    if NOT_DISTINGUISHABLE not in (verdicts.get(pair), verdicts.get(pair[::-1])):
+        yield from _more(label, parts, verdicts, names)
+    fractions = parts["fraction"].reindex(_PART_NAMES).dropna()
+    if not fractions.empty:
+        part, text = fractions.idxmax(), ""
+        if fractions[part] >= 1 - fractions.sum():  # What is not known may hide a larger part.
+            text = f", {100 * fractions[part]:.0f} % of it {_PART_NAMES[part]}"
+        whole = 1000 * parts.loc[WHOLE, "seconds"]
+        yield f"a step of {names(label)} takes {whole:.1f} ms{text}"
+    overlap = 1000 * parts["seconds"].get(OVERLAP, 0.0)
+    if overlap > 0:
+        yield (
+            f"in a step of {names(label)}, {overlap:.1f} ms of exchange go on alongside other "
+            "parts, and may slow them"
+        )
+
+
+def _more(
+    label: str, parts: pd.DataFrame, verdicts: Mapping[tuple, str], names: Names
+) -> Iterator[str]:
+    """Explain by how much a step differs from the main reference, if both were measured.
+
+    The largest part that changed in the same direction is named. Where the runs with clocks show
+    another difference than the timing runs, or these another one than the answer, nothing is
+    explained.
+    """
+    more, first, mine = 1000 * parts["difference_seconds"], parts.iloc[0], names(label)
+    timed, part_differences = 1000 * first["timed_difference_seconds"], more.reindex(_PART_NAMES)
+    if pd.isna(more[WHOLE]) or pd.isna(timed) or part_differences.isna().all():
+        return
+    reference, number = names(first["reference_label"]), first["reference_steps"]
+    agree = abs(timed) <= AGREES * abs(more[WHOLE]) and abs(more[WHOLE]) <= AGREES * abs(timed)
+    pair = label, first["reference_label"]
+    opposite = verdicts.get(pair if timed >= 0 else pair[::-1]) == FASTER
+    if more[WHOLE] * timed <= 0 or not agree or opposite:
+        yield (
+            f"how a step of {mine} differs from {reference} is not explained: it takes "
+            f"{_difference(timed)} in the timing runs, and {_difference(more[WHOLE])} with clocks"
+        )
+        return
+    several = in_words(int(number)) if number == int(number) else f"{number:.2g}"
+    than = f"{'a step' if number == 1 else f'{several} steps'} of {reference}"
+    text = f"a step of {mine} takes {_difference(timed)} than {than}"
+    part = (timed * part_differences).idxmax()
+    unknown = more[WHOLE] - part_differences.sum()
+    if timed * part_differences[part] > 0 and abs(part_differences[part]) >= abs(unknown):
+        text += f": {_with_interval(parts, part)} {_PART_NAMES[part]}"
+    yield text
+    runs = f"{in_words(int(first['matches']))} run{'s' * (first['matches'] != 1)}"
+    whole = _with_interval(parts, WHOLE)
+    yield f"in {runs} with clocks, a step of {mine} takes {whole} than {than}"
+    ranks = [Layout.parse(first[name]).ranks for name in ("layout", "reference_layout")]
+    seconds = 1000 * parts.loc["compute", "seconds"]
+    is_alike = first["variant"] == first["reference_variant"]
+    if ranks[0] > ranks[1] and is_alike and not pd.isna(seconds - more["compute"]):
+        share = (seconds - more["compute"]) * ranks[1] / ranks[0]
+        yield (
+            f"a step of {mine} computes for {seconds:.1f} ms; an equal share of the computing of "
+            f"{reference} would be {share:.1f} ms"
+        )
+
+
+def _with_interval(parts: pd.DataFrame, part: str) -> str:
+    """Describe the difference of a part with its interval, in which less than none is negative."""
+    more, low, high = (
+        1000 * parts.loc[part, f"difference{end}_seconds"] for end in ("", "_low", "_high")
+    )
+    if pd.isna(low):
+        return _difference(more)
+    low, high = (low, high) if more >= 0 else (-high, -low)
+    return f"{_difference(more)} ({low:.1f}{'–' if low >= 0 else ' to '}{high:.1f})"
+
+
+def _difference(milliseconds: float) -> str:
+    """Describe how much more or less time something takes."""
+    return f"{abs(milliseconds):.1f} ms {'more' if milliseconds >= 0 else 'less'}"
+
+
+def ladders(report: Report) -> Iterator[Finding]:
+    """Describe each ladder: its largest changes, whether they explain it, the ratio of its ends."""
+    names = report.names
+    for (dataset, workload, ladder), rows in _ladders(report):
+        one, whole = unit(report.tables, workload), rows.iloc[-1]
+        way = f"on the ladder {quoted(ladder)} ({quoted(f'{workload} on {dataset}')})"
+        ends = f"{way}, the ratio of the ends is unavailable: {quoted(str(whole.reason))}"
+        if whole.kind != "unavailable":
+            takes = names.subject(whole.after, "takes")
+            ends = f"{way}, {takes} {_ratio(whole)} the time per {one} of {names(whole.before)}"
+        for text in (*_changes(quoted(ladder), rows, one), ends):
+            yield Finding(sentence(text), "ladder", "ladder")
+
+
+def ladder_answers(report: Report) -> Iterator[str]:
+    """Yield what the changes of each ladder leave of the time."""
+    for (_, workload, ladder), rows in _ladders(report):
+        one = a(unit(report.tables, workload))
+        whole, rungs = rows.iloc[-1], rows[rows["part"] == RUNG].dropna(subset=["ratio"])
+        if whole.kind == "unavailable":
+            yield f"unavailable: the ladder {quoted(ladder)} has no ratio: {quoted(whole.reason)}"
+        elif whole.part == RUNG:
+            yield f"with {quoted(whole.change)}, {one} takes {_ratio(whole)} the time"
+        else:
+            saves = whole.ratio <= 1
+            text = (
+                f"together, the changes of {quoted(ladder)} {'shorten' if saves else 'lengthen'} "
+                f"{one} to {_ratio(whole)} its time"
+            )
+            if not rungs.empty:
+                largest = rungs.sort_values("ratio", ascending=saves).iloc[0]
+                text += f"; the largest, {quoted(largest.change)}, to {largest.ratio:.2f}"
+            yield text
+
+
+def _ladders(report: Report) -> list[tuple[tuple, pd.DataFrame]]:
+    """Return the rows of each ladder by its dataset, workload and name, several changes first."""
+    groups = report.tables["ladder"].groupby(["dataset", "workload", "ladder"], sort=False)
+    return sorted(groups, key=lambda group: len(group[1]) == 1)
+
+
+def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
+    if rows.iloc[-1].part == RUNG:
+        return
+    (product,) = rows[rows["part"] == PRODUCT].itertuples()
+    rungs = rows[rows["part"] == RUNG]
+    if product.kind == "unavailable":
+        yield f"the product of the changes of {ladder} is unavailable: {quoted(product.reason)}"
+        return
+    # What saves most comes first, or else what costs most.
+    ordered = rungs.sort_values("ratio", ascending=product.ratio <= 1).head(RUNGS_NAMED)
+    for place, row in enumerate(ordered.itertuples(), start=1):
+        rank = "the largest" if place == 1 else f"number {in_words(place)}"
+        yield (
+            f"of the changes of {ladder}, {rank} is {quoted(row.change)}: {row.ratio:.2f} "
+            f"{of(row.ratio)} the time, {'saving' if row.cost_seconds >= 0 else 'adding'} "
+            f"{abs(row.cost_seconds):.2f} s {a(one)}"
+        )
+    yield (
+        f"the {counted(len(rungs), 'change')} of {ladder}, each measured by itself, multiply to "
+        f"{product.ratio:.2f}{_interval(product)}"
+    )
+    if pd.isna(product.product_to_ends):
+        return
+    quotient, low, high = (getattr(product, f"product_to_ends{e}") for e in ("", "_low", "_high"))
+    off = quotient - 1
+    text = (
+        f"that product of {ladder} is {100 * abs(off):.0f} % {'below' if off < 0 else 'above'} "
+        "the ratio of the ends"
+    )
+    if not pd.isna(low):
+        text += f" (quotient {low:.2f}–{high:.2f}): "
+        if max(abs(low - 1), abs(high - 1)) <= TOLERANCE:
+            text += "the changes explain it"
+        elif low - 1 > TOLERANCE or high - 1 < -TOLERANCE:
+            text += "the changes do not explain it"
+        else:
+            agrees = "it agrees" if abs(off) <= TOLERANCE else "this may be chance"
+            text += f"{agrees}, and more matches would tell"
+    yield text
+
+
+def _ratio(row) -> str:
+    """Return a ratio with its interval, and the word after it."""
+    return f"{row.ratio:.2f}{_interval(row)} {of(row.ratio)}"
+
+
+def _interval(row) -> str:
+    if pd.isna(row.ratio_low):
+        return ""
+    resampled = row.part == PRODUCT or row.matches >= VALUES_FOR_INTERVAL
+    return f" ({'' if resampled else 'range '}{row.ratio_low:.2f}–{row.ratio_high:.2f})"
+
+
+def memory(report: Report) -> Iterator[Finding]:
+    """Name what answers, and its references, if the kernel clears much memory in their steps."""
+    rows = among(report.labelled("configurations"), report.shown)
+    rows = rows[rows["kernel_fraction"] >= KERNEL_FRACTION]
+    rows = rows[rows["faults_per_step"] >= FAULTS_PER_SECOND * rows["core_seconds_per_step"]]
+    for row in rows.itertuples():
+        yield Finding(
+            f"In a step of {report.names(row.label)}, the kernel takes "
+            f"{100 * row.kernel_fraction:.0f} % of the core time: it clears given-back memory, in "
+            f"{significant(row.faults_per_step)} page faults.",
+            "configurations",
+        )
+    kinds = set(rows["training_kind"])
+    if "steps" in kinds:
+        yield Finding(
+            "To keep the memory from step to step, leave out `keep_memory: false`.",
+            "configurations",
+        )
+    if "command" in kinds:
+        variables = [each for engine in ENGINES.values() for each in engine.keep_memory.items()]
+        lines = " ".join(f"{name}={value}" for name, value in variables)
+        yield Finding(
+            f"To keep the memory of a program's tensors, call `export {lines}` before it.",
+            "configurations",
+        )
+
+
+def outside_steps(report: Report) -> Iterator[Finding]:
+    """Describe the time that runs spend outside their training steps."""
+    yield from (
+        Finding(sentence(text), "configurations") for text in _outside(report.steps, report)
+    )
+
+
+def _outside(report: Report, every: Report) -> Iterator[str]:
+    """Describe what answers and its reference, of the workloads that are trained by steps."""
+    if report.tables["runs"].empty:
+        yield "no workload was trained over epochs"
+        return
+    timed = report.labelled("configurations")
+    timed = timed[timed["kind"] != "unavailable"]
+    if timed.empty:
+        why = "no run ended ok" + " at one sitting" * any_ok(report.tables)
+        yield f"the time outside the training steps is unavailable: {why}"
+    selected, whole = among(timed, every.shown), whole_runs(report.tables)
+    for _, row in (timed if selected.empty else selected).iterrows():
+        least, seconds, what = "", row["wall_seconds"], "the training steps"
+        if row["training_kind"] != "command":
+            spent = {
+                task: row[[f"{part}_seconds" for part in parts]].sum()
+                for task, parts in _TASKS.items()
+            }
+            columns = [f"{part}_seconds" for parts in _TASKS.values() for part in parts]
+            least = "at least " * bool(row[columns].isna().any())
+        # Outside a whole run there is nothing.
+        elif row["workload"] in whole:
+            continue
+        else:
+            seconds, what = row["program_seconds"], "the epochs that count"
+            spent = {
+                "starting up": row["startup_seconds"],
+                "in its first epoch": row["first_epoch_seconds"],
+            }
+            if pd.isna(row["startup_seconds"]):
+                spent = {"starting up and in its first epoch": row["first_epoch_seconds"]}
+            spent = {task: each for task, each in spent.items() if not pd.isna(each)}
+            outside = seconds - row["total_train_seconds"]
+            spent["between and after the epochs"] = outside - sum(spent.values())
+        yield (
+            f"{report.names.subject(row['label'], 'spends')} {least}{sum(spent.values()):.1f} of "
+            f"{seconds:.1f} s outside {what}, most of it {max(spent, key=spent.__getitem__)}"
+        )
+
+
+def links(report: Report) -> Iterator[Finding]:
+    """Compare each configuration with itself over the network on which it is fastest.
+
+    The ratio is that of matches where the other network is a reference, and otherwise that of the
+    median times, without an interval.
+    """
+    ratios = {
+        (configuration_of(row), configuration_of(row, "reference_")): ratio_of(row)
+        for row in report.labelled("speedup").itertuples()
+        if row.kind != "unavailable"
+    }
+    table = report.tables["configurations"].dropna(subset=["train_seconds_per_epoch"])
+    networks: defaultdict[tuple, dict] = defaultdict(dict)
+    for names, seconds in zip(
+        names_of_rows(table), table["train_seconds_per_epoch"].astype(float), strict=True
+    ):
+        networks[names[:_NETWORK] + names[_NETWORK + 1 :]][names] = seconds
+    for (dataset, workload, *configuration), times in networks.items():
+        fastest = min(times, key=times.__getitem__)
+        one = unit(report.tables, workload)
+        for names in sorted(times.keys() - {fastest}):
+            medians = Ratio(times[names] / times[fastest], float("nan"), float("nan"), 1)
+            ratio = ratios.get((names, fastest), medians)
+            time = report.names.fraction(ratio, f"time over {quoted(fastest[_NETWORK])}")
+            text = f"over {quoted(names[_NETWORK])}, {a(one)} of {quoted(' '.join(configuration))}"
+            yield Finding(
+                sentence(f"{text} takes {time}"), "speedup", "speedup",
+                task=f"{dataset} {workload} ",
+            )  # fmt: skip
