@@ -164,8 +164,8 @@ def test_one_number_of_ranks_is_no_law_and_no_finding(tmp_path, ranks):
     expected = len(ranks) > 2
     assert parameters.notna().all() if expected else parameters.isna().all()
     assert (row["law_kind"] == "estimated") == expected == pd.isna(row["law_reason"])
-    assert any("8 ranks" in text for text in extrapolated(frames)) == expected
-    assert not any("4 ranks" in text for text in extrapolated(frames))
+    assert any("8 processes" in text for text in extrapolated(frames)) == expected
+    assert not any("4 processes" in text for text in extrapolated(frames))
     # What was measured of two ranks stays.
     assert row["train_serial_fraction"] == pytest.approx(0.2, abs=0.02)
 

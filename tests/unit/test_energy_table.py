@@ -211,7 +211,7 @@ def test_a_sentence_compares_the_energy_with_that_of_the_reference(experiment):
     both = [[device("package-0", joules)] for joules in (600.0, 800.0)]
     files += add_energy(experiment, "horovod-mpi", "1x2", 6.0, *both)
     [text] = sentences(experiment, files)
-    assert "`horovod-mpi 1x2` takes 0.69 times the energy of an epoch of `single 1x1`" in text
+    assert "`horovod-mpi 1x2` takes 0.69 of the energy of an epoch of `single 1x1`" in text
     assert text.endswith(" (range 0.58–0.83, widened).")
 
 

@@ -217,7 +217,7 @@ def test_ladders_second_runs_and_pilots_are_of_what_is_known(tmp_path, told, uni
     write_json(tmp_path / "pilot.json", plan)
     frames = tables.tables(mine.runs, series_files=again, pilot_file=tmp_path / "pilot.json")
     sure = " ".join(every_sentence(frames))
-    assert "its own time" in sure and "In the pilot" in sure
+    assert "the time of its duplicate" in sure and "In the pilot" in sure
 
 
 def test_times_that_are_known_in_different_ways_are_not_compared(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.experiment.scaling import WEAK
@@ -149,11 +150,13 @@ def _mark(axes: Axes, rows: pd.DataFrame, look: dict) -> None:
 
 
 def _finish(axes: Axes, frame: pd.DataFrame, over: str) -> None:
-    """Set logarithmic axes whose ticks are the sizes that were measured."""
+    """Set logarithmic axes whose ticks are the sizes that were measured, and one node."""
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
+    axes.set_yscale("log")
     layouts = frame.sort_values("ranks").groupby(over)["layout"].unique().map(" ".join)
-    axes.set_xticks(list(layouts.index), [f"{size}\n{names}" for size, names in layouts.items()])
+    sizes = sorted({*layouts.index, *[1] * (over == "nodes")})
+    axes.set_xticks(sizes, [f"{size}\n{layouts.get(size, '')}" for size in sizes])
     axes.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(f"{'nodes' if over == 'nodes' else 'processes'}, and the layouts measured")

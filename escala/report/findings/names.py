@@ -15,7 +15,9 @@ from escala.report.tables.views import fitted_workloads, labelled, trained_by_st
 from escala.runtime.layout import Layout
 
 #: Verbs after a name that stands for several processes.
-_PLURAL = {"takes": "take", "spends": "spend", "has": "have", "is": "are", "trains": "train"}
+_PLURAL = {
+    "takes": "take", "spends": "spend", "has": "have", "trains": "train", "differs": "differ"
+}  # fmt: skip
 
 
 class Names:

@@ -166,7 +166,7 @@ def _more(
     opposite = verdicts.get(pair if timed >= 0 else pair[::-1]) == FASTER
     if more[WHOLE] * timed <= 0 or not agree or opposite:
         yield (
-            f"how a step of {mine} differs from {reference} is not explained: it takes "
+            f"how {names.subject(label, 'differs')} from {reference} is not explained: a step takes "
             f"{_difference(timed)} in the timing runs, and {_difference(more[WHOLE])} with clocks"
         )
         return
