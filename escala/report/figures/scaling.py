@@ -65,7 +65,7 @@ def draw(tables: common.Tables) -> Figure:
                 _points(line[0], rows, over, "train{}_seconds_per_epoch", look)
                 _mark(line[0], rows, look)
         for axes in line:
-            _finish(axes, frame, over)
+            _finish(axes, frame, over, set() if study else {1})
         title = common.panel_title(workload, frame, several=len(parts) > 1)
         line[0].set_title(wrap(title, 3.0, PANEL_TITLE))
         line[0].set_ylabel(f"{per_epoch(tables, workload)} (s)".replace(" per ", "\nper "))
@@ -149,12 +149,12 @@ def _mark(axes: Axes, rows: pd.DataFrame, look: dict) -> None:
         )  # fmt: skip
 
 
-def _finish(axes: Axes, frame: pd.DataFrame, over: str) -> None:
-    """Set logarithmic axes whose ticks are the sizes that were measured, and one node."""
+def _finish(axes: Axes, frame: pd.DataFrame, over: str, further: set[int]) -> None:
+    """Set logarithmic axes whose ticks are the sizes that were measured, and further ones."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     layouts = frame.sort_values("ranks").groupby(over)["layout"].unique().map(" ".join)
-    sizes = sorted({*layouts.index, *[1] * (over == "nodes")})
+    sizes = sorted({*layouts.index, *further})
     axes.set_xticks(sizes, [f"{size}\n{layouts.get(size, '')}" for size in sizes])
     axes.minorticks_off()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
