@@ -110,7 +110,7 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
     spoken = Names(words(tables))
-    has_scores = set(names_of_rows(tables["scores"]))
+    has_scores, fitted = set(names_of_rows(tables["scores"])), fitted_workloads(tables)
     targets = (configurations["time_to_target_kind"] != "unavailable").any()
     headings = [
         "configuration", "in words", "verdict", "time to the best use", "speed-up", "efficiency",
@@ -121,14 +121,14 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
     for names, row in zip(
         names_of_rows(configurations), configurations.to_dict("records"), strict=True
     ):
-        is_fit = row["training_kind"] == "fit"
+        is_fit = row["workload"] in fitted
         verdict, ratio = beside.get(names, ("–" if is_fit else "not compared", None))
         if pd.notna(row["other_model"]):
             verdict = "another model"
         scaled = ["–", "–"] if is_fit else ["1", "1"]
         if names in to_main.index and not is_fit:
             scaled = [_cell(to_main.loc[names], part) for part in ("speedup", "efficiency")]
-        asked = settings.loc[names, ["global_batch", "learning_rate"]]
+        batch_and_rate = settings.loc[names, ["global_batch", "learning_rate"]]
         rows.append(
             [
                 row["label"],
@@ -140,7 +140,7 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
                 "–" if names in has_scores else _cell(row, "accuracy", digits=3),
                 *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
                 f"{row['runs_ok']} of {row['runs_ok'] + row['runs_failed']}",
-                *("–" if is_fit or pd.isna(value) else f"{value:g}" for value in asked),
+                *("–" if is_fit or pd.isna(value) else f"{value:g}" for value in batch_and_rate),
             ]
         )
     return headings, rows

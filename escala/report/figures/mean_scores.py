@@ -32,8 +32,17 @@ def draw(tables: common.Tables) -> Figure:
     shown, notes = common.selected(tables)
     if shown["mean_scores"].empty:
         return common.without_data(WHAT, shown, "scores")
-    means = in_order(_reference_means(labelled(shown["mean_scores"], shown["runs"])))
-    values = labelled(_values(shown), shown["runs"])
+    runs = shown["runs"]
+    # Of each score of a configuration, the row with its first reference.
+    ordered = labelled(shown["mean_scores"], runs).sort_values(
+        "reference", kind="stable", na_position="first"
+    )
+    means = in_order(ordered.drop_duplicates([*CONFIGURATION, "score"]).sort_index())
+    scored = runs[runs["current"] & (runs["status"] == "ok") & runs["accuracy"].notna()]
+    accuracy = scored.assign(score="accuracy", value=scored["accuracy"])
+    columns = [*CONFIGURATION, "score", "value"]
+    frames = [frame[columns] for frame in (accuracy, shown["scores"]) if len(frame)]
+    values = labelled(pd.concat(frames, ignore_index=True), runs)
     look_of, compared = looks(means), means["difference"].notna().any()
     parts = list(means.groupby(["dataset", "workload", "score"], sort=False))
     row = max(0.28, height_of(wrapped_names(look_of)) + 0.08)
@@ -45,55 +54,29 @@ def draw(tables: common.Tables) -> Figure:
     several = len(common.panels(means)) > 1
     for axes, ((dataset, workload, score), frame) in zip(grid, parts, strict=True):
         keys = {"dataset": dataset, "workload": workload, "score": score}
-        run_values = values[(values[list(keys)] == list(keys.values())).all(axis=1)]
-        _means(axes[0], frame, run_values, look_of)
+        of_score = values[(values[list(keys)] == list(keys.values())).all(axis=1)]
+        # Every run is a pale point above the mean with its interval.
+        for place, label in enumerate(frame["label"]):
+            points = of_score.loc[of_score["label"] == label, "value"].astype(float)
+            height, colour = np.full(len(points), place - 0.22), look_of[label].colour
+            axes[0].scatter(points, height, s=12, alpha=0.5, color=colour, linewidth=0)
+        _intervals(axes[0], frame, "mean", look_of)
+        axes[0].set_yticks(range(len(frame)), wrapped_names(frame["label"]))
+        axes[0].set(ylim=(len(frame) - 0.5, -0.6), xlabel="score")
         heading = f"{dataset}, {workload}: {score}" if several else score
         axes[0].set_title(wrap(heading, 3.2, PANEL_TITLE))
-        if compared:
-            _differences(axes[1], frame, look_of)
+        known = frame[frame["difference"].notna()]
+        if compared and known.empty:
+            axes[1].remove()
+        elif compared:
+            axes[1].axvline(0, color="0.4", linestyle="--", linewidth=1)
+            _intervals(axes[1], frame, "difference", look_of)
+            heading = f"difference from {common.reference_name(known)}"
+            axes[1].set_title(wrap(heading, 3.2, PANEL_TITLE))
+            axes[1].set_xlabel("difference of the score")
     what = REPORTED if all_programs(shown) else WHAT
-    common.finish(figure, [what, described(means)], [*_counts(means), *notes])
+    common.finish(figure, [what, described(means)], [*_counts(means, several), *notes])
     return figure
-
-
-def _reference_means(means: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each score of a configuration: that with its first reference."""
-    ordered = means.sort_values("reference", kind="stable", na_position="first")
-    return ordered.drop_duplicates([*CONFIGURATION, "score"]).sort_index()
-
-
-def _values(tables: common.Tables) -> pd.DataFrame:
-    """Return the scores of every run of the table of means."""
-    runs = tables["runs"]
-    scored = runs[runs["current"] & (runs["status"] == "ok") & runs["accuracy"].notna()]
-    accuracy = scored.assign(score="accuracy", value=scored["accuracy"])
-    columns = [*CONFIGURATION, "score", "value"]
-    frames = [frame[columns] for frame in (accuracy, tables["scores"]) if len(frame)]
-    return pd.concat(frames, ignore_index=True)
-
-
-def _means(axes: Axes, means: pd.DataFrame, values: pd.DataFrame, look_of: dict[str, Look]) -> None:
-    """Draw every run as a pale point, and below it the mean with its interval."""
-    for place, label in enumerate(means["label"]):
-        run_values = values.loc[values["label"] == label, "value"].astype(float)
-        height, colour = np.full(len(run_values), place - 0.22), look_of[label].colour
-        axes.scatter(run_values, height, s=12, alpha=0.5, color=colour, linewidth=0)
-    _intervals(axes, means, "mean", look_of)
-    axes.set_yticks(range(len(means)), wrapped_names(means["label"]))
-    axes.set_ylim(len(means) - 0.5, -0.6)
-    axes.set_xlabel("score")
-
-
-def _differences(axes: Axes, means: pd.DataFrame, look_of: dict[str, Look]) -> None:
-    """Draw the mean difference with its interval, and a line at 0; nothing if there is none."""
-    known = means[means["difference"].notna()]
-    if known.empty:
-        axes.remove()
-        return
-    axes.axvline(0, color="0.4", linestyle="--", linewidth=1)
-    _intervals(axes, means, "difference", look_of)
-    axes.set_title(wrap(f"difference from {common.reference_name(known)}", 3.2, PANEL_TITLE))
-    axes.set_xlabel("difference of the score")
 
 
 def _intervals(axes: Axes, means: pd.DataFrame, column: str, look_of: dict[str, Look]) -> None:
@@ -108,9 +91,8 @@ def _intervals(axes: Axes, means: pd.DataFrame, column: str, look_of: dict[str, 
     axes.locator_params(axis="x", nbins=5)
 
 
-def _counts(means: pd.DataFrame) -> list[str]:
+def _counts(means: pd.DataFrame, several: bool) -> list[str]:
     """Return notes on the runs and matches of a mean, on references, and on what has no match."""
-    several = len(common.panels(means)) > 1
     notes = [f"{_span(means['runs'], 'run')} for each configuration."]
     compared = means[means["matches"] > 0]
     if len(compared):

@@ -41,14 +41,22 @@ def draw(tables: common.Tables) -> Figure:
     if runs.empty:
         return common.empty(WHAT, described(tables["runs"]), " ".join(notes))
     speedup = labelled(shown["speedup"], runs)
-    measured = speedup[speedup["kind"] != "unavailable"]
+    unknown = speedup["kind"] == "unavailable"
+    measured = speedup[~unknown]
     if measured.empty:
-        return common.empty(WHAT, described(runs), _why_nothing(speedup))
-    parts = [
-        (_heading(workload, frame, measured), in_order(frame))
-        for (_, workload), group in common.panels(measured)
-        for _, frame in group.groupby("reference")
-    ]
+        why = "The experiment has no configuration to compare with its reference."
+        if len(speedup):
+            why = f"No ratio is available. {'; '.join(_reasons(speedup))}."
+        return common.empty(WHAT, described(runs), why)
+    # What tells a panel from the others: its data, and its reference if it has several.
+    parts = []
+    several, references = len(common.panels(measured)) > 1, measured["reference"].nunique()
+    for (_, workload), group in common.panels(measured):
+        for _, frame in group.groupby("reference"):
+            heading = [common.panel_title(workload, frame, several)]
+            heading += [f"against {common.reference_name(frame)}"] * (references > 1)
+            text = wrap(", ".join(filter(None, heading)), _PANEL - 0.1, PANEL_TITLE)
+            parts.append((text, in_order(frame)))
     row = max(0.42, height_of(_names(measured)) + 0.15)
     heights = [
         row * len(frame) + height_of([heading], PANEL_TITLE) + _AXIS for heading, frame in parts
@@ -63,17 +71,12 @@ def draw(tables: common.Tables) -> Figure:
         left.set(ylim=(len(frame) - 0.4, -0.7))
         right.set(xlabel="efficiency\n(speed-up / (cores /\ncores of the reference))")
     main = ", ".join(speedup.loc[speedup["reference"] == 1, "reference_label"].unique())
-    notes = [f"Reference: {main}.", *_missing(shown, speedup), *notes]
+    # Of what ran and has no ratio.
+    ran = shown["configurations"][lambda frame: frame["kind"] != "unavailable"]
+    missing = _reasons(speedup[unknown].merge(ran[list(CONFIGURATION)]))
+    notes = [f"Reference: {main}.", *(f"Unavailable: {reason}." for reason in missing), *notes]
     common.finish(figure, [WHAT, described(speedup)], notes)
     return figure
-
-
-def _heading(workload: str, frame: pd.DataFrame, measured: pd.DataFrame) -> str:
-    """Return what tells a panel from the others: its data, and its reference if it has several."""
-    parts = [common.panel_title(workload, frame, several=len(common.panels(measured)) > 1)]
-    if measured["reference"].nunique() > 1:
-        parts.append(f"against {common.reference_name(frame)}")
-    return wrap(", ".join(filter(None, parts)), _PANEL - 0.1, PANEL_TITLE)
 
 
 def _panel(axes: Axes, frame: pd.DataFrame, value: str, heading: str) -> None:
@@ -104,20 +107,6 @@ def _names(frame: pd.DataFrame) -> list[str]:
     ranks = [counted(ranks, "rank") for ranks in frame["ranks"]]
     estimated = (frame["kind"] == "estimated").map({True: "\n(estimated)", False: ""})
     return wrapped_names(frame["label"] + "\n" + ranks + estimated)
-
-
-def _missing(tables: common.Tables, speedup: pd.DataFrame) -> list[str]:
-    """Return notes on the configurations that ran but have no ratio."""
-    ran = tables["configurations"][lambda frame: frame["kind"] != "unavailable"]
-    missing = speedup[speedup["kind"] == "unavailable"].merge(ran[list(CONFIGURATION)])
-    return [f"Unavailable: {each}." for each in _reasons(missing)]
-
-
-def _why_nothing(speedup: pd.DataFrame) -> str:
-    """Return why no configuration has a ratio to a reference."""
-    if speedup.empty:
-        return "The experiment has no configuration to compare with its reference."
-    return f"No ratio is available. {'; '.join(_reasons(speedup))}."
 
 
 def _reasons(rows: pd.DataFrame) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.report.figures import common
@@ -35,69 +36,54 @@ def draw(tables: common.Tables) -> Figure:
         return common.without_data(WHAT, tables, "test rows that are audited for leakage")
     main = is_main_reference(leakage, tables["configurations"])
     shown = leakage[main] if main.any() else leakage
-    datasets, workloads = list(shown["dataset"].unique()), list(shown["workload"].unique())
-    split_by = shown.groupby("dataset")["split_by"].first()
-    names = [wrap(f"{name}\n(split: {split_by[name]})", 1.6, LABEL) for name in datasets]
+    workloads, by_dataset = list(shown["workload"].unique()), shown.groupby("dataset", sort=False)
+    names = [
+        wrap(f"{name}\n(split: {rows['split_by'].iloc[0]})", 1.6, LABEL)
+        for name, rows in by_dataset
+    ]
     row = max(0.4, 0.25 * len(workloads), height_of(names)) + 0.1
-    figure = common.new(9, row * len(datasets) + 1.1)
+    figure = common.new(9, row * len(names) + 1.1)
     figure.get_layout_engine().set(wspace=0.05)
     grid = figure.subplots(1, len(PANELS), sharey=True)
+    colours, shapes = common.palette(workloads), common.markers(workloads)
+    offsets = dict(zip(workloads, np.linspace(-0.4, 0.4, len(workloads) + 2)[1:-1], strict=True))
     for axes, (column, heading) in zip(grid, PANELS.items(), strict=True):
-        _panel(axes, shown, column, datasets, workloads)
+        for place, (_, rows) in enumerate(by_dataset):
+            known = rows.dropna(subset=[column])
+            for workload, values in known.groupby("workload", sort=False)[column]:
+                y, colour = place + offsets[workload], colours[workload]
+                axes.scatter(
+                    values.astype(float), np.full(len(values), y), s=18, alpha=0.6, color=colour,
+                    marker=shapes[workload], label=workload,
+                )  # fmt: skip
+                axes.vlines(values.median(), y - 0.15, y + 0.15, color=colour, linewidth=2)
+            if known.empty:
+                style = {"va": "center", "style": "italic", "fontsize": NOTE}
+                axes.text(0.03, place, "unavailable (0 rows)", **style)
+        axes.set(xlim=(-0.03, 1.03), xticks=(0, 0.5, 1), xlabel="score")
         axes.set_title(wrap(heading, 1.7, PANEL_TITLE))
-        axes.set_xlabel("score")
-    grid[0].set_yticks(range(len(datasets)), names)
-    grid[0].set_ylim(len(datasets) - 0.5, -0.5)
+    grid[0].set_yticks(range(len(names)), names)
+    grid[0].set_ylim(len(names) - 0.5, -0.5)
     common.legend_of(figure, grid, "workload")
-    notes = [_near_duplicates(shown), *_not_separable(shown), *common.gaps(tables["runs"])]
-    common.finish(figure, [WHAT, described(shown)], notes)
+    common.finish(figure, [WHAT, described(shown)], [*_notes(shown), *common.gaps(tables["runs"])])
     return figure
 
 
-def _panel(
-    axes: Axes, frame: pd.DataFrame, column: str, datasets: list[str], workloads: list[str]
-) -> None:
-    colours, shapes = common.palette(workloads), common.markers(workloads)
-    offsets = np.linspace(-0.4, 0.4, len(workloads) + 2)[1:-1]
-    for place, dataset in enumerate(datasets):
-        rows = frame[frame["dataset"] == dataset]
-        for workload, offset in zip(workloads, offsets, strict=True):
-            values = rows.loc[rows["workload"] == workload, column].dropna()
-            if values.empty:
-                continue
-            colour, y = colours[workload], place + offset
-            axes.scatter(
-                values.astype(float), np.full(len(values), y), s=18, alpha=0.6, color=colour,
-                marker=shapes[workload], label=workload,
-            )  # fmt: skip
-            axes.vlines(values.median(), y - 0.15, y + 0.15, color=colour, linewidth=2)
-        if rows[column].isna().all():
-            style = {"va": "center", "style": "italic", "fontsize": NOTE}
-            axes.text(0.03, place, "unavailable (0 rows)", **style)
-    axes.set(xlim=(-0.03, 1.03), xticks=(0, 0.5, 1))
-
-
-def _near_duplicates(frame: pd.DataFrame) -> str:
-    fractions = "; ".join(
-        f"{dataset} {100 * fraction:.0f} %"
-        for dataset, fraction in frame.groupby("dataset", sort=False)["similar_fraction"]
-        .median()
-        .items()
+def _notes(shown: pd.DataFrame) -> Iterator[str]:
+    """Yield notes on near-duplicates, and on classes that cannot be separated."""
+    by_dataset = shown.groupby("dataset", sort=False)
+    similar = by_dataset["similar_fraction"].median().items()
+    fractions = "; ".join(f"{name} {100 * fraction:.0f} %" for name, fraction in similar)
+    limits = ", ".join(f"{limit:g}" for limit in sorted(shown["similarity"].unique()))
+    names = shown[["strategy", "layout"]].drop_duplicates().to_numpy()
+    yield (
+        f"Points: runs of {' and '.join(map(' '.join, names))}. Test rows with a near-duplicate in "
+        f"training (at least {limits} of their k-mers in common): {fractions}."
     )
-    limits = ", ".join(f"{limit:g}" for limit in sorted(frame["similarity"].unique()))
-    runs = " and ".join(
-        " ".join(names) for names in frame[["strategy", "layout"]].drop_duplicates().to_numpy()
-    )
-    return (
-        f"Points: runs of {runs}. Test rows with a near-duplicate in training (at least {limits} "
-        f"of their k-mers in common): {fractions}."
-    )
-
-
-def _not_separable(frame: pd.DataFrame) -> list[str]:
     parts = [
-        f"{dataset}: {', '.join(sorted(set(';'.join(group.dropna()).split(';'))))}"
-        for dataset, group in frame.groupby("dataset", sort=False)["not_separable"]
-        if group.notna().any()
+        f"{dataset}: {', '.join(sorted(set(';'.join(classes.dropna()).split(';'))))}"
+        for dataset, classes in by_dataset["not_separable"]
+        if classes.notna().any()
     ]
-    return [f"Not separable, hence trained on and not scored: {'; '.join(parts)}."] * bool(parts)
+    if parts:
+        yield f"Not separable, hence trained on and not scored: {'; '.join(parts)}."

@@ -11,6 +11,7 @@ from escala.core.environment import call
 from escala.core.readable import counted, size
 from escala.report.findings.context import Report
 from escala.report.findings.words import Finding, joined, listed, quoted, span
+from escala.report.tables.views import programs
 
 
 def gaps(report: Report) -> Iterator[Finding]:
@@ -49,13 +50,7 @@ def failures(report: Report) -> Iterator[tuple[str, str, str, str]]:
 
 def setting(report: Report) -> Iterator[Finding]:
     """Describe the current runs: how many, on which machines and on which data."""
-    runs = report.tables["runs"][report.tables["runs"]["current"]]
-    ok = runs.assign(ok=runs["status"] == "ok").groupby(list(CONFIGURATION), sort=False)["ok"].sum()
-    were, each = ("was", "") if len(ok) == 1 else ("were", " each")
-    runs_ok = f"{span(ok)} run{'' if ok.max() == 1 else 's'}"
-    often = f"{counted(len(ok), 'configuration')} {were} timed, with {runs_ok}{each} that ended ok."
-    for text in (often, *_machines(runs), *_data(runs)):
-        yield Finding(text, "runs")
+    yield from (Finding(text, "runs") for text in _setting(report))
     if (report.tables["speedup"]["work"] != 1).any():
         text = (
             "The scaling is weak: an epoch of n ranks has n times the rows, and ratios are of "
@@ -64,30 +59,31 @@ def setting(report: Report) -> Iterator[Finding]:
         yield Finding(text, "speedup", "speedup")
 
 
-def _machines(runs: pd.DataFrame) -> Iterator[str]:
-    kinds = runs[["cpu", "cores_available", "memory_bytes", "gpus"]].drop_duplicates()
-    for row in kinds.itertuples():
+def _setting(report: Report) -> Iterator[str]:
+    runs = report.tables["runs"][report.tables["runs"]["current"]]
+    ok = runs.assign(ok=runs["status"] == "ok").groupby(list(CONFIGURATION), sort=False)["ok"].sum()
+    were, of_each = ("was", "") if len(ok) == 1 else ("were", " each")
+    number = f"{span(ok)} run{'' if ok.max() == 1 else 's'}"
+    timed = counted(len(ok), "configuration")
+    yield f"{timed} {were} timed, with {number}{of_each} that ended ok."
+    machines = runs[["cpu", "cores_available", "memory_bytes", "gpus"]].drop_duplicates()
+    for row in machines.itertuples():
         yield (
             f"The machine is {quoted(row.cpu)} with {counted(row.cores_available, 'core')} and "
             f"{size(row.memory_bytes)} of memory."
         )
         if pd.notna(row.gpus):
             yield f"It has the GPU {quoted(row.gpus)}."
-
-
-def _data(runs: pd.DataFrame) -> Iterator[str]:
-    """Describe each dataset: its rows, what is trained on it, and where its data come from."""
     for name, group in runs.groupby("dataset", sort=False):
-        dataset = quoted(name)
+        dataset, workloads = quoted(name), group["workload"].unique()
         sides = {"training": group["train_rows"].dropna(), "test": group["test_rows"].dropna()}
         known = [f"{span(rows)} {side} rows" for side, rows in sides.items() if len(rows)]
         if known:
             yield f"{dataset} has {joined(known)}."
-        workloads = group["workload"].unique()
         yield f"{listed(workloads)} train{'s' * (len(workloads) == 1)} on {dataset}."
         source_type = group["provenance"].iloc[0]
         if source_type == "simulated":
             yield f"The data of {dataset} are simulated, and say nothing about real data."
         # Of files that programs read themselves, no more is known than that.
-        elif source_type != "files" or not (group["training_kind"] == "command").all():
+        elif source_type != "files" or not set(workloads) <= set(programs(report.tables)):
             yield f"The data of {dataset} are from a source of type {quoted(source_type)}."

@@ -166,8 +166,9 @@ def _more(
     opposite = verdicts.get(pair if timed >= 0 else pair[::-1]) == FASTER
     if more[WHOLE] * timed <= 0 or not agree or opposite:
         yield (
-            f"how {names.subject(label, 'differs')} from {reference} is not explained: a step takes "
-            f"{_difference(timed)} in the timing runs, and {_difference(more[WHOLE])} with clocks"
+            f"how {names.subject(label, 'differs')} from {reference} is not explained: a step "
+            f"takes {_difference(timed)} in the timing runs, and {_difference(more[WHOLE])} with "
+            "clocks"
         )
         return
     several = in_words(int(number)) if number == int(number) else f"{number:.2g}"
@@ -314,13 +315,13 @@ def memory(report: Report) -> Iterator[Finding]:
             f"{significant(row.faults_per_step)} page faults.",
             "configurations",
         )
-    kinds = set(rows["training_kind"])
-    if "steps" in kinds:
+    of_programs = rows["workload"].isin(programs(report.tables))
+    if not of_programs.all():
         yield Finding(
             "To keep the memory from step to step, leave out `keep_memory: false`.",
             "configurations",
         )
-    if "command" in kinds:
+    if of_programs.any():
         variables = [each for engine in ENGINES.values() for each in engine.keep_memory.items()]
         lines = " ".join(f"{name}={value}" for name, value in variables)
         yield Finding(
@@ -349,7 +350,7 @@ def _outside(report: Report, every: Report) -> Iterator[str]:
     selected, whole = among(timed, every.shown), whole_runs(report.tables)
     for _, row in (timed if selected.empty else selected).iterrows():
         least, seconds, what = "", row["wall_seconds"], "the training steps"
-        if row["training_kind"] != "command":
+        if row["workload"] not in programs(report.tables):
             spent = {
                 task: row[[f"{part}_seconds" for part in parts]].sum()
                 for task, parts in _TASKS.items()
