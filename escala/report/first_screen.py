@@ -87,7 +87,7 @@ def first_screen(
         answering = _first_of_tasks(write(answer_of, report, spoken))
     answers = [_answer(line, tasks) for line in answering]
     for line in lines:
-        further = (each for each in details if each.task == line.task)
+        further = (detail for detail in details if detail.task == line.task)
         answers.append(_answer(line, tasks, further))
     brief = {
         section: " ".join(finding.spoken for finding in chosen)
@@ -96,7 +96,7 @@ def first_screen(
     }
     return FirstScreen(
         title if answering else question_of(report),
-        tuple(answers or (_answer(each, tasks) for each in findings["answer"][:1])),
+        tuple(answers or (_answer(finding, tasks) for finding in findings["answer"][:1])),
         brief,
     )
 
@@ -113,7 +113,7 @@ def _answer(line: Finding, tasks: Mapping[str, str], details: Iterable[Finding] 
     text, task = line.spoken, tasks.get(line.task, "")
     if task:
         text = f"{task[0].upper()}{task[1:]}: {text[0].lower()}{text[1:]}"
-    return Answer(text, line, tuple(Answer(each.spoken, each) for each in details))
+    return Answer(text, line, tuple(Answer(detail.spoken, detail) for detail in details))
 
 
 def question_of(report: Report) -> str:
@@ -147,12 +147,18 @@ def _brief(
     sure the answers are takes all that a first screen tells in any case.
     """
     naming = [
-        next((each for each in findings[section] if quoted(answer.label) in each.text), None)
+        next(
+            (finding for finding in findings[section] if quoted(answer.label) in finding.text), None
+        )
         for answer in report.answers
     ]
-    first = [each for each in naming if each] or findings[section][:1]
+    first = [finding for finding in naming if finding] or findings[section][:1]
     # Of scores only what makes the times say little; what is not known of the answers is part of
     # how sure they are.
     first = first if section != "scores" else []
     also = [*findings[section], *findings["answer"] * (section == "sure")]
-    return list(dict.fromkeys([*first, *(each for each in also if each.first and not each.task)]))
+    return list(
+        dict.fromkeys(
+            [*first, *(finding for finding in also if finding.first and not finding.task)]
+        )
+    )

@@ -46,8 +46,8 @@ class Forming:
         plan : what is asked for so far; with its pilot as long as that may add repeats.
         waiting : the runs that are left.
         """
-        left = [each.run for each in waiting]
-        every = _timed(each.run for each in plan.runs)
+        left = [planned.run for planned in waiting]
+        every = _timed(planned.run for planned in plan.runs)
         complete = {run.repeat for run in every} - {run.repeat for run in _timed(left)}
         known, self._known = self._known, complete
         if known is None:
@@ -69,7 +69,7 @@ class Forming:
         least = "at least " if plan.pilot else ""
         repeats, every = (
             len({run.repeat for run in runs})
-            for runs in (complete, _timed(each.run for each in plan.runs))
+            for runs in (complete, _timed(planned.run for planned in plan.runs))
         )
         number = f"{name}, after {repeats} of {least}{every} repeats"
         if not lines:

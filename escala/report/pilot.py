@@ -20,7 +20,7 @@ FORMAT = 1
 _NO_LIMIT = 10**9
 
 
-def plan(evidence: Evidence, asked: Mapping[str, Any]) -> dict:
+def plan(evidence: Evidence, wanted: Mapping[str, Any]) -> dict:
     """Return the content of `pilot.json`.
 
     One number holds for all configurations, because their repeats take turns: the largest that a
@@ -29,7 +29,7 @@ def plan(evidence: Evidence, asked: Mapping[str, Any]) -> dict:
     Parameters
     ----------
     evidence : the runs of the pilot.
-    asked : `half_width`, `repeats` and `at_most` of the experiment.
+    wanted : `half_width`, `repeats` and `at_most` of the experiment.
 
     Returns
     -------
@@ -37,23 +37,23 @@ def plan(evidence: Evidence, asked: Mapping[str, Any]) -> dict:
     the standard deviation of the logarithms of a pilot's ratios, and `needed` the matches that the
     rule requires. Both are None with fewer than two ratios.
     """
-    half_width = float(asked["half_width"].rstrip("% ")) / 100
+    half_width = float(wanted["half_width"].rstrip("% ")) / 100
     every = list(comparisons(evidence))
-    rivals = Counter(each.names[:2] for each in every if each.number == 1)
+    rivals = Counter(comparison.names[:2] for comparison in every if comparison.number == 1)
     # Fewer matches give no verdict on the best of several.
     least = {
         task: max(VALUES_FOR_INTERVAL, statistics.matches_needed(simultaneous_level(number)))
         for task, number in rivals.items()
     }
-    found = [_compared(each, half_width, least[each.names[:2]]) for each in every]
-    most = max([asked["repeats"], *(row["needed"] for row in found if row["needed"])])
+    rows = [_compared(comparison, half_width, least[comparison.names[:2]]) for comparison in every]
+    most = max([wanted["repeats"], *(row["needed"] for row in rows if row["needed"])])
     return {
         "format": FORMAT,
         "half_width": half_width,
-        "pilot": asked["repeats"],
-        "at_most": asked["at_most"],
-        "repeats": min(most, asked["at_most"]),
-        "comparisons": found,
+        "pilot": wanted["repeats"],
+        "at_most": wanted["at_most"],
+        "repeats": min(most, wanted["at_most"]),
+        "comparisons": rows,
     }
 
 
@@ -66,12 +66,12 @@ def _compared(comparison: Comparison, half_width: float, least: int) -> dict:
     """
     both = zip(comparison.newest.runs, comparison.newest.references, strict=True)
     current = [match for match in both if match[0]["current"] and match[1]["current"]]
-    found = ratios(Matched([run for run, _ in current], [run for _, run in current], []))
-    enough = len(found) > 1
+    values = ratios(Matched([run for run, _ in current], [run for _, run in current], []))
+    enough = len(values) > 1
     return {
         **named(comparison.names),
         **reference_columns(comparison.number, comparison.reference),
-        "pilot_matches": len(found),
-        "deviation": deviation(np.log(found)),
-        "needed": max(matches_needed(found, half_width, _NO_LIMIT), least) if enough else None,
+        "pilot_matches": len(values),
+        "deviation": deviation(np.log(values)),
+        "needed": max(matches_needed(values, half_width, _NO_LIMIT), least) if enough else None,
     }

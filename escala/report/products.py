@@ -24,7 +24,7 @@ def figure_names(e: Experiment) -> list[str]:
     """Return the names of the figures that are drawn from an experiment's tables."""
     scored = [e.settings.knows[workload] for _, workload in e.tasks]
     has = {
-        "classes": any(not each.is_program and each.scores is None for each in scored),
+        "classes": any(not workload.is_program and workload.scores is None for workload in scored),
         "comparisons": any(e.references_of(run) for run in e.runs),
         "ladders": bool(e.rungs),
         "sizes": "scaling" in e.settings or any(run.layout.nodes > 1 for run in e.runs),

@@ -52,12 +52,14 @@ def _findings(report: Report, files: Collection[str], question: str) -> Iterator
     for answer in screen.answers:
         yield f"**{answer.text}**{_evidence(answer.finding, files)}"
         if answer.details:
-            lines = (f"- {each.text}{_evidence(each.finding, files)}" for each in answer.details)
+            lines = (
+                f"- {detail.text}{_evidence(detail.finding, files)}" for detail in answer.details
+            )
             yield "\n".join(lines)
     if screen.brief:
-        yield "\n".join(f"- {SECTIONS[each]}: {text}" for each, text in screen.brief.items())
+        yield "\n".join(f"- {SECTIONS[section]}: {text}" for section, text in screen.brief.items())
     for section, heading in {**SECTIONS, "answer": "More on the answer"}.items():
-        findings = [each for each in every[section] if each not in answering]
+        findings = [finding for finding in every[section] if finding not in answering]
         lines = [f"- {finding.text}{_evidence(finding, files)}" for finding in findings]
         if section == "failures":
             lines += [

@@ -66,12 +66,12 @@ def _declared() -> dict[str, Figure]:
     modules = {path.stem: read_constants(path) for path in Path(__file__).parent.glob("*.py")}
     figures = {
         name: Figure(
-            found["CATEGORY"],
-            found["CAPTION"],
-            *(found.get(each) for each in ("NEEDS", "KIND", "FILE")),
+            constant["CATEGORY"],
+            constant["CAPTION"],
+            *(constant.get(key) for key in ("NEEDS", "KIND", "FILE")),
         )
-        for name, found in modules.items()
-        if "CATEGORY" in found
+        for name, constant in modules.items()
+        if "CATEGORY" in constant
     }
     return dict(
         sorted(figures.items(), key=lambda item: (CATEGORIES.index(item[1].category), item[0]))
@@ -80,9 +80,9 @@ def _declared() -> dict[str, Figure]:
 
 DECLARED = _declared()
 #: Drawn from the tables of every experiment, from those of some, and from one run.
-FIGURES = tuple(name for name, each in DECLARED.items() if not (each.file or each.needs))
-SOME_FIGURES = tuple(name for name, each in DECLARED.items() if each.needs and not each.file)
-ONE_RUN = tuple(name for name, each in DECLARED.items() if each.file)
+FIGURES = tuple(name for name, figure in DECLARED.items() if not (figure.file or figure.needs))
+SOME_FIGURES = tuple(name for name, figure in DECLARED.items() if figure.needs and not figure.file)
+ONE_RUN = tuple(name for name, figure in DECLARED.items() if figure.file)
 
 
 def figure(name: str) -> ModuleType:

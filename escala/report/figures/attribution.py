@@ -72,7 +72,7 @@ def draw(tables: common.Tables) -> Figure:
         # They are drawn in place of their sum.
         seconds["compute"] = seconds["compute"].where(seconds["forward"].isna())
     places, left = range(len(seconds)), pd.Series(0.0, index=seconds.index)
-    for part in (each for each in NAMES if known or each not in PASSES):
+    for part in (part for part in NAMES if known or part not in PASSES):
         width = seconds[part].fillna(0.0)
         if not width.any():
             continue

@@ -65,10 +65,10 @@ def draw(run: dict, shown: OfRun) -> Figure:
         text = f"Unavailable: the {why}. {ended if run['reason'] else ''}"
         return common.empty(f"{WHAT}, {name}", data, text)
     pictures, selected = shown.pictures, examples(shown.split, predictions, MOST)
-    photographs = [_photograph(pictures, each.name) for each in selected]
+    photographs = [_photograph(pictures, example.name) for example in selected]
     left = 0.0 if pictures is None else PICTURE + PICTURE_MARGIN
     called = "Scene" if pictures is None else "Picture"
-    texts = [_lines(each, called, WIDTH - 0.2 - left) for each in selected]
+    texts = [_lines(example, called, WIDTH - 0.2 - left) for example in selected]
     heights = [
         max(sum(map(_height, lines)), 0.0 if photograph is None else PICTURE) + MARGIN
         for lines, photograph in zip(texts, photographs, strict=True)
@@ -85,7 +85,7 @@ def draw(run: dict, shown: OfRun) -> Figure:
     scores = (run["evaluation"] or {}).get("scores", {})
     if all_scores := ", ".join(f"{scores[bleu]:.2f}" for bleu in BLEU if bleu in scores):
         notes.append(f"{NAMES} of the captions of all test pictures: {all_scores}.")
-    if pictures is not None and (missing := sum(each is None for each in photographs)):
+    if pictures is not None and (missing := sum(photograph is None for photograph in photographs)):
         notes.append(f"Photographs that are missing or damaged: {missing}.")
     common.finish(figure, [WHAT, name, data], [*notes, *[ended] * (run["status"] != "ok")])
     return figure

@@ -229,7 +229,7 @@ def selected(
     shown = views.fastest(every, most)
     fitted = views.fitted_workloads(tables) if by_steps else []
     notes = [f"Not shown, as they are fitted at once: {', '.join(fitted)}."] * bool(fitted)
-    number, kept = (len(each["configurations"]) for each in (every, shown))
+    number, kept = (len(frames["configurations"]) for frames in (every, shown))
     if kept < number:
         notes.append(
             f"Shown are the fastest configurations, with their references: {kept} of {number}. "
@@ -324,7 +324,7 @@ def finish(figure: Figure, heads: Sequence[str], notes: Iterable[str] = ()) -> N
     figure.suptitle(above)
     if below:
         figure.supxlabel(below, x=0.01, ha="left", fontsize=NOTE)
-    for each in figure.legends:
-        each.set_bbox_to_anchor(
+    for placed in figure.legends:
+        placed.set_bbox_to_anchor(
             (0, bottom / height, 1, 1 - (top + bottom) / height), figure.transFigure
         )

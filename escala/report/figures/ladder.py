@@ -44,15 +44,15 @@ def draw(tables: common.Tables) -> Figure:
     ladders = list(table.groupby(["dataset", "workload", "ladder"], sort=False))
     names = Names(words(tables))
     bars = [list(_bars(rows, names)) for _, rows in ladders]
-    row = common.height_with_names((bar.name, bar.value) for each in bars for bar in each)
-    heights = [row * len(each) for each in bars]
+    row = common.height_with_names((bar.name, bar.value) for of_ladder in bars for bar in of_ladder)
+    heights = [row * len(of_ladder) for of_ladder in bars]
     figure = common.new(common.NARROW, sum(heights) + 0.9 * len(ladders))
     grid = figure.subplots(len(ladders), 1, squeeze=False, height_ratios=heights)
     several = [key for key in ("dataset", "workload") if table[key].nunique() > 1]
     width = 0.9 * common.NARROW
-    for axes, (_, rows), own in zip(grid.flat, ladders, bars, strict=True):
+    for axes, (_, rows), of_ladder in zip(grid.flat, ladders, bars, strict=True):
         first = rows.iloc[0]
-        _waterfall(axes, own, row)
+        _waterfall(axes, of_ladder, row)
         before = names(first["before"]).replace("`", "")
         what = f"time per {unit(tables, first['workload'])} (1: {before})"
         axes.set_xlabel(wrap(what, width, PANEL_TITLE))
@@ -81,7 +81,7 @@ def _bars(rows: pd.DataFrame, names: Names) -> Iterator[_Bar]:
     for row, start in zip(rows.itertuples(), starts, strict=True):
         is_rung = row.part == RUNG
         begin, scale = (start, start) if is_rung else (0.0, 1.0)
-        end, low, high = (scale * each for each in (row.ratio, row.ratio_low, row.ratio_high))
+        end, low, high = (scale * ratio for ratio in (row.ratio, row.ratio_low, row.ratio_high))
         seconds = "" if pd.isna(row.cost_seconds) else f" ({-row.cost_seconds:+.2f} s)"
         yield _Bar(
             row.change if is_rung else _NAMES[row.part],

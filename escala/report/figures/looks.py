@@ -52,7 +52,7 @@ def strategy_look(strategy: str) -> Look:
 
 def _look_places() -> dict[str, int]:
     """Return the place of each strategy's look among the colours and markers."""
-    names = [name for name, each in STRATEGIES.items() if each.engine]
+    names = [name for name, strategy in STRATEGIES.items() if strategy.engine]
     free = [n for n, name in enumerate(names) if not STRATEGIES[name].programs]
     others = [name for name in STRATEGIES if name not in names]
     further = range(len(names), len(names) + len(others))
@@ -70,13 +70,13 @@ def looks(frame: pd.DataFrame) -> dict[str, Look]:
     """
     ordered = frame.loc[_places(frame["strategy"]).sort_values(kind="stable").index]
     rows = ordered[["label", "strategy"]].drop_duplicates("label")
-    found, counts = {}, Counter[str]()
+    look_of, counts = {}, Counter[str]()
     for label, strategy in rows.itertuples(index=False):
         look, number = strategy_look(strategy), counts[strategy]
         line, fill = _LINES[number % len(_LINES)], _FILLS[number % len(_FILLS)]
-        found[label] = Look(shade(look.colour, number), look.marker, line, fill)
+        look_of[label] = Look(shade(look.colour, number), look.marker, line, fill)
         counts[strategy] += 1
-    return found
+    return look_of
 
 
 def in_order(frame: pd.DataFrame) -> pd.DataFrame:

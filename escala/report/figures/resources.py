@@ -49,8 +49,8 @@ def draw(tables: common.Tables) -> Figure:
     by_nodes = sized["nodes"].nunique() > 1
     names = list(processes["label"].unique())
     written = wrapped_names(names)
-    row = max(0.45, height_of(written) + 0.15)
-    figure = common.new(9, 5 if by_nodes else 2 * (row * len(names) + 0.7))
+    height = max(0.45, height_of(written) + 0.15)
+    figure = common.new(9, 5 if by_nodes else 2 * (height * len(names) + 0.7))
     # Two rows, because six panels in one row are too narrow for their numbers.
     grid = figure.subplots(2, len(SHOWN) // 2, sharex=by_nodes, sharey=not by_nodes)
     for axes, (column, what, unit) in zip(grid.flat, SHOWN, strict=True):
@@ -58,9 +58,11 @@ def draw(tables: common.Tables) -> Figure:
             _means(axes, sized, column, unit)
             axes.set(ylabel=what, ylim=(0, None), xticks=sorted(sized["nodes"].unique()))
         else:
-            for each in processes.dropna(subset=column).itertuples():
-                look, value = strategy_look(each.strategy), getattr(each, column) / unit
-                axes.plot(value, names.index(each.label), look.marker, color=look.colour, alpha=0.7)
+            for row in processes.dropna(subset=column).itertuples():
+                look, value = strategy_look(row.strategy), getattr(row, column) / unit
+                axes.plot(
+                    value, names.index(process.label), look.marker, color=look.colour, alpha=0.7
+                )
             axes.set(xlabel=what, xlim=(0, None))
             axes.xaxis.set_major_locator(MaxNLocator(nbins=3, min_n_ticks=1))
         if processes[column].isna().all():

@@ -145,7 +145,7 @@ def _epoch_row(name: str, row, runs: pd.DataFrame, against, tables: common.Table
     if row.kind == "unavailable" or math.isnan(seconds):
         seconds, ends = math.nan, (math.nan, math.nan)
         value = "no run ended ok" + " at one sitting" * bool(row.runs_ok)
-    found = Row(
+    shown = Row(
         name + " (its processes shared cores)" * bool(row.oversubscribed),
         strategy_look(row.strategy).colour,
         seconds,
@@ -159,27 +159,27 @@ def _epoch_row(name: str, row, runs: pd.DataFrame, against, tables: common.Table
     known = _by_configuration(tables["configurations"], "train_seconds_per_epoch")
     reference_seconds = float(known.get(reference, math.nan))
     if against is not None:
-        found.told["ratio to the main reference"] = Names().ratio(ratio_of(against))
-        found.told["verdict"] = headline(against).brief
+        shown.told["ratio to the main reference"] = Names().ratio(ratio_of(against))
+        shown.told["verdict"] = headline(against).brief
         if pd.notna(against.reference_cores):
             ideal = reference_seconds * against.reference_cores / against.cores
-            found = found._replace(ideal=float(ideal))
-            found.told["ideal"] = _time(ideal)
+            shown = shown._replace(ideal=float(ideal))
+            shown.told["ideal"] = _time(ideal)
     elif row.reference == 1:
-        found.told["ratio"] = _MAIN
+        shown.told["ratio"] = _MAIN
     predictions = tables["predictions"].set_index(list(CONFIGURATION))
     if names in predictions.index:
         predicted = predictions.loc[names]
         low, middle, high = (
             float(predicted[f"predicted{end}_seconds_per_epoch"]) for end in ("_low", "", "_high")
         )
-        found.told["predicted"] = _time(middle, low, high)
-        found = found._replace(predicted=(low, middle, high), basis=predicted["basis"])
+        shown.told["predicted"] = _time(middle, low, high)
+        shown = shown._replace(predicted=(low, middle, high), basis=predicted["basis"])
     floor = float(_by_configuration(tables["noise"], "floor").get(reference, math.nan))
     if not math.isnan(floor):
-        found.told["noise floor of the main reference"] = f"{100 * floor:.1f} %"
-    found.told["runs ok"] = f"{row.runs_ok} of {row.runs_ok + row.runs_failed}"
-    return found._replace(floor=(reference_seconds / (1 + floor), reference_seconds * (1 + floor)))
+        shown.told["noise floor of the main reference"] = f"{100 * floor:.1f} %"
+    shown.told["runs ok"] = f"{row.runs_ok} of {row.runs_ok + row.runs_failed}"
+    return shown._replace(floor=(reference_seconds / (1 + floor), reference_seconds * (1 + floor)))
 
 
 def _to_target(name: str, row, runs: pd.DataFrame, against) -> Row:
@@ -190,8 +190,8 @@ def _to_target(name: str, row, runs: pd.DataFrame, against) -> Row:
     bound = "> " * (row.time_to_target_kind == "censored")
     reached = runs[runs["time_to_target_kind"] == "measured"]["time_to_target_seconds"]
     told = {"configuration": row.label, "training time": bound + _time(seconds, *ends)}
-    if against is not None and (found := headline(against)).to_target:
-        told |= {"ratio to the main reference": Names().ratio(found.ratio), "verdict": found.brief}
+    if against is not None and (shown := headline(against)).to_target:
+        told |= {"ratio to the main reference": Names().ratio(shown.ratio), "verdict": shown.brief}
     elif row.reference == 1:
         told["ratio"] = _MAIN
     value = f"{bound}{significant(seconds)} s" if known else "no result"

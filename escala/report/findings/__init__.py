@@ -57,7 +57,9 @@ def section_findings(section: str, report: Report) -> list[Finding]:
     """Return the findings of a section, each also in words."""
     # An answer begins with its task.
     spoken = report.spoken(with_tasks=section != "answer" or not report.answers)
-    return [each for findings in FINDINGS[section] for each in write(findings, report, spoken)]
+    return [
+        finding for findings in FINDINGS[section] for finding in write(findings, report, spoken)
+    ]
 
 
 def write(

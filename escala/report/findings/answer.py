@@ -146,14 +146,14 @@ def _others(answer: BestUse, names: Names) -> Iterator[str]:
 
     Those that the first line has named are left out.
     """
-    known = [each for each in answer.alternatives if each.verdict != UNAVAILABLE]
-    groups = [[each for each in known if each.uses == "more"]]
+    known = [other for other in answer.alternatives if other.verdict != UNAVAILABLE]
+    groups = [[other for other in known if other.uses == "more"]]
     if answer.ranks == 1:
-        groups.append([each for each in known if each.ranks > 1])
+        groups.append([other for other in known if other.ranks > 1])
     named = {answer.closest.label}
     for group in groups:
-        ratios = {each.label: max(0.0, each.ratio.value) for each in group}
-        quickest = max(group, key=lambda each: ratios[each.label], default=answer.closest)
+        ratios = {other.label: max(0.0, other.ratio.value) for other in group}
+        quickest = max(group, key=lambda other: ratios[other.label], default=answer.closest)
         if quickest.label in named:
             continue
         named.add(quickest.label)
@@ -198,7 +198,7 @@ def _qualify(answer: BestUse, names: Names) -> Iterator[str]:
             f"the best of {in_words(int(row['configurations']))} configurations needs "
             f"{counted(int(row['needed']), 'paired run')} of each two"
         )
-    failed = [each for each in answer.alternatives if each.verdict == UNAVAILABLE]
+    failed = [other for other in answer.alternatives if other.verdict == UNAVAILABLE]
     if failed and answer.verdict != UNAVAILABLE:
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
         why = quoted(str(failed[0].row["reason"]))
@@ -220,7 +220,7 @@ def _without_best_use(report: Report) -> Iterator[Finding]:
     for row in report.against_main.values():
         tasks.setdefault((row.dataset, row.workload), []).append(row)
     for rows in tasks.values():
-        row = max(rows, key=lambda each: (each.kind != UNAVAILABLE, each.ranks))
+        row = max(rows, key=lambda candidate: (candidate.kind != UNAVAILABLE, candidate.ranks))
         yield Finding(sentence(_with_main(row, report.names)), "speedup", "speedup")
 
 
@@ -248,54 +248,39 @@ def _scores(answer: BestUse, report: Report) -> Iterator[str]:
         if pair != {answer.names, answer.closest.names}:
             continue
         is_same = scores[list(COMPARED)] == [getattr(row, key) for key in COMPARED]
-        rows = scores[is_same.all(axis=1)]
-        phrase = (_reported if row.workload in programs(report.tables) else _accuracy)(rows)
-        if phrase:
+        is_program = row.workload in programs(report.tables)
+        if phrase := _train_to(scores[is_same.all(axis=1)], is_program):
             both = joined([names(row.label), names(row.reference_label)])
             yield f"{both} train to {phrase}"
             return
 
 
-def _accuracy(rows: pd.DataFrame) -> str:
-    """Return a phrase on the accuracies of both; empty without one, or with few paired runs.
+def _train_to(rows: pd.DataFrame, is_program: bool) -> str:
+    """Return a phrase on the scores of both; empty without any, or with few paired runs.
+
+    Of networks it is on the accuracy. Of what a program reports, the loss, which may be that of the
+    rows of one rank, counts if nothing else is reported; best values do not.
 
     Parameters
     ----------
     rows : the differences of their scores.
     """
-    rows = rows[rows["score"] == ACCURACY]
+    rows = rows[~rows["score"].str.startswith(BEST)] if is_program else rows
+    chosen = rows[rows["score"] != "loss"] if is_program else rows[rows["score"] == ACCURACY]
+    rows = rows if is_program and chosen.empty else chosen
     if rows.empty:
         return ""
-    row = rows.iloc[0]
-    if row["verdict"] == SAME:
-        return f"the same accuracy within {row['bound']:g} {_in_all(row)}"
-    if row["verdict"] == DIFFERENT:
-        return "different accuracies"
-    return "accuracies that are not distinguishable"
-
-
-def _reported(rows: pd.DataFrame) -> str:
-    """Return a phrase on the scores that a program reports, as `_accuracy` does.
-
-    The loss, which may be that of the rows of one rank, counts if nothing else is reported; best
-    values do not.
-    """
-    rows = rows[~rows["score"].str.startswith(BEST)]
-    others = rows[rows["score"] != "loss"]
-    rows = rows if others.empty else others
-    if rows.empty:
-        return ""
-    different = rows[rows["verdict"] == DIFFERENT]
+    first, different = rows.iloc[0], rows[rows["verdict"] == DIFFERENT]
     if len(different):
-        return f"different values of {quoted(different['score'].iloc[0])}"
+        name = quoted(different["score"].iloc[0])
+        return f"different values of {name}" if is_program else "different accuracies"
     if (rows["verdict"] == SAME).all():
-        return f"the same scores {_in_all(rows.iloc[0])}"
-    return "scores that are not distinguishable"
-
-
-def _in_all(row: pd.Series) -> str:
-    rate = 100 * row["beyond_bound_fraction"]
-    return f"in all {in_words(row['matches'])} paired runs; up to {rate:.0f} % of others may differ"
+        what = "scores" if is_program else f"accuracy within {first['bound']:g}"
+        return (
+            f"the same {what} in all {in_words(first['matches'])} paired runs; up to "
+            f"{100 * first['beyond_bound_fraction']:.0f} % of others may differ"
+        )
+    return f"{'scores' if is_program else 'accuracies'} that are not distinguishable"
 
 
 def of_programs(report: Report) -> Iterator[Finding]:
@@ -365,13 +350,13 @@ def engines(report: Report) -> Iterator[Finding]:
         if answer.workload in programs(report.tables) or engine is None:
             continue
         others: dict[str, Alternative] = {}
-        for each in sorted(answer.alternatives, key=lambda each: -each.ratio.value):
-            title = _engine(each.names)
-            if title not in (None, engine) and each.verdict != UNAVAILABLE:
-                others.setdefault(title, each)
-        for title, each in others.items():
-            verdict = "" if each.verdict == FASTER else f"{each.verdict}: "
-            fraction = names.fraction(each.ratio, f"time of {title} ({names(each.label)})")
+        for other in sorted(answer.alternatives, key=lambda other: -other.ratio.value):
+            title = _engine(other.names)
+            if title not in (None, engine) and other.verdict != UNAVAILABLE:
+                others.setdefault(title, other)
+        for title, other in others.items():
+            verdict = "" if other.verdict == FASTER else f"{other.verdict}: "
+            fraction = names.fraction(other.ratio, f"time of {title} ({names(other.label)})")
             text = f"{verdict}{engine} ({names(answer.label)}) takes {fraction}"
             yield Finding(sentence(text), "best_use", "speedup", task=answer.key)
 

@@ -45,7 +45,7 @@ class Report:
         texts = words(self.tables, with_tasks)
         if with_tasks and len(self.answers) == 1:
             [answer] = self.answers
-            labels = [each.label for each in (answer, *answer.alternatives)]
+            labels = [use.label for use in (answer, *answer.alternatives)]
             brief = {label: texts.get(label, label).partition(" (")[0] for label in labels}
             if len(set(brief.values())) == len(brief):
                 texts |= brief
@@ -101,7 +101,7 @@ class Report:
             )
             for answer in self.answers
         }
-        for other in (each for answer in self.answers for each in answer.alternatives):
+        for other in (other for answer in self.answers for other in answer.alternatives):
             verdict = "slower" if other.verdict == FASTER else other.verdict
             if verdict == NO_VERDICT and 0 < other.ratio.matches < VALUES_FOR_INTERVAL:
                 verdict += f" from {in_words(other.ratio.matches)}"
@@ -156,7 +156,7 @@ def ratio_of(row, name: str = "ratio", matches: str = "matches") -> Ratio:
 
 def inverse(ratio: Ratio) -> Ratio:
     """Return the ratio of the times of the alternative to those of the best use."""
-    return Ratio(*(1 / each for each in (ratio.value, ratio.high, ratio.low)), ratio.matches)
+    return Ratio(*(1 / end for end in (ratio.value, ratio.high, ratio.low)), ratio.matches)
 
 
 def configuration_of(row, prefix: str = "") -> tuple:

@@ -28,7 +28,7 @@ def core_time(report: Report) -> Iterator[Finding]:
         if fewer is None or fewer.ratio_of == "target":
             continue
         times = answer.resources.cores / fewer.resources.cores
-        cores = Ratio(*(times * each for each in fewer.ratio[:3]), fewer.ratio.matches)
+        cores = Ratio(*(times * end for end in fewer.ratio[:3]), fewer.ratio.matches)
         one = a(unit(report.tables, answer.workload))
         best, other = report.names(answer.label), report.names(fewer.label)
         texts = [
@@ -129,9 +129,9 @@ def _save_core_hours(answer: BestUse, names: Names) -> str:
         return ""
     # Times the core time of the best use, by direct comparison, at least.
     saves = {
-        each.label: answer.resources.cores / each.resources.cores * each.ratio.low
-        for each in answer.rivals
-        if each.ratio_of != "target" and each.uses == "less"
+        rival.label: answer.resources.cores / rival.resources.cores * rival.ratio.low
+        for rival in answer.rivals
+        if rival.ratio_of != "target" and rival.uses == "less"
     }
     most = max(saves, key=saves.__getitem__, default=None)
     return f"To save core-hours, train with {names(most)}." if most and saves[most] > 1 else ""

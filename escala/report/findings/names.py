@@ -84,13 +84,15 @@ def words(tables: Tables, with_tasks: bool = True) -> dict[str, str]:
     ends = pd.unique(tables["ladder"][["before", "after"]].to_numpy().ravel())
     in_ladders = [Configuration(*[*name.split(), NATIVE][: len(parts)]) for name in ends]
     bases = {
-        each: layout_in_words(each.layout, each.strategy, threads.get(each, 1))
-        for each in (*trained, *in_ladders)
+        one: layout_in_words(one.layout, one.strategy, threads.get(one, 1))
+        for configuration in (*trained, *in_ladders)
     }
     # What only ladders have makes no other name longer.
     texts = {
-        str(each): _describe(each, bases, trained if each in trained else list(bases))
-        for each in bases
+        str(configuration): _describe(
+            configuration, bases, trained if configuration in trained else list(bases)
+        )
+        for configuration in bases
     }
     steps, fitted = trained_by_steps(tables), set(fitted_workloads(tables))
     labels = (
@@ -136,13 +138,13 @@ def _describe(
     ----------
     bases : the words for the layout of each.
     """
-    alike = [each for each in others if bases[each] == bases[mine]]
+    alike = [other for other in others if bases[other] == bases[mine]]
     texts = {
         "strategy": strategy_in_words(mine.strategy),
         "variant": quoted(mine.variant),
         "network": f"over {quoted(mine.network)}",
     }
     differ = [
-        text for part, text in texts.items() if len({getattr(each, part) for each in alike}) > 1
+        text for part, text in texts.items() if len({getattr(other, part) for other in alike}) > 1
     ]
     return f"{bases[mine]} ({', '.join(differ)})" if differ else bases[mine]

@@ -47,9 +47,9 @@ def learns(report: Report) -> Iterator[Finding]:
     rows = among(report.labelled("configurations"), report.shown)
     for (dataset, workload), group in rows.groupby(["dataset", "workload"], sort=False):
         learnt = {
-            label: (names, each)
+            label: (names, model)
             for label, names in zip(group["label"], names_of_rows(group), strict=True)
-            if (each := learning(report.tables, names)).kind != UNKNOWN
+            if (model := learning(report.tables, names)).kind != UNKNOWN
         }
         if not learnt:
             continue
@@ -57,21 +57,21 @@ def learns(report: Report) -> Iterator[Finding]:
         best = max(learnt, key=lambda label: learnt[label][1].accuracy)
         failing = [label for label in learnt if learnt[label][1].kind == DOES_NOT_LEARN]
         for label in [best] if len(failing) == len(learnt) else failing:
-            names, each = learnt[label]
+            names, model = learnt[label]
             under = f" under {report.names(label)}" if len(failing) < len(learnt) else ""
             subject = f"{quoted(workload)}{under}{on}"
             epochs = int(among(report.tables["runs"], {names})["epochs_done"].max())
             texts += [
-                f"{subject} reaches an accuracy of {each.accuracy:.2f} after {in_words(epochs)} "
+                f"{subject} reaches an accuracy of {model.accuracy:.2f} after {in_words(epochs)} "
                 f"epoch{'s' * (epochs > 1)}; always naming the largest class gives "
-                f"{each.largest_class:.2f}.",
+                f"{model.largest_class:.2f}.",
                 f"The times of {subject} are those of a network that does not learn.",
             ]
-        each = learnt[best][1]
-        if each.baseline is not None and each.baseline > each.high:
+        model = learnt[best][1]
+        if model.baseline is not None and model.baseline > model.high:
             texts.append(
-                f"{quoted(each.workload)} reaches an accuracy of {each.baseline:.2f}{on}, and "
-                f"{quoted(workload)} at most {each.accuracy:.2f}."
+                f"{quoted(model.workload)} reaches an accuracy of {model.baseline:.2f}{on}, and "
+                f"{quoted(workload)} at most {model.accuracy:.2f}."
             )
         for text in texts:
             yield Finding(text, "configurations", "mean_scores", first=True)
@@ -312,11 +312,12 @@ def _leakage(report: Report) -> Iterator[str]:
         )
         for workload, runs in group.groupby("workload", sort=False):
             rest = runs["rest_accuracy"].dropna()
-            found = "and unavailable on rows without near-duplicate, as there are none"
+            rest_accuracy = "and unavailable on rows without near-duplicate, as there are none"
             if len(rest):
-                found = f"and {rest.median():.3f} on rows without near-duplicate"
+                rest_accuracy = f"and {rest.median():.3f} on rows without near-duplicate"
             accuracy = f"{runs['accuracy'].median():.3f} on all test rows"
-            yield f"On {dataset}, the accuracy of {quoted(workload)} is {accuracy}, {found}."
+            of = f"the accuracy of {quoted(workload)}"
+            yield f"On {dataset}, {of} is {accuracy}, {rest_accuracy}."
         whole = sorted(set(";".join(group["not_separable"].dropna()).split(";")) - {""})
         if whole:
             classes = quoted(", ".join(whole))

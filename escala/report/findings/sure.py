@@ -147,7 +147,7 @@ def _limits(row, runs: int, names: Names) -> Iterator[str]:
         yield f"the times of {label} are estimated from a part of an epoch"
     if row.oversubscribed:
         yield f"processes of {label} shared cores"
-    several = any(Layout.parse(each).nodes > 1 for each in (row.layout, row.reference_layout))
+    several = any(Layout.parse(layout).nodes > 1 for layout in (row.layout, row.reference_layout))
     if pd.isna(row.same_nodes) or (row.same_nodes and not several):
         return
     where = "the same nodes"

@@ -322,7 +322,9 @@ def memory(report: Report) -> Iterator[Finding]:
             "configurations",
         )
     if of_programs.any():
-        variables = [each for engine in ENGINES.values() for each in engine.keep_memory.items()]
+        variables = [
+            variable for engine in ENGINES.values() for variable in engine.keep_memory.items()
+        ]
         lines = " ".join(f"{name}={value}" for name, value in variables)
         yield Finding(
             f"To keep the memory of a program's tensors, call `export {lines}` before it.",
@@ -368,7 +370,9 @@ def _outside(report: Report, every: Report) -> Iterator[str]:
             }
             if pd.isna(row["startup_seconds"]):
                 spent = {"starting up and in its first epoch": row["first_epoch_seconds"]}
-            spent = {task: each for task, each in spent.items() if not pd.isna(each)}
+            spent = {
+                task: seconds_of for task, seconds_of in spent.items() if not pd.isna(seconds_of)
+            }
             outside = seconds - row["total_train_seconds"]
             spent["between and after the epochs"] = outside - sum(spent.values())
         yield (
