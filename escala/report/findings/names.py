@@ -85,14 +85,11 @@ def words(tables: Tables, with_tasks: bool = True) -> dict[str, str]:
     in_ladders = [Configuration(*[*name.split(), NATIVE][: len(parts)]) for name in ends]
     bases = {
         one: layout_in_words(one.layout, one.strategy, threads.get(one, 1))
-        for configuration in (*trained, *in_ladders)
+        for one in (*trained, *in_ladders)
     }
     # What only ladders have makes no other name longer.
     texts = {
-        str(configuration): _describe(
-            configuration, bases, trained if configuration in trained else list(bases)
-        )
-        for configuration in bases
+        str(one): _describe(one, bases, trained if one in trained else list(bases)) for one in bases
     }
     steps, fitted = trained_by_steps(tables), set(fitted_workloads(tables))
     labels = (
