@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from escala.report.findings import QUESTIONS, SECTIONS, Finding, section_findings, write
 from escala.report.findings.context import Report
-from escala.report.findings.names import varying_tasks
-from escala.report.findings.words import listed, quoted
+from escala.report.findings.names import tasks_that_vary
+from escala.report.findings.words import list_names, quote
 from escala.report.tables.views import all_programs
 
 #: Sections of which the first screen has some sentences.
@@ -68,11 +68,11 @@ def first_screen(
     """
     tasks = {}
     if len(report.answers) > 1:
-        varying = varying_tasks(report.steps.tables)
+        varying = tasks_that_vary(report.steps.tables)
         tasks = {
             answer.key: ", ".join(
                 [
-                    *(quoted(getattr(answer, key)) for key in varying),
+                    *(quote(getattr(answer, key)) for key in varying),
                     *[answer.task] * bool(answer.task),
                 ]
             )
@@ -124,7 +124,7 @@ def question_of(report: Report) -> str:
         return "Does training in parallel take less time?"
     rows = [*ladder.itertuples()] if only_ladders else rows
     workloads, datasets = (
-        listed([*dict.fromkeys(getattr(row, column) for row in rows)])
+        list_names([*dict.fromkeys(getattr(row, column) for row in rows)])
         for column in ("workload", "dataset")
     )
     if only_ladders:
@@ -148,7 +148,7 @@ def _brief(
     """
     naming = [
         next(
-            (finding for finding in findings[section] if quoted(answer.label) in finding.text), None
+            (finding for finding in findings[section] if quote(answer.label) in finding.text), None
         )
         for answer in report.answers
     ]

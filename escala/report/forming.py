@@ -47,8 +47,8 @@ class Forming:
         waiting : the runs that are left.
         """
         left = [planned.run for planned in waiting]
-        every = _timed(planned.run for planned in plan.runs)
-        complete = {run.repeat for run in every} - {run.repeat for run in _timed(left)}
+        every = _compared_runs(planned.run for planned in plan.runs)
+        complete = {run.repeat for run in every} - {run.repeat for run in _compared_runs(left)}
         known, self._known = self._known, complete
         if known is None:
             self._before = self._clock(), _seconds(left)[0]
@@ -69,15 +69,15 @@ class Forming:
         least = "at least " if plan.pilot else ""
         repeats, every = (
             len({run.repeat for run in runs})
-            for runs in (complete, _timed(planned.run for planned in plan.runs))
+            for runs in (complete, _compared_runs(planned.run for planned in plan.runs))
         )
         number = f"{name}, after {repeats} of {least}{every} repeats"
         if not lines:
-            return [f"{number}: {self._remaining(left)}"] if left else []
-        lines[-1] += f"; {self._remaining(left)}"
+            return [f"{number}: {self._time_left(left)}"] if left else []
+        lines[-1] += f"; {self._time_left(left)}"
         return [f"{number}, provisional: {text}" for text in lines]
 
-    def _remaining(self, left: Collection[Run]) -> str:
+    def _time_left(self, left: Collection[Run]) -> str:
         """Return the time that runs take, at the pace of those before them."""
         seconds, unknown = _seconds(left)
         now, pace = self._clock(), 1.0
@@ -100,7 +100,7 @@ def _seconds(left: Collection[Run]) -> tuple[float, int]:
     return sum(known), len(left) - len(known)
 
 
-def _timed(runs: Iterable[Run]) -> list[Run]:
+def _compared_runs(runs: Iterable[Run]) -> list[Run]:
     """Return the runs whose times are compared with those of their references."""
     return [run for run in runs if run.instrument is run.series is None and is_compared(run)]
 

@@ -45,7 +45,9 @@ def plan(evidence: Evidence, wanted: Mapping[str, Any]) -> dict:
         task: max(VALUES_FOR_INTERVAL, statistics.matches_needed(simultaneous_level(number)))
         for task, number in rivals.items()
     }
-    rows = [_compared(comparison, half_width, least[comparison.names[:2]]) for comparison in every]
+    rows = [
+        _matches_needed(comparison, half_width, least[comparison.names[:2]]) for comparison in every
+    ]
     most = max([wanted["repeats"], *(row["needed"] for row in rows if row["needed"])])
     return {
         "format": FORMAT,
@@ -57,7 +59,7 @@ def plan(evidence: Evidence, wanted: Mapping[str, Any]) -> dict:
     }
 
 
-def _compared(comparison: Comparison, half_width: float, least: int) -> dict:
+def _matches_needed(comparison: Comparison, half_width: float, least: int) -> dict:
     """Return how much the ratios of a pilot differ, and how many matches they require.
 
     Parameters

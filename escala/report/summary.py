@@ -15,7 +15,7 @@ from escala.report.findings import SECTIONS, Finding
 from escala.report.findings.context import Report
 from escala.report.findings.names import Names, words
 from escala.report.findings.runs import failures
-from escala.report.findings.words import Tables, listed, quoted
+from escala.report.findings.words import Tables, list_names, quote
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.tables.views import fitted_workloads, names_of_rows, only_whole_runs, whole_runs
 
@@ -63,7 +63,7 @@ def _findings(report: Report, files: Collection[str], question: str) -> Iterator
         lines = [f"- {finding.text}{_evidence(finding, files)}" for finding in findings]
         if section == "failures":
             lines += [
-                f"- {quoted(label)} rep {repeats} ({status})" + f": {quoted(reason)}" * bool(reason)
+                f"- {quote(label)} rep {repeats} ({status})" + f": {quote(reason)}" * bool(reason)
                 for label, repeats, status, reason in failures(report)
             ]
         if lines:
@@ -82,7 +82,7 @@ def explanation(tables: Tables) -> str:
     """Explain the columns of `overview`."""
     spent = "the training steps of an epoch"
     if whole_runs(tables):
-        spent += f", and of {listed(sorted(whole_runs(tables)))} that of a whole run"
+        spent += f", and of {list_names(sorted(whole_runs(tables)))} that of a whole run"
     if only_whole_runs(tables):
         spent = "a whole run"
     return (
@@ -106,7 +106,7 @@ def overview(report: Report) -> tuple[list[str], list[list[str]]]:
     A row holds a configuration's times, ratios and scores, with their intervals, and what it is
     beside the best use.
     """
-    tables, configurations = report.tables, report.labelled("configurations")
+    tables, configurations = report.tables, report.table("configurations")
     speedup = tables["speedup"].set_index(list(CONFIGURATION), drop=False)
     to_main, beside = speedup[speedup["reference"] == 1], report.verdicts()
     current = tables["runs"][tables["runs"]["current"]]

@@ -33,7 +33,7 @@ from escala.report import forming
 from escala.report.findings import context
 from escala.report.findings.answer import TIMES
 from escala.report.findings.context import Report
-from escala.report.findings.words import Finding, quoted, with_labels
+from escala.report.findings.words import Finding, quote, with_labels
 from escala.report.first_screen import all_findings, first_screen
 from escala.report.summary import overview
 from escala.report.tables import validate
@@ -298,7 +298,7 @@ def _assert_never_chosen(frames: Frames, found: Found, words: str) -> None:
     assert all(names not in {each.names, *(one.names for one in each.alternatives)}
                for each in Report(frames).answers)  # fmt: skip
     steps = [each.text for each in found["next"]]
-    assert not any(quoted(row["label"]) in text for text in steps if "rain with" in text)
+    assert not any(quote(row["label"]) in text for text in steps if "rain with" in text)
     headings, rows = overview(Report(frames))
     [cells] = [cells for cells in rows if cells[0] == row["label"]]
     assert cells[headings.index("verdict")] == "another model"
@@ -338,7 +338,7 @@ def test_a_disturbed_answer_that_is_not_decided_asks_for_an_idle_machine(tmp_pat
     text = "0.97 core of other processes"
     frames["runs"].loc[mine, ["disturbed", "disturbed_because"]] = [True, text]
     found = consistent(frames)
-    assert any(quoted(text) in each.text and each.first for each in found["sure"])
+    assert any(quote(text) in each.text and each.first for each in found["sure"])
     assert any("Leave the machine idle" in each.text for each in found["next"])
 
 
@@ -361,7 +361,7 @@ def consistent(frames: Frames) -> Found:
     of_table = with_labels(frames["best_use"], frames).fillna({"task": ""})
     for answer, shown in zip(every, screen.answers, strict=False):
         rival, line = answer.closest, shown.finding.text
-        assert quoted(answer.label) in line and quoted(rival.label) in line
+        assert quote(answer.label) in line and quote(rival.label) in line
         same = of_table[of_table["label"] == answer.label]
         row = same[same["task"] == answer.task].loc[rival.row.name]
         ends = [row[f"ratio{end}"] for end in ("", "_low", "_high")]
@@ -396,7 +396,7 @@ def _assert_advice(answer: BestUse, steps: Sequence[str], every: Sequence[BestUs
         allowed = {answer.label, *(each.label for each in answer.tied)}
         [mine] = [text for text in train if set(re.findall("`([^`]*)`", text)) <= allowed][:1]
         if answer.verdict != TIED:
-            assert quoted(answer.label) in mine
+            assert quote(answer.label) in mine
 
 
 def _assert_not_refuted(answer: BestUse, found: Found) -> None:
@@ -406,7 +406,7 @@ def _assert_not_refuted(answer: BestUse, found: Found) -> None:
                 assert float(ratio) <= 1, finding.text
             if other == answer.label and answer.task in ("", finding.task.split(" ", 2)[-1]):
                 assert float(ratio) >= 1, finding.text
-        assert not re.search(rf"{re.escape(quoted(answer.label))} takes more time", finding.text)
+        assert not re.search(rf"{re.escape(quote(answer.label))} takes more time", finding.text)
 
 
 def test_best_uses_are_judged_once_for_a_page_and_anew_for_other_tables(tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ from escala.core.files import read_json, write_json
 from escala.report import pilot, tables
 from escala.report.findings import SECTIONS, Finding, section_findings
 from escala.report.findings.context import Report
-from escala.report.findings.words import listed, quoted, significant
+from escala.report.findings.words import list_names, quote, significant
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -124,12 +124,12 @@ def test_a_comparison_of_scores_begins_with_what_it_covers(findings):
 
 @given(st.text(min_size=1), st.integers(2, 60))
 def test_a_quotation_ends_where_it_ends(text, letters):
-    shown = quoted(text, letters)
+    shown = quote(text, letters)
     assert re.fullmatch(r"`[^`\n]*`", shown) and len(shown) <= letters + 2
 
 
 def test_a_reason_that_is_cut_keeps_its_last_words():
-    assert quoted(f"failed: {'Traceback … ' * 20}no data").endswith("no data`")
+    assert quote(f"failed: {'Traceback … ' * 20}no data").endswith("no data`")
 
 
 @given(st.floats(1e-9, 1e9), st.sampled_from([-1, 1]), st.booleans())
@@ -144,7 +144,7 @@ def test_a_number_has_three_digits_and_no_exponent(size, side, signed):
 
 @given(st.lists(st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), min_size=1, max_size=40))
 def test_a_list_of_names_stays_short_and_counts_the_rest(names):
-    text = listed(names)
+    text = list_names(names)
     shown = re.findall(r"`([^`]*)`", text)
     more = re.search(r" and (\d+) more$", text)
     assert shown == names[: len(shown)] and 1 <= len(shown) <= 3

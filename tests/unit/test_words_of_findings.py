@@ -11,7 +11,7 @@ from sentences import told
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
 from escala.report.findings.context import Report, inverse
-from escala.report.findings.words import Finding, quoted
+from escala.report.findings.words import Finding, quote
 from escala.report.first_screen import first_screen
 from escala.report.page import page
 from escala.report.summary import overview
@@ -79,7 +79,7 @@ def test_only_the_current_runs_count_as_failed(tmp_path):
 def test_the_first_screen_prefers_the_configuration_that_answers(frames):
     [answer] = Report(frames).answers
     general = Finding("Something about all.", "runs")
-    own = Finding(f"Something about {quoted(answer.label)}.", "runs")
+    own = Finding(f"Something about {quote(answer.label)}.", "runs")
     found = {name: [general, own] for name in ("why", "sure", "cost", "next")}
     line = Finding("The answer.", "best_use", task=answer.key)
     screen = first_screen(Report(frames, "demo"), found | {"answer": [line], "scores": []})
@@ -121,7 +121,7 @@ def test_runs_that_stay_disturbed_are_named_before_more_sessions(frames):
     frames["runs"]["disturbed"] = False
     because = "0.97 core of other processes"
     _undecided(frames, disturbed=True, disturbed_because=because, earlier_attempts=2)
-    assert quoted(because) in _text(frames, "sure")
+    assert quote(because) in _text(frames, "sure")
     assert "Leave the machine idle" in _text(frames, "next")
 
 
@@ -141,4 +141,4 @@ def test_runs_without_a_partner_are_counted_in_the_advice(frames):
     needed = int(frames["best_use"]["needed"].iloc[0])
     # Two of its seven runs have no run of another configuration in their session and repeat.
     steps = _text(frames, "next")
-    assert f"{quoted(answer.label)}, set `repeats` to {needed + 2} or more" in steps
+    assert f"{quote(answer.label)}, set `repeats` to {needed + 2} or more" in steps

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, wrap
-from escala.report.figures.looks import Look, described, looks
+from escala.report.figures.looks import Look, describe_data, looks
 from escala.report.tables.views import labelled
 
 CATEGORY = "Quality"
@@ -27,9 +27,9 @@ MOST = 20
 
 def draw(tables: common.Tables) -> Figure:
     """Draw the median over repeats as a line per configuration and every run as a point."""
-    shown, notes = common.selected(tables, MOST, by_steps=True)
+    shown, notes = common.select(tables, MOST, by_steps=True)
     if shown["runs"].empty:
-        return common.empty(WHAT, described(tables["runs"]), " ".join(notes))
+        return common.empty(WHAT, describe_data(tables["runs"]), " ".join(notes))
     epochs = labelled(shown["epochs"], shown["runs"])
     epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
     kinds = [kind for kind in KINDS if epochs[kind].notna().any()]
@@ -46,7 +46,7 @@ def draw(tables: common.Tables) -> Figure:
             heading = common.panel_title(workload, frame, len(rows) > 1)
             axes.set_title(wrap(heading, 2.6, PANEL_TITLE))
     common.legend_of(figure, grid.flat, "configuration")
-    common.finish(figure, [WHAT, described(epochs)], notes)
+    common.finish(figure, [WHAT, describe_data(epochs)], notes)
     return figure
 
 

@@ -18,8 +18,8 @@ from escala.analysis.attribution import (
     WHOLE,
 )
 from escala.report.figures import common
-from escala.report.figures.common import NOTE, height_of, text_width, wrapped_names
-from escala.report.figures.looks import described, in_order
+from escala.report.figures.common import NOTE, height_of, text_width, wrap_names
+from escala.report.figures.looks import describe_data, in_order
 from escala.report.tables.views import labelled
 
 CATEGORY = "Time"
@@ -63,7 +63,7 @@ def draw(tables: common.Tables) -> Figure:
     """Draw the parts end to end, and the whole step as a mark with its interval."""
     parts, why = measured(tables["attribution"], "No clocks")
     if parts.empty:
-        data = described(tables["attribution"])
+        data = describe_data(tables["attribution"])
         return common.empty(WHAT, data, " ".join(["Nothing was measured.", *why]))
     table = parts.pivot(index="bar", columns="part", values="seconds")
     seconds = MILLISECONDS * table.loc[parts["bar"].unique()]
@@ -94,7 +94,7 @@ def draw(tables: common.Tables) -> Figure:
             written = max(written, text_width(text, NOTE) + _GAP / 72)
     axes.set(xlabel="mean over steps (ms)", xlim=(0, 1.05 * ends.max() / (1 - written / _BARS)))
     common.legend_of(figure, [axes], "part of a step")
-    common.finish(figure, [WHAT, described(parts)], [*_remarks(parts), *why])
+    common.finish(figure, [WHAT, describe_data(parts)], [*_remarks(parts), *why])
     return figure
 
 
@@ -130,7 +130,7 @@ def measured(table: pd.DataFrame, missing: str) -> tuple[pd.DataFrame, list[str]
 
 def rows_of_ranks(names: Sequence[str]) -> tuple[Figure, Axes]:
     """Return a figure with a named row for each rank, the first at the top."""
-    wrapped = wrapped_names(names)
+    wrapped = wrap_names(names)
     figure = common.new(9.5, max(0.4, height_of(wrapped) + 0.1) * len(wrapped) + 0.6)
     axes = figure.subplots()
     axes.set_yticks(range(len(wrapped)), wrapped)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from escala.report.figures import common
 from escala.report.figures.common import LABEL, PANEL_TITLE, height_of, wrap
-from escala.report.figures.looks import describe, described
+from escala.report.figures.looks import describe, describe_data
 
 CATEGORY = "Data"
 CAPTION = (
@@ -33,7 +33,7 @@ def draw(tables: common.Tables) -> Figure:
     """Draw a bar per class and stage, a panel per dataset, of its first split."""
     classes = tables["classes"]
     if classes.empty:
-        return common.empty(WHAT, described(tables["runs"]), "No dataset has rows of classes.")
+        return common.empty(WHAT, describe_data(tables["runs"]), "No dataset has rows of classes.")
     names, notes = list(STAGES.values()), []
     datasets = []
     for dataset, frame in classes.groupby("dataset", sort=False):
@@ -59,7 +59,7 @@ def draw(tables: common.Tables) -> Figure:
         long = first.melt(["class", "provenance", "leaky"], list(STAGES), "stage", "rows")
         sns.barplot(
             long.replace({"stage": STAGES, "class": shown}), x="rows", y="class", hue="stage",
-            hue_order=names, palette=common.ordered_palette(names), ax=axes,
+            hue_order=names, palette=common.palette_in_order(names), ax=axes,
         )  # fmt: skip
         for bars in axes.containers:
             axes.bar_label(bars, fmt="{:.0f}", padding=2, fontsize=7)
@@ -73,5 +73,5 @@ def draw(tables: common.Tables) -> Figure:
         others = f"; {len(more)} more in classes.csv" if more else ""
         notes.append(f"{dataset}: training and test rows of the split with seed {seed}{others}.")
     common.legend_of(figure, figure.axes, "stage")
-    common.finish(figure, [WHAT, described(classes)], notes)
+    common.finish(figure, [WHAT, describe_data(classes)], notes)
     return figure

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from escala.report.figures import common, confusion_matrices
 from escala.report.figures.common import height_of
-from escala.report.figures.looks import described
+from escala.report.figures.looks import describe_data
 
 CATEGORY = "Quality"
 CAPTION = (
@@ -57,7 +57,7 @@ def draw(tables: common.Tables) -> Figure:
         ScalarMappable(Normalize(darkest, 1), COLOURS), label="score",
         extend="min" if lowest < darkest else "neither",
     )  # fmt: skip
-    common.finish(figure, [WHAT, described(pooled)], notes)
+    common.finish(figure, [WHAT, describe_data(pooled)], notes)
     return figure
 
 

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.core.files import atomic
-from escala.report.figures.looks import MARKERS, Colour, described
+from escala.report.figures.looks import MARKERS, Colour, describe_data
 from escala.report.tables import views
 from escala.report.tables.views import MOST, labelled
 
@@ -106,7 +106,7 @@ def wrap(text: str, width: float, points: float) -> str:
     return "\n".join(textwrap.fill(part, letters) for part in text.split("\n"))
 
 
-def wrapped_names(names: Iterable[str], points: float = LABEL) -> list[str]:
+def wrap_names(names: Iterable[str], points: float = LABEL) -> list[str]:
     """Break names that are wider than `NAME_INCHES` into lines."""
     return [wrap(name, NAME_INCHES, points) for name in names]
 
@@ -130,7 +130,7 @@ def palette(names: Sequence[str]) -> dict[str, Colour]:
     return {name: mpl.colors.to_rgb(colour) for name, colour in zip(names, colours, strict=False)}
 
 
-def ordered_palette(names: Sequence[str]) -> dict[str, Colour]:
+def palette_in_order(names: Sequence[str]) -> dict[str, Colour]:
     """Return a colour per name, from light to dark, for names that have an order."""
     shades = np.linspace(0.85, 0.05, len(names))
     return {name: mpl.colormaps["viridis"](at)[:3] for name, at in zip(names, shades, strict=True)}
@@ -199,7 +199,7 @@ def panels(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
 
 def panel_title(workload: str, frame: pd.DataFrame, several: bool) -> str:
     """Return the title of a panel, empty if there is only one panel."""
-    return f"{described(frame)}, {workload}" if several else ""
+    return f"{describe_data(frame)}, {workload}" if several else ""
 
 
 def grid(figure: Figure, count: int, columns: int) -> list[Axes]:
@@ -215,7 +215,7 @@ def error_bars(middle: float, low: float, high: float) -> list[list[float]]:
     return [[0], [0]] if pd.isna(low) or pd.isna(high) else [[middle - low], [high - middle]]
 
 
-def selected(
+def select(
     tables: Tables, most: int = MOST, by_steps: bool = False
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """Return the tables of the configurations that a figure shows, and notes on what it does not.
@@ -269,7 +269,7 @@ def without_data(what: str, tables: Tables, lacking: str) -> Figure:
             f"{label}: {status}" + ("" if pd.isna(reason) else f" ({reason})")
             for label, status, reason in reasons.itertuples(index=False)
         )
-    return empty(what, described(runs), why)
+    return empty(what, describe_data(runs), why)
 
 
 def empty(what: str, data: str, why: str) -> Figure:
@@ -293,7 +293,7 @@ def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
 
 def legend(figure: Figure, handles: Mapping[str, Artist], heading: str) -> None:
     """Put a legend alongside a figure, which grows until the legend's height fits."""
-    wrapped, spacing = wrapped_names(handles, LEGEND), 0.5
+    wrapped, spacing = wrap_names(handles, LEGEND), 0.5
     lines = [line for name in [heading, *wrapped] for line in name.split("\n")]
     height = (len(lines) + spacing * (len(handles) + 2)) * LEGEND * _LINE / 72
     figure.set_figheight(max(figure.get_figheight(), height + 0.2))

@@ -16,7 +16,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.record.evaluation import MOST_CLASSES
 from escala.report.figures import common
 from escala.report.figures.common import LABEL, PANEL_TITLE, height_of, wrap
-from escala.report.figures.looks import described, in_order
+from escala.report.figures.looks import describe_data, in_order
 from escala.report.tables.views import labelled, untested
 
 CATEGORY = "Quality"
@@ -53,7 +53,7 @@ def draw(tables: common.Tables) -> Figure:
         confusion, (side + 1.2, side + 1.8), panel, ScalarMappable(Normalize(0, 1), COLOURS),
         label="fraction of the true class",
     )  # fmt: skip
-    common.finish(figure, [WHAT, described(confusion)], notes)
+    common.finish(figure, [WHAT, describe_data(confusion)], notes)
     return figure
 
 
@@ -78,7 +78,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, named: bool) -> str:
 
 def table_of(tables: common.Tables, name: str) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows of a table of classes that a figure shows, labelled, and its notes."""
-    shown, notes = common.selected(tables, MOST)
+    shown, notes = common.select(tables, MOST)
     without = untested(shown["pooled"])
     untested_note = [f"No test rows, hence no scores: {', '.join(without)}."] * bool(without)
     return in_order(labelled(shown[name], shown["runs"])), [*untested_note, *notes]
@@ -113,7 +113,7 @@ def panels(
     for axes, (_, rows) in zip(grid, groups, strict=True):
         counted = panel(axes, rows)
         axes.tick_params(axis="y", rotation=0)
-        where = f"{described(rows)}\n{rows['workload'].iloc[0]}, " if several else ""
+        where = f"{describe_data(rows)}\n{rows['workload'].iloc[0]}, " if several else ""
         heading = f"{where}{rows['label'].iloc[0]}\n{counted}"
         axes.set_title(wrap(heading, width - 1.6, PANEL_TITLE))
     figure.colorbar(colours, ax=grid, shrink=0.6, **colour_bar)

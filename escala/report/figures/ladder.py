@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, wrap
-from escala.report.figures.looks import described
+from escala.report.figures.looks import describe_data
 from escala.report.findings.names import Names, words
 from escala.report.tables.ladder import DIRECT, PRODUCT, RUNG
 from escala.report.tables.views import unit
@@ -40,7 +40,9 @@ def draw(tables: common.Tables) -> Figure:
         for row in table[table["kind"] == "unavailable"].itertuples()
     ]
     if len(missing) == len(table):
-        return common.empty(WHAT, described(table), " ".join(["Nothing was measured.", *missing]))
+        return common.empty(
+            WHAT, describe_data(table), " ".join(["Nothing was measured.", *missing])
+        )
     ladders = list(table.groupby(["dataset", "workload", "ladder"], sort=False))
     names = Names(words(tables))
     bars = [list(_bars(rows, names)) for _, rows in ladders]
@@ -58,7 +60,7 @@ def draw(tables: common.Tables) -> Figure:
         axes.set_xlabel(wrap(what, width, PANEL_TITLE))
         heading = ", ".join([*(first[key] for key in several), first["ladder"]])
         axes.set_title(wrap(heading, width, PANEL_TITLE), loc="left")
-    common.finish(figure, [WHAT, described(table)], missing)
+    common.finish(figure, [WHAT, describe_data(table)], missing)
     return figure
 
 

@@ -102,7 +102,7 @@ def shade(colour: Colour, number: int) -> Colour:
     return tuple((1 - fraction) * part + fraction * towards for part in colour)
 
 
-def described(frame: pd.DataFrame) -> str:
+def describe_data(frame: pd.DataFrame) -> str:
     """Name the datasets in a table, with their provenance."""
     datasets = frame[["dataset", "provenance", "leaky"]].drop_duplicates()
     return ", ".join(describe(*row) for row in datasets.itertuples(index=False))

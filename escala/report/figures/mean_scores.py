@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import counted
 from escala.report.figures import common
-from escala.report.figures.common import PANEL_TITLE, height_of, wrap, wrapped_names
-from escala.report.figures.looks import Look, described, in_order, looks
+from escala.report.figures.common import PANEL_TITLE, height_of, wrap, wrap_names
+from escala.report.figures.looks import Look, describe_data, in_order, looks
 from escala.report.tables.views import all_programs, labelled
 
 CATEGORY = "Quality"
@@ -29,7 +29,7 @@ REPORTED = "Scores that the program reports"
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a row of panels for each score: its values by configuration, and the differences."""
-    shown, notes = common.selected(tables)
+    shown, notes = common.select(tables)
     if shown["mean_scores"].empty:
         return common.without_data(WHAT, shown, "scores")
     runs = shown["runs"]
@@ -45,7 +45,7 @@ def draw(tables: common.Tables) -> Figure:
     values = labelled(pd.concat(frames, ignore_index=True), runs)
     look_of, compared = looks(means), means["difference"].notna().any()
     parts = list(means.groupby(["dataset", "workload", "score"], sort=False))
-    row = max(0.28, height_of(wrapped_names(look_of)) + 0.08)
+    row = max(0.28, height_of(wrap_names(look_of)) + 0.08)
     heights = [0.9 + row * len(frame) for _, frame in parts]
     figure = common.new(9 if compared else 6, sum(heights))
     grid = figure.subplots(
@@ -61,7 +61,7 @@ def draw(tables: common.Tables) -> Figure:
             height, colour = np.full(len(points), place - 0.22), look_of[label].colour
             axes[0].scatter(points, height, s=12, alpha=0.5, color=colour, linewidth=0)
         _intervals(axes[0], frame, "mean", look_of)
-        axes[0].set_yticks(range(len(frame)), wrapped_names(frame["label"]))
+        axes[0].set_yticks(range(len(frame)), wrap_names(frame["label"]))
         axes[0].set(ylim=(len(frame) - 0.5, -0.6), xlabel="score")
         heading = f"{dataset}, {workload}: {score}" if several else score
         axes[0].set_title(wrap(heading, 3.2, PANEL_TITLE))
@@ -75,7 +75,7 @@ def draw(tables: common.Tables) -> Figure:
             axes[1].set_title(wrap(heading, 3.2, PANEL_TITLE))
             axes[1].set_xlabel("difference of the score")
     what = REPORTED if all_programs(shown) else WHAT
-    common.finish(figure, [what, described(means)], [*_counts(means, several), *notes])
+    common.finish(figure, [what, describe_data(means)], [*_counts(means, several), *notes])
     return figure
 
 

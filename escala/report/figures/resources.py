@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from escala.report.figures import common
-from escala.report.figures.common import height_of, wrapped_names
-from escala.report.figures.looks import described, in_order, strategy_look
+from escala.report.figures.common import height_of, wrap_names
+from escala.report.figures.looks import describe_data, in_order, strategy_look
 from escala.report.figures.scaling import with_series
 from escala.report.tables.views import labelled
 
@@ -43,12 +43,12 @@ def draw(tables: common.Tables) -> Figure:
     why = [f"No samples: {row.label}: {row.status}: {row.reason}." for row in failed.itertuples()]
     processes = in_order(table[table["rank"].notna()])
     if processes.empty:
-        data = described(tables["resources"])
+        data = describe_data(tables["resources"])
         return common.empty(WHAT, data, " ".join(["Nothing was sampled.", *why]))
     sized = with_series(processes, tables["runs"])
     by_nodes = sized["nodes"].nunique() > 1
     names = list(processes["label"].unique())
-    written = wrapped_names(names)
+    written = wrap_names(names)
     height = max(0.45, height_of(written) + 0.15)
     figure = common.new(9, 5 if by_nodes else 2 * (height * len(names) + 0.7))
     # Two rows, because six panels in one row are too narrow for their numbers.
@@ -73,7 +73,7 @@ def draw(tables: common.Tables) -> Figure:
     else:
         grid[0, 0].set_yticks(range(len(names)), written)
         grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
-    common.finish(figure, [WHAT, described(processes)], why)
+    common.finish(figure, [WHAT, describe_data(processes)], why)
     return figure
 
 

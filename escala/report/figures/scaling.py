@@ -12,7 +12,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.experiment.scaling import WEAK
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, wrap
-from escala.report.figures.looks import described, significant
+from escala.report.figures.looks import describe_data, significant
 from escala.report.tables.views import per_epoch, trained_by_steps
 from escala.runtime.layout import Layout
 
@@ -44,7 +44,7 @@ def draw(tables: common.Tables) -> Figure:
     gaps = common.gaps(tables["runs"])
     if measured.empty:
         why = " ".join(["No layout of several nodes or of a study was measured.", *gaps])
-        return common.empty("Time by size", described(tables["runs"]), why)
+        return common.empty("Time by size", describe_data(tables["runs"]), why)
     parts = common.panels(measured)
     figure = common.new(7.2, 3.1 * len(parts))
     grid = figure.subplots(len(parts), 1 + study, squeeze=False)
@@ -74,7 +74,7 @@ def draw(tables: common.Tables) -> Figure:
     what = f"{per_epoch(tables).capitalize()} by size"
     if study:
         what = f"{measured['scaling'].iloc[0].capitalize()} scaling"
-    common.finish(figure, [what, described(measured)], gaps)
+    common.finish(figure, [what, describe_data(measured)], gaps)
     return figure
 
 

@@ -18,7 +18,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
 from escala.report.figures import common
 from escala.report.figures.common import PANEL_TITLE, wrap
-from escala.report.figures.looks import Colour, described, in_order, significant, strategy_look
+from escala.report.figures.looks import Colour, describe_data, in_order, significant, strategy_look
 from escala.report.findings.context import Report, configuration_of, headline, ratio_of
 from escala.report.findings.names import Names, words
 from escala.report.tables.views import labelled, names_of_rows, per_epoch
@@ -72,9 +72,9 @@ class Panel(NamedTuple):
 
 def draw(tables: common.Tables) -> Figure:
     """Draw a row per configuration: the median with its 95 % interval, and each run as a point."""
-    shown, notes = common.selected(tables, MOST, by_steps=True)
+    shown, notes = common.select(tables, MOST, by_steps=True)
     if shown["runs"].empty:
-        return common.empty(WHAT, described(tables["runs"]), " ".join(notes))
+        return common.empty(WHAT, describe_data(tables["runs"]), " ".join(notes))
     if not (shown["configurations"]["kind"] != "unavailable").any():
         return common.without_data(WHAT, shown, "times measured at one sitting")
     panels = list(_panels(shown, Names(words(tables))))
@@ -88,8 +88,8 @@ def draw(tables: common.Tables) -> Figure:
         _draw_panel(axes, panel, height)
     what = per_epoch(shown).capitalize()
     rows = [row for panel in panels for row in panel.rows]
-    data = described(shown["configurations"])
-    common.finish(figure, [what, data], [_reading(rows), *notes])
+    data = describe_data(shown["configurations"])
+    common.finish(figure, [what, data], [_explain_marks(rows), *notes])
     return figure
 
 
@@ -243,7 +243,7 @@ def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
     axes.set_title(wrap(panel.title, 0.9 * common.NARROW, PANEL_TITLE), loc="left")
 
 
-def _reading(rows: Sequence[Row]) -> str:
+def _explain_marks(rows: Sequence[Row]) -> str:
     """Explain the marks that the figure has."""
     bands = {row.basis for row in rows if not math.isnan(row.predicted[0])}
     is_estimate = [math.isnan(row.predicted[0]) > math.isnan(row.predicted[1]) for row in rows]

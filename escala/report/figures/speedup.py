@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import counted
 from escala.report.figures import common
-from escala.report.figures.common import NAME_INCHES, PANEL_TITLE, height_of, wrap, wrapped_names
-from escala.report.figures.looks import described, in_order, strategy_look
+from escala.report.figures.common import NAME_INCHES, PANEL_TITLE, height_of, wrap, wrap_names
+from escala.report.figures.looks import describe_data, in_order, strategy_look
 from escala.report.tables.views import labelled
 
 CATEGORY = "Time"
@@ -36,10 +36,10 @@ def draw(tables: common.Tables) -> Figure:
 
     Each reference has a row of panels, the main one first.
     """
-    shown, notes = common.selected(tables, by_steps=True)
+    shown, notes = common.select(tables, by_steps=True)
     runs = shown["runs"]
     if runs.empty:
-        return common.empty(WHAT, described(tables["runs"]), " ".join(notes))
+        return common.empty(WHAT, describe_data(tables["runs"]), " ".join(notes))
     speedup = labelled(shown["speedup"], runs)
     unknown = speedup["kind"] == "unavailable"
     measured = speedup[~unknown]
@@ -47,7 +47,7 @@ def draw(tables: common.Tables) -> Figure:
         why = "The experiment has no configuration to compare with its reference."
         if len(speedup):
             why = f"No ratio is available. {'; '.join(_reasons(speedup))}."
-        return common.empty(WHAT, described(runs), why)
+        return common.empty(WHAT, describe_data(runs), why)
     # What tells a panel from the others: its data, and its reference if it has several.
     parts = []
     several, references = len(common.panels(measured)) > 1, measured["reference"].nunique()
@@ -75,7 +75,7 @@ def draw(tables: common.Tables) -> Figure:
     ran = shown["configurations"][lambda frame: frame["kind"] != "unavailable"]
     missing = _reasons(speedup[unknown].merge(ran[list(CONFIGURATION)]))
     notes = [f"Reference: {main}.", *(f"Unavailable: {reason}." for reason in missing), *notes]
-    common.finish(figure, [WHAT, described(speedup)], notes)
+    common.finish(figure, [WHAT, describe_data(speedup)], notes)
     return figure
 
 
@@ -106,7 +106,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str, heading: str) -> None:
 def _names(frame: pd.DataFrame) -> list[str]:
     ranks = [counted(ranks, "rank") for ranks in frame["ranks"]]
     estimated = (frame["kind"] == "estimated").map({True: "\n(estimated)", False: ""})
-    return wrapped_names(frame["label"] + "\n" + ranks + estimated)
+    return wrap_names(frame["label"] + "\n" + ranks + estimated)
 
 
 def _reasons(rows: pd.DataFrame) -> list[str]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from escala.report.figures import common
 from escala.report.figures.common import LABEL, NOTE, PANEL_TITLE, height_of, wrap
-from escala.report.figures.looks import described
+from escala.report.figures.looks import describe_data
 from escala.report.tables.views import is_main_reference
 
 CATEGORY = "Quality"
@@ -65,7 +65,9 @@ def draw(tables: common.Tables) -> Figure:
     grid[0].set_yticks(range(len(names)), names)
     grid[0].set_ylim(len(names) - 0.5, -0.5)
     common.legend_of(figure, grid, "workload")
-    common.finish(figure, [WHAT, described(shown)], [*_notes(shown), *common.gaps(tables["runs"])])
+    common.finish(
+        figure, [WHAT, describe_data(shown)], [*_notes(shown), *common.gaps(tables["runs"])]
+    )
     return figure
 
 

@@ -7,7 +7,7 @@ from matplotlib.patches import Patch
 
 from escala.report.figures import common
 from escala.report.figures.attribution import COLOURS, MILLISECONDS, NAMES, measured, rows_of_ranks
-from escala.report.figures.looks import described
+from escala.report.figures.looks import describe_data
 
 CATEGORY = "Time"
 CAPTION = (
@@ -25,7 +25,7 @@ def draw(tables: common.Tables) -> Figure:
     """Draw a row for each rank of each configuration, and a bar for each segment of its step."""
     segments, why = measured(tables["step"], "No step")
     if segments.empty:
-        data = described(tables["step"])
+        data = describe_data(tables["step"])
         return common.empty(WHAT, data, " ".join(["Nothing was measured.", *why]))
     rows = list(segments["bar"].unique())
     figure, axes = rows_of_ranks(rows)
@@ -40,5 +40,5 @@ def draw(tables: common.Tables) -> Figure:
     shown = [part for part in NAMES if (segments["part"] == part).any()]
     patches = {NAMES[part]: Patch(color=COLOURS[part]) for part in shown}
     common.legend(figure, patches, "part of the step")
-    common.finish(figure, [WHAT, described(segments)], why)
+    common.finish(figure, [WHAT, describe_data(segments)], why)
     return figure

@@ -5,7 +5,7 @@ section, in their order on the page.
 
 A finding is one sentence of at most 25 words and two numbers, where an estimate with its interval
 and number of matches is one word and one number. Configurations are named by `Report.names`, as
-experiments do or in words. Names and reasons from data are quoted by `words.quoted`, and count as
+experiments do or in words. Names and reasons from data are quoted by `words.quote`, and count as
 one word. Tables hold the rest.
 """
 
@@ -39,7 +39,7 @@ FINDINGS = {
     "next": (cost.advice,),
     "scores": (scores.learns, scores.quality),
     "failures": (runs.gaps,),
-    "data": (runs.setting,),
+    "data": (runs.machines_and_data,),
 }
 #: The questions that an experiment may ask besides that of the best use, and what answers them.
 QUESTIONS = {

@@ -42,7 +42,7 @@ from escala.report.findings.context import (
 from escala.report.findings.names import Names
 from escala.report.findings.scores import COMPARED, over_repeats
 from escala.report.findings.why import ladder_answers
-from escala.report.findings.words import Finding, joined, of, quoted, sentence
+from escala.report.findings.words import Finding, joined, of, quote, sentence
 from escala.report.tables.scores import ACCURACY
 from escala.report.tables.views import named_by, programs
 from escala.strategies import STRATEGIES
@@ -70,7 +70,7 @@ def best_uses(report: Report) -> Iterator[Finding]:
     for answer in report.answers:
         for text in (*_gains(answer, report), *_qualify(answer, names)):
             yield Finding(sentence(text), *evidence, True, answer.key)
-    others = report.labelled("configurations").dropna(subset=["other_model"])
+    others = report.table("configurations").dropna(subset=["other_model"])
     for reason, rows in others.groupby("other_model", sort=False):
         named = [names(label) for label in rows["label"][:_MOST_NAMED]]
         if len(rows) > len(named):
@@ -79,7 +79,7 @@ def best_uses(report: Report) -> Iterator[Finding]:
         if len(rows) == 1:
             subject = names.subject(rows["label"].iloc[0], "trains")
         yield Finding(
-            sentence(f"{subject} another model: {quoted(reason)}"),
+            sentence(f"{subject} another model: {quote(reason)}"),
             "configurations",
             "seconds_per_epoch",
         )
@@ -90,11 +90,11 @@ def first_line(answer: BestUse, names: Names) -> str:
     there, rival = answer.there.in_words, answer.closest
     best, other = names(answer.label), names(rival.label)
     if answer.verdict == UNAVAILABLE:
-        why = quoted(str(rival.row["reason"]))
+        why = quote(str(rival.row["reason"]))
         return f"{UNAVAILABLE}: {best} cannot be compared with {other}: {why}"
     if answer.verdict == NOT_LEARNT:
         return (
-            f"nothing pays yet: {quoted(answer.workload)} reaches an accuracy of "
+            f"nothing pays yet: {quote(answer.workload)} reaches an accuracy of "
             f"{answer.learning.accuracy:.2f}, and naming the largest class for every row "
             f"reaches {answer.learning.largest_class:.2f}"
         )
@@ -201,7 +201,7 @@ def _qualify(answer: BestUse, names: Names) -> Iterator[str]:
     failed = [other for other in answer.alternatives if other.verdict == UNAVAILABLE]
     if failed and answer.verdict != UNAVAILABLE:
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-        why = quoted(str(failed[0].row["reason"]))
+        why = quote(str(failed[0].row["reason"]))
         yield f"not compared is {names(failed[0].label)}{more}: {why}"
 
 
@@ -227,7 +227,7 @@ def _without_best_use(report: Report) -> Iterator[Finding]:
 def _with_main(row, names: Names) -> str:
     subject, reference = names(row.label), names(row.reference_label)
     if row.kind == UNAVAILABLE:
-        return f"{UNAVAILABLE}: {subject} cannot be compared with {reference}: {quoted(row.reason)}"
+        return f"{UNAVAILABLE}: {subject} cannot be compared with {reference}: {quote(row.reason)}"
     takes = names.subject(row.label, "takes")
     if row.work != 1:
         fraction = names.fraction(ratio_of(row), f"time of {reference} for a row")
@@ -243,7 +243,7 @@ def _with_main(row, names: Names) -> str:
 def _scores(answer: BestUse, report: Report) -> Iterator[str]:
     """Compare the scores of the best use with those of what it is set against."""
     scores, names = over_repeats(report), report.names
-    for row in report.labelled("speedup").itertuples():
+    for row in report.table("speedup").itertuples():
         pair = {configuration_of(row), configuration_of(row, "reference_")}
         if pair != {answer.names, answer.closest.names}:
             continue
@@ -272,7 +272,7 @@ def _train_to(rows: pd.DataFrame, is_program: bool) -> str:
         return ""
     first, different = rows.iloc[0], rows[rows["verdict"] == DIFFERENT]
     if len(different):
-        name = quoted(different["score"].iloc[0])
+        name = quote(different["score"].iloc[0])
         return f"different values of {name}" if is_program else "different accuracies"
     if (rows["verdict"] == SAME).all():
         what = "scores" if is_program else f"accuracy within {first['bound']:g}"
@@ -291,17 +291,17 @@ def of_programs(report: Report) -> Iterator[Finding]:
         ok = runs[(runs["workload"] == workload) & (runs["status"] == "ok")]
         if ok.empty:
             continue
-        for text, first in _known(workload, ok, report.tables["scores"]):
+        for text, first in _state(workload, ok, report.tables["scores"]):
             yield Finding(sentence(text), "runs", first=first and workload in answering)
         if ok["ranks"].max() > 1:
             yield Finding(sentence(_divide(workload, report)), "epochs")
 
 
-def _known(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tuple[str, bool]]:
+def _state(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tuple[str, bool]]:
     """Tell what is known of a program and what is not, and whether the first screen tells it."""
     ways = [_KNOWN[way] for way in _KNOWN if (ok["known_by"] == way).any()]
     first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
-    yield f"{quoted(workload)} is a program, run as it is: {joined(ways)}{first}", False
+    yield f"{quote(workload)} is a program, run as it is: {joined(ways)}{first}", False
     has_no_rows, has_no_steps = (
         ok[name].isna().any() for name in ("samples_per_second", "step_median_seconds")
     )
@@ -311,26 +311,26 @@ def _known(workload: str, ok: pd.DataFrame, scores: pd.DataFrame) -> Iterator[tu
         "time and parts of a step" if has_no_steps else "parts of a step",
         *["scores"] * (not (scores["workload"] == workload).any()),
     ]
-    yield f"not known of {quoted(workload)}: {joined(unknown)}", True
+    yield f"not known of {quote(workload)}: {joined(unknown)}", True
     if WHOLE in set(ok["known_by"]):
-        start = f"how much of a run of {quoted(workload)} is its start, such as imports"
+        start = f"how much of a run of {quote(workload)} is its start, such as imports"
         yield f"{start}, is not known", True
     decides = [what for what, names in _VARIED.items() if named_by(ok).isdisjoint(names)]
     if decides:
         missing = joined([f"`{{{_VARIED[what][0]}}}`" for what in decides])
         names = "names none of" if len(decides) > 1 else "does not name"
-        text = f"{quoted(workload)} decides on its {joined(decides)}"
+        text = f"{quote(workload)} decides on its {joined(decides)}"
         yield f"{text}: its command {names} {missing}", False
 
 
 def _divide(workload: str, report: Report) -> str:
     """Compare the rows of an epoch of one process and of several, if the program tells them."""
-    epochs = report.labelled("epochs")
+    epochs = report.table("epochs")
     epochs = epochs[(epochs["workload"] == workload) & (epochs["status"] == "ok")]
     rows = epochs[epochs["current"]].groupby("label", sort=False)["rows"].median().dropna()
     if len(rows) < epochs["label"].nunique() or rows.empty:
         return (
-            f"whether several processes divide the work of {quoted(workload)}, or each do all of "
+            f"whether several processes divide the work of {quote(workload)}, or each do all of "
             "it, is unavailable"
         )
     least, most = rows.idxmin(), rows.idxmax()
@@ -339,7 +339,7 @@ def _divide(workload: str, report: Report) -> str:
             f"not the same work: an epoch of {report.names(most)} has {rows[most]:.0f} rows, and "
             f"one of {report.names(least)} {rows[least]:.0f}"
         )
-    return f"an epoch of {quoted(workload)} has {rows[most]:.0f} rows, in every configuration"
+    return f"an epoch of {quote(workload)} has {rows[most]:.0f} rows, in every configuration"
 
 
 def engines(report: Report) -> Iterator[Finding]:

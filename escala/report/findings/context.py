@@ -58,9 +58,9 @@ class Report:
         """The report without the workloads that are trained by a fit."""
         return Report(trained_by_steps(self.tables), self.name, self.names)
 
-    def labelled(self, table: str) -> pd.DataFrame:
+    def table(self, name: str) -> pd.DataFrame:
         """Return a table with labels."""
-        return with_labels(self.tables[table], self.tables)
+        return with_labels(self.tables[name], self.tables)
 
     @cached_property
     def answers(self) -> list[BestUse]:
@@ -79,7 +79,7 @@ class Report:
     @cached_property
     def against_main(self) -> dict[tuple, tuple]:
         """The rows of `speedup` against main references, with labels, by their configurations."""
-        rows = self.steps.labelled("speedup")
+        rows = self.steps.table("speedup")
         rows = rows[rows["reference"] == 1].itertuples()
         return {configuration_of(row): row for row in rows}
 

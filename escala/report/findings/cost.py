@@ -11,9 +11,9 @@ from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER, Ratio
 from escala.core.readable import counted
 from escala.report.findings.context import Report, configuration_of, ratio_of
 from escala.report.findings.names import Names
-from escala.report.findings.runs import failed, retry_phrase
-from escala.report.findings.sure import runs_ok, timing_runs
-from escala.report.findings.words import Finding, a, among, joined, quoted, sentence
+from escala.report.findings.runs import retry_phrase, without_result
+from escala.report.findings.sure import runs_for_times, runs_ok
+from escala.report.findings.words import Finding, a, among, joined, quote, sentence
 from escala.report.tables.energy import MODEL
 from escala.report.tables.views import is_among, names_of_rows, programs, unit
 
@@ -54,7 +54,7 @@ def energy(report: Report) -> Iterator[Finding]:
     """Compare the least energy of an epoch with that of the main reference, or say why not."""
     configurations = report.tables["configurations"]
     others = {*names_of_rows(configurations[configurations["other_model"].notna()])}
-    table = report.labelled("energy")
+    table = report.table("energy")
     whole = table[(table["basis"] == "all devices") & ~is_among(table, others)]
     for (dataset, workload), rows in whole.groupby(["dataset", "workload"], sort=False):
         known = rows[rows["kind"] != "unavailable"]
@@ -63,7 +63,7 @@ def energy(report: Report) -> Iterator[Finding]:
             if configuration_of(row) != configuration_of(row, "reference_")
         ]  # fmt: skip
         if known.empty:
-            label, reason = report.names(rows["label"].iloc[0]), quoted(rows["reason"].iloc[0])
+            label, reason = report.names(rows["label"].iloc[0]), quote(rows["reason"].iloc[0])
             text = f"the energy of {label} is unavailable: {reason}"
         elif compared:
             text = _least(min(compared, key=lambda row: row.energy_ratio), report)
@@ -108,7 +108,7 @@ def advice(report: Report) -> Iterator[Finding]:
 def _use(answer: BestUse, names: Names) -> str:
     """Name what to train with; empty if nothing is decided."""
     if answer.verdict == NOT_LEARNT:
-        return f"Find settings with which {quoted(answer.workload)} learns, then measure again."
+        return f"Find settings with which {quote(answer.workload)} learns, then measure again."
     if answer.advised is None:
         return ""
     if answer.verdict != TIED:
@@ -140,7 +140,7 @@ def _save_core_hours(answer: BestUse, names: Names) -> str:
 def _decide(answer: BestUse, report: Report) -> str:
     """Tell what would give a verdict, if there is none."""
     rival, label = answer.closest, report.names(answer.label)
-    has_failed = not answer.behind.isdisjoint(names_of_rows(failed(report)))
+    has_failed = not answer.behind.isdisjoint(names_of_rows(without_result(report)))
     retry = retry_phrase(report.name) if has_failed else ""
     if answer.verdict == UNAVAILABLE:
         remedy = f"remove what prevented it, and {retry or 'repeat the call'}"
@@ -148,7 +148,7 @@ def _decide(answer: BestUse, report: Report) -> str:
     if answer.verdict not in (TIED, NO_VERDICT):
         return ""
     needed, matches = int(rival.row["needed"]), rival.ratio.matches
-    disturbed = among(timing_runs(report), answer.behind)["disturbed"].fillna(False).any()
+    disturbed = among(runs_for_times(report), answer.behind)["disturbed"].fillna(False).any()
     if matches >= needed and (rival.row["stays_disturbed"] or disturbed):
         return (
             f"Leave the machine idle and measure {label} again: put `-- --forcerun measure` at the "

@@ -10,7 +10,7 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import Ratio
 from escala.experiment.references import NATIVE, Configuration
 from escala.experiment.spoken import layout_in_words, strategy_in_words
-from escala.report.findings.words import Tables, of, quoted, with_labels
+from escala.report.findings.words import Tables, of, quote, with_labels
 from escala.report.tables.views import fitted_workloads, labelled, trained_by_steps
 from escala.runtime.layout import Layout
 
@@ -33,7 +33,7 @@ class Names:
 
     def __call__(self, label: str) -> str:
         """Return the words for a configuration, or its quoted name if there are none."""
-        return (self._words or {}).get(label) or quoted(label)
+        return (self._words or {}).get(label) or quote(label)
 
     def subject(self, label: str, verb: str) -> str:
         """Return a configuration with its verb, which follows it in number."""
@@ -101,14 +101,14 @@ def words(tables: Tables, with_tasks: bool = True) -> dict[str, str]:
         text = texts[short] = texts[str(Configuration(*(row[part] for part in parts)))]
         is_fit = row["workload"] in fitted
         # A fit makes no name longer than its own.
-        varying = varying_tasks(tables if is_fit else steps) if with_tasks else []
-        if task := ", ".join(quoted(row[key]) for key in varying):
+        varying = tasks_that_vary(tables if is_fit else steps) if with_tasks else []
+        if task := ", ".join(quote(row[key]) for key in varying):
             text = f"{text[:-1]}, {task})" if text.endswith(")") else f"{text} ({task})"
         texts |= dict.fromkeys([long, *[by_steps] * (not is_fit)], text)
     return texts
 
 
-def varying_tasks(tables: Tables) -> list[str]:
+def tasks_that_vary(tables: Tables) -> list[str]:
     """Return those of `dataset` and `workload` of which there are several."""
     return [key for key in ("dataset", "workload") if tables["runs"][key].nunique() > 1]
 
@@ -138,8 +138,8 @@ def _describe(
     alike = [other for other in others if bases[other] == bases[mine]]
     texts = {
         "strategy": strategy_in_words(mine.strategy),
-        "variant": quoted(mine.variant),
-        "network": f"over {quoted(mine.network)}",
+        "variant": quote(mine.variant),
+        "network": f"over {quote(mine.network)}",
     }
     differ = [
         text for part, text in texts.items() if len({getattr(other, part) for other in alike}) > 1

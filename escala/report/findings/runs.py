@@ -10,13 +10,13 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.core.environment import call
 from escala.core.readable import counted, size
 from escala.report.findings.context import Report
-from escala.report.findings.words import Finding, joined, listed, quoted, span
+from escala.report.findings.words import Finding, joined, list_names, quote, span
 from escala.report.tables.views import programs
 
 
 def gaps(report: Report) -> Iterator[Finding]:
     """Describe what failed, and what to do about it."""
-    current, number = report.tables["runs"]["current"].sum(), len(failed(report))
+    current, number = report.tables["runs"]["current"].sum(), len(without_result(report))
     texts = [
         f"All {current} timing runs ended ok." if current > 1 else "The only timing run ended ok."
     ]
@@ -29,9 +29,9 @@ def gaps(report: Report) -> Iterator[Finding]:
     yield from (Finding(text, "runs", "seconds_per_epoch") for text in texts)
 
 
-def failed(report: Report) -> pd.DataFrame:
+def without_result(report: Report) -> pd.DataFrame:
     """Return the current runs that did not end ok, with labels."""
-    runs = report.labelled("runs")
+    runs = report.table("runs")
     return runs[runs["current"] & (runs["status"] != "ok")]
 
 
@@ -43,14 +43,14 @@ def retry_phrase(name: str) -> str:
 def failures(report: Report) -> Iterator[tuple[str, str, str, str]]:
     """Yield the runs that failed alike: label, repeats, status, and the whole reason."""
     keys = ["label", "status", "reason"]
-    for names, group in failed(report).fillna({"reason": ""}).groupby(keys, sort=False):
+    for names, group in without_result(report).fillna({"reason": ""}).groupby(keys, sort=False):
         label, status, reason = names
         yield label, ", ".join(map(str, group["repeat"])), status, reason
 
 
-def setting(report: Report) -> Iterator[Finding]:
+def machines_and_data(report: Report) -> Iterator[Finding]:
     """Describe the current runs: how many, on which machines and on which data."""
-    yield from (Finding(text, "runs") for text in _setting(report))
+    yield from (Finding(text, "runs") for text in _machines_and_data(report))
     if (report.tables["speedup"]["work"] != 1).any():
         text = (
             "The scaling is weak: an epoch of n ranks has n times the rows, and ratios are of "
@@ -59,7 +59,7 @@ def setting(report: Report) -> Iterator[Finding]:
         yield Finding(text, "speedup", "speedup")
 
 
-def _setting(report: Report) -> Iterator[str]:
+def _machines_and_data(report: Report) -> Iterator[str]:
     runs = report.tables["runs"][report.tables["runs"]["current"]]
     ok = runs.assign(ok=runs["status"] == "ok").groupby(list(CONFIGURATION), sort=False)["ok"].sum()
     were, of_each = ("was", "") if len(ok) == 1 else ("were", " each")
@@ -69,21 +69,21 @@ def _setting(report: Report) -> Iterator[str]:
     machines = runs[["cpu", "cores_available", "memory_bytes", "gpus"]].drop_duplicates()
     for row in machines.itertuples():
         yield (
-            f"The machine is {quoted(row.cpu)} with {counted(row.cores_available, 'core')} and "
+            f"The machine is {quote(row.cpu)} with {counted(row.cores_available, 'core')} and "
             f"{size(row.memory_bytes)} of memory."
         )
         if pd.notna(row.gpus):
-            yield f"It has the GPU {quoted(row.gpus)}."
+            yield f"It has the GPU {quote(row.gpus)}."
     for name, group in runs.groupby("dataset", sort=False):
-        dataset, workloads = quoted(name), group["workload"].unique()
+        dataset, workloads = quote(name), group["workload"].unique()
         sides = {"training": group["train_rows"].dropna(), "test": group["test_rows"].dropna()}
         known = [f"{span(rows)} {side} rows" for side, rows in sides.items() if len(rows)]
         if known:
             yield f"{dataset} has {joined(known)}."
-        yield f"{listed(workloads)} train{'s' * (len(workloads) == 1)} on {dataset}."
+        yield f"{list_names(workloads)} train{'s' * (len(workloads) == 1)} on {dataset}."
         source_type = group["provenance"].iloc[0]
         if source_type == "simulated":
             yield f"The data of {dataset} are simulated, and say nothing about real data."
         # Of files that programs read themselves, no more is known than that.
         elif source_type != "files" or not set(workloads) <= set(programs(report.tables)):
-            yield f"The data of {dataset} are from a source of type {quoted(source_type)}."
+            yield f"The data of {dataset} are from a source of type {quote(source_type)}."

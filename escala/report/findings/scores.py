@@ -22,8 +22,8 @@ from escala.report.findings.words import (
     Finding,
     among,
     joined,
-    listed,
-    quoted,
+    list_names,
+    quote,
     significant,
     span,
 )
@@ -44,7 +44,7 @@ COMPARED = (*CONFIGURATION, "reference")
 def learns(report: Report) -> Iterator[Finding]:
     """Name what learns nothing, and what a baseline is better than, of what answers."""
     several = report.tables["configurations"]["dataset"].nunique() > 1
-    rows = among(report.labelled("configurations"), report.shown)
+    rows = among(report.table("configurations"), report.shown)
     for (dataset, workload), group in rows.groupby(["dataset", "workload"], sort=False):
         learnt = {
             label: (names, model)
@@ -53,13 +53,13 @@ def learns(report: Report) -> Iterator[Finding]:
         }
         if not learnt:
             continue
-        on, texts = f" on {quoted(dataset)}" if several else "", []
+        on, texts = f" on {quote(dataset)}" if several else "", []
         best = max(learnt, key=lambda label: learnt[label][1].accuracy)
         failing = [label for label in learnt if learnt[label][1].kind == DOES_NOT_LEARN]
         for label in [best] if len(failing) == len(learnt) else failing:
             names, model = learnt[label]
             under = f" under {report.names(label)}" if len(failing) < len(learnt) else ""
-            subject = f"{quoted(workload)}{under}{on}"
+            subject = f"{quote(workload)}{under}{on}"
             epochs = int(among(report.tables["runs"], {names})["epochs_done"].max())
             texts += [
                 f"{subject} reaches an accuracy of {model.accuracy:.2f} after {in_words(epochs)} "
@@ -70,8 +70,8 @@ def learns(report: Report) -> Iterator[Finding]:
         model = learnt[best][1]
         if model.baseline is not None and model.baseline > model.high:
             texts.append(
-                f"{quoted(model.workload)} reaches an accuracy of {model.baseline:.2f}{on}, and "
-                f"{quoted(workload)} at most {model.accuracy:.2f}."
+                f"{quote(model.workload)} reaches an accuracy of {model.baseline:.2f}{on}, and "
+                f"{quote(workload)} at most {model.accuracy:.2f}."
             )
         for text in texts:
             yield Finding(text, "configurations", "mean_scores", first=True)
@@ -84,32 +84,32 @@ def quality(report: Report) -> Iterator[Finding]:
     if scored.empty:
         why = "no run ended ok"
         if any_ok(tables) and all_programs(tables):
-            why = f"{listed(programs(tables))} reported none"
+            why = f"{list_names(programs(tables))} reported none"
         elif any_ok(tables):
             why = "no run that ended ok trained over whole epochs"
         yield Finding(f"The scores are unavailable: {why}.", "runs", "mean_scores")
     else:
         for dataset in sorted(scored.loc[scored["leaky"].astype(bool), "dataset"].unique()):
-            text = f"Scores on {quoted(dataset)} are too good, because its split is leaky."
+            text = f"Scores on {quote(dataset)} are too good, because its split is leaky."
             yield Finding(text, "runs", "mean_scores")
         for text in _accuracies(report):
             yield Finding(text, "configurations", "mean_scores")
         for text in _worst_classes(report.steps):
             yield Finding(text, *reports)
-        for differences in compared_scores(report.steps):
-            yield from _bound(differences, report)
+        for differences in score_differences(report.steps):
+            yield from _differ(differences, report)
         for text in _workload_scores(report):
             yield Finding(text, "scores", "mean_scores")
         for dataset, levels in tables["reports"].groupby("dataset", sort=False)["level"]:
             if "class" not in set(levels):
                 text = (
-                    f"Scores of single classes of {quoted(dataset)} are not kept, because there "
+                    f"Scores of single classes of {quote(dataset)} are not kept, because there "
                     f"are more than {MOST_CLASSES}; `predictions.npy` of a run has the class of "
                     "each row."
                 )
                 yield Finding(text, "reports", "mean_scores")
         if unscored := untested(tables["pooled"]):
-            text = f"There are no test rows, and hence no scores, of {listed(unscored)}."
+            text = f"There are no test rows, and hence no scores, of {list_names(unscored)}."
             yield Finding(text, *reports)
     yield from (Finding(text, "baselines") for text in _baselines(report))
     for text in _largest_of_epochs(report):
@@ -127,11 +127,11 @@ def _accuracies(report: Report) -> Iterator[str]:
         values = low
         if low != high:
             values = f"{low} ({report.names(worst.label)}) to {high} ({report.names(best.label)})"
-        yield f"The median accuracy of {quoted(workload)} on {quoted(dataset)} is {values}."
+        yield f"The median accuracy of {quote(workload)} on {quote(dataset)} is {values}."
 
 
 def _worst_classes(report: Report) -> Iterator[str]:
-    pooled = report.labelled("pooled")
+    pooled = report.table("pooled")
     for rate in ("precision", "recall") if len(pooled) else ():
         known = pooled.dropna(subset=[rate])
         if known.empty:
@@ -140,7 +140,7 @@ def _worst_classes(report: Report) -> Iterator[str]:
         row = known.loc[known[rate].idxmin()]
         yield (
             f"The lowest {rate} of a class is {row[rate]:.3f} "
-            f"({row[f'{rate}_low']:.3f}–{row[f'{rate}_high']:.3f}), that of {quoted(row['class'])} "
+            f"({row[f'{rate}_low']:.3f}–{row[f'{rate}_high']:.3f}), that of {quote(row['class'])} "
             f"under {report.names(row['label'])}."
         )
 
@@ -166,7 +166,7 @@ class Differences(NamedTuple):
     rows: pd.DataFrame
 
 
-def compared_scores(report: Report) -> Iterator[Differences]:
+def score_differences(report: Report) -> Iterator[Differences]:
     """Yield the differences from references, in groups that cover the same and are not empty.
 
     Where a configuration has enough matches with a reference, the intervals are over repeats, of
@@ -185,12 +185,12 @@ def compared_scores(report: Report) -> Iterator[Differences]:
     ):
         if len(rows):
             yield Differences(varied, bounded, "score", "mean_scores", "mean_scores", rows)
-    others, scores = set(names_of_rows(repeats, COMPARED)), report.labelled("score_differences")
+    others, scores = set(names_of_rows(repeats, COMPARED)), report.table("score_differences")
     is_left = [names not in others for names in names_of_rows(scores, COMPARED)]
     scores = scores[pd.Series(is_left, scores.index, bool)]
     rates = [
         scores.assign(
-            what=[f"{rate} of {quoted(name)}" for name in scores["class"]],
+            what=[f"{rate} of {quote(name)}" for name in scores["class"]],
             low=scores[f"{rate}_difference_low"],
             high=scores[f"{rate}_difference_high"],
         )
@@ -205,16 +205,16 @@ def compared_scores(report: Report) -> Iterator[Differences]:
 
 def over_repeats(report: Report) -> pd.DataFrame:
     """Return the differences of `mean_scores` that have enough matches, as `Differences.rows`."""
-    means = report.labelled("mean_scores")
+    means = report.table("mean_scores")
     means = means[means["matches"] >= VALUES_FOR_INTERVAL]
     return means.assign(
-        what=[f"mean {quoted(name)}" for name in means["score"]],
+        what=[f"mean {quote(name)}" for name in means["score"]],
         low=means["difference_low"],
         high=means["difference_high"],
     )
 
 
-def _bound(differences: Differences, report: Report) -> Iterator[Finding]:
+def _differ(differences: Differences, report: Report) -> Iterator[Finding]:
     """Describe how scores differ from those of the main reference."""
     varied, bounded, one, table, figure, rows = differences
     known, clauses = rows[rows["reference"] == 1], []
@@ -227,13 +227,13 @@ def _bound(differences: Differences, report: Report) -> Iterator[Finding]:
                 what = f"paired runs within {row['bound']:g} do"
             clauses.append(
                 f"{in_words(row['matches'])} {what} not exclude a larger difference of "
-                f"{quoted(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
+                f"{quote(score)} in up to {100 * row['beyond_bound_fraction']:.0f} % of runs"
             )
     # Equal differences have no interval.
     known = known.dropna(subset=["low", "high"]).reset_index(drop=True)
     if not known.empty:
         bounds = known[["low", "high"]].abs().max(axis=1)
-        references = listed(known["reference_label"].unique(), write=report.names)
+        references = list_names(known["reference_label"].unique(), write=report.names)
         clauses.append(bounded.format(references=references, bound=significant(bounds.max())))
         excluded = bounds[(known["low"] > 0) | (known["high"] < 0)]
         if len(excluded):
@@ -252,7 +252,7 @@ def _bound(differences: Differences, report: Report) -> Iterator[Finding]:
 
 def _workload_scores(report: Report) -> Iterator[str]:
     """Describe each score of workloads that bring their own, by its medians."""
-    scores = report.labelled("scores").groupby("score", sort=False)
+    scores = report.table("scores").groupby("score", sort=False)
     every = {name: rows.groupby("label", sort=False)["value"].median() for name, rows in scores}
     for name, medians in every.items():
         # The best value of a program's score, where it is the last one.
@@ -264,14 +264,14 @@ def _workload_scores(report: Report) -> Iterator[str]:
             values = f"{medians[low]:.4g} for every configuration"
         elif low != high:
             values += f" and {medians[high]:.4g} for {report.names(high)}"
-        yield f"The median of {quoted(name)} is {values}."
+        yield f"The median of {quote(name)} is {values}."
 
 
 def _baselines(report: Report) -> Iterator[str]:
     """Describe the median over splits of each score that is reached without any model."""
     keys = ["dataset", "baseline", "score"]
     for names, values in report.tables["baselines"].groupby(keys, sort=False)["value"]:
-        dataset, baseline, score = map(quoted, names)
+        dataset, baseline, score = map(quote, names)
         yield f"On {dataset}, {score} of the baseline {baseline} is {values.median():.4g}."
 
 
@@ -280,7 +280,7 @@ def _largest_of_epochs(report: Report) -> Iterator[str]:
 
     Of each score, only the configuration with the largest median over runs is named.
     """
-    scores = report.labelled("epoch_scores")
+    scores = report.table("epoch_scores")
     if scores.empty:
         return
     runs = [*CONFIGURATION, "repeat", "session"]
@@ -291,7 +291,7 @@ def _largest_of_epochs(report: Report) -> Iterator[str]:
         medians = by_label["value"].median()
         label = medians.idxmax()
         yield (
-            f"By the {sides} rows, {quoted(score)} is largest for {report.names(label)}: a median "
+            f"By the {sides} rows, {quote(score)} is largest for {report.names(label)}: a median "
             f"of {medians[label]:.4g}, after epoch {span(by_label.get_group(label)['epoch'])}."
         )
 
@@ -302,7 +302,7 @@ def _leakage(report: Report) -> Iterator[str]:
     if leakage.empty and not any_ok(tables) and not all_programs(tables):
         yield "What near-duplicates in training add to the scores is unavailable: no run ended ok."
     for name, group in leakage.groupby("dataset", sort=False):
-        dataset, split_by = quoted(name), quoted(group["split_by"].iloc[0])
+        dataset, split_by = quote(name), quote(group["split_by"].iloc[0])
         fraction = 100 * group["similar_fraction"].median()
         # A fraction below 1 % is not shown as 0 %.
         number = f"{fraction:.0f} %" if fraction == 0 or fraction >= 1 else f"{fraction:.1g} %"
@@ -316,9 +316,9 @@ def _leakage(report: Report) -> Iterator[str]:
             if len(rest):
                 rest_accuracy = f"and {rest.median():.3f} on rows without near-duplicate"
             accuracy = f"{runs['accuracy'].median():.3f} on all test rows"
-            of = f"the accuracy of {quoted(workload)}"
+            of = f"the accuracy of {quote(workload)}"
             yield f"On {dataset}, {of} is {accuracy}, {rest_accuracy}."
         whole = sorted(set(";".join(group["not_separable"].dropna()).split(";")) - {""})
         if whole:
-            classes = quoted(", ".join(whole))
+            classes = quote(", ".join(whole))
             yield f"On {dataset}, {classes} cannot be separated and has no score."

@@ -12,8 +12,8 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import counted, in_words
 from escala.report.findings.context import Report, ratio_of
 from escala.report.findings.names import Names
-from escala.report.findings.why import clocked
-from escala.report.findings.words import Finding, among, of, quoted, sentence
+from escala.report.findings.why import parts_of_steps
+from escala.report.findings.words import Finding, among, of, quote, sentence
 from escala.report.tables.ladder import DIRECT, PRODUCT
 from escala.report.tables.runs import NOTES_APART
 from escala.report.tables.views import names_of_rows
@@ -30,15 +30,15 @@ def evidence(report: Report) -> Iterator[Finding]:
     numbers, times, ratios = runs_ok(report), "seconds_per_epoch", ("speedup", "speedup")
     for text, first in _disturbances(report):
         yield Finding(sentence(text), "runs", times, first)
-    noted = timing_runs(report).dropna(subset=["program_notes"])
+    noted = runs_for_times(report).dropna(subset=["program_notes"])
     for workload, program_runs in noted.groupby("workload", sort=False):
         notes = program_runs["program_notes"].str.split(NOTES_APART).explode()
         for note, number in notes.value_counts(sort=False).items():
-            text = f"{quoted(workload)}, {counted(number, 'run')}: {quoted(note, _NOTE_LETTERS)}."
+            text = f"{quote(workload)}, {counted(number, 'run')}: {quote(note, _NOTE_LETTERS)}."
             yield Finding(text, "runs")
     for answer in report.answers:
         if answer.verdict != UNAVAILABLE:
-            for text in _paired(answer, report.names):
+            for text in _rests_on(answer, report.names):
                 yield Finding(sentence(text), "best_use", "speedup", first=True)
     for answer in report.answers:
         row = report.against_main.get(answer.names)
@@ -47,7 +47,7 @@ def evidence(report: Report) -> Iterator[Finding]:
                 yield Finding(sentence(text), *ratios)
     yield from (Finding(sentence(text), "ladder", "ladder") for text in _ladders(report))
     yield from (Finding(sentence(text), "runs", times) for text in _spread(report))
-    for label, parts in clocked(report):
+    for label, parts in parts_of_steps(report):
         for text in _clocks(report.names(label), parts):
             yield Finding(text, "attribution", "attribution")
 
@@ -58,15 +58,15 @@ def runs_ok(report: Report) -> dict[tuple, int]:
     return dict(zip(names_of_rows(table), table["runs_ok"].astype(int), strict=True))
 
 
-def timing_runs(report: Report) -> pd.DataFrame:
+def runs_for_times(report: Report) -> pd.DataFrame:
     """Return the current timing runs that ended ok, from which the ratios are."""
-    runs = report.steps.labelled("runs")
+    runs = report.steps.table("runs")
     return runs[(runs["status"] == "ok") & runs["current"]]
 
 
 def _disturbances(report: Report) -> Iterator[tuple[str, bool]]:
     """Yield what other work disturbed next to the runs, and whether the first screen tells it."""
-    timed = timing_runs(report)
+    timed = runs_for_times(report)
     again, stay = (timed["earlier_attempts"] > 0).sum(), timed["disturbed"].fillna(False)
     unknown = timed.loc[timed["disturbed"].isna(), "disturbed_because"].dropna()
     if again:
@@ -77,7 +77,7 @@ def _disturbances(report: Report) -> Iterator[tuple[str, bool]]:
             True,
         )
     if stay.any():
-        because = quoted(timed.loc[stay, "disturbed_because"].iloc[0])
+        because = quote(timed.loc[stay, "disturbed_because"].iloc[0])
         yield f"{counted(stay.sum(), 'run')} stayed disturbed, for example by {because}", True
     elif len(timed) and timed["disturbed"].notna().all():
         yield "no disturbance was detected", False
@@ -87,12 +87,12 @@ def _disturbances(report: Report) -> Iterator[tuple[str, bool]]:
     if len(unknown):
         yield (
             f"whether other work disturbed {counted(len(unknown), 'run')} is not known: "
-            f"{quoted(unknown.iloc[0])}",
+            f"{quote(unknown.iloc[0])}",
             False,
         )
 
 
-def _paired(answer: BestUse, names: Names) -> Iterator[str]:
+def _rests_on(answer: BestUse, names: Names) -> Iterator[str]:
     """Yield what the answer rests on: sessions, paired runs, and of how many it is the best."""
     rival, row = answer.closest, answer.closest.row
     matches, sessions = rival.ratio.matches, in_words(int(row["sessions"]))
@@ -142,7 +142,7 @@ def _limits(row, runs: int, names: Names) -> Iterator[str]:
             "session and repeat"
         )
     if not pd.isna(row.reason):
-        yield f"some paired runs of {label} have no ratio: {quoted(row.reason)}"
+        yield f"some paired runs of {label} have no ratio: {quote(row.reason)}"
     if row.kind == "estimated":
         yield f"the times of {label} are estimated from a part of an epoch"
     if row.oversubscribed:
@@ -167,7 +167,7 @@ def _ladders(report: Report) -> Iterator[str]:
         low, high = same.loc[same["ratio"].idxmin()], same.loc[same["ratio"].idxmax()]
         if low["ratio_high"] < high["ratio_low"]:
             yield (
-                f"{quoted(low['ladder'])} and {quoted(high['ladder'])} have the same ends, but the "
+                f"{quote(low['ladder'])} and {quote(high['ladder'])} have the same ends, but the "
                 f"ranges of their ratios {low['ratio']:.2f} and {high['ratio']:.2f} do not overlap"
             )
     if rows.empty:
@@ -182,7 +182,7 @@ def _ladders(report: Report) -> Iterator[str]:
 
 def _spread(report: Report) -> Iterator[str]:
     """Yield sentences on the sessions of the runs and on the spread of their times."""
-    timed = timing_runs(report)
+    timed = runs_for_times(report)
     if timed.empty:
         return
     sessions = counted(timed["session"].nunique(), "session")
@@ -226,7 +226,7 @@ def _clocks(label: str, parts: pd.DataFrame) -> Iterator[str]:
 
 def noise(report: Report) -> Iterator[Finding]:
     """Describe the pilot, the noise floor of the references that findings show, and the drift."""
-    pilot = report.labelled("pilot").dropna(subset=["needed"])
+    pilot = report.table("pilot").dropna(subset=["needed"])
     if not pilot.empty:
         row = pilot.loc[pilot["needed"].idxmax()]
         yield Finding(
@@ -240,7 +240,7 @@ def noise(report: Report) -> Iterator[Finding]:
                 "requested.",
                 "pilot",
             )
-    for row in among(report.labelled("noise"), report.shown).itertuples():
+    for row in among(report.table("noise"), report.shown).itertuples():
         yield Finding(sentence(_floor(row, report.names)), "noise")
     yield from (Finding(sentence(text), "drift") for text in _drift(report.tables["drift"]))
 
@@ -248,7 +248,7 @@ def noise(report: Report) -> Iterator[Finding]:
 def _floor(row, names: Names) -> str:
     label = names(row.label)
     if row.kind == "unavailable":
-        return f"the noise floor of {label} is unavailable: {quoted(row.reason)}"
+        return f"the noise floor of {label} is unavailable: {quote(row.reason)}"
     if pd.isna(row.floor) and row.matches >= VALUES_FOR_INTERVAL:
         return f"there is no noise floor of {label}: other work disturbed too many of its runs"
     if pd.isna(row.floor):
@@ -278,7 +278,7 @@ def _drift(sessions: pd.DataFrame) -> Iterator[str]:
         yield f"the machine drifted in {len(drifted)} of {several}{hardly}"
     else:
         row = next(drifted.itertuples())
-        session, low, high = quoted(row.session), row.change_low, row.change_high
+        session, low, high = quote(row.session), row.change_low, row.change_high
         if low < 0 < high:
             yield (
                 f"the speed of the machine changed within session {session}, but not in one "
@@ -293,7 +293,7 @@ def _drift(sessions: pd.DataFrame) -> Iterator[str]:
 
 def predictions(report: Report) -> Iterator[Finding]:
     """Describe the errors of the predictions, bounds of programs, and laws of scaling."""
-    table = report.labelled("predictions")
+    table = report.table("predictions")
     for text in _errors(table, report.names):
         yield Finding(text, "predictions", "seconds_per_epoch")
     bounds = table[table["basis"] == "bounds"]
@@ -312,7 +312,7 @@ def predictions(report: Report) -> Iterator[Finding]:
             number = row.extrapolated_times * row.reference_cores
         over = "threads" if row.law_over == "threads" else "processes"
         yield Finding(
-            f"With {number:.0f} {over}, {quoted(f'{row.strategy} {row.variant}')} would be "
+            f"With {number:.0f} {over}, {quote(f'{row.strategy} {row.variant}')} would be "
             f"{row.extrapolated_speedup:.2f} times as fast as its reference, extrapolated by the "
             "universal scalability law.",
             "amdahl",

@@ -19,7 +19,7 @@ from escala.probes.clocks import Clocks
 from escala.programs.marks import HOOK
 from escala.report.findings.context import Report, configuration_of, ratio_of
 from escala.report.findings.names import Names
-from escala.report.findings.words import Finding, a, among, of, quoted, sentence, significant
+from escala.report.findings.words import Finding, a, among, of, quote, sentence, significant
 from escala.report.tables.ladder import PRODUCT, RUNG, TOLERANCE
 from escala.report.tables.views import any_ok, names_of_rows, programs, unit, whole_runs
 from escala.runtime.layout import Layout
@@ -75,7 +75,7 @@ def steps(report: Report) -> Iterator[Finding]:
         for answer in report.answers
         for other in answer.alternatives
     }
-    for label, parts in clocked(report):
+    for label, parts in parts_of_steps(report):
         for text in _step(label, parts, verdicts, report.names):
             yield Finding(sentence(text), "attribution", "attribution")
 
@@ -98,7 +98,7 @@ def _not_measured(answer: BestUse, report: Report) -> str:
         if HOOK in set(runs.loc[runs["workload"] == answer.workload, "known_by"]):
             how += "; `torch-trace: {enabled: true}` traces PyTorch's"
     elif not ended.empty:
-        how = f"the run with clocks has no parts: {quoted(ended.iloc[0])}"
+        how = f"the run with clocks has no parts: {quote(ended.iloc[0])}"
     elif strategy and not strategy.waits():
         how = "its processes make no steps together"
     elif strategy and not strategy.records_for(Clocks.name):
@@ -106,13 +106,13 @@ def _not_measured(answer: BestUse, report: Report) -> str:
     return f"Not measured: {what}; {how}."
 
 
-def clocked(report: Report) -> list[tuple[str, pd.DataFrame]]:
+def parts_of_steps(report: Report) -> list[tuple[str, pd.DataFrame]]:
     """Return the parts of a step of rank 0 of the configurations that findings describe.
 
     Each is a label with rows of the table `attribution`. If no configuration that answers has
     clocks, all configurations are returned that have.
     """
-    table = report.steps.labelled("attribution").dropna(subset=["part"])
+    table = report.steps.table("attribution").dropna(subset=["part"])
     table = table[table["rank"] == 0]
     if not among(table, {answer.names for answer in report.answers}).empty:
         table = among(table, report.shown)
@@ -214,12 +214,12 @@ def ladders(report: Report) -> Iterator[Finding]:
     names = report.names
     for (dataset, workload, ladder), rows in _ladders(report):
         one, whole = unit(report.tables, workload), rows.iloc[-1]
-        way = f"on the ladder {quoted(ladder)} ({quoted(f'{workload} on {dataset}')})"
-        ends = f"{way}, the ratio of the ends is unavailable: {quoted(str(whole.reason))}"
+        way = f"on the ladder {quote(ladder)} ({quote(f'{workload} on {dataset}')})"
+        ends = f"{way}, the ratio of the ends is unavailable: {quote(str(whole.reason))}"
         if whole.kind != "unavailable":
             takes = names.subject(whole.after, "takes")
             ends = f"{way}, {takes} {_ratio(whole)} the time per {one} of {names(whole.before)}"
-        for text in (*_changes(quoted(ladder), rows, one), ends):
+        for text in (*_changes(quote(ladder), rows, one), ends):
             yield Finding(sentence(text), "ladder", "ladder")
 
 
@@ -229,18 +229,18 @@ def ladder_answers(report: Report) -> Iterator[str]:
         one = a(unit(report.tables, workload))
         whole, rungs = rows.iloc[-1], rows[rows["part"] == RUNG].dropna(subset=["ratio"])
         if whole.kind == "unavailable":
-            yield f"unavailable: the ladder {quoted(ladder)} has no ratio: {quoted(whole.reason)}"
+            yield f"unavailable: the ladder {quote(ladder)} has no ratio: {quote(whole.reason)}"
         elif whole.part == RUNG:
-            yield f"with {quoted(whole.change)}, {one} takes {_ratio(whole)} the time"
+            yield f"with {quote(whole.change)}, {one} takes {_ratio(whole)} the time"
         else:
             saves = whole.ratio <= 1
             text = (
-                f"together, the changes of {quoted(ladder)} {'shorten' if saves else 'lengthen'} "
+                f"together, the changes of {quote(ladder)} {'shorten' if saves else 'lengthen'} "
                 f"{one} to {_ratio(whole)} its time"
             )
             if not rungs.empty:
                 largest = rungs.sort_values("ratio", ascending=saves).iloc[0]
-                text += f"; the largest, {quoted(largest.change)}, to {largest.ratio:.2f}"
+                text += f"; the largest, {quote(largest.change)}, to {largest.ratio:.2f}"
             yield text
 
 
@@ -256,14 +256,14 @@ def _changes(ladder: str, rows: pd.DataFrame, one: str) -> Iterator[str]:
     (product,) = rows[rows["part"] == PRODUCT].itertuples()
     rungs = rows[rows["part"] == RUNG]
     if product.kind == "unavailable":
-        yield f"the product of the changes of {ladder} is unavailable: {quoted(product.reason)}"
+        yield f"the product of the changes of {ladder} is unavailable: {quote(product.reason)}"
         return
     # What saves most comes first, or else what costs most.
     ordered = rungs.sort_values("ratio", ascending=product.ratio <= 1).head(RUNGS_NAMED)
     for place, row in enumerate(ordered.itertuples(), start=1):
         rank = "the largest" if place == 1 else f"number {in_words(place)}"
         yield (
-            f"of the changes of {ladder}, {rank} is {quoted(row.change)}: {row.ratio:.2f} "
+            f"of the changes of {ladder}, {rank} is {quote(row.change)}: {row.ratio:.2f} "
             f"{of(row.ratio)} the time, {'saving' if row.cost_seconds >= 0 else 'adding'} "
             f"{abs(row.cost_seconds):.2f} s {a(one)}"
         )
@@ -305,7 +305,7 @@ def _interval(row) -> str:
 
 def memory(report: Report) -> Iterator[Finding]:
     """Name what answers, and its references, if the kernel clears much memory in their steps."""
-    rows = among(report.labelled("configurations"), report.shown)
+    rows = among(report.table("configurations"), report.shown)
     rows = rows[rows["kernel_fraction"] >= KERNEL_FRACTION]
     rows = rows[rows["faults_per_step"] >= FAULTS_PER_SECOND * rows["core_seconds_per_step"]]
     for row in rows.itertuples():
@@ -344,7 +344,7 @@ def _outside(report: Report, every: Report) -> Iterator[str]:
     if report.tables["runs"].empty:
         yield "no workload was trained over epochs"
         return
-    timed = report.labelled("configurations")
+    timed = report.table("configurations")
     timed = timed[timed["kind"] != "unavailable"]
     if timed.empty:
         why = "no run ended ok" + " at one sitting" * any_ok(report.tables)
@@ -389,7 +389,7 @@ def links(report: Report) -> Iterator[Finding]:
     """
     ratios = {
         (configuration_of(row), configuration_of(row, "reference_")): ratio_of(row)
-        for row in report.labelled("speedup").itertuples()
+        for row in report.table("speedup").itertuples()
         if row.kind != "unavailable"
     }
     table = report.tables["configurations"].dropna(subset=["train_seconds_per_epoch"])
@@ -404,8 +404,8 @@ def links(report: Report) -> Iterator[Finding]:
         for names in sorted(times.keys() - {fastest}):
             medians = Ratio(times[names] / times[fastest], float("nan"), float("nan"), 1)
             ratio = ratios.get((names, fastest), medians)
-            time = report.names.fraction(ratio, f"time over {quoted(fastest[_NETWORK])}")
-            text = f"over {quoted(names[_NETWORK])}, {a(one)} of {quoted(' '.join(configuration))}"
+            time = report.names.fraction(ratio, f"time over {quote(fastest[_NETWORK])}")
+            text = f"over {quote(names[_NETWORK])}, {a(one)} of {quote(' '.join(configuration))}"
             yield Finding(
                 sentence(f"{text} takes {time}"), "speedup", "speedup",
                 task=f"{dataset} {workload} ",

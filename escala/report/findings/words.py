@@ -49,7 +49,7 @@ def among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.DataFrame:
     return frame[is_among(frame, names)]
 
 
-def quoted(text: str, letters: int = REASON_LETTERS) -> str:
+def quote(text: str, letters: int = REASON_LETTERS) -> str:
     """Quote a name from data, or the words of another program, as code on one line.
 
     A long one loses its middle: the cause of a failure is in the last line of a program.
@@ -67,7 +67,9 @@ def joined(parts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def listed(names: Collection[str], most: int = NAMES, write: Callable[[str], str] = quoted) -> str:
+def list_names(
+    names: Collection[str], most: int = NAMES, write: Callable[[str], str] = quote
+) -> str:
     """Write and join names, and count those beyond the first."""
     first, more = list(map(write, names))[:most], len(names) - most
     return joined([*first, f"{more} more"] if more > 0 else first)
