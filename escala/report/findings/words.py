@@ -67,11 +67,9 @@ def joined(parts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def list_names(
-    names: Collection[str], most: int = NAMES, write: Callable[[str], str] = quote
-) -> str:
+def list_names(names: Collection[str], write: Callable[[str], str] = quote) -> str:
     """Write and join names, and count those beyond the first."""
-    first, more = list(map(write, names))[:most], len(names) - most
+    first, more = list(map(write, names))[:NAMES], len(names) - NAMES
     return joined([*first, f"{more} more"] if more > 0 else first)
 
 
