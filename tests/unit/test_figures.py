@@ -31,7 +31,7 @@ from escala.core.files import read_json, write_json
 from escala.core.readable import in_words
 from escala.probes.resources import Resources
 from escala.report import tables
-from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES, common, figure, looks
+from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES, common, figure
 from escala.report.tables.views import MOST
 from tests.calls import python
 from tests.conftest import ROOT
@@ -333,7 +333,7 @@ def test_captions_give_the_number_of_values_that_an_interval_needs():
 
 
 def test_seconds_keep_three_digits():
-    assert list(map(looks.significant, (2.2, 0.05123, 1234.5))) == ["2.20", "0.0512", "1230"]
+    assert list(map(common.significant, (2.2, 0.05123, 1234.5))) == ["2.20", "0.0512", "1230"]
 
 
 def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path, base):

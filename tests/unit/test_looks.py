@@ -13,7 +13,7 @@ from pages import three
 
 from escala.report import tables
 from escala.report.figures import common, figure
-from escala.report.figures.looks import MARKERS, in_order, looks, strategy_look
+from escala.report.figures.common import MARKERS, in_order, looks, strategy_look
 from escala.strategies import STRATEGIES
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

@@ -13,7 +13,7 @@ from pages import tabled
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.files import read_json
 from escala.report.figures import common, seconds_per_epoch
-from escala.report.figures.looks import significant
+from escala.report.figures.common import significant
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from escala.report.figures import common
-from escala.report.figures.common import PANEL_TITLE, wrap
-from escala.report.figures.looks import Look, describe_data, looks
+from escala.report.figures.common import PANEL_TITLE, Look, describe_data, looks, wrap
 from escala.report.tables.views import labelled
 
 CATEGORY = "Quality"

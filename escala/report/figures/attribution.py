@@ -18,8 +18,14 @@ from escala.analysis.attribution import (
     WHOLE,
 )
 from escala.report.figures import common
-from escala.report.figures.common import NOTE, height_of, text_width, wrap_names
-from escala.report.figures.looks import describe_data, in_order
+from escala.report.figures.common import (
+    NOTE,
+    describe_data,
+    height_of,
+    in_order,
+    text_width,
+    wrap_names,
+)
 from escala.report.tables.views import labelled
 
 CATEGORY = "Time"

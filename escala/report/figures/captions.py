@@ -15,8 +15,7 @@ from escala.core.errors import InputError
 from escala.data.captions.examples import Example, are_captions, examples
 from escala.data.images.pictures import read_picture
 from escala.report.figures import OfRun, common
-from escala.report.figures.common import LABEL, LEGEND, NOTE, height_of, wrap
-from escala.report.figures.looks import describe
+from escala.report.figures.common import LABEL, LEGEND, NOTE, describe, height_of, wrap
 
 CATEGORY = "Examples"
 CAPTION = (

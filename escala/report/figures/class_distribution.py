@@ -7,8 +7,14 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from escala.report.figures import common
-from escala.report.figures.common import LABEL, PANEL_TITLE, height_of, wrap
-from escala.report.figures.looks import describe, describe_data
+from escala.report.figures.common import (
+    LABEL,
+    PANEL_TITLE,
+    describe,
+    describe_data,
+    height_of,
+    wrap,
+)
 
 CATEGORY = "Data"
 CAPTION = (

@@ -11,8 +11,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from escala.report.figures import common, confusion_matrices
-from escala.report.figures.common import height_of
-from escala.report.figures.looks import describe_data
+from escala.report.figures.common import describe_data, height_of
 
 CATEGORY = "Quality"
 CAPTION = (

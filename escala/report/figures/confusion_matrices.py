@@ -15,8 +15,14 @@ from matplotlib.figure import Figure
 from escala.analysis.comparable import CONFIGURATION
 from escala.record.evaluation import MOST_CLASSES
 from escala.report.figures import common
-from escala.report.figures.common import LABEL, PANEL_TITLE, height_of, wrap
-from escala.report.figures.looks import describe_data, in_order
+from escala.report.figures.common import (
+    LABEL,
+    PANEL_TITLE,
+    describe_data,
+    height_of,
+    in_order,
+    wrap,
+)
 from escala.report.tables.views import labelled, untested
 
 CATEGORY = "Quality"

@@ -10,8 +10,16 @@ from matplotlib.figure import Figure
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import counted
 from escala.report.figures import common
-from escala.report.figures.common import PANEL_TITLE, height_of, wrap, wrap_names
-from escala.report.figures.looks import Look, describe_data, in_order, looks
+from escala.report.figures.common import (
+    PANEL_TITLE,
+    Look,
+    describe_data,
+    height_of,
+    in_order,
+    looks,
+    wrap,
+    wrap_names,
+)
 from escala.report.tables.views import all_programs, labelled
 
 CATEGORY = "Quality"

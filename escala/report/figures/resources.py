@@ -9,8 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from escala.report.figures import common
-from escala.report.figures.common import height_of, wrap_names
-from escala.report.figures.looks import describe_data, in_order, strategy_look
+from escala.report.figures.common import (
+    describe_data,
+    height_of,
+    in_order,
+    strategy_look,
+    wrap_names,
+)
 from escala.report.figures.scaling import with_series
 from escala.report.tables.views import labelled
 

@@ -11,8 +11,7 @@ from matplotlib.ticker import LogLocator
 from escala.analysis.comparable import CONFIGURATION
 from escala.experiment.scaling import WEAK
 from escala.report.figures import common
-from escala.report.figures.common import PANEL_TITLE, wrap
-from escala.report.figures.looks import describe_data, significant
+from escala.report.figures.common import PANEL_TITLE, describe_data, significant, wrap
 from escala.report.tables.views import per_epoch, trained_by_steps
 from escala.runtime.layout import Layout
 

@@ -17,8 +17,15 @@ from matplotlib.figure import Figure
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
 from escala.report.figures import common
-from escala.report.figures.common import PANEL_TITLE, wrap
-from escala.report.figures.looks import Colour, describe_data, in_order, significant, strategy_look
+from escala.report.figures.common import (
+    PANEL_TITLE,
+    Colour,
+    describe_data,
+    in_order,
+    significant,
+    strategy_look,
+    wrap,
+)
 from escala.report.findings.context import Report, configuration_of, headline, ratio_of
 from escala.report.findings.names import Names, words
 from escala.report.tables.views import labelled, names_of_rows, per_epoch

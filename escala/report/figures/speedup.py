@@ -9,8 +9,16 @@ from matplotlib.figure import Figure
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.readable import counted
 from escala.report.figures import common
-from escala.report.figures.common import NAME_INCHES, PANEL_TITLE, height_of, wrap, wrap_names
-from escala.report.figures.looks import describe_data, in_order, strategy_look
+from escala.report.figures.common import (
+    NAME_INCHES,
+    PANEL_TITLE,
+    describe_data,
+    height_of,
+    in_order,
+    strategy_look,
+    wrap,
+    wrap_names,
+)
 from escala.report.tables.views import labelled
 
 CATEGORY = "Time"

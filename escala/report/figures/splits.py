@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from escala.report.figures import common
-from escala.report.figures.common import LABEL, NOTE, PANEL_TITLE, height_of, wrap
-from escala.report.figures.looks import describe_data
+from escala.report.figures.common import LABEL, NOTE, PANEL_TITLE, describe_data, height_of, wrap
 from escala.report.tables.views import is_main_reference
 
 CATEGORY = "Quality"

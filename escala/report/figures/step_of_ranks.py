@@ -7,7 +7,7 @@ from matplotlib.patches import Patch
 
 from escala.report.figures import common
 from escala.report.figures.attribution import COLOURS, MILLISECONDS, NAMES, measured, rows_of_ranks
-from escala.report.figures.looks import describe_data
+from escala.report.figures.common import describe_data
 
 CATEGORY = "Time"
 CAPTION = (

@@ -13,8 +13,7 @@ from matplotlib.lines import Line2D
 from escala.analysis import changes
 from escala.core.errors import InputError
 from escala.report.figures import common
-from escala.report.figures.common import LABEL, PANEL_TITLE, wrap
-from escala.report.figures.looks import Colour
+from escala.report.figures.common import LABEL, PANEL_TITLE, Colour, wrap
 from escala.report.history.series import QUANTITIES, Series, by_digest
 
 #: More panels than this cannot be read.
