@@ -100,18 +100,15 @@ def draw(tables: common.Tables) -> Figure:
             written = max(written, text_width(text, NOTE) + _GAP / 72)
     axes.set(xlabel="mean over steps (ms)", xlim=(0, 1.05 * ends.max() / (1 - written / _BARS)))
     common.legend_of(figure, [axes], "part of a step")
-    common.finish(figure, [WHAT, describe_data(parts)], [*_remarks(parts), *why])
-    return figure
-
-
-def _remarks(parts: pd.DataFrame) -> list[str]:
-    known = parts.dropna(subset="slowdown").drop_duplicates(["dataset", "workload", "label"])
-    slow = [f"{row.label} {row.slowdown:.2f}" for row in known.itertuples()]
+    with_timing = parts.dropna(subset="slowdown").drop_duplicates(["dataset", "workload", "label"])
+    slow = [f"{row.label} {row.slowdown:.2f}" for row in with_timing.itertuples()]
     gaps = parts[parts["kind"] == "unavailable"].groupby("label", sort=False)["part"].unique()
-    return [
+    notes = [
         *[f"Step against that of the timing runs: {', '.join(slow)}."] * bool(slow),
         *(f"Unavailable: {label}: {', '.join(names)}." for label, names in gaps.items()),
     ]
+    common.finish(figure, [WHAT, describe_data(parts)], [*notes, *why])
+    return figure
 
 
 def measured(table: pd.DataFrame, missing: str) -> tuple[pd.DataFrame, list[str]]:

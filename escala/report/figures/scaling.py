@@ -58,11 +58,9 @@ def draw(tables: common.Tables) -> Figure:
                 continue
             rows, look = rows[mine].sort_values(["ranks", "nodes"]), look | {"label": name}
             if study:
-                _times_of_study(line[0], rows, over, look)
-                _speedups(line[1], rows, over, look)
+                _draw_study(*line, rows, over, look)
             else:
-                _points(line[0], rows, over, "train{}_seconds_per_epoch", look)
-                _mark(line[0], rows, look)
+                _draw_times(line[0], rows, over, look)
         for axes in line:
             _finish(axes, frame, over, set() if study else {1})
         title = common.panel_title(workload, frame, several=len(parts) > 1)
@@ -110,35 +108,25 @@ def _reference(axes: Axes, frame: pd.DataFrame, tables: common.Tables) -> None:
             axes.plot(1, row.train_seconds_per_epoch, "o", color="0.4", markersize=7)
 
 
-def _times_of_study(axes: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
-    """Draw the times of a series, the ideal ones, and those that are predicted."""
-    _points(axes, rows, over, "seconds_per_epoch{}", look)
-    first = rows.iloc[0]
-    strong = first["scaling"] != WEAK
-    ideal = first["seconds_per_epoch"] * (first["ranks"] / rows["ranks"] if strong else 1)
-    axes.plot(rows[over], np.broadcast_to(ideal, len(rows)), "--", color="0.4", linewidth=1)
+def _draw_study(left: Axes, right: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
+    """Draw times and speed-ups of a series, the ideal ones, and times that are predicted."""
+    _points(left, rows, over, "seconds_per_epoch{}", look)
+    first, ranks = rows.iloc[0], rows["ranks"]
+    times = np.broadcast_to(first["seconds_per_epoch"], len(rows))
+    ideal = times if first["scaling"] == WEAK else times * first["ranks"] / ranks
+    dashed = {"linestyle": "--", "color": "0.4", "linewidth": 1}
+    left.plot(rows[over], ideal, **dashed)
     predicted = rows.dropna(subset=["predicted_seconds_per_epoch"])
     if len(predicted):
         hollow = look | {"markerfacecolor": "white", "label": "predicted", "linestyle": ":"}
-        _points(axes, predicted, over, "predicted{}_seconds_per_epoch", hollow)
+        _points(left, predicted, over, "predicted{}_seconds_per_epoch", hollow)
+    _points(right, rows.dropna(subset=["speedup"]), over, "speedup{}", look)
+    right.plot(rows[over], (rows["cores"] / first["cores"]).astype(float), **dashed)
 
 
-def _speedups(axes: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
-    """Draw the speed-ups of a series, and the ideal ones."""
-    _points(axes, rows.dropna(subset=["speedup"]), over, "speedup{}", look)
-    ideal = rows["cores"] / rows["cores"].iloc[0]
-    axes.plot(rows[over], ideal.astype(float), "--", color="0.4", linewidth=1)
-
-
-def _points(axes: Axes, rows: pd.DataFrame, over: str, column: str, look: dict) -> None:
-    """Draw the values of a column with their intervals."""
-    values, low, high = (rows[column.format(e)].astype(float) for e in ("", "_low", "_high"))
-    bars = np.clip([values - low.fillna(values), high.fillna(values) - values], 0, None)
-    axes.errorbar(rows[over], values, yerr=bars, capsize=3, linewidth=1.5, markersize=6, **look)
-
-
-def _mark(axes: Axes, rows: pd.DataFrame, look: dict) -> None:
-    """Mark the times that are estimated, and those of processes that shared cores."""
+def _draw_times(axes: Axes, rows: pd.DataFrame, over: str, look: dict) -> None:
+    """Draw times; mark those that are estimated, and those of processes that shared cores."""
+    _points(axes, rows, over, "train{}_seconds_per_epoch", look)
     for row in rows.itertuples():
         shape = "X" if row.kind == "estimated" else look["marker"]
         face = "white" if row.oversubscribed else look["color"]
@@ -146,6 +134,13 @@ def _mark(axes: Axes, rows: pd.DataFrame, look: dict) -> None:
             row.nodes, row.train_seconds_per_epoch, shape, color=look["color"], markersize=7,
             markerfacecolor=face,
         )  # fmt: skip
+
+
+def _points(axes: Axes, rows: pd.DataFrame, over: str, column: str, look: dict) -> None:
+    """Draw the values of a column with their intervals."""
+    values, low, high = (rows[column.format(e)].astype(float) for e in ("", "_low", "_high"))
+    bars = np.clip([values - low.fillna(values), high.fillna(values) - values], 0, None)
+    axes.errorbar(rows[over], values, yerr=bars, capsize=3, linewidth=1.5, markersize=6, **look)
 
 
 def _finish(axes: Axes, frame: pd.DataFrame, over: str, further: set[int]) -> None:
