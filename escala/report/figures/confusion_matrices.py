@@ -50,7 +50,7 @@ def draw(tables: common.Tables) -> Figure:
     classes = confusion.groupby(["dataset", "workload"])["true_class"].nunique().max()
     # Names below the columns are rotated, so their lines take more than their height.
     lines = height_of(map(class_name, confusion["true_class"].unique()))
-    side = max(2.6, max(0.58, 1.5 * lines) * classes)
+    side = max(2.6, max(0.58, 1.7 * lines) * classes)
     if are_many := classes > MOST_NAMED:
         side = _SIDE_OF_MANY
         notes = [f"Numbers and names of {classes} classes are in the table confusion.", *notes]
