@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from numbers import Real
 
 from escala.core.errors import InputError
+
+UNAVAILABLE = "unavailable"
+#: Numbers below are shown as such.
+_LEAST = 1e-4
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -83,3 +88,27 @@ def bits_per_second(rate: str) -> int:
             "rate", rate, "is not a rate", "write it as 10mbit, 100mbit or 1gbit, or write native"
         )
     return int(match[1]) * _BITS[match[2]]
+
+
+def number(value: object, form: str | None = None) -> str:
+    """Return a number with three significant digits and no exponent, or `unavailable`.
+
+    Parameters
+    ----------
+    value : unknown if it is None, NaN or NA.
+    form : another form, as `.2f`.
+    """
+    if not isinstance(value, Real) or value != value:
+        return UNAVAILABLE
+    if form or not value:
+        return format(float(value), form or ".3g")
+    if abs(value) < _LEAST:
+        return f"< {_LEAST:f}".rstrip("0")
+    digits = max(0, 2 - int(f"{abs(value):e}".rpartition("e")[2]))
+    return f"{value:.{digits}f}"
+
+
+def with_interval(value: object, low: object, high: object, form: str | None = None) -> str:
+    """Return a number with its interval: `0.53 (0.48–0.60)`; without one if an end is unknown."""
+    text, *ends = (number(each, form) for each in (value, low, high))
+    return text if UNAVAILABLE in (text, *ends) else f"{text} ({'–'.join(ends)})"

@@ -11,6 +11,7 @@ import pandas as pd
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.core.readable import with_interval
 from escala.report.findings import SECTIONS, Finding
 from escala.report.findings.context import Report
 from escala.report.findings.names import Names, words
@@ -158,10 +159,7 @@ def _training_seconds(row: dict, is_fit: bool) -> str:
 def _cell(row, name: str, unit: str = "", digits: int = 2) -> str:
     """Return a value with its interval."""
     value, low, high = (row[f"{name}{end}{unit}"] for end in ("", "_low", "_high"))
-    if pd.isna(value):
-        return "unavailable"
-    interval = "" if pd.isna(low) else f" ({low:.{digits}f}–{high:.{digits}f})"
-    return f"{value:.{digits}f}{interval}"
+    return with_interval(value, low, high, f".{digits}f")
 
 
 def _time_to_accuracy(row: dict) -> str:

@@ -27,6 +27,7 @@ from fixtures_runs import (
 from pages import tabled
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.core import readable
 from escala.core.files import read_json, write_json
 from escala.core.readable import in_words
 from escala.probes.resources import Resources
@@ -333,7 +334,7 @@ def test_captions_give_the_number_of_values_that_an_interval_needs():
 
 
 def test_seconds_keep_three_digits():
-    assert list(map(common.significant, (2.2, 0.05123, 1234.5))) == ["2.20", "0.0512", "1230"]
+    assert list(map(readable.number, (2.2, 0.05123, 1234.5))) == ["2.20", "0.0512", "1234"]
 
 
 def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path, base):

@@ -12,8 +12,8 @@ from pages import tabled
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.files import read_json
+from escala.core.readable import number as significant
 from escala.report.figures import common, seconds_per_epoch
-from escala.report.figures.common import significant
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

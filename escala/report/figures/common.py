@@ -426,11 +426,3 @@ def describe_data(frame: pd.DataFrame) -> str:
 def describe(dataset: str, provenance: str, leaky: bool) -> str:
     """Name a dataset with its provenance, and as leaky if its split is."""
     return f"{dataset} ({provenance}{', leaky split' if leaky else ''})"
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """Write a positive number with some significant digits, never as a power of ten."""
-    text = np.format_float_positional(
-        value, precision=digits, unique=False, fractional=False, trim="k"
-    )
-    return text.rstrip(".")

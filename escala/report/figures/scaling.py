@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from escala.analysis.comparable import CONFIGURATION
+from escala.core.readable import number
 from escala.experiment.scaling import WEAK
 from escala.report.figures import common
-from escala.report.figures.common import PANEL_TITLE, describe_data, significant, wrap
+from escala.report.figures.common import PANEL_TITLE, describe_data, wrap
 from escala.report.tables.views import per_epoch, trained_by_steps
 from escala.runtime.layout import Layout
 
@@ -84,7 +85,7 @@ def with_series(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     ok = runs[runs["current"] & (runs["status"] == "ok")]
     rates = ok.groupby("network")["mbit_per_second"].median().dropna()
     layouts = [Layout.parse(layout) for layout in table["layout"]]
-    names = {name: f"{name}: {significant(rate)} Mbit/s" for name, rate in rates.items()}
+    names = {name: f"{name}: {number(rate)} Mbit/s" for name, rate in rates.items()}
     sized = table.assign(
         nodes=[layout.nodes for layout in layouts],
         processes=[f"{layout.processes} a node" for layout in layouts],

@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
+from escala.core.readable import number
 from escala.report.figures import common
 from escala.report.figures.common import (
     PANEL_TITLE,
     Colour,
     describe_data,
     in_order,
-    significant,
     strategy_look,
     wrap,
 )
@@ -148,7 +148,7 @@ def _epoch_row(name: str, row, runs: pd.DataFrame, against, tables: common.Table
     seconds = float(row.train_seconds_per_epoch)
     ends = (row.train_low_seconds_per_epoch, row.train_high_seconds_per_epoch)
     about = "≈ " * (row.kind == "estimated")
-    value = f"{about}{significant(seconds)} s"
+    value = f"{about}{number(seconds)} s"
     if row.kind == "unavailable" or math.isnan(seconds):
         seconds, ends = math.nan, (math.nan, math.nan)
         value = "no run ended ok" + " at one sitting" * bool(row.runs_ok)
@@ -201,7 +201,7 @@ def _to_target(name: str, row, runs: pd.DataFrame, against) -> Row:
         told |= {"ratio to the main reference": Names().ratio(shown.ratio), "verdict": shown.brief}
     elif row.reference == 1:
         told["ratio"] = _MAIN
-    value = f"{bound}{significant(seconds)} s" if known else "no result"
+    value = f"{bound}{number(seconds)} s" if known else "no result"
     colour = strategy_look(row.strategy).colour
     return Row(name, colour, seconds, ends, list(reached.dropna().astype(float)), value, told)
 
@@ -212,9 +212,9 @@ def _by_configuration(frame: pd.DataFrame, column: str) -> dict[tuple, float]:
 
 def _time(seconds: float, low: float = math.nan, high: float = math.nan) -> str:
     if pd.isna(seconds):
-        return "–" if pd.isna(low) else f"{significant(low)}–{significant(high)} s"
-    ends = "" if pd.isna(low) or pd.isna(high) else f" ({significant(low)}–{significant(high)})"
-    return f"{significant(seconds)} s{ends}"
+        return "–" if pd.isna(low) else f"{number(low)}–{number(high)} s"
+    ends = "" if pd.isna(low) or pd.isna(high) else f" ({number(low)}–{number(high)})"
+    return f"{number(seconds)} s{ends}"
 
 
 def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
@@ -240,7 +240,7 @@ def _draw_panel(axes: Axes, panel: Panel, height: float) -> None:
         bottom = place + common.BELOW * inch
         shade = axes.axhspan(bottom - 1, bottom, color="black", alpha=0.004, linewidth=0, zorder=9)
         told = [row.name, *(f"{name}: {text}" for name, text in row.told.items())]
-        told += [f"single runs: {', '.join(map(significant, row.runs))} s"] * bool(row.runs)
+        told += [f"single runs: {', '.join(map(number, row.runs))} s"] * bool(row.runs)
         common.tell(shade, "\n".join(told))
         values = [*row.predicted, *row.floor, *row.ends, *row.runs, row.seconds, row.ideal]
         farthest = max([farthest, *(value for value in values if not math.isnan(value))])

@@ -14,7 +14,7 @@ from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.rates import DOES_NOT_LEARN, UNKNOWN, learning
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import SAME
-from escala.core.readable import counted, in_words
+from escala.core.readable import counted, in_words, with_interval
 from escala.programs.marks import BEST
 from escala.record.evaluation import MOST_CLASSES
 from escala.report.findings.context import Report
@@ -138,10 +138,10 @@ def _worst_classes(report: Report) -> Iterator[str]:
             yield f"The lowest {rate} of a class is unavailable."
             continue
         row = known.loc[known[rate].idxmin()]
+        value = with_interval(*row[[rate, f"{rate}_low", f"{rate}_high"]], ".3f")
         yield (
-            f"The lowest {rate} of a class is {row[rate]:.3f} "
-            f"({row[f'{rate}_low']:.3f}–{row[f'{rate}_high']:.3f}), that of {quote(row['class'])} "
-            f"under {report.names(row['label'])}."
+            f"The lowest {rate} of a class is {value}, that of {quote(row['class'])} under "
+            f"{report.names(row['label'])}."
         )
 
 
