@@ -9,14 +9,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.analysis.attribution import (
-    OFF_CORE,
-    OVERLAP,
-    PARTS,
-    PASSES,
-    UNEXPLAINED,
-    WHOLE,
-)
+from escala.analysis.attribution import OFF_CORE, OVERLAP, PARTS, PASSES, UNEXPLAINED, WHOLE
 from escala.report.figures import common
 from escala.report.figures.common import (
     NOTE,

@@ -22,23 +22,11 @@ from escala.analysis.best_use import (
     BestUse,
 )
 from escala.analysis.comparable import SAME_ROWS
-from escala.analysis.verdicts import (
-    DIFFERENT,
-    FASTER,
-    NO_VERDICT,
-    NOT_DISTINGUISHABLE,
-    SAME,
-)
+from escala.analysis.verdicts import DIFFERENT, FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SAME
 from escala.core.engines import ENGINES
 from escala.core.readable import counted, in_words
 from escala.programs.marks import BEST, HOOK, OUTPUT, WHOLE
-from escala.report.findings.context import (
-    Report,
-    configuration_of,
-    headline,
-    inverse,
-    ratio_of,
-)
+from escala.report.findings.context import Report, configuration_of, headline, inverse, ratio_of
 from escala.report.findings.names import Names
 from escala.report.findings.scores import COMPARED, over_repeats
 from escala.report.findings.why import ladder_answers

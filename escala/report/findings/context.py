@@ -13,14 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from escala.analysis.best_use import (
-    MORE_DOES_NOT_PAY,
-    PAYS,
-    TIED,
-    UNAVAILABLE,
-    BestUse,
-    best_uses,
-)
+from escala.analysis.best_use import MORE_DOES_NOT_PAY, PAYS, TIED, UNAVAILABLE, BestUse, best_uses
 from escala.analysis.comparable import CONFIGURATION
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, Ratio
