@@ -3,8 +3,6 @@
 The workflow calls these functions at every start, so this module imports no heavy library.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import time

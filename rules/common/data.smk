@@ -62,7 +62,7 @@ def extracted_from(wildcards):
         raise WorkflowError(f"datasets.{wildcards.dataset} has no pictures to compute features of")
     extraction = settings_result(wildcards, "extraction")
     past(wildcards, extraction.values())
-    return {"source": f"{DATA}/source"} | extraction
+    return {"source": f"{DATA}/source"} | {key: str(path) for key, path in extraction.items()}
 
 
 def prepared_from(wildcards):

@@ -1,7 +1,5 @@
 """Some test pictures with the captions that a run wrote, and what these are compared with."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +9,7 @@ import numpy as np
 
 from escala.data.base import Arrays
 from escala.data.captions.arrays import PICTURES
-from escala.data.captions.bleu import bleu, counts
-from escala.data.captions.words import references, word_numbers
+from escala.data.captions.words import bleu, counts, references, word_numbers
 from escala.data.paths import expanded_path
 
 

@@ -1,7 +1,5 @@
 """The description of a user's files: they are digested where they are, and not copied."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +10,7 @@ from escala.cache.store import location
 from escala.core.console import progress
 from escala.core.files import write_json
 from escala.core.readable import counted, size
-from escala.data.files.listed import files, unreadable
+from escala.data.files.settings import files, unreadable
 from escala.data.files.watch import remember
 
 KIND = "files"

@@ -1,13 +1,11 @@
 """Tell whether a user's files are still as they were when they were described."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.data.files.listed import state
+from escala.data.files.settings import state
 
 _STATES = "states.json"
 

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
 from escala.data.base import DESCRIPTION
-from escala.data.genomes.prepare.kmers import kmers
+from escala.data.nucleotides import kmers
 
 #: Letters of a k-mer. A set of the 4**12 = 16.8 million k-mers takes 2 MiB as bits. A random
 #: sequence has few k-mers in common with some hundred thousand letters of genomes.

@@ -1,18 +1,15 @@
 """Fragments of a split's test genomes, of several lengths, as records to predict."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from escala.data.base import specs
-from escala.data.encode import reverse_complement
+from escala.data.base import Query, specs
 from escala.data.genomes.arrays import Genomes
 from escala.data.genomes.queries import query
-from escala.data.queries import Query
+from escala.data.nucleotides import reverse_complement
 
 #: Letters of the fragments. A record is judged by the longest of these that it reaches.
 LENGTHS = (50, 75, 100, 150, 200, 300, 400, 500, 700, 1000, 1500, 2000, 3000, 5000, 7000,

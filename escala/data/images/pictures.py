@@ -1,7 +1,5 @@
 """Read pictures with Pillow, bring them to one size and colour, and list those of folders."""
 
-from __future__ import annotations
-
 import re
 import sys
 import warnings
@@ -69,7 +67,11 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
         if not path.stat().st_size:
             reason = "is empty"
         raise InputError(path, path.name, reason, "repair or remove the file") from error
-    bits = _bits(path)
+    # Pillow reduces the bits of PNG to 8 silently. A PNG file states them in its byte 24, in the
+    # chunk IHDR of its specification. JPEG files that Pillow reads have 8.
+    with open(path, "rb") as file:
+        begin = file.read(25)
+    bits = begin[24] if begin.startswith(_PNG) else 8
     if mode not in _MODES or bits > 8:
         reason = "is not grey, palette or RGB with 8 bits a colour"
         remedy = "save it in grey or RGB, with 8 bits a colour"
@@ -107,17 +109,6 @@ def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | Non
         return np.empty((0, *wanted), np.uint8)
     images = (Image.fromarray(each[..., 0] if each.shape[-1] == 1 else each) for each in pictures)
     return np.stack([_array(image, colour, size) for image in images])
-
-
-def _bits(path: Path) -> int:
-    """Return the bits a colour of a PNG or JPEG file; Pillow reduces those of PNG to 8 silently.
-
-    A PNG file states them in its byte 24, in the chunk IHDR of the PNG specification. JPEG files
-    that Pillow reads have 8.
-    """
-    with open(path, "rb") as file:
-        begin = file.read(25)
-    return begin[24] if begin.startswith(_PNG) else 8
 
 
 def _array(picture: Image.Image, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
@@ -170,7 +161,7 @@ def files_of(folder: Path) -> Iterator[Path]:
     yield from paths
 
 
-def listed(folder: Path) -> tuple[dict[str, int], int]:
+def count_pictures(folder: Path) -> tuple[dict[str, int], int]:
     """Return the number of pictures in the folders of each side, and of classes, without reading.
 
     Other than folders of pictures is refused.
