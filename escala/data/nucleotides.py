@@ -153,8 +153,10 @@ def _place(accession: str, letters: list[str], path: Path) -> str:
         for number, line in enumerate(handle, start=1):
             if line.startswith(">"):
                 inside = line[1:].split()[:1] == [accession]
-            elif inside and (found := [line.find(letter) for letter in letters if letter in line]):
-                return f", first in line {number}, column {min(found) + 1}"
+            elif inside and (
+                columns := [line.find(letter) for letter in letters if letter in line]
+            ):
+                return f", first in line {number}, column {min(columns) + 1}"
     return ""
 
 

@@ -28,8 +28,8 @@ class Size(NamedTuple):
 
 def derive(function: str, settings: Settings, *arguments: object, module: str = "settings") -> Any:
     """Return a result of a function of a module of the kind, or else of the one below."""
-    found = getattr(kind_of(settings).load(module), function, None) or globals()[function]
-    return found(settings, *arguments)
+    derived = getattr(kind_of(settings).load(module), function, None) or globals()[function]
+    return derived(settings, *arguments)
 
 
 def acquisition(settings: Settings) -> dict[str, Any]:

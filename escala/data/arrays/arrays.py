@@ -66,7 +66,7 @@ def prepare(
             split=preparation["split"],
         )
     # What an earlier preparation left, of other inputs or sides.
-    for file in [each for side in SIDES for each in (output / side).glob("*.npy")]:
+    for file in [path for side in SIDES for path in (output / side).glob("*.npy")]:
         if str(file.relative_to(output)) not in described["sha256"]:
             file.unlink()
     return described
@@ -100,16 +100,16 @@ def _divide(
         _require_numbers(targets, np.arange(len(targets)), _class_limit(classes), place)
         return stratify(targets, split, classes, seed)
     rest = np.random.default_rng(seed).permutation(len(targets))
-    found = {}
+    divided = {}
     for side in ("test", "validation"):
         if split[f"{side}_fraction"]:
             taken = max(1, round(split[f"{side}_fraction"] * len(targets)))
-            found[side], rest = np.sort(rest[:taken]), rest[taken:]
+            divided[side], rest = np.sort(rest[:taken]), rest[taken:]
     if not len(rest):
         value, reason = f"{len(targets)} rows", "are too few to divide by these fractions"
         remedy = "give more rows, or files for the other sides"
         raise InputError(f"{where}.split", value, reason, remedy)
-    return {"train": np.sort(rest)} | found
+    return {"train": np.sort(rest)} | divided
 
 
 #: An exclusive limit of whole numbers from 0, with the reason and the remedy for others.

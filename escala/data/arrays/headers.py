@@ -59,8 +59,8 @@ class Header(NamedTuple):
 
 def parse_name(text: str) -> Named:
     """Return the array that a text names: `FILE.npy`, `FILE.npz:NAME` or `FILE.npz`."""
-    found = _IN_ARCHIVE.fullmatch(text)
-    return Named(Path(found[1]), found[2]) if found else Named(Path(text), None)
+    match = _IN_ARCHIVE.fullmatch(text)
+    return Named(Path(match[1]), match[2]) if match else Named(Path(text), None)
 
 
 def members(path: Path, where: str) -> list[str]:
@@ -147,15 +147,15 @@ def settings_of(path: Path, data: str) -> dict[str, Any] | None:
     of which the targets cannot be told are refused.
     """
     if path.is_file() and path.suffix.lower() == ".npz":
-        found = {name: f"{data}:{name}" for name in members(path, "data")}
+        arrays = {name: f"{data}:{name}" for name in members(path, "data")}
     elif path.is_dir():
         folder = data.rstrip("/")
-        found = {file.stem: f"{folder}/{file.name}" for file in sorted(path.glob("*.npy"))}
+        arrays = {file.stem: f"{folder}/{file.name}" for file in sorted(path.glob("*.npy"))}
     else:
-        found = {}
-    if not found:
+        arrays = {}
+    if not arrays:
         return None
-    sides = _divide(found, data)
+    sides = _divide(arrays, data)
     classes = _classes(path, sides["train"]["targets"])
     return sides | ({"classes": classes} if classes else {})
 

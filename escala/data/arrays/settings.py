@@ -34,7 +34,7 @@ def check(settings: Settings) -> None:
     train = headers["train"]
     for side, arrays in headers.items():
         if list(arrays) != list(train):
-            given, wanted = (", ".join(list(each)[:-1]) for each in (arrays, train))
+            given, wanted = (", ".join(list(named)[:-1]) for named in (arrays, train))
             reason = f"differ from those of train: {wanted}"
             raise InputError(f"{side}.inputs", given, reason, "give every side the same inputs")
         rows = arrays[TARGETS].shape[0]
@@ -84,7 +84,7 @@ def size(settings: Settings) -> Size:
     except InputError:
         return Size()
     rows = train.pop(TARGETS).shape[0]
-    numbers = sum(prod(found.shape[1:]) for found in train.values())
+    numbers = sum(prod(form.shape[1:]) for form in train.values())
     return Size(training_rows(rows, _split(settings)), numbers)
 
 
@@ -147,8 +147,8 @@ def _check_targets(settings: Settings, targets: Header) -> None:
         raise InputError("train.targets", _text(settings, "train", TARGETS), reason, remedy)
 
 
-def _form(found: Header) -> str:
-    return f"{found.dtype.name} of shape {found.shape[1:]}"
+def _form(header: Header) -> str:
+    return f"{header.dtype.name} of shape {header.shape[1:]}"
 
 
 def _text(settings: Settings, side: str, key: str) -> str:

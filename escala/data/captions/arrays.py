@@ -96,19 +96,19 @@ def _features(
         return np.load(inputs["source"] / FEATURES_FILE.format(side=side), allow_pickle=False)
     rows = {name: row for row, name in enumerate(read_json(inputs["features"] / NAMES))}
     computed = np.load(inputs["features"] / FEATURES, mmap_mode="r", allow_pickle=False)
-    return computed[[rows[each["name"]] for each in pictures]]
+    return computed[[rows[picture["name"]] for picture in pictures]]
 
 
 def _side(features: np.ndarray, captions: Captions, known: Sequence[str], length: int) -> Side:
     numbers = {word: number for number, word in enumerate(known)}
-    both = [number_words(each, numbers, length) for each in captions]
+    both = [number_words(texts, numbers, length) for texts in captions]
     words, targets = (np.stack(arrays) for arrays in zip(*both, strict=True))
     return Side({"features": features, "words": words}, targets)
 
 
 def _count_words(captions: Captions, side: Side, length: int) -> dict[str, int]:
     """Return the numbers of captions, cut and empty ones, words, and unknown words of a side."""
-    lengths = np.array([len(words) for each in captions for words in each])
+    lengths = np.array([len(words) for texts in captions for words in texts])
     return {
         "captions": len(lengths),
         "cut": int((lengths >= length).sum()),
@@ -123,4 +123,4 @@ def _write_names(path: Path, described: Mapping[str, Sequence[Mapping[str, Any]]
         table = csv.writer(handle, delimiter="\t", lineterminator="\n")
         table.writerow(("side", "row", "name"))
         for side, pictures in described.items():
-            table.writerows((side, row, each["name"]) for row, each in enumerate(pictures))
+            table.writerows((side, row, picture["name"]) for row, picture in enumerate(pictures))

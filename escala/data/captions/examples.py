@@ -58,12 +58,12 @@ def examples(split: Path, predictions: np.ndarray, most: int) -> list[Example]:
         table = csv.DictReader(handle, delimiter="\t")
         names = [row["name"] for row in table if row["side"] == "test"]
     targets = arrays.gather("test", slice(None))[1]
-    found = []
+    written_examples = []
     for row in np.linspace(0, rows - 1, min(most, rows)).round().astype(int):
         caption, compared = word_numbers(predictions[row]), references(targets[row])
         written, *texts = (
             " ".join(vocabulary[number] for number in words) for words in (caption, *compared)
         )
         score = bleu(counts(compared, caption))
-        found.append(Example(names[row], written, list(filter(None, texts)), score))
-    return found
+        written_examples.append(Example(names[row], written, list(filter(None, texts)), score))
+    return written_examples

@@ -50,13 +50,13 @@ def prepare(
 
 def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
     """Return the number of files, their bytes, and one digest of them and their names."""
-    found = files(path, where)
-    whole = sum(file.status.st_size for file in found)
-    say = progress(f"{where}: %d of {len(found)} files read, %s of {size(whole)}")
+    listed = files(path, where)
+    whole = sum(file.status.st_size for file in listed)
+    say = progress(f"{where}: %d of {len(listed)} files read, %s of {size(whole)}")
     if by == "content" and whole >= LARGE:
-        print(f"{where}: reads {counted(len(found), 'file')}, {size(whole)}", flush=True)
+        print(f"{where}: reads {counted(len(listed), 'file')}, {size(whole)}", flush=True)
     told, done = hashlib.sha256(), 0
-    for number, file in enumerate(found):
+    for number, file in enumerate(listed):
         say(number, size(done))
         content: str | int = file.status.st_mtime_ns
         if by == "content":
@@ -66,4 +66,4 @@ def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
                 raise unreadable(where, file.path, error) from error
         told.update(repr((file.name, file.status.st_size, content)).encode())
         done += file.status.st_size
-    return {"files": len(found), "bytes": whole, "identified_by": by, "sha256": told.hexdigest()}
+    return {"files": len(listed), "bytes": whole, "identified_by": by, "sha256": told.hexdigest()}

@@ -40,8 +40,8 @@ def preparation(settings: Settings) -> dict:
     Snakemake looks at a folder's own time only. With the state of all files among the parameters of
     the rule, it notices a file that was changed inside.
     """
-    found = state(paths(settings), "paths")
-    return {"rows": settings.get("rows"), "identify": settings["identify"], "state": found}
+    digest = state(paths(settings), "paths")
+    return {"rows": settings.get("rows"), "identify": settings["identify"], "state": digest}
 
 
 def prepared_from(settings: Settings, folder: Path) -> dict[str, Path]:
@@ -78,20 +78,20 @@ def files(path: Path, where: str) -> list[File]:
     nothing are passed over.
     """
     say = progress(f"escala: {where}: %d files found so far")
-    found = []
+    listed = []
     for file in _files(path, where):
-        found.append(file)
-        say(len(found))
-    return sorted(found)
+        listed.append(file)
+        say(len(listed))
+    return sorted(listed)
 
 
-def state(found: Mapping[str, Path], where: str) -> str:
+def state(named: Mapping[str, Path], where: str) -> str:
     """Return a digest of names, sizes and times of all files of several paths, in hexadecimal.
 
     Another state need not mean another content; another content means another state.
     """
     told = hashlib.sha256()
-    for key, path in sorted(found.items()):
+    for key, path in sorted(named.items()):
         for file in files(path, f"{where}.{key}"):
             about = file.status
             times = about.st_mtime_ns, about.st_ctime_ns

@@ -12,8 +12,8 @@ _STATES = "states.json"
 
 def remember(split: Path, inputs: Mapping[str, Path], where: str) -> None:
     """Write the state of each path alongside the description, which is the same after a move."""
-    found = {key: [str(path), state({key: path}, where)] for key, path in inputs.items()}
-    write_json(split / _STATES, found)
+    states = {key: [str(path), state({key: path}, where)] for key, path in inputs.items()}
+    write_json(split / _STATES, states)
 
 
 def changed(split: Path) -> list[str]:

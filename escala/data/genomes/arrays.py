@@ -96,7 +96,7 @@ def prepare(
         paths = {
             file: files.enter_context(atomic(output / file))
             for side in ("train", "test")
-            for file in (each.format(side=side) for each in (ROWS, LABELS, GENOMES))
+            for file in (name.format(side=side) for name in (ROWS, LABELS, GENOMES))
         }
         made = make(genomes, preparation, seed, groups, paths)
         for side, (labels, origins) in made.sides.items():

@@ -47,10 +47,10 @@ def fragments(
         if not len(labels) or set(genomes.labels[long]) != set(labels):
             return
         read = max(length, *spec.shape)
-        each = max(LEAST, min(FRAGMENTS, LETTERS // read) // len(labels))
+        count = max(LEAST, min(FRAGMENTS, LETTERS // read) // len(labels))
         drawn = []
         for label in labels.tolist():
-            for genome in random.choice(long[genomes.labels[long] == label], each):
+            for genome in random.choice(long[genomes.labels[long] == label], count):
                 first = offsets[genome] + random.integers(genomes.letters[genome] - length + 1)
                 codes = np.array(genomes.codes[first : first + length])
                 if description["window"]["reverse_complement"] and random.integers(2):

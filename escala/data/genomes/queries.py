@@ -28,8 +28,8 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     _window(description)
     [spec] = specs(description)
     [length] = spec.shape
-    found = tqdm(records(path), desc=path.name, unit=" records", disable=None)
-    for accession, sequence in nucleotides(found, path):
+    parsed = tqdm(records(path), desc=path.name, unit=" records", disable=None)
+    for accession, sequence in nucleotides(parsed, path):
         columns = {
             "accession": accession,
             "letters": len(sequence),

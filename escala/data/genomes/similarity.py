@@ -117,11 +117,11 @@ def clusters(matrix: sparse.csr_matrix, labels: np.ndarray, threshold: float) ->
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         linked = _link(matrix[members], threshold)
-        _, first, found, sizes = np.unique(linked, True, True, True)
+        _, first, component, sizes = np.unique(linked, True, True, True)
         order = np.lexsort((first, -sizes))
         rank = np.empty(len(sizes), np.int64)
         rank[order] = np.arange(1, len(sizes) + 1)
-        numbers[members] = rank[found]
+        numbers[members] = rank[component]
     return numbers
 
 
@@ -245,9 +245,9 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     if len(mixed):
         raise InputError(path, mixed[0], "holds records of several classes", "split the group")
     named = table.set_index(["accession", "class"])["group"]
-    found = named.reindex(pd.MultiIndex.from_frame(records[["accession", "class"]])).to_numpy()
-    lacking = pd.isna(found) | (found == "")
+    groups = named.reindex(pd.MultiIndex.from_frame(records[["accession", "class"]])).to_numpy()
+    lacking = pd.isna(groups) | (groups == "")
     if lacking.any():
         record = records["accession"].to_numpy()[lacking][0]
         raise InputError(path, record, "has no group in it", "add the record with its group")
-    return found
+    return groups

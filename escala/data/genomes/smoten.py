@@ -117,7 +117,7 @@ class Metric:
         # product, once for each product, and two for float64 and the limit.
         n = 3 + WIDTH + -(-len(positions) // WIDTH)
         error = n * 2**-24 / (1 - n * 2**-24)
-        heads, found = members[heads], np.empty((len(bases), count), np.int64)
+        heads, neighbours = members[heads], np.empty((len(bases), count), np.int64)
         for number, distances in enumerate(self._rough(heads, heads[used], positions)):
             last = min(count, len(heads)) - 1
             limit = float(np.partition(distances, last)[last])
@@ -127,8 +127,8 @@ class Metric:
             distance = np.repeat(exact, [len(places[group]) for group in near])
             for base in np.flatnonzero(which == number):
                 after = (place - bases[base]) % len(members)
-                found[base] = place[np.lexsort((after, distance))[:count]]
-        return members[found]
+                neighbours[base] = place[np.lexsort((after, distance))[:count]]
+        return members[neighbours]
 
     def _rough(
         self, rows: np.ndarray, bases: np.ndarray, positions: np.ndarray

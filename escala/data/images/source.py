@@ -49,7 +49,7 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     with ExitStack() as files:
         writers: dict[str, ArrayWriter] = {}
         shape = None
-        for side, pictures, found in parts:
+        for side, pictures, numbers_of_block in parts:
             pictures = brought_to(pictures, acquisition["colour"], size)
             shape = shape or pictures.shape[1:]
             _require_shape(inputs[0] if inputs else folder, pictures.shape[1:], shape)
@@ -57,7 +57,7 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
                 path = folder / f"{side}_images.npy"
                 writers[side] = files.enter_context(open_array(path, shape, np.uint8))
             writers[side].append(pictures)
-            labels.setdefault(side, []).append(found)
+            labels.setdefault(side, []).append(numbers_of_block)
     numbers = {side: np.concatenate(blocks) for side, blocks in labels.items()}
     for side, group in numbers.items():
         if not len(group):
@@ -127,10 +127,10 @@ def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[l
 
 def _require_shape(path: Path, shape: tuple[int, ...], first: tuple[int, ...]) -> None:
     if shape != first:
-        found, wanted = (" × ".join(map(str, each)) for each in (shape, first))
+        given, wanted = (" × ".join(map(str, each)) for each in (shape, first))
         reason = f"differs in size or colours from the first picture, {wanted}"
         remedy = "set size, and colour: grey or rgb, to bring all pictures to one form"
-        raise InputError(path, found, reason, remedy)
+        raise InputError(path, given, reason, remedy)
 
 
 def outlines(
@@ -146,7 +146,7 @@ def outlines(
     for begin in range(0, len(labels), ROWS):
         classes = labels[begin : begin + ROWS]
         radii = radii_of(classes, difficulty, random)
-        pictures = [_draw(each, size, random) for each in radii]
+        pictures = [_draw(outline, size, random) for outline in radii]
         yield np.stack(pictures)[..., None], classes
 
 

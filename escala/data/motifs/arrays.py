@@ -78,9 +78,9 @@ def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path])
     for label, name in enumerate(("negative", "positive")):
         for record, row in read_sequences(inputs[name], preparation["length"]):
             for strand in (row, reverse_complement(row)):
-                other, found = known.get(strand.tobytes(), (label, ""))
+                other, twin = known.get(strand.tobytes(), (label, ""))
                 if other != label:
-                    reason = f"is {found} in {inputs['negative'].name}, on one strand or the other"
+                    reason = f"is {twin} in {inputs['negative'].name}, on one strand or the other"
                     remedy = "keep it in one of the files: with or without the motif"
                     raise InputError(inputs[name], record, reason, remedy)
             known[row.tobytes()] = label, record

@@ -36,13 +36,13 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     with open_array(folder / "features.npy", (len(names),), np.float64) as writer:
         for block in _without_row_numbers(blocks, names, origin):
             writer.append(block.features)
-            parts.append([numbers.setdefault(each, len(numbers) - 1) for each in block.labels])
+            parts.append([numbers.setdefault(label, len(numbers) - 1) for label in block.labels])
             lines.append(block.lines)
     labels = np.concatenate(parts)
     del numbers[""]
     classes = table.order_classes(numbers, origin)
-    found = Counter(labels.tolist())
-    table.require_classes({name: found[number] for name, number in numbers.items()}, origin)
+    counts = Counter(labels.tolist())
+    table.require_classes({name: counts[number] for name, number in numbers.items()}, origin)
     # Numbers were given as classes came; they become those of their order. The last is `UNKNOWN`.
     final = np.full(len(classes) + 1, UNKNOWN)
     final[[numbers[name] for name in classes]] = np.arange(len(classes))

@@ -118,11 +118,11 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
         reason = f"the model reads {len(names)} features"
         remedy = "give these features in their order, with or without the class behind them"
         raise InputError(path, f"line {line}, {len(fields)} columns", reason, remedy)
-    found = [field.strip() for field in fields[: len(names)]]
-    header = found == list(names) or not all(map(_is_value, found))
-    if header and found != list(names):
-        place = next(n for n, name in enumerate(names) if found[n] != name)
-        reason = f"{found[place][:40]!r} is where the model reads {names[place]}"
+    first = [field.strip() for field in fields[: len(names)]]
+    header = first == list(names) or not all(map(_is_value, first))
+    if header and first != list(names):
+        place = next(n for n, name in enumerate(names) if first[n] != name)
+        reason = f"{first[place][:40]!r} is where the model reads {names[place]}"
         remedy = "put the columns in order, and leave out others, such as row numbers; and the "
         remedy += "line of names if the model's table had none"
         raise InputError(path, f"line {line}, column {place + 1}", reason, remedy)
@@ -161,10 +161,10 @@ def sample(name: Literal["breast_cancer", "digits"]) -> tuple[np.ndarray, np.nda
     """
     from sklearn import datasets
 
-    found = getattr(datasets, f"load_{name}")()
-    labels = np.array([str(found.target_names[number]) for number in found.target], object)
-    names = [str(feature).replace(" ", "-") for feature in found.feature_names]
-    return found.data.astype(np.float64), labels, names
+    bunch = getattr(datasets, f"load_{name}")()
+    labels = np.array([str(bunch.target_names[number]) for number in bunch.target], object)
+    names = [str(feature).replace(" ", "-") for feature in bunch.feature_names]
+    return bunch.data.astype(np.float64), labels, names
 
 
 def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[float]:

@@ -69,13 +69,13 @@ class Download:
 
         Without a complete record a `Failure` is raised, and the next request is smaller.
         """
-        asked = list(islice(self.waiting, self._size))
+        requested = list(islice(self.waiting, self._size))
         # A single record is always the last of its answer, so request another one after it.
-        alone = len(asked) == 1 and asked[0] in self._unconfirmed
+        alone = len(requested) == 1 and requested[0] in self._unconfirmed
         companion = [self._extra_record] if alone and self._extra_record else []
         cut, self._wrong_answer = None, ""
         try:
-            wanted = asked + companion
+            wanted = requested + companion
             received = self.client.ask(Entrez.efetch, id=wanted, rettype="fasta", retmode="text")
             if not received.strip():
                 raise eutils.NotFound("an empty answer")
@@ -86,50 +86,50 @@ class Download:
             received, cut = failure.text.rpartition("\n>")[0], failure
             self.client.faults[str(cut)] += 1
         except eutils.NotFound as failure:
-            return self._give_up(asked, str(failure))
-        whole, damaged = self._whole(asked, received)
+            return self._give_up(requested, str(failure))
+        whole, damaged = self._whole(requested, received)
         if whole:
             self._size = min(BATCH, 4 * self._size)
-            for accession in asked:
+            for accession in requested:
                 # Missing records go to the end, so that they do not delay the others.
                 if accession in self.waiting and accession not in self._unconfirmed:
                     self.client.faults["a record missing"] += 1
                     self.waiting[accession] = self.waiting.pop(accession)
             return None
-        if len(asked) == 1 and self._wrong_answer:
-            return self._give_up(asked, self._wrong_answer)
+        if len(requested) == 1 and self._wrong_answer:
+            return self._give_up(requested, self._wrong_answer)
         if cut or damaged:
-            self._size = max(1, len(asked) // 4)
+            self._size = max(1, len(requested) // 4)
             raise cut or eutils.RetryableFailure("no record arrived whole")
-        return self._give_up(asked, "NCBI answers without it")
+        return self._give_up(requested, "NCBI answers without it")
 
-    def _give_up(self, asked: list[str], reason: str) -> None:
+    def _give_up(self, requested: list[str], reason: str) -> None:
         """Narrow the requests down to the record that NCBI lacks, and give this record up."""
-        if len(asked) > 1:
-            self._size = max(1, len(asked) // 4)
+        if len(requested) > 1:
+            self._size = max(1, len(requested) // 4)
             raise eutils.RetryableFailure(reason)
-        [accession] = asked
+        [accession] = requested
         self.waiting[accession] += 1
         if self.waiting[accession] < ALONE:
             raise eutils.RetryableFailure(reason)
         del self.waiting[accession]
         self.lacking[accession] = self._wrong_answer or ABSENT
 
-    def _whole(self, asked: list[str], text: str) -> tuple[bool, bool]:
+    def _whole(self, requested: list[str], text: str) -> tuple[bool, bool]:
         """Keep the complete records; return whether any is new, and whether any is damaged."""
-        copies, damaged = self._usable(asked, text)
+        copies, damaged = self._usable(requested, text)
         certain: dict[str, str] = {}
         new = False
         for accession, (received, sequence, last) in copies.items():
-            found, locked = digest(sequence), self.digests.get(accession)
+            sha256, locked = digest(sequence), self.digests.get(accession)
             before = self._unconfirmed.get(accession)
-            if found == locked or (locked is None and (not last or found == before)):
+            if sha256 == locked or (locked is None and (not last or sha256 == before)):
                 certain[received] = sequence
                 self.found[accession] = received
-            elif found == before:
+            elif sha256 == before:
                 self.lacking[accession] = CHANGED
             else:
-                self._unconfirmed[accession] = found
+                self._unconfirmed[accession] = sha256
                 new, damaged = new or before is None, damaged or before is not None
                 continue
             del self.waiting[accession]
@@ -140,14 +140,14 @@ class Download:
             self._extra_record = next(iter(certain))
         return new, damaged
 
-    def _usable(self, asked: list[str], text: str) -> tuple[Records, bool]:
+    def _usable(self, requested: list[str], text: str) -> tuple[Records, bool]:
         """Return the usable records of an answer, and whether any was damaged."""
         usable: Records = {}
         faults = self.client.faults
         contradictory, damaged = set(), False
         records = list(SimpleFastaParser(io.StringIO(text)))
         by_form: dict[str, list[str]] = {}
-        for name in asked:
+        for name in requested:
             by_form.setdefault(name.upper(), []).append(name)
         for position, (header, sequence) in enumerate(records, start=1):
             received = canonical((header.split() or [""])[0])
@@ -175,10 +175,10 @@ class Download:
         return usable, damaged or bool(contradictory)
 
     def _have(self, accession: str) -> bool:
-        found, locked = self.kept.find(accession), self.digests.get(accession)
-        have = found is not None and locked in (None, digest(self.kept.sequence(found)))
+        name, locked = self.kept.find(accession), self.digests.get(accession)
+        have = name is not None and locked in (None, digest(self.kept.sequence(name)))
         if have:
-            self.found[accession] = found
+            self.found[accession] = name
         return have
 
 
@@ -265,13 +265,13 @@ def forget(folder: Path) -> None:
 
 def _own(folder: Path) -> list[Path]:
     """Return the files of a folder, and the remains of writers that were killed."""
-    found = sorted(folder.iterdir())
-    for path in found:
+    paths = sorted(folder.iterdir())
+    for path in paths:
         if not _NAME.fullmatch(path.name):
             reason = "is not of a download, and this folder is removed when the download is "
             remedy = "name a separate folder for the download, or move the file"
             raise InputError(folder, path.name, f"{reason}complete", remedy)
-    return found
+    return paths
 
 
 def _remove(path: Path) -> None:

@@ -236,8 +236,8 @@ def _list_page(
         raise eutils.PermanentFailure(str(failure)) from None
     result = eutils.parse_answer(text).get("esearchresult", {})
     if "ERROR" in result or "count" not in result:
-        said = result.get("ERROR", "no result of a search")
-        raise eutils.RetryableFailure(f"the server answers: {said}")
+        message = result.get("ERROR", "no result of a search")
+        raise eutils.RetryableFailure(f"the server answers: {message}")
     count = int(result["count"])
     # What NCBI ignored of the query changes the result.
     for part in ("errorlist", "warninglist"):

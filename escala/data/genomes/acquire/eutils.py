@@ -122,10 +122,10 @@ class Client:
 
         The class of a `Failure` tells whether a retry may help.
         """
-        asked = {"db": "nuccore", "tool": "escala", "email": self.email, "api_key": _key()}
+        common = {"db": "nuccore", "tool": "escala", "email": self.email, "api_key": _key()}
         # Raise outside of the handlers: the original exceptions hold the URL, and with it the key.
         try:
-            with self._patch_entrez(), utility(**asked, **parameters) as reply:
+            with self._patch_entrez(), utility(**common, **parameters) as reply:
                 return _text(reply.read())
         except HTTPError as error:
             failure = _failure_of(error)
