@@ -64,7 +64,7 @@ def source(files: list[Path], output: Files, given: SimpleNamespace) -> None:
 
     def make() -> None:
         from escala.core.files import atomic
-        from escala.data.lock import write_lock
+        from escala.data.splits import write_lock
 
         with atomic(output["source"]) as temporary:
             temporary.mkdir()
@@ -86,7 +86,7 @@ def codes(sequences: Path, output: Files, given: SimpleNamespace) -> None:
     settings = vars(given)
 
     def make() -> None:
-        from escala.data.genomes.prepare.fasta import encode_classes
+        from escala.data.genomes.records import encode_classes
 
         with cli.stage("encode") as stage:
             report = encode_classes(sequences, output=output["codes"].parent, **settings)
@@ -108,8 +108,8 @@ def clusters(sequences: Path, records: Path, output: Files, given: SimpleNamespa
     """Sketch the genomes of a dataset and link those of a class that are near-duplicates."""
 
     def make() -> None:
-        from escala.data.genomes.prepare import similarity
-        from escala.data.genomes.prepare.fasta import read_records
+        from escala.data.genomes import similarity
+        from escala.data.genomes.records import read_records
 
         with cli.stage("clusters") as stage:
             table = read_records(records)
@@ -141,12 +141,12 @@ def features(
     from escala import engines
     from escala.core.engines import DEFAULT, FOLDER
     from escala.core.files import atomic, read_json, sha256_file
-    from escala.data.captions import flickr8k
     from escala.data.captions.settings import CAPTIONS_FILE
+    from escala.data.captions.source import picture_files
     from escala.engines.environments import provide
 
     provide(DEFAULT)
-    listed = flickr8k.files(read_json(source / CAPTIONS_FILE), pictures)
+    listed = picture_files(read_json(source / CAPTIONS_FILE), pictures)
 
     def make() -> None:
         from escala.data.captions.vgg16 import extract
@@ -219,7 +219,7 @@ def leakage(dataset: Path, sketches: Path, output: Files, given: SimpleNamespace
 
     def make() -> None:
         from escala.core.files import write_json
-        from escala.data.genomes.prepare.similarity import leakage, write_similarity
+        from escala.data.genomes.similarity import leakage, write_similarity
 
         similarity, limit = (
             write_similarity(split, sketches, output["similarity"]),

@@ -478,7 +478,7 @@ def small_split(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     from escala.data.genomes.acquire import acquire
     from escala.data.genomes.arrays import prepare
-    from escala.data.genomes.prepare.fasta import encode_classes
+    from escala.data.genomes.records import encode_classes
 
     folder = tmp_path_factory.mktemp("small")
     source = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from escala.data import kind_of
+from escala.data.settings import derive
 from escala.experiment import Experiment
 
 #: Joins the others through MPI, by the names of Open MPI 4 in mpi.h.
@@ -45,12 +46,9 @@ def prepare(experiment: Experiment, folder: Path) -> None:
     """Prepare the first dataset of an experiment in a new folder."""
     (name, settings), *_ = experiment.datasets.items()
     folder.mkdir()
-    kind = kind_of(settings)
-    prepared = kind.load("settings")
-    preparation = prepared.preparation(settings)
-    kind.load("arrays").prepare(
-        name, preparation, 1, prepared.prepared_from(settings, folder), folder
-    )
+    inputs = derive("prepared_from", settings, folder)
+    preparation = derive("preparation", settings)
+    kind_of(settings).load("arrays").prepare(name, preparation, 1, inputs, folder)
 
 
 def with_marks(folder: Path) -> list[psutil.Process]:

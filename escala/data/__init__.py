@@ -5,28 +5,24 @@ A kind is found by its `kind.yaml`, which declares it without importing anything
 `description` : one sentence on the data.
 `settings` : the JSON Schema of `datasets.NAME` in an experiment. `kind` and `split.seeds` are
     common to all kinds and are added to it. It may refer to `#/$defs/name` and
-    `#/$defs/count_by_class`.
-`files` : names of all files that preparation writes alongside `dataset.json`.
+    `#/$defs/count_by_class`. A key has a `role`, which says what it decides: `acquired` (what is
+    acquired, as keys in `source` do that state none), `prepared` (the arrays, as other keys do),
+    `path` (a file or folder of the user's, read for the first of these), `extracted` (a path that
+    features are computed from) or `audit` (nothing that is trained on).
+`files` : names of all files that preparation writes alongside `dataset.json`; `{side}` stands for
+    the name of each side.
 `packages` : optional: distributions whose versions decide the arrays, besides
     `escala.cache.code.LIBRARIES`.
 `audits` : optional: what the kind's own rules compute in addition, `CLASSES` or `LEAKAGE`.
 
-A kind has the name of its folder, with `-` for `_`. Its modules have fixed names. What of a user's
-input they cannot use is an `InputError`.
+A kind has the name of its folder, with `-` for `_`. Its modules have fixed names. They raise an
+`InputError` for input that they cannot use.
 
-`settings`, which the workflow imports at every start, so it imports no heavy library. It reads the
-paths of an experiment with `escala.data.paths`. The place of an `InputError` is the key below
-`datasets.NAME`:
-    `check(settings)` refuses what the schema cannot express;
-    `preparation(settings)` returns only the settings that the arrays depend on: they determine
-        every measurement;
-    `prepared_from(settings, folder)` returns the files that preparation reads, by name: the user's
-        files, or files in `folder`, the folder of the dataset;
-    `size(settings)` returns an `escala.data.size.Size`: the rows of each side, and the form of a
-        row, each None if the settings do not determine it. They serve to estimate the disk that
-        runs take, and to choose the steps of a calibration;
-    `acquisition(settings)`, with `source` only, returns the settings that decide what is acquired,
-        without paths of files, and `inputs(settings)` the user's files that acquisition reads.
+`settings`, which the workflow imports at every start, so it imports no heavy library:
+    `check(settings)` refuses what the schema cannot express. The place of an `InputError` is the
+        key below `datasets.NAME`.
+    Optional are its own `acquisition`, `inputs`, `preparation`, `prepared_from` and `size`, where
+    those of `escala.data.settings`, which read the roles, do not do.
 
 `source`, if data must be acquired before any split:
     `acquire(acquisition, inputs, folder)` fills the empty `folder`, which is `source` in the
@@ -75,9 +71,7 @@ from typing import TYPE_CHECKING, Any
 
 from escala.cache.code import LIBRARIES, Code, modules
 from escala.core import packages, plugins
-from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.data.size import Size
 
 if TYPE_CHECKING:
     from escala.data.base import Arrays
@@ -91,8 +85,6 @@ CLASSES = "classes"
 #: Similarity of each test row to the training rows: `test_similarity.npy` and `leakage.json` in the
 #: folder of each split.
 LEAKAGE = "leakage"
-
-
 #: The package of a kind, if it has one, that acquires its data.
 ACQUIRE = "acquire"
 
@@ -116,7 +108,11 @@ class Kind:
 
     @property
     def files(self) -> tuple[str, ...]:
-        return tuple(self.declared["files"])
+        """The names of all files that preparation may write, `{side}` replaced by each side's."""
+        from escala.data.settings import SIDES
+
+        named = (name.format(side=side) for name in self.declared["files"] for side in SIDES)
+        return tuple(dict.fromkeys(named))
 
     def code(self, part: str = "") -> Code:
         """Return what determines its datasets besides their settings and files.
@@ -166,17 +162,6 @@ def add(name: str, folder: Path) -> None:
 def kind_of(described: Mapping[str, Any]) -> Kind:
     """Return the kind of a dataset from its settings or its `dataset.json`."""
     return KINDS[described.get("kind", DEFAULT_KIND)]
-
-
-def size_of(settings: Mapping[str, Any]) -> Size:
-    """Return what the settings of a dataset tell about one split."""
-    kind = kind_of(settings)
-    found = kind.load("settings").size(settings)
-    if not isinstance(found, Size):
-        reason = "is what `size` returns, and no escala.data.size.Size"
-        remedy = "return a Size, as examples/blobs does"
-        raise InputError(kind.folder / "settings.py", found, reason, remedy)
-    return found
 
 
 def reader(folder: str | Path) -> Arrays:

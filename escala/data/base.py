@@ -1,4 +1,4 @@
-"""Description and reader of the arrays of one split of a dataset.
+"""Description and reader of the arrays of one split of a dataset, and a user's items to predict.
 
 A split is a folder. Its `dataset.json` names the arrays of every side:
 
@@ -13,19 +13,17 @@ whole numbers may also give `below`, an exclusive upper limit of its numbers. `b
 by name, scores that are reached on the test rows without any model, each by its own name.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.data.settings import SIDES
 
 DESCRIPTION = "dataset.json"
-SIDES = ("train", "validation", "test")
 #: `touch` reads one byte in each block of this size, so at least one in each page of memory.
 _PAGE_BYTES = 4096
 #: Maximum length of the name of a class, in characters.
@@ -67,7 +65,7 @@ class Arrays:
         self.inputs = specs(self.description)
         self.targets = _spec(self.description["targets"])
         self.sides = tuple(side for side in SIDES if side in self.description["rows"])
-        self._arrays = {side: [*self._mapped(side)] for side in self.sides}
+        self._arrays = {side: [*self._map(side)] for side in self.sides}
 
     def rows(self, side: str) -> int:
         """Return the number of rows of a side."""
@@ -83,7 +81,7 @@ class Arrays:
         for array in (array for arrays in self._arrays.values() for array in arrays):
             array.reshape(-1).view(np.uint8)[::_PAGE_BYTES].max(initial=0)
 
-    def _mapped(self, side: str) -> Iterator[np.ndarray]:
+    def _map(self, side: str) -> Iterator[np.ndarray]:
         """Yield the inputs and the targets of a side."""
         for entry in _entries(self.description):
             path, spec = self._folder / entry["file"].format(side=side), _spec(entry)
@@ -91,13 +89,13 @@ class Arrays:
             try:
                 array = np.load(path, mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError) as error:
-                raise self._refused(path.name, f"cannot be read: {error}") from error
+                raise self._error(path.name, f"cannot be read: {error}") from error
             if (array.shape, array.dtype) != (shape, spec.dtype) or not array.flags.c_contiguous:
                 found = f"is {array.dtype} of shape {array.shape}; {DESCRIPTION} describes "
-                raise self._refused(path.name, f"{found}{spec.dtype} of shape {shape}")
+                raise self._error(path.name, f"{found}{spec.dtype} of shape {shape}")
             yield array
 
-    def _refused(self, value: str, reason: str) -> InputError:
+    def _error(self, value: str, reason: str) -> InputError:
         return InputError(self._folder, value, reason, f"remove {self._folder} and run again")
 
 
@@ -177,3 +175,24 @@ def _spec(entry: dict) -> Spec:
     if below is not None and (type(below) is not int or below < 1):
         raise ValueError(f"below: {below!r} is not a limit of whole numbers")
     return Spec(entry["name"], tuple(entry["shape"]), np.dtype(entry["dtype"]).name, below)
+
+
+class Query(NamedTuple):
+    """One item to predict.
+
+    `columns` are its cells in the table of predictions, by column; its name comes first. If the
+    file gives the true class, this is the column `class`, and the predictions are scored. `inputs`
+    has an array for each input of the model, of shape (pieces, …). The predictions of the pieces
+    are averaged, unless the workload offers `columns`. From `evidence` its familiarity is computed;
+    None if the kind has no such measure.
+    """
+
+    columns: Mapping[str, Any]
+    inputs: tuple[np.ndarray, ...]
+    evidence: Any = None
+
+
+def invalid(key: str, wrong: str) -> InputError:
+    """Return the error about a value of `model.json`, which may be of an unknown source."""
+    remedy = "get the model's folder again, or train the model again"
+    return InputError("model.json", key, f"is missing, or {wrong}", remedy)

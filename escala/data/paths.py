@@ -3,8 +3,6 @@
 The workflow calls these functions at every start, so this module imports no heavy library.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import time
@@ -34,10 +32,10 @@ def expanded_path(text: str, where: str) -> str:
     A relative path that begins with `-` is made absolute, so that no program takes it for an
     option. A user's home that is not known and a path with braces are refused.
     """
-    found = expanded(text, where)
-    require_plain(found, where, "rename the folder, or name a link to it")
+    full = expanded(text, where)
+    require_plain(full, where, "rename the folder, or name a link to it")
     try:
-        path = Path(found).expanduser()
+        path = Path(full).expanduser()
     except RuntimeError:
         raise InputError(where, text, "the home of the user is not known", "set HOME") from None
     return str(path.absolute() if path.parts[:1] and path.parts[0].startswith("-") else path)

@@ -1,21 +1,24 @@
-"""Division of rows among sides, and writer of splits."""
+"""Division of rows among sides, and writer of splits: arrays, whole or in blocks, and digests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 from numpy.typing import DTypeLike
 
 from escala.core.errors import InputError
 from escala.core.files import atomic, sha256_file, write_json
-from escala.data.writer import Blocks, save
 
 FORMAT = 1
+#: The digests of acquired files, which show whether the data changed.
+LOCK = "lock.tsv"
 INPUT, TARGETS = "{side}_{name}.npy", "{side}_labels.npy"
 _COUNTED_AT_ONCE = 2**22
 
@@ -56,7 +59,16 @@ def write_split(
     names : of the files of an input and of the targets.
     more : further entries of the description, as JSON values.
     """
-    _check_limits(sides, below)
+    # A model would look up other numbers in no row.
+    for side, key in ((side, key) for side in sides for key in below):
+        array = sides[side].inputs[key]
+        if isinstance(array, Blocks) or not array.size:
+            continue
+        if not 0 <= int(array.min()) <= int(array.max()) < below[key]:
+            raise ValueError(
+                f"{key} of {side} holds numbers from {array.min()} to {array.max()}, "
+                f"and its limit is {below[key]}"
+            )
     first, (input_file, targets_file) = sides["train"], names
     digests, written = {}, {}
     with ExitStack() as files:
@@ -64,7 +76,12 @@ def write_split(
             arrays = {input_file.format(side=side, name=key): inputs[key] for key in inputs}
             for file, array in (arrays | {targets_file.format(side=side): targets}).items():
                 path = files.enter_context(atomic(output / file))
-                save(path, array)
+                if isinstance(array, Blocks):
+                    with open_array(path, array.shape[1:], array.dtype) as writer:
+                        for block in array.blocks:
+                            writer.append(block)
+                else:
+                    np.save(path, array, allow_pickle=False)
                 digests[file] = sha256_file(path)
             written[side] = path
         counts = {"classes": classes, "counts": _counts(written, classes)} if classes else {}
@@ -97,7 +114,7 @@ def array_entry(name: str, shape: tuple[int, ...], dtype: DTypeLike, file: str) 
     return {"name": name, "shape": list(shape), "dtype": np.dtype(dtype).name, "file": file}
 
 
-def stratified(
+def stratify(
     labels: np.ndarray,
     settings: Mapping[str, float],
     classes: list[str],
@@ -136,20 +153,6 @@ def stratified(
     return {"train": np.sort(rest)} | sides
 
 
-def _check_limits(sides: Mapping[str, Side], below: Mapping[str, int]) -> None:
-    """Refuse inputs with numbers outside their limits, which a model would look up in no row."""
-    for side, rows in sides.items():
-        for name, limit in below.items():
-            array = rows.inputs[name]
-            if isinstance(array, Blocks) or not array.size:
-                continue
-            if not 0 <= int(array.min()) <= int(array.max()) < limit:
-                raise ValueError(
-                    f"{name} of {side} holds numbers from {array.min()} to {array.max()}, "
-                    f"and its limit is {limit}"
-                )
-
-
 def _counts(written: Mapping[str, Path], classes: list[str]) -> dict[str, dict[str, int]]:
     """Return the number of rows of each class on each side; nothing is oversampled.
 
@@ -166,3 +169,64 @@ def _counts(written: Mapping[str, Path], classes: list[str]) -> dict[str, dict[s
         | {side: int(count[label]) for side, count in counted.items()}
         for label, name in enumerate(classes)
     }
+
+
+class ArrayWriter:
+    """An array of rows of one shape and dtype, written to a binary file at its start."""
+
+    def __init__(self, handle: BinaryIO, shape: Sequence[int], dtype: DTypeLike):
+        self._handle, self._rows = handle, 0
+        self._shape, self._dtype = tuple(shape), np.dtype(dtype)
+        self._write_header()
+
+    def append(self, block: np.ndarray) -> None:
+        """Add rows, of shape (some rows, …) and the array's dtype."""
+        self._handle.write(np.ascontiguousarray(block, self._dtype))
+        self._rows += len(block)
+
+    def flush(self) -> None:
+        """Update the header, so that the rows written so far can be mapped."""
+        end = self._handle.tell()
+        self._handle.seek(0)
+        self._write_header()
+        self._handle.seek(end)
+        self._handle.flush()
+
+    def _write_header(self) -> None:
+        # NumPy pads the header, so that any number of rows fits.
+        shape, descr = (self._rows, *self._shape), dtype_to_descr(self._dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": shape}
+        write_array_header_1_0(self._handle, header)
+
+
+class Blocks(NamedTuple):
+    """An array of a shape, the rows first, that is computed while it is written.
+
+    `blocks` are rows, of shape (some rows, …) and the array's dtype, in their order. They can be
+    read once.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    blocks: Iterator[np.ndarray]
+
+
+@contextmanager
+def open_array(path: Path, shape: Sequence[int], dtype: DTypeLike) -> Iterator[ArrayWriter]:
+    """Yield a writer of rows of a shape at `path`; the file is complete when the block ends."""
+    with open(path, "wb") as handle:
+        writer = ArrayWriter(handle, shape, dtype)
+        yield writer
+        writer.flush()
+
+
+def write_lock(folder: Path) -> None:
+    """Write `lock.tsv` into a folder: a row for each other file in it, by name."""
+    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != LOCK)
+    rows = [(p.relative_to(folder).as_posix(), p.stat().st_size, sha256_file(p)) for p in paths]
+    with (
+        atomic(folder / LOCK) as temporary,
+        open(temporary, "w", newline="", encoding="utf-8") as handle,
+    ):
+        table = csv.writer(handle, delimiter="\t", lineterminator="\n")
+        table.writerows([("file", "bytes", "sha256"), *rows])

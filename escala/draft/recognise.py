@@ -10,7 +10,7 @@ from typing import Any
 
 from escala.core.errors import InputError
 from escala.core.text import PACKED_ENDINGS
-from escala.data.genomes.acquire.paths import ENDINGS, class_files, files_by_class
+from escala.data.genomes.acquire.files import ENDINGS, class_files, files_by_class
 from escala.data.paths import expanded_path, is_hidden
 from escala.experiment.schema import is_name
 from escala.experiment.schema_errors import NAME_RULE
@@ -131,23 +131,15 @@ def _table(path: Path, data: str) -> Dataset | None:
 
 
 def _digits(path: Path, data: str) -> Dataset | None:
-    """Recognise a folder with files of MNIST; refuse those of EMNIST, which have other names."""
-    if not (path.is_dir() and any(path.glob("*-images[-.]idx3-ubyte*"))):
+    """Recognise a folder with files of MNIST."""
+    if not (path.is_dir() and any(path.glob("train-images[-.]idx3-ubyte*"))):
         return None
-    from escala.data.images.idx import require_named
-
-    require_named(path)
     settings = {"kind": "images", "source": {"type": "idx", "folder": data}, "split": {}}
     return Dataset(named(path), "mnist-mlp", settings)
 
 
 def _cifar(path: Path, data: str) -> Dataset | None:
-    """Recognise the binary files of CIFAR-10, or their archive; refuse other forms of CIFAR."""
-    from escala.data.images.cifar import not_binary, other_form
-
-    names = [each.name for each in path.iterdir()] if path.is_dir() else []
-    if form := other_form([path.name, *names]):
-        raise not_binary(path, form)
+    """Recognise the binary files of CIFAR-10, or their archive."""
     if path.name != "cifar-10-binary.tar.gz" and not (path / "data_batch_1.bin").is_file():
         return None
     settings = {"kind": "images", "source": {"type": "cifar", "path": data}, "split": {}}
@@ -157,11 +149,11 @@ def _cifar(path: Path, data: str) -> Dataset | None:
 def _pictures(path: Path, data: str) -> Dataset | None:
     """Recognise a folder of folders of PNG and JPEG files."""
     # Imported here, because they import Pillow.
-    from escala.data.images.pictures import ENDINGS, listed
+    from escala.data.images.pictures import ENDINGS, count_pictures
 
     if not path.is_dir() or not any(each.suffix.lower() in ENDINGS for each in path.glob("**/*")):
         return None
-    listed(path)
+    count_pictures(path)
     source = {"type": "folders", "folder": data}
     settings = {"kind": "images", "source": source, "colour": "rgb", "size": [64, 64]}
     return Dataset(named(path), "cifar-cnn", settings | {"split": {"test_fraction": 0.2}})
@@ -170,7 +162,7 @@ def _pictures(path: Path, data: str) -> Dataset | None:
 def _arrays(path: Path, data: str) -> Dataset | None:
     """Recognise a `.npz` file, or a folder of `.npy` files."""
     # Imported here, because it imports NumPy.
-    from escala.data.arrays.guess import settings_of
+    from escala.data.arrays.headers import settings_of
 
     found = settings_of(path, data)
     return found and Dataset(named(path), None, {"kind": "arrays", **found, "split": {}})

@@ -287,9 +287,6 @@ def _check_settings(kind: data.Kind, folder: Path) -> None:
         where = errors.place_in(error, folder) or file
         reason = f"cannot be imported: {errors.text_of(error)}"
         raise InputError(where, file.name, reason, "correct it") from error
-    needed = ("check", "preparation", "prepared_from", "size")
-    needed += ("acquisition", "inputs") if kind.has("source") else ()
-    for name in needed:
-        if not callable(getattr(module, name, None)):
-            remedy = f"add it, as {GUIDES[KINDS.key]} shows"
-            raise InputError(file, name, "is not a function in it", remedy)
+    if not callable(getattr(module, "check", None)):
+        remedy = f"add it, as {GUIDES[KINDS.key]} shows"
+        raise InputError(file, "check", "is not a function in it", remedy)

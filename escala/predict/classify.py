@@ -13,7 +13,7 @@ import pandas as pd
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
 from escala.data import Kind
-from escala.data.queries import Query
+from escala.data.base import Query
 from escala.predict.model import Classifier, load
 
 #: Pieces of items for which the model is called at once.

@@ -19,6 +19,7 @@ from escala.analysis.cost_model.calibrating import Calibration, adopted
 from escala.core import environment
 from escala.core.errors import InputError
 from escala.data import kind_of
+from escala.data.settings import derive
 from escala.experiment import Experiment, Run, check_name, named, read
 from escala.experiment.files import files_by_name
 
@@ -128,9 +129,9 @@ class Study:
     def settings_result(
         self, wildcards: Wildcards, function: str, *arguments: object, module: str = "settings"
     ) -> Any:
-        """Return a result of a function of a dataset's settings, in a module of its kind."""
+        """Return a result of a function of a dataset's settings (`escala.data.settings`)."""
         settings = self.dataset(wildcards)
         try:
-            return getattr(kind_of(settings).load(module), function)(settings, *arguments)
+            return derive(function, settings, *arguments, module=module)
         except InputError as error:
             refuse(f"datasets.{wildcards.dataset}.{error}")

@@ -9,7 +9,7 @@ def prepare(name, preparation, seed, inputs, output):
     with np.load(inputs["source"] / "points.npz") as drawn:
         points, labels = drawn["points"], drawn["labels"]
     order = np.random.default_rng(seed).permutation(len(labels))
-    test, train = np.split(order, [round(preparation["test_fraction"] * len(order))])
+    test, train = np.split(order, [round(preparation["split"]["test_fraction"] * len(order))])
     return write_split(
         output,
         {

@@ -57,12 +57,11 @@ def source_files(wildcards):
 
 def extracted_from(wildcards):
     """Return what the features of a dataset's pictures are computed from, by name."""
-    settings = dataset(wildcards)
-    if settings["kind"] != "captions" or settings["source"]["type"] == "simulated":
-        raise WorkflowError(f"datasets.{wildcards.dataset} has no pictures to compute features of")
     extraction = settings_result(wildcards, "extraction")
+    if not extraction:
+        raise WorkflowError(f"datasets.{wildcards.dataset} has no pictures to compute features of")
     past(wildcards, extraction.values())
-    return {"source": f"{DATA}/source"} | extraction
+    return {"source": f"{DATA}/source"} | {key: str(path) for key, path in extraction.items()}
 
 
 def prepared_from(wildcards):

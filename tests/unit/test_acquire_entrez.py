@@ -10,9 +10,9 @@ import pytest
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from escala.core.errors import InputError
-from escala.data.genomes.acquire import acquire, download, eutils, search
-from escala.data.genomes.acquire.lock import digest
-from escala.data.genomes.acquire.queries import QUERIES
+from escala.data.genomes.acquire import acquire, download, entrez, eutils
+from escala.data.genomes.acquire.files import digest
+from escala.data.genomes.acquire.wanted import QUERIES
 from tests.eutils import FETCH_FAULTS, LIST_FAULTS, SEARCH_FAULTS, genome, genomes
 from tests.ncbi import COLD, FLU, KEY, SOURCE, fetched, misbehaving
 
@@ -144,7 +144,7 @@ def test_records_that_do_not_exist_are_named_and_all_others_fetched(ncbi, tmp_pa
 def test_a_key_that_ncbi_does_not_accept_is_said_without_showing_it(monkeypatch):
     monkeypatch.setenv("NCBI_API_KEY", KEY)
     answer = json.dumps({"error": "API key invalid", "api-key": KEY, "count": "1"})
-    failure = eutils.reported(answer)
+    failure = eutils.failure_of(answer)
     assert isinstance(failure, eutils.PermanentFailure)
     assert "the key in NCBI_API_KEY" in str(failure)
     assert "secret" not in eutils.excerpt(f"api_key=0123456789abcdef%2Bsecret {answer}")
@@ -152,7 +152,7 @@ def test_a_key_that_ncbi_does_not_accept_is_said_without_showing_it(monkeypatch)
 
 def test_more_than_one_list_holds_are_listed_without_high_positions(ncbi, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "BATCH", 900)
-    monkeypatch.setattr(search, "PAGE", 999)
+    monkeypatch.setattr(entrez, "PAGE", 999)
     many = {f"MA{n:06d}.2": genome(n, 20 + n % 50) for n in range(3100)}
     days = itertools.cycle(date(1999, 1, 1) + timedelta(100 * n) for n in range(90))
     # 1200 of them are of one day: these are divided by length.
@@ -163,7 +163,7 @@ def test_more_than_one_list_holds_are_listed_without_high_positions(ncbi, tmp_pa
     assert max(int(r["retmax"]) for r in ncbi.of("list")) <= 999
     assert any("[SLEN]" in r["term"] for r in ncbi.of("search"))
     assert len(fetched(tmp_path, max_records={"FLU": 1050})["FLU"]) == 1050
-    monkeypatch.setattr(search, "PAGE", 20)
+    monkeypatch.setattr(entrez, "PAGE", 20)
     ncbi.genomes[FLU] = genomes("FL", 25)
     with pytest.raises(InputError, match="25 records of one day and length match"):
         fetched(tmp_path)

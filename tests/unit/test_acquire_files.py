@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escala.core.errors import InputError
-from escala.data import fasta
-from escala.data.fasta import nucleotides, records, write_record
+from escala.data import nucleotides as fasta
 from escala.data.genomes.acquire import acquire
+from escala.data.nucleotides import nucleotides, records, write_record
 from escala.data.paths import expanded
 
 TWO_LINES = b">A1 first\nACGT\n>A2\nacgtn\n"

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from escala.data.base import Arrays
-from escala.data.encode import reverse_complement
 from escala.data.genomes import arrays
-from escala.data.genomes.prepare.fasta import encode_classes
+from escala.data.genomes.records import encode_classes
+from escala.data.nucleotides import reverse_complement
 
 # NA and 1 are names that a reader of CSV may take for something else.
 CLASSES = ["NA", "1", "B"]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from escala.core.errors import InputError
-from escala.data.genomes.prepare.balance import more_rows, synthetic, wanted
-from escala.data.genomes.prepare.windows import ROW
+from escala.data.genomes.windows import ROW, class_sizes, more_rows, synthetic
 
 CLASSES = ["A", "B", "C"]
 COUNTS = [30, 9, 14]
@@ -38,7 +37,7 @@ def added(data, **changes) -> tuple[np.ndarray, np.ndarray]:
     rows = np.zeros(len(codes), ROW)
     rows["genome"] = np.arange(len(codes))
     letters, identities = np.full(len(codes), LENGTH), np.unique(genomes, return_inverse=True)[1]
-    enlarged = wanted(labels, CLASSES, oversample)
+    enlarged = class_sizes(labels, CLASSES, oversample)
     copied = more_rows(rows, labels, letters, identities, enlarged, oversample, LENGTH)["genome"]
     made = list(synthetic(codes, labels, enlarged, oversample))
     return (

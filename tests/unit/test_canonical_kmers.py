@@ -7,8 +7,8 @@ from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.data.encode import encode, letters
-from escala.data.genomes.prepare.kmers import kmers as found_in
+from escala.data.nucleotides import encode, letters
+from escala.data.nucleotides import kmers as found_in
 
 sequences = st.text(alphabet="ACGTN", max_size=40)
 

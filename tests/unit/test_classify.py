@@ -13,10 +13,9 @@ from Bio.Seq import Seq
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data import KINDS
-from escala.data.base import Spec
-from escala.data.encode import encode, letters, reverse_complement
+from escala.data.base import Query, Spec
 from escala.data.genomes import familiarity
-from escala.data.queries import Query
+from escala.data.nucleotides import encode, letters, reverse_complement
 from escala.predict import classify
 from escala.predict.model import Classifier
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from escala.core.errors import InputError
-from escala.data.base import Arrays, Spec, files, output_shape
-from escala.data.splits import Side, stratified, write_split
-from escala.data.writer import Blocks
+from escala.data import kind_of
+from escala.data.base import Arrays, Spec, description, files, output_shape
+from escala.data.settings import derive
+from escala.data.splits import Blocks, Side, stratify, write_split
+from escala.experiment import read
+from escala.experiment.files import ROOT
+from escala.experiment.schema import validated
 
 ROWS = {"train": 7, "validation": 2, "test": 3}
 DESCRIPTION = {
@@ -154,7 +159,7 @@ def test_a_class_without_rows_is_not_blamed_for_one_with_too_few():
     labels, classes = np.array([0] * 20 + [2]), ["zero", "one", "two"]
     fractions = {"test_fraction": 0.3, "validation_fraction": 0}
     with pytest.raises(InputError, match=r"'two: 1 rows': are too few") as refused:
-        stratified(labels, fractions, classes, seed=1)
+        stratify(labels, fractions, classes, seed=1)
     assert "leave a class out" in refused.value.remedy
 
 
@@ -165,3 +170,75 @@ def test_a_path_that_begins_as_an_option_does_is_made_absolute(tmp_path, monkeyp
     assert expanded_path("-mine/table.csv", "source.path") == f"{tmp_path}/-mine/table.csv"
     assert expanded_path("mine/-table.csv", "source.path") == "mine/-table.csv"
     assert expanded_path("./-m", "source.path") == f"{tmp_path}/-m"
+
+
+def completed(dataset: dict) -> dict:
+    """Return the settings of a dataset with every default filled in."""
+    settings = read(ROOT / "config.yaml") | {"datasets": {"d": dataset}}
+    return validated(settings, "e.yaml")["datasets"]["d"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        ({"oversample": {"method": "none"}}, 2350),
+        ({}, 5 * 900),
+        ({"oversample": {"order": "before-split"}}, 5 * 900),
+        ({"oversample": {"rows": {"SARS": 2250, "COVID": 100}}}, 2350 + 2000),
+        # Windows of genomes, and of their other strand.
+        ({"oversample": {"method": "none"},
+          "window": {"method": "random", "per_genome": 3, "reverse_complement": True}}, 2350 * 6),
+    ],
+)  # fmt: skip
+def test_simulated_training_rows_are_counted_before_they_are_made(settings, rows):
+    counts = {"COVID": 900, "DENGUE": 700, "EBOLA": 250, "MERS": 250, "SARS": 250}
+    source = {"type": "simulated", "seed": 1, "records": counts}
+    genomes = {"kind": "genomes", "source": source, "classes": [*counts], "length": 1000}
+    genomes |= {"split": {"test_fraction": 0.3, "seeds": [4]}}
+    found = derive("size", completed(genomes | settings))
+    assert found == (pytest.approx(rows * 0.7), 1000)
+
+
+# A dataset of each kind whose rows are known before there are any.
+EXPECTED = {
+    "outlines": {
+        "kind": "images",
+        "source": {"type": "outlines", "per_class": 10},
+        "size": [8, 10],
+        "store": "float16",
+        "split": {"test_fraction": 0.2, "validation_fraction": 0.1, "seeds": [1]},
+    },
+    "motifs": {
+        "kind": "motifs",
+        "source": {"type": "simulated", "rows": {"train": 20, "validation": 0, "test": 6}},
+        "length": 40,
+        "split": {"seeds": [1]},
+    },
+    "scenes": {
+        "kind": "captions",
+        "source": {"type": "simulated", "pictures": {"train": 20, "validation": 4, "test": 5}},
+        "split": {"seeds": [1]},
+    },
+    "sample": {
+        "kind": "tabular",
+        "source": {"type": "scikit-learn", "name": "breast_cancer"},
+        "split": {"test_fraction": 0.3, "seeds": [1]},
+    },
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_is_expected_of_a_split_is_what_its_arrays_turn_out_to_be(name, tmp_path):
+    dataset, kind = completed(EXPECTED[name]), kind_of(EXPECTED[name])
+    if kind.has("source"):
+        (tmp_path / "source").mkdir()
+        acquisition = derive("acquisition", dataset)
+        kind.load("source").acquire(acquisition, [], tmp_path / "source")
+    inputs = derive("prepared_from", dataset, tmp_path)
+    split = tmp_path / "split"
+    split.mkdir()
+    preparation = derive("preparation", dataset)
+    kind.load("arrays").prepare(name, preparation, 1, inputs, split)
+    made = description(split)
+    numbers = sum(prod(array["shape"]) for array in made["inputs"])
+    assert derive("size", dataset) == (pytest.approx(made["rows"]["train"], abs=1), numbers)

@@ -200,8 +200,8 @@ def test_files_of_mnist_and_cifar_are_recognised(tmp_path):
 @pytest.mark.parametrize(
     ("names", "reason", "remedy"),
     [
-        (["data_batch_1", "batches.meta"], "pickled form for Python", "cifar-10-binary.tar.gz"),
-        (["emnist-letters-train-images-idx3-ubyte.gz"], "like one of EMNIST", "the four files"),
+        (["data_batch_1", "batches.meta"], "neither MNIST nor CIFAR-10", "by hand"),
+        (["emnist-letters-train-images-idx3-ubyte.gz"], "neither MNIST nor CIFAR-10", "by hand"),
         (["A.fasta", "B.txt"], "one class only, A; not read are B.txt", ".fasta"),
         (["S C.fasta", "B.fasta"], "S C.fasta.*gives a class the name 'S C'", "S-C.fasta"),
         (["A.txt", "B.txt"], "is not a folder of FASTA files", ".fasta"),

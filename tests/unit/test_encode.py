@@ -7,7 +7,7 @@ from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.data.encode import encode, letters, nucleotides_only, reverse_complement
+from escala.data.nucleotides import encode, letters, nucleotides_only, reverse_complement
 
 CODE = {"a": 1, "c": 2, "g": 3, "t": 4, "u": 4}
 IUPAC = set("ACGTUMRWSYKVHDBN-.")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from escala.core.errors import InputError
 from escala.core.files import write_json
-from escala.data.encode import encode, letters, reverse_complement
 from escala.data.genomes.familiarity import Familiarity, K, learn
+from escala.data.nucleotides import encode, letters, reverse_complement
 
 texts = st.lists(st.text(alphabet="ACGTN", min_size=1, max_size=60), min_size=1, max_size=4)
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from escala.core.errors import InputError
-from escala.data.genomes.prepare.fasta import encode_classes, read_records
+from escala.data.genomes.records import encode_classes, read_records
 
 LENGTH = 6
 # X: a2 is a1 in other letters' case, a3 has its first six letters, a4 is a1 once more.

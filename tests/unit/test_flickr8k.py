@@ -14,7 +14,7 @@ from PIL import Image
 from escala.core.errors import InputError
 from escala.core.files import read_json, sha256_file
 from escala.data.base import Arrays
-from escala.data.captions import arrays, flickr8k, settings, source, vgg16
+from escala.data.captions import arrays, settings, source, vgg16
 from escala.data.captions.queries import queries
 from escala.data.captions.words import END, SPECIAL, START, UNKNOWN
 from scripts import step
@@ -61,7 +61,7 @@ def prepared_flickr(files: dict[str, Path], folder: Path, digest=DIGEST, **chang
     for path in made.values():
         path.mkdir(parents=True)
     source.acquire({"type": "flickr8k"}, [files[key] for key in settings.PATHS], made["source"])
-    pictures = flickr8k.files(read_json(made["source"] / "captions.json"), files["pictures"])
+    pictures = source.picture_files(read_json(made["source"] / "captions.json"), files["pictures"])
     vgg16.extract(pictures, files["weights"], digest, made["features"])
     return arrays.prepare("d", FLICKR | changed, 4, made, folder)
 
@@ -109,7 +109,7 @@ def test_only_other_pictures_or_weights_repeat_the_extraction(files, tmp_path, m
         (tmp_path / "made").mkdir()
         inputs = [files[key] for key in settings.PATHS]
         source.acquire({"type": "flickr8k"}, inputs, tmp_path / "made")
-        given = {key: files[key] for key in settings.PICTURES}
+        given = {key: files[key] for key in ("pictures", "weights")}
         step.features(
             source=tmp_path / "made",
             output={"features": tmp_path / "made" / "features"},

@@ -14,8 +14,9 @@ import yaml
 
 from escala.core import plugins
 from escala.core.errors import InputError, Unavailable
-from escala.data import KINDS, kind_of
+from escala.data import KINDS
 from escala.data.base import output_shape, specs
+from escala.data.settings import derive
 from escala.engines import environments, interpreters
 from escala.experiment import Experiment, folders
 from escala.predict.model import load
@@ -281,7 +282,8 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
         return Experiment(written | {"datasets": {"plane": plane}}, "e.yaml")
 
     plane = read().datasets["plane"]
-    assert kind_of(plane).load("settings").preparation(plane) == {"test_fraction": 0.25}
+    assert derive("preparation", plane) == {"split": {"test_fraction": 0.25}}
+    assert derive("acquisition", plane) == {"points": 40, "spread": 0.5}
     with pytest.raises(InputError, match=r"datasets.plane.spred.*did you mean spread"):
         read(spred=1)
     with pytest.raises(InputError, match=r"datasets.plane.points: 2: leaves no test rows"):
@@ -298,9 +300,13 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
     assert after[0] != before[0], "its arrays are made again"
     assert after[1] != before[1], "a reader of the kind is among its files"
     assert after[2] == before[2], "other kinds stay"
-    changed(folder / "settings.py", "def size", "def sizes")
+    changed(folder / "kind.yaml", "points:\n      role: acquired", "points:\n      role: aquired")
+    with pytest.raises(InputError, match=r"role: 'aquired'"):
+        read()
+    changed(folder / "kind.yaml", "role: aquired", "role: acquired")
+    changed(folder / "settings.py", "def check", "def checks")
     del sys.modules[f"{KINDS['blobs'].package}.settings"]
-    with pytest.raises(InputError, match=r"settings\.py: 'size': is not a function in it"):
+    with pytest.raises(InputError, match=r"settings\.py: 'check': is not a function in it"):
         read()
 
 
@@ -312,7 +318,7 @@ def test_arrays_that_name_another_kind_are_refused(tmp_path):
         "rule": "arrays",
         "kind": "own",
         "name": "plane",
-        "preparation": {"test_fraction": 0.25},
+        "preparation": {"split": {"test_fraction": 0.25}},
         "seed": 1,
     }
     output = {"description": str(tmp_path / "split" / "dataset.json")}

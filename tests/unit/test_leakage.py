@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fixtures_runs import FakeExperiment
 
-from escala.data.genomes.prepare.similarity import Sketches, write_similarity
+from escala.data.genomes.similarity import Sketches, write_similarity
 from escala.report import tables
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from escala.core.errors import InputError
 from escala.data.genomes.acquire import acquire, inputs
-from escala.data.genomes.acquire.lock import read_lock
+from escala.data.genomes.acquire.files import read_lock
 
 HEAD = "class\taccession\tlength\tsha256\n"
 DIGEST = hashlib.sha256(b"ACGT").hexdigest()

@@ -14,9 +14,16 @@ from Bio.Seq import Seq
 from escala.core.errors import InputError
 from escala.data.base import Arrays, Spec
 from escala.data.motifs import arrays
+from escala.data.motifs.arrays import (
+    ADDED,
+    BACKGROUND,
+    KEPT,
+    TAL1,
+    chance_sites,
+    one_hot,
+    simulate,
+)
 from escala.data.motifs.queries import queries
-from escala.data.motifs.sequences import one_hot
-from escala.data.motifs.simulate import ADDED, BACKGROUND, KEPT, TAL1, chance_sites, sequences
 from escala.workloads.tal1_cnn import model
 
 SETTINGS = {"filters": 16, "width": 15}
@@ -34,7 +41,7 @@ READ = {
 
 def test_the_fractions_of_letters_labels_and_sites_are_those_of_the_source():
     """Figures of docs/systems/tal1.md; standard deviations below a tenth of each tolerance."""
-    letters, labels = sequences(TAL1, 20000, 500, np.random.default_rng(5))
+    letters, labels = simulate(TAL1, 20000, 500, np.random.default_rng(5))
     assert np.bincount(letters.ravel()) / letters.size == pytest.approx(BACKGROUND, abs=0.003)
     assert labels.mean() == pytest.approx(0.5, abs=0.02)
     by_chance = chance_sites(letters[labels == 0], TAL1).mean()
@@ -48,7 +55,7 @@ def test_the_fractions_of_letters_labels_and_sites_are_those_of_the_source():
 def test_instances_follow_the_matrix_on_both_strands():
     """A motif of one certain letter at each position stands where nothing else does."""
     matrix = np.eye(4)[[0, 1, 1, 2, 3, 3]]
-    letters, labels = sequences(matrix, 4000, 6, np.random.default_rng(1))
+    letters, labels = simulate(matrix, 4000, 6, np.random.default_rng(1))
     texts = ["".join("ACGT"[letter] for letter in row) for row in letters[labels == 1]]
     forward, backward = "ACCGTT", str(Seq("ACCGTT").reverse_complement())
     exact = (KEPT + ADDED) ** 6
@@ -156,7 +163,7 @@ def test_losses_and_gradients_are_those_of_kerass_own_network():
     tf.keras.utils.set_random_seed(1)
     network = model.build((Spec("sequence", (500, 4), "uint8"),), (2,), SETTINGS, {})
     assert network.count_params() == 993, "as in the source"
-    letters, labels = sequences(TAL1, 32, 500, np.random.default_rng(3))
+    letters, labels = simulate(TAL1, 32, 500, np.random.default_rng(3))
     rows = one_hot(letters + np.uint8(1))
     numbers = rows.astype(np.float32)
     layers = tf.keras.layers

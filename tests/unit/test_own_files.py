@@ -119,5 +119,3 @@ def test_files_have_no_arrays(photos, tmp_path):
     identity(photos, tmp_path / "a")
     with pytest.raises(InputError, match="describes files that a program reads itself"):
         Arrays(tmp_path / "a")
-    assert settings.size(stated(photos)).bytes == 0
-    assert settings.size(stated(photos, rows=7)).train_rows == 7

@@ -21,9 +21,9 @@ from escala.core.files import read_json, sha256_file, write_json
 from escala.data import KINDS
 from escala.data.base import Arrays, Spec
 from escala.data.captions import arrays, settings, source
-from escala.data.captions.bleu import bleu, counts
 from escala.data.captions.queries import queries
-from escala.data.captions.words import END, PADDING, SPECIAL, START, words_of
+from escala.data.captions.words import END, PADDING, SPECIAL, START, bleu, counts, words_of
+from escala.data.settings import derive
 from escala.experiment.schema import completed, with_python_patterns
 
 SIMULATED = {
@@ -228,22 +228,23 @@ def test_bleu_is_that_of_nltk(corpus):
 def complete(given_settings: dict) -> dict:
     """Return settings of a dataset with the defaults of the kind's declaration."""
     schema = KINDS["captions"].declared["settings"] | {"$defs": {"name": {"pattern": "^[a-z]+$"}}}
-    return completed(given_settings, with_python_patterns(schema), "e.yaml")
+    done = completed(given_settings, with_python_patterns(schema), "e.yaml")
+    return done | {"kind": "captions", "split": {"seeds": [1]}}
 
 
 def test_settings_decide_the_source_and_the_arrays_without_paths(monkeypatch):
     simulated = complete({"source": {"type": "simulated"}})
-    assert settings.acquisition(simulated) == simulated["source"]
-    assert settings.preparation(simulated) == SCENES
-    size = settings.size(simulated)
-    assert size.train_rows == 600 and size.inputs[0]["shape"] == (256,)
-    files = {key: f"$OWN/{key}" for key in (*settings.PATHS, *settings.PICTURES)}
+    assert derive("acquisition", simulated) == simulated["source"]
+    assert derive("preparation", simulated) == SCENES
+    assert derive("prepared_from", simulated, Path("d")) == {"source": Path("d/source")}
+    assert derive("size", simulated) == (600, 256 + 5 * 34)
+    files = {key: f"$OWN/{key}" for key in (*settings.PATHS, "pictures", "weights")}
     files |= {"type": "flickr8k", "weights_sha256": DIGEST}
     read = complete({"source": files, "vocabulary": 9})
     monkeypatch.setenv("OWN", "/own")
-    assert settings.inputs(read) == [Path("/own", key) for key in settings.PATHS]
-    assert settings.acquisition(read) == {"type": "flickr8k"}
-    assert settings.extraction(read) == {key: f"/own/{key}" for key in ("pictures", "weights")}
-    assert settings.preparation(read) == FLICKR | {"words": 34, "vocabulary": 9}
-    size = settings.size(read)
-    assert size.train_rows is None and size.inputs[0]["shape"] == (4096,)
+    assert derive("inputs", read) == [Path("/own", key) for key in settings.PATHS]
+    assert derive("acquisition", read) == {"type": "flickr8k"}
+    assert derive("extraction", read) == {key: Path("/own", key) for key in ("pictures", "weights")}
+    assert derive("preparation", read) == FLICKR | {"words": 34, "vocabulary": 9}
+    assert [*derive("prepared_from", read, Path("d"))] == ["source", "features"]
+    assert derive("size", read) == (None, 4096 + 5 * 34)

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
 from escala.core.errors import InputError
-from escala.data.encode import encode, letters
+from escala.data.genomes import similarity
 from escala.data.genomes.acquire import files
-from escala.data.genomes.prepare import similarity
-from escala.data.genomes.prepare.fasta import encode_classes, read_records
-from escala.data.genomes.prepare.similarity import (
+from escala.data.genomes.records import encode_classes, read_records
+from escala.data.genomes.similarity import (
     K,
     Sketches,
     clusters,
@@ -29,6 +28,7 @@ from escala.data.genomes.prepare.similarity import (
     read_groups,
     sketch,
 )
+from escala.data.nucleotides import encode, letters
 
 
 def mutated(seed: int, relatives: int, letters: int = 400, changes: int = 6) -> list[str]:

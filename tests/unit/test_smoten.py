@@ -16,7 +16,7 @@ from imblearn.over_sampling import SMOTEN
 from sklearn.preprocessing import OrdinalEncoder
 
 from escala.core.errors import InputError
-from escala.data.genomes.prepare.smoten import new_rows
+from escala.data.genomes.smoten import new_rows
 
 MIB = 2**20
 

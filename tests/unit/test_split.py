@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from escala.core.errors import InputError
-from escala.data.genomes.prepare.split import (
+from escala.data.genomes.split import (
     SLACK,
     group_split,
+    split_at_random,
     split_leaving_out,
-    stratified_split,
 )
 
 
@@ -33,7 +33,7 @@ def labelled(counts: list[int], seed: int = 0) -> tuple[np.ndarray, list[str]]:
 def test_either_refused_or_every_row_once_and_each_class_on_both_sides(counts, fraction, seed):
     labels, names = labelled(counts)
     try:
-        split = stratified_split(labels, names, fraction, seed)
+        split = split_at_random(labels, names, fraction, seed)
     except InputError as error:
         assert min(counts) * min(fraction, 1 - fraction) < 1.5
         assert error.value == counts[names.index(error.where.removeprefix("class "))]
@@ -60,7 +60,7 @@ def test_either_refused_or_every_row_once_and_each_class_on_both_sides(counts, f
 )
 def test_a_class_too_small_for_both_sides_is_named(counts, lacking):
     with pytest.raises(InputError, match=f"class {lacking}.*too few.*add records"):
-        stratified_split(*labelled(counts), 0.3, 0)
+        split_at_random(*labelled(counts), 0.3, 0)
 
 
 grouped = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=2, max_size=5)

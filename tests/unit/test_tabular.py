@@ -18,7 +18,7 @@ from escala.core.files import read_json
 from escala.data.base import Arrays
 from escala.data.tabular import arrays, source, table
 from escala.data.tabular.queries import queries
-from escala.data.tabular.values import class_name, ordered
+from escala.data.tabular.table import class_name, order_classes
 
 PREPARATION = {
     "provenance": "csv",
@@ -146,10 +146,10 @@ def test_signs_in_numbers_are_named(file, number, remedy):
 
 
 def test_classes_are_in_the_order_of_numbers_or_of_letters():
-    assert ordered(["10", "9", "2.5"], "t") == ["2.5", "9", "10"]
-    assert ordered(["b", "a", "10"], "t") == ["10", "a", "b"]
+    assert order_classes(["10", "9", "2.5"], "t") == ["2.5", "9", "10"]
+    assert order_classes(["b", "a", "10"], "t") == ["10", "a", "b"]
     with pytest.raises(InputError, match="fewer than two classes"):
-        ordered(["a"], "t")
+        order_classes(["a"], "t")
 
 
 @pytest.fixture

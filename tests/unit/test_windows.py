@@ -8,8 +8,8 @@ from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.data.encode import encode, letters
-from escala.data.genomes.prepare.windows import blocks, random_windows, windows
+from escala.data.genomes.windows import blocks, random_windows, windows
+from escala.data.nucleotides import encode, letters
 
 LENGTH = 8
 START = {"method": "start", "reverse_complement": False}

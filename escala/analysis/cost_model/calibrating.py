@@ -36,7 +36,7 @@ from escala.analysis.cost_model.works import (
     variant_name,
 )
 from escala.core.hardware import available_cores
-from escala.data import size_of
+from escala.data.settings import derive
 from escala.experiment import Experiment, Run
 from escala.experiment.references import NATIVE
 from escala.experiment.runs import NO_LINK, Declared
@@ -268,12 +268,11 @@ class Calibration(Works, Experiment):
         settings = super().settings_of(run)
         if run.declared.workload.is_program:
             return settings
-        size = size_of(self.datasets[run.dataset])
-        numbers = sum(math.prod(spec["shape"]) for spec in size.inputs or ())
-        least_rows = ROWS * NUMBERS / max(numbers, NUMBERS)
+        size = derive("size", self.datasets[run.dataset])
+        least_rows = ROWS * NUMBERS / max(size.numbers or 0, NUMBERS)
         rows = global_batch(settings["training"], run.layout.ranks)
         steps = settings["max_steps"] or max(STEPS, math.ceil(least_rows / rows))
-        needed_epochs = steps * rows / (size.train_rows or math.inf)
+        needed_epochs = steps * rows / (size.rows or math.inf)
         epochs = min(max(math.ceil(needed_epochs), 1), MOST_EPOCHS)
         training = settings["training"] | {"epochs": epochs}
         return settings | {"training": training, "max_steps": math.ceil(steps / epochs)}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from escala.analysis.comparable import CONFIGURATION
 from escala.core.files import read_json
 from escala.core.readable import bits_per_second
-from escala.data import size_of
+from escala.data.settings import derive
 from escala.engines import costs
 from escala.experiment import Experiment, Run
 from escala.experiment.references import ONE_PROCESS, one_process
@@ -104,7 +104,7 @@ class Works:
             rank_rows = -(-global_batch(self.base.settings_of(run)["training"], ranks) // ranks)
             at_a_time = -(-rank_rows // run.declared.variant["accumulation"])
             rows.setdefault(key, set()).add(at_a_time)
-        most = {key: size_of(self.base.datasets[key[0]]).train_rows for key in rows}
+        most = {key: derive("size", self.base.datasets[key[0]]).rows for key in rows}
         return {
             names: Work(
                 *names[:3],

@@ -1,7 +1,5 @@
 """Make the arrays of a split, to train and test on, from a user's arrays, block by block."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,10 +12,9 @@ from escala.core.console import progress
 from escala.core.errors import InputError
 from escala.core.readable import size
 from escala.data.arrays import settings
-from escala.data.arrays.headers import Named, header, opened
+from escala.data.arrays.headers import Named, header, open_bytes
 from escala.data.arrays.settings import SIDES, TARGETS
-from escala.data.splits import Side, stratified, write_split
-from escala.data.writer import Blocks
+from escala.data.splits import Blocks, Side, stratify, write_split
 
 KIND = "arrays"
 NAMES = ("{side}/{name}.npy", "{side}_targets.npy")
@@ -38,7 +35,7 @@ def prepare(
     with TemporaryDirectory(dir=output, prefix=".") as folder:
         arrays = {
             side: {
-                key: _mapped(Named(files[number], member), Path(folder), _place(where, side, key))
+                key: _map(Named(files[number], member), Path(folder), _place(where, side, key))
                 for key, (number, member) in given.items()
             }
             for side, given in preparation["sides"].items()
@@ -48,7 +45,7 @@ def prepare(
             if classes and targets.shape[1:] in ((), (1,)):  # One class in each row.
                 group[TARGETS] = np.asarray(targets).reshape(-1).astype(np.int64)
         rows = {side: np.arange(len(given[TARGETS])) for side, given in arrays.items()}
-        divided = _divided(where, arrays["train"][TARGETS], preparation, seed)
+        divided = _divide(where, arrays["train"][TARGETS], preparation, seed)
         rows |= divided
         origin = {side: side for side in arrays} | dict.fromkeys(divided, "train")
         sides = {
@@ -69,7 +66,7 @@ def prepare(
             split=preparation["split"],
         )
     # What an earlier preparation left, of other inputs or sides.
-    for file in [each for side in SIDES for each in (output / side).glob("*.npy")]:
+    for file in [path for side in SIDES for path in (output / side).glob("*.npy")]:
         if str(file.relative_to(output)) not in described["sha256"]:
             file.unlink()
     return described
@@ -79,13 +76,13 @@ def _place(where: str, side: str, key: str) -> str:
     return f"{where}.{settings.place(side, key)}"
 
 
-def _mapped(array: Named, folder: Path, where: str) -> np.ndarray:
+def _map(array: Named, folder: Path, where: str) -> np.ndarray:
     """Return an array mapped into memory, from a copy in `folder` if it is in an archive."""
     header(array, where)
     path = array.path
     if path.suffix.lower() == ".npz":
         path = folder / f"{len(list(folder.iterdir()))}.npy"
-        with opened(array, where) as (reading, whole), open(path, "wb") as writing:
+        with open_bytes(array, where) as (reading, whole), open(path, "wb") as writing:
             say = progress(f"{where}: %s of {size(whole)} unpacked")
             while block := reading.read(BLOCK_BYTES):
                 writing.write(block)
@@ -93,7 +90,7 @@ def _mapped(array: Named, folder: Path, where: str) -> np.ndarray:
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def _divided(
+def _divide(
     where: str, targets: np.ndarray, preparation: Mapping[str, Any], seed: int
 ) -> dict[str, np.ndarray]:
     """Return the rows of `train` that each side without files gets, ascending."""
@@ -101,18 +98,18 @@ def _divided(
     if classes and targets.ndim == 1:
         place = _place(where, "train", TARGETS)
         _require_numbers(targets, np.arange(len(targets)), _class_limit(classes), place)
-        return stratified(targets, split, classes, seed)
+        return stratify(targets, split, classes, seed)
     rest = np.random.default_rng(seed).permutation(len(targets))
-    found = {}
+    divided = {}
     for side in ("test", "validation"):
         if split[f"{side}_fraction"]:
             taken = max(1, round(split[f"{side}_fraction"] * len(targets)))
-            found[side], rest = np.sort(rest[:taken]), rest[taken:]
+            divided[side], rest = np.sort(rest[:taken]), rest[taken:]
     if not len(rest):
         value, reason = f"{len(targets)} rows", "are too few to divide by these fractions"
         remedy = "give more rows, or files for the other sides"
         raise InputError(f"{where}.split", value, reason, remedy)
-    return {"train": np.sort(rest)} | found
+    return {"train": np.sort(rest)} | divided
 
 
 #: An exclusive limit of whole numbers from 0, with the reason and the remedy for others.

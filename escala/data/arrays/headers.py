@@ -1,15 +1,13 @@
-"""Arrays in `.npy` and `.npz` files: how they are named, and what their headers tell."""
-
-from __future__ import annotations
+"""Arrays in `.npy` and `.npz` files: how they are named, and what headers and names tell."""
 
 import errno
 import math
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -33,6 +31,14 @@ _NO_NUMBERS = {
     "c": "holds complex numbers",
 }
 
+#: Words in the names of targets, and of the arrays of a side.
+_TARGETS = {"y", "label", "labels", "target", "targets", "class", "classes", "output", "outputs"}
+_SIDES = {"train": "train", "training": "train", "tr": "train"}
+_SIDES |= dict.fromkeys(("test", "testing", "te"), "test")
+_SIDES |= dict.fromkeys(("val", "valid", "validation", "dev"), "validation")
+#: More different numbers than these are a quantity, and no classes.
+MOST_CLASSES = 1000
+
 
 class Named(NamedTuple):
     """An array as a user names it: a file, and its name in an archive."""
@@ -51,14 +57,14 @@ class Header(NamedTuple):
     dtype: np.dtype
 
 
-def named(text: str) -> Named:
+def parse_name(text: str) -> Named:
     """Return the array that a text names: `FILE.npy`, `FILE.npz:NAME` or `FILE.npz`."""
-    found = _IN_ARCHIVE.fullmatch(text)
-    return Named(Path(found[1]), found[2]) if found else Named(Path(text), None)
+    match = _IN_ARCHIVE.fullmatch(text)
+    return Named(Path(match[1]), match[2]) if match else Named(Path(text), None)
 
 
 def members(path: Path, where: str) -> list[str]:
-    """Return the names of the arrays in a `.npz` file, or refuse the file as `opened`."""
+    """Return the names of the arrays in a `.npz` file, or refuse the file as `open_bytes`."""
     with _errors(where, path), zipfile.ZipFile(path) as archive:
         return [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
 
@@ -68,9 +74,13 @@ def header(array: Named, where: str) -> Header:
 
     `where` is its key in the experiment, for messages.
     """
-    with opened(array, where) as (handle, size):
-        found = _header(handle)
-        held = size - handle.tell()
+    with open_bytes(array, where) as (handle, size):
+        version = npy.read_magic(handle)
+        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        if version not in readers:
+            raise ValueError(f"is of version {version} of the format")
+        shape, _, dtype = readers[version](handle)
+        found, held = Header(shape, dtype), size - handle.tell()
     wanted = math.prod(found.shape) * found.dtype.itemsize
     if found.dtype.name not in DTYPES:
         reason = _NO_NUMBERS.get(found.dtype.kind, f"holds {found.dtype.name}")
@@ -85,7 +95,7 @@ def header(array: Named, where: str) -> Header:
 
 
 @contextmanager
-def opened(array: Named, where: str) -> Iterator[tuple[BinaryIO, int]]:
+def open_bytes(array: Named, where: str) -> Iterator[tuple[BinaryIO, int]]:
     """Yield the bytes of an array, with its header, and their number.
 
     An array that is not there, and a file that cannot be read, are refused.
@@ -109,15 +119,6 @@ def opened(array: Named, where: str) -> Iterator[tuple[BinaryIO, int]]:
             yield handle, archive.getinfo(f"{member}.npy").file_size
 
 
-def _header(handle: BinaryIO) -> Header:
-    version = npy.read_magic(handle)
-    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
-    if read is None:
-        raise ValueError(f"is of version {version} of the format")
-    shape, _, dtype = read(handle)
-    return Header(shape, dtype)
-
-
 @contextmanager
 def _errors(where: str, path: Path) -> Iterator[None]:
     """Name the file and the key in every error."""
@@ -136,3 +137,77 @@ def _errors(where: str, path: Path) -> Iterator[None]:
     except (ValueError, EOFError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         reason = f"is not a file of NumPy, or is damaged: {error}"
         raise InputError(where, str(path), reason, remedy) from error
+
+
+def settings_of(path: Path, data: str) -> dict[str, Any] | None:
+    """Return the settings of a dataset from a `.npz` file or a folder of `.npy` files.
+
+    They are `train`, `test` and `validation` as far as they are there, and `classes` if the targets
+    are the whole numbers from 0 to their largest. None if the path is no such file or folder; names
+    of which the targets cannot be told are refused.
+    """
+    if path.is_file() and path.suffix.lower() == ".npz":
+        arrays = {name: f"{data}:{name}" for name in members(path, "data")}
+    elif path.is_dir():
+        folder = data.rstrip("/")
+        arrays = {file.stem: f"{folder}/{file.name}" for file in sorted(path.glob("*.npy"))}
+    else:
+        arrays = {}
+    if not arrays:
+        return None
+    sides = _divide(arrays, data)
+    classes = _classes(path, sides["train"]["targets"])
+    return sides | ({"classes": classes} if classes else {})
+
+
+def _divide(found: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
+    """Return inputs and targets of each side, by the words in the names of arrays."""
+    sides: dict[str, dict[str, Any]] = {}
+    for name, place in found.items():
+        # `Xtrain`, `ytest` and the like are two words.
+        spaced = re.sub(r"\b([XxYy])(train|test|val|valid)\b", r"\1-\2", name.replace("_", "-"))
+        words = re.findall(r"[A-Za-z0-9]+", spaced)
+        side = next((_SIDES[w.lower()] for w in words if w.lower() in _SIDES), "train")
+        rest = [w for w in words if w.lower() not in _SIDES]
+        group = sides.setdefault(side, {"inputs": {}, "targets": []})
+        if _TARGETS & {w.lower() for w in rest}:
+            group["targets"].append(place)
+        else:
+            key = "-".join(rest)[:64] or "x"
+            if other := group["inputs"].get(key):
+                reason = f"{other} and {place} would both be the input {key} of {side}"
+                remedy = "save each array once, or name them x_train, x_test and so on"
+                raise InputError("data", data, reason, remedy)
+            group["inputs"][key] = place
+    for side in sides.values():
+        if len(side["targets"]) != 1 or not side["inputs"]:
+            raise _unclear(found, data)
+        [side["targets"]] = side["targets"]
+    if "train" not in sides:
+        raise _unclear(found, data)
+    return sides
+
+
+def _unclear(found: Iterable[str], data: str) -> InputError:
+    names = ", ".join(found)
+    reason = (
+        f"holds the arrays {names}, and their names do not show what is input and what is target"
+    )
+    remedy = "save them as x and y, or x_train, y_train, x_test, y_test; or write the experiment "
+    return InputError("data", data, reason, f"{remedy}by hand: docs/how-to/own-table.md")
+
+
+def _classes(path: Path, place: str) -> int | None:
+    """Return the number of classes if targets are all the numbers from 0, each at least once."""
+    member = parse_name(place).member
+    where = path if member else path / Path(place).name
+    with open_bytes(Named(where, member), "data") as (handle, _):
+        try:
+            targets = np.lib.format.read_array(handle, allow_pickle=False)
+        except ValueError:
+            return None
+    if targets.dtype.kind not in "iub" or targets.shape[1:] not in ((), (1,)) or not targets.size:
+        return None
+    largest = int(targets.max())
+    whole = targets.min() == 0 and 0 < largest < MOST_CLASSES
+    return largest + 1 if whole and len(np.unique(targets)) == largest + 1 else None

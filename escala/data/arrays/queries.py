@@ -1,7 +1,5 @@
 """A user's arrays, row by row, in the form of those that a model was trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,7 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.data.arrays.headers import Named, header, members
-from escala.data.base import Spec, specs
-from escala.data.queries import Query
+from escala.data.base import Query, Spec, specs
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:

@@ -5,30 +5,36 @@ NumPy is imported where headers are read, so that other datasets do not wait for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from escala.core.errors import InputError
-from escala.data.fractions import expected_rows, require_training_rows, split_of
 from escala.data.paths import expanded_path
-from escala.data.size import Size
+from escala.data.settings import (
+    SIDES,
+    Settings,
+    Size,
+    require_training_rows,
+    split_of,
+    training_rows,
+)
 
 if TYPE_CHECKING:
     from escala.data.arrays.headers import Header, Named
 
-SIDES = ("train", "validation", "test")
 #: The name of the targets among the arrays of a side; no input has such a name.
 TARGETS = "targets:"
 
 
-def check(settings: Mapping[str, Any]) -> None:
+def check(settings: Settings) -> None:
     """Refuse arrays that do not fit together, by their headers."""
     headers = _headers(settings)
     train = headers["train"]
     for side, arrays in headers.items():
         if list(arrays) != list(train):
-            given, wanted = (", ".join(list(each)[:-1]) for each in (arrays, train))
+            given, wanted = (", ".join(list(named)[:-1]) for named in (arrays, train))
             reason = f"differ from those of train: {wanted}"
             raise InputError(f"{side}.inputs", given, reason, "give every side the same inputs")
         rows = arrays[TARGETS].shape[0]
@@ -52,7 +58,7 @@ def check(settings: Mapping[str, Any]) -> None:
     require_training_rows(_split(settings))
 
 
-def preparation(settings: Mapping[str, Any]) -> dict:
+def preparation(settings: Settings) -> dict:
     """Return the settings that the arrays depend on, with numbers of files for their paths."""
     files = list(_files(settings))
     sides: dict[str, dict] = {}
@@ -66,33 +72,23 @@ def preparation(settings: Mapping[str, Any]) -> dict:
     }
 
 
-def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+def prepared_from(settings: Settings, folder: Path) -> dict[str, Path]:
     """Return the user's files, each once."""
     return {f"file{number}": path for number, path in enumerate(_files(settings))}
 
 
-def size(settings: Mapping[str, Any]) -> Size:
+def size(settings: Settings) -> Size:
     """Return what the headers tell; nothing if they cannot be read."""
     try:
-        headers = _headers(settings)
+        train = _headers(settings)["train"]
     except InputError:
         return Size()
-    rows = {side: arrays[TARGETS].shape[0] for side, arrays in headers.items()}
-    rows = expected_rows(rows.pop("train"), _split(settings)) | rows
-    inputs = tuple(
-        {"name": key, "shape": found.shape[1:], "dtype": found.dtype.name}
-        for key, found in headers["train"].items()
-        if key != TARGETS
-    )
-    targets = headers["train"][TARGETS]
-    names, shape = class_names(settings), targets.shape[1:]
-    if names and shape in ((), (1,)):
-        return Size(rows, inputs)
-    entry = {"name": "labels", "shape": shape, "dtype": targets.dtype.name}
-    return Size(rows, inputs, entry)
+    rows = train.pop(TARGETS).shape[0]
+    numbers = sum(prod(form.shape[1:]) for form in train.values())
+    return Size(training_rows(rows, _split(settings)), numbers)
 
 
-def class_names(settings: Mapping[str, Any]) -> list[str] | None:
+def class_names(settings: Settings) -> list[str] | None:
     """Return the names of the classes, None if the targets are no numbers of classes."""
     classes = settings.get("classes")
     return [str(number) for number in range(classes)] if isinstance(classes, int) else classes
@@ -103,29 +99,29 @@ def place(side: str, key: str) -> str:
     return f"{side}.targets" if key == TARGETS else f"{side}.inputs.{key}"
 
 
-def _split(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _split(settings: Settings) -> dict[str, Any]:
     """Return the split of `train`, with the fraction 0 for each side that has its own files."""
     given = {f"{side}_fraction": 0 for side in SIDES if side != "train" and side in settings}
     return split_of(settings) | given
 
 
-def _arrays(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, Named]]:
+def _arrays(settings: Settings) -> Iterator[tuple[str, str, Named]]:
     """Yield side, name and place of every array, the targets last."""
-    from escala.data.arrays.headers import Named, named
+    from escala.data.arrays.headers import Named, parse_name
 
     for side in (each for each in SIDES if each in settings):
         texts = settings[side]["inputs"] | {TARGETS: settings[side]["targets"]}
         for key, text in texts.items():
-            path, member = named(expanded_path(text, place(side, key)))
+            path, member = parse_name(expanded_path(text, place(side, key)))
             yield side, key, Named(path.absolute(), member)
 
 
-def _files(settings: Mapping[str, Any]) -> dict[Path, None]:
+def _files(settings: Settings) -> dict[Path, None]:
     """Return the files of the arrays, each once, in their order."""
     return dict.fromkeys(array.path for _, _, array in _arrays(settings))
 
 
-def _headers(settings: Mapping[str, Any]) -> dict[str, dict[str, Header]]:
+def _headers(settings: Settings) -> dict[str, dict[str, Header]]:
     """Return the header of every array, by side and name."""
     from escala.data.arrays.headers import header
 
@@ -135,7 +131,7 @@ def _headers(settings: Mapping[str, Any]) -> dict[str, dict[str, Header]]:
     return found
 
 
-def _check_targets(settings: Mapping[str, Any], targets: Header) -> None:
+def _check_targets(settings: Settings, targets: Header) -> None:
     """Refuse targets that cannot be numbers of classes, where there are `classes`."""
     names = class_names(settings)
     if names is None:
@@ -151,9 +147,9 @@ def _check_targets(settings: Mapping[str, Any], targets: Header) -> None:
         raise InputError("train.targets", _text(settings, "train", TARGETS), reason, remedy)
 
 
-def _form(found: Header) -> str:
-    return f"{found.dtype.name} of shape {found.shape[1:]}"
+def _form(header: Header) -> str:
+    return f"{header.dtype.name} of shape {header.shape[1:]}"
 
 
-def _text(settings: Mapping[str, Any], side: str, key: str) -> str:
+def _text(settings: Settings, side: str, key: str) -> str:
     return settings[side]["targets"] if key == TARGETS else settings[side]["inputs"][key]

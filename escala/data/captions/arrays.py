@@ -1,7 +1,5 @@
 """Make the arrays of a split, to train and test on, from features and captions."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -12,9 +10,16 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
-from escala.data.captions.bleu import bleu, counts
 from escala.data.captions.settings import CAPTIONS_FILE, FEATURES, FEATURES_FILE, NAMES
-from escala.data.captions.words import DTYPE, UNKNOWN, numbered, vocabulary, words_of
+from escala.data.captions.words import (
+    DTYPE,
+    UNKNOWN,
+    bleu,
+    counts,
+    number_words,
+    vocabulary,
+    words_of,
+)
 from escala.data.splits import Side, write_split
 
 KIND = "captions"
@@ -30,7 +35,7 @@ def prepare(
 
     The source divides the pictures, so all seeds give the same sides. `output` receives
     `{side}_features.npy`, float16 (rows, features); `{side}_words.npy` and `{side}_labels.npy`,
-    uint16 (rows, captions, positions), as `escala.data.captions.words.numbered` gives them; and
+    uint16 (rows, captions, positions), as `escala.data.captions.words.number_words` gives them; and
     `pictures.tsv` with the `name` of each `row` of each `side`.
 
     The description has the `vocabulary`, the words of the training captions that were not cut off;
@@ -78,7 +83,7 @@ def prepare(
         provenance=preparation["provenance"],
         below={"words": len(known)},
         vocabulary=known,
-        captions={side: _counted(whole[side], sides[side], length) for side in sides},
+        captions={side: _count_words(whole[side], sides[side], length) for side in sides},
         **more,
     )
 
@@ -91,19 +96,19 @@ def _features(
         return np.load(inputs["source"] / FEATURES_FILE.format(side=side), allow_pickle=False)
     rows = {name: row for row, name in enumerate(read_json(inputs["features"] / NAMES))}
     computed = np.load(inputs["features"] / FEATURES, mmap_mode="r", allow_pickle=False)
-    return computed[[rows[each["name"]] for each in pictures]]
+    return computed[[rows[picture["name"]] for picture in pictures]]
 
 
 def _side(features: np.ndarray, captions: Captions, known: Sequence[str], length: int) -> Side:
     numbers = {word: number for number, word in enumerate(known)}
-    both = [numbered(each, numbers, length) for each in captions]
+    both = [number_words(texts, numbers, length) for texts in captions]
     words, targets = (np.stack(arrays) for arrays in zip(*both, strict=True))
     return Side({"features": features, "words": words}, targets)
 
 
-def _counted(captions: Captions, side: Side, length: int) -> dict[str, int]:
+def _count_words(captions: Captions, side: Side, length: int) -> dict[str, int]:
     """Return the numbers of captions, cut and empty ones, words, and unknown words of a side."""
-    lengths = np.array([len(words) for each in captions for words in each])
+    lengths = np.array([len(words) for texts in captions for words in texts])
     return {
         "captions": len(lengths),
         "cut": int((lengths >= length).sum()),
@@ -118,4 +123,4 @@ def _write_names(path: Path, described: Mapping[str, Sequence[Mapping[str, Any]]
         table = csv.writer(handle, delimiter="\t", lineterminator="\n")
         table.writerow(("side", "row", "name"))
         for side, pictures in described.items():
-            table.writerows((side, row, each["name"]) for row, each in enumerate(pictures))
+            table.writerows((side, row, picture["name"]) for row, picture in enumerate(pictures))

@@ -1,7 +1,5 @@
 """Some test pictures with the captions that a run wrote, and what these are compared with."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +9,7 @@ import numpy as np
 
 from escala.data.base import Arrays
 from escala.data.captions.arrays import PICTURES
-from escala.data.captions.bleu import bleu, counts
-from escala.data.captions.words import references, word_numbers
+from escala.data.captions.words import bleu, counts, references, word_numbers
 from escala.data.paths import expanded_path
 
 
@@ -61,12 +58,12 @@ def examples(split: Path, predictions: np.ndarray, most: int) -> list[Example]:
         table = csv.DictReader(handle, delimiter="\t")
         names = [row["name"] for row in table if row["side"] == "test"]
     targets = arrays.gather("test", slice(None))[1]
-    found = []
+    written_examples = []
     for row in np.linspace(0, rows - 1, min(most, rows)).round().astype(int):
         caption, compared = word_numbers(predictions[row]), references(targets[row])
         written, *texts = (
             " ".join(vocabulary[number] for number in words) for words in (caption, *compared)
         )
         score = bleu(counts(compared, caption))
-        found.append(Example(names[row], written, list(filter(None, texts)), score))
-    return found
+        written_examples.append(Example(names[row], written, list(filter(None, texts)), score))
+    return written_examples

@@ -1,7 +1,5 @@
 """A user's pictures, or scenes, as the features that a model was trained on."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,11 +9,11 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.core.text import read_text
-from escala.data.base import specs
-from escala.data.captions import scenes, vgg16
+from escala.data.base import Query, invalid, specs
+from escala.data.captions import vgg16
+from escala.data.captions.source import parse_scene, project, scene_name
 from escala.data.captions.words import START
 from escala.data.images.pictures import files_of
-from escala.data.queries import Query, invalid
 
 #: The environment variable that names the weights of VGG16.
 WEIGHTS = "ESCALA_VGG16"
@@ -63,9 +61,9 @@ def _scenes(path: Path, description: Mapping[str, Any]) -> Found:
     if not named:
         raise InputError(path, path.name, "names no scene", "write one scene on each line")
     for number, line in named:
-        scene = scenes.named(line, f"{path}, line {number}")
-        [row] = scenes.projected(scene[None], *features.shape)
-        yield {"scene": scenes.name_of(scene)}, row
+        scene = parse_scene(line, f"{path}, line {number}")
+        [row] = project(scene[None], *features.shape)
+        yield {"scene": scene_name(scene)}, row
 
 
 #: How the data of a user are read, by the source of the training data.

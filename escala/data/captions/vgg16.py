@@ -4,8 +4,6 @@ K. Simonyan, A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Ima
 ICLR 2015.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The description of a user's files: they are digested where they are, and not copied."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +10,7 @@ from escala.cache.store import location
 from escala.core.console import progress
 from escala.core.files import write_json
 from escala.core.readable import counted, size
-from escala.data.files.listed import files, unreadable
+from escala.data.files.settings import files, unreadable
 from escala.data.files.watch import remember
 
 KIND = "files"
@@ -52,13 +50,13 @@ def prepare(
 
 def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
     """Return the number of files, their bytes, and one digest of them and their names."""
-    found = files(path, where)
-    whole = sum(file.status.st_size for file in found)
-    say = progress(f"{where}: %d of {len(found)} files read, %s of {size(whole)}")
+    listed = files(path, where)
+    whole = sum(file.status.st_size for file in listed)
+    say = progress(f"{where}: %d of {len(listed)} files read, %s of {size(whole)}")
     if by == "content" and whole >= LARGE:
-        print(f"{where}: reads {counted(len(found), 'file')}, {size(whole)}", flush=True)
+        print(f"{where}: reads {counted(len(listed), 'file')}, {size(whole)}", flush=True)
     told, done = hashlib.sha256(), 0
-    for number, file in enumerate(found):
+    for number, file in enumerate(listed):
         say(number, size(done))
         content: str | int = file.status.st_mtime_ns
         if by == "content":
@@ -68,4 +66,4 @@ def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
                 raise unreadable(where, file.path, error) from error
         told.update(repr((file.name, file.status.st_size, content)).encode())
         done += file.status.st_size
-    return {"files": len(found), "bytes": whole, "identified_by": by, "sha256": told.hexdigest()}
+    return {"files": len(listed), "bytes": whole, "identified_by": by, "sha256": told.hexdigest()}

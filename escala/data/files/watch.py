@@ -1,21 +1,19 @@
 """Tell whether a user's files are still as they were when they were described."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.data.files.listed import state
+from escala.data.files.settings import state
 
 _STATES = "states.json"
 
 
 def remember(split: Path, inputs: Mapping[str, Path], where: str) -> None:
     """Write the state of each path alongside the description, which is the same after a move."""
-    found = {key: [str(path), state({key: path}, where)] for key, path in inputs.items()}
-    write_json(split / _STATES, found)
+    states = {key: [str(path), state({key: path}, where)] for key, path in inputs.items()}
+    write_json(split / _STATES, states)
 
 
 def changed(split: Path) -> list[str]:

@@ -12,17 +12,15 @@ import numpy as np
 import pandas as pd
 
 from escala.core.files import atomic, sha256_file, write_json
-from escala.data.genomes.prepare import balance, windows
-from escala.data.genomes.prepare.fasta import read_records
-from escala.data.genomes.prepare.similarity import read_groups
-from escala.data.genomes.prepare.split import (
-    Split,
+from escala.data.genomes import windows
+from escala.data.genomes.records import read_records
+from escala.data.genomes.similarity import read_groups
+from escala.data.genomes.split import (
     group_split,
+    split_at_random,
     split_leaving_out,
-    stratified_split,
 )
-from escala.data.splits import array_entry
-from escala.data.writer import written
+from escala.data.splits import array_entry, open_array
 
 FORMAT = 4
 KIND = "genomes"
@@ -36,7 +34,7 @@ SYNTHETIC = -1
 class Genomes:
     """The genomes of a dataset: their concatenated codes, uint8 of shape (letters,), and `records`.
 
-    These have a row per genome, see `escala.data.genomes.prepare.fasta.encode_classes`.
+    These have a row per genome, see `escala.data.genomes.records.encode_classes`.
     """
 
     codes: np.ndarray
@@ -93,12 +91,12 @@ def prepare(
         groups = groups / "lineages.tsv"  # Simulated genomes have it.
     genomes, oversample = Genomes.load(source), preparation["oversample"]
     leaky = oversample["method"] != "none" and oversample["order"] == "before-split"
-    make = _balanced_first if leaky else _split_first
+    make = _balance_first if leaky else _split_first
     with ExitStack() as files:
         paths = {
             file: files.enter_context(atomic(output / file))
             for side in ("train", "test")
-            for file in (each.format(side=side) for each in (ROWS, LABELS, GENOMES))
+            for file in (name.format(side=side) for name in (ROWS, LABELS, GENOMES))
         }
         made = make(genomes, preparation, seed, groups, paths)
         for side, (labels, origins) in made.sides.items():
@@ -143,40 +141,36 @@ def _counts(report: Path, made: Made, classes: list[str]) -> dict[str, dict[str,
     }
 
 
-def _split(records: pd.DataFrame, preparation: dict, seed: int, groups: Path | None) -> Split:
-    """Split the genomes of a dataset, perhaps by a file with the group of every record."""
-    settings, classes = preparation["split"], preparation["classes"]
-    labels = records["label"].to_numpy(np.int64)
-    if settings["by"] == "random":
-        return stratified_split(labels, classes, settings["test_fraction"], seed)
-    names = read_groups(groups, records)
-    if "leave_out" in settings:
-        return split_leaving_out(labels, names, classes, settings["leave_out"])
-    return group_split(labels, names, classes, settings["test_fraction"], seed)
-
-
 def _split_first(
     genomes: Genomes, preparation: dict, seed: int, groups: Path | None, paths: dict[str, Path]
 ) -> Made:
     """Split first, then balance the training side: no training row derives from a test genome."""
     length, window = preparation["length"], preparation["window"]
-    parts = _split(genomes.records, preparation, seed, groups)
+    settings, classes, labels = preparation["split"], preparation["classes"], genomes.labels
+    if settings["by"] == "random":
+        parts = split_at_random(labels, classes, settings["test_fraction"], seed)
+    elif "leave_out" in settings:
+        names = read_groups(groups, genomes.records)
+        parts = split_leaving_out(labels, names, classes, settings["leave_out"])
+    else:
+        names = read_groups(groups, genomes.records)
+        parts = group_split(labels, names, classes, settings["test_fraction"], seed)
     train, test = (
         windows.windows(side, genomes.letters, length, window, seed)
         for side in (parts.train, parts.test)
     )
-    before = _count(genomes.labels[train["genome"]], preparation["classes"])
+    before = _count(labels[train["genome"]], classes)
     sides = {
         "train": _write_balanced(genomes, train, preparation, paths["train.npy"]),
-        "test": (genomes.labels[test["genome"]], test["genome"]),
+        "test": (labels[test["genome"]], test["genome"]),
     }
-    with written(paths["test.npy"], (length,), np.uint8) as writer:
+    with open_array(paths["test.npy"], (length,), np.uint8) as writer:
         for block in genomes.blocks(test, length):
             writer.append(block)
     return Made(sides, parts.single_group_classes, before)
 
 
-def _balanced_first(
+def _balance_first(
     genomes: Genomes, preparation: dict, seed: int, groups: Path | None, paths: dict[str, Path]
 ) -> Made:
     """Balance first, then split, as the source work did: copies of a genome reach both sides."""
@@ -186,11 +180,11 @@ def _balanced_first(
     )
     whole = paths["train.npy"].with_name("all.npy")
     labels, origins = _write_balanced(genomes, everything, preparation, whole)
-    parts = stratified_split(labels, classes, preparation["split"]["test_fraction"], seed)
+    parts = split_at_random(labels, classes, preparation["split"]["test_fraction"], seed)
     rows = np.load(whole, mmap_mode="r", allow_pickle=False)
     size = max(1, windows.BLOCK_BYTES // length)
     for file, side in (("train.npy", parts.train), ("test.npy", parts.test)):
-        with written(paths[file], (length,), np.uint8) as writer:
+        with open_array(paths[file], (length,), np.uint8) as writer:
             for first in range(0, len(side), size):
                 writer.append(rows[side[first : first + size]])
     whole.unlink()
@@ -207,18 +201,18 @@ def _write_balanced(
     """Write rows and the rows that enlarge their classes; return the label and genome of each."""
     length, oversample = preparation["length"], preparation["oversample"]
     labels = genomes.labels[rows["genome"]]
-    enlarged = balance.wanted(labels, preparation["classes"], oversample)
-    added = balance.more_rows(
+    enlarged = windows.class_sizes(labels, preparation["classes"], oversample)
+    added = windows.more_rows(
         rows, labels, genomes.letters, genomes.identities, enlarged, oversample, length
     )
     rows = np.concatenate([rows, added])
     all_labels, origins = [genomes.labels[rows["genome"]]], [rows["genome"]]
-    with written(path, (length,), np.uint8) as writer:
+    with open_array(path, (length,), np.uint8) as writer:
         for block in genomes.blocks(rows, length):
             writer.append(block)
         writer.flush()
         given = np.load(path, mmap_mode="r", allow_pickle=False)[: len(labels)]
-        for label, block in balance.synthetic(given, labels, enlarged, oversample):
+        for label, block in windows.synthetic(given, labels, enlarged, oversample):
             writer.append(block)
             all_labels.append(np.full(len(block), label))
             origins.append(np.full(len(block), SYNTHETIC))

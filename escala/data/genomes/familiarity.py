@@ -23,7 +23,7 @@ from tqdm import tqdm
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
 from escala.data.base import DESCRIPTION
-from escala.data.genomes.prepare.kmers import kmers
+from escala.data.nucleotides import kmers
 
 #: Letters of a k-mer. A set of the 4**12 = 16.8 million k-mers takes 2 MiB as bits. A random
 #: sequence has few k-mers in common with some hundred thousand letters of genomes.
@@ -89,10 +89,10 @@ class Familiarity:
 
         `codes` are uint8 of shape (n,). Without K consecutive unambiguous letters it is NaN.
         """
-        found = kmers(codes, K, self.strands)
-        if not len(found):
+        numbers = kmers(codes, K, self.strands)
+        if not len(numbers):
             return math.nan
-        bits = self.seen[found >> 3] >> (7 - (found & 7)).astype(np.uint8) & 1
+        bits = self.seen[numbers >> 3] >> (7 - (numbers & 7)).astype(np.uint8) & 1
         return float(bits.mean())
 
     def threshold(self, false_alarms: float) -> float:
@@ -150,8 +150,8 @@ def learn(split: Path, output: Path) -> Familiarity:
 
 def _by_class(array: np.ndarray, labels: np.ndarray, what: str) -> Sides:
     """Return the rows of each class, with progress bars; a label of -1 is none."""
-    found = np.unique(labels[labels >= 0]).tolist()
-    return {label: _rows(array, np.flatnonzero(labels == label), what) for label in found}
+    present = np.unique(labels[labels >= 0]).tolist()
+    return {label: _rows(array, np.flatnonzero(labels == label), what) for label in present}
 
 
 def _rows(array: np.ndarray, rows: np.ndarray, what: str) -> Iterator[np.ndarray]:

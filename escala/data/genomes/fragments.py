@@ -1,18 +1,15 @@
 """Fragments of a split's test genomes, of several lengths, as records to predict."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from escala.data.base import specs
-from escala.data.encode import reverse_complement
+from escala.data.base import Query, specs
 from escala.data.genomes.arrays import Genomes
 from escala.data.genomes.queries import query
-from escala.data.queries import Query
+from escala.data.nucleotides import reverse_complement
 
 #: Letters of the fragments. A record is judged by the longest of these that it reaches.
 LENGTHS = (50, 75, 100, 150, 200, 300, 400, 500, 700, 1000, 1500, 2000, 3000, 5000, 7000,
@@ -50,10 +47,10 @@ def fragments(
         if not len(labels) or set(genomes.labels[long]) != set(labels):
             return
         read = max(length, *spec.shape)
-        each = max(LEAST, min(FRAGMENTS, LETTERS // read) // len(labels))
+        count = max(LEAST, min(FRAGMENTS, LETTERS // read) // len(labels))
         drawn = []
         for label in labels.tolist():
-            for genome in random.choice(long[genomes.labels[long] == label], each):
+            for genome in random.choice(long[genomes.labels[long] == label], count):
                 first = offsets[genome] + random.integers(genomes.letters[genome] - length + 1)
                 codes = np.array(genomes.codes[first : first + length])
                 if description["window"]["reverse_complement"] and random.integers(2):

@@ -1,7 +1,5 @@
 """A user's FASTA file, cut into rows in the same way as a model's training genomes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,11 +7,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from escala.data.base import specs
-from escala.data.encode import encode
-from escala.data.fasta import nucleotides, records
-from escala.data.genomes.prepare import windows
-from escala.data.queries import Query, invalid
+from escala.data.base import Query, invalid, specs
+from escala.data.genomes import windows
+from escala.data.nucleotides import encode, nucleotides, records
 
 #: Allowed values of a dataset's `window.method`.
 WINDOW_METHODS = ("start", "random", "tiles")
@@ -32,8 +28,8 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     _window(description)
     [spec] = specs(description)
     [length] = spec.shape
-    found = tqdm(records(path), desc=path.name, unit=" records", disable=None)
-    for accession, sequence in nucleotides(found, path):
+    parsed = tqdm(records(path), desc=path.name, unit=" records", disable=None)
+    for accession, sequence in nucleotides(parsed, path):
         columns = {
             "accession": accession,
             "letters": len(sequence),

@@ -1,16 +1,13 @@
 """Make the arrays of a split, to train and test on, from pictures."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from escala.core.files import read_json
-from escala.data.splits import Side, stratified, write_split
-from escala.data.writer import Blocks
+from escala.data.splits import Blocks, Side, stratify, write_split
 
 KIND = "images"
 #: Pictures in memory at a time.
@@ -37,29 +34,29 @@ def prepare(
     }
     given = {f"{side}_fraction": 0 for side in arrays}
     rows = {side: np.arange(len(labels)) for side, (_, labels) in arrays.items()}
-    divided = stratified(np.asarray(arrays["train"][1]), split | given, content["classes"], seed)
+    divided = stratify(np.asarray(arrays["train"][1]), split | given, content["classes"], seed)
     rows = divided | {side: selected for side, selected in rows.items() if side != "train"}
-    store = np.dtype(preparation["store"])
+    store, source_type = np.dtype(preparation["store"]), preparation["provenance"]
     sides = {}
     for side, selected in rows.items():
         images, labels = arrays.get(side, arrays["train"])
-        stored = {"image": _stored(images, selected, store)}
-        sides[side] = Side(stored, np.asarray(labels)[selected])
+        blocks = _blocks(images, selected)
+        if store == np.float16:
+            blocks = ((block / np.float32(255)).astype(store) for block in blocks)
+        stored = Blocks((len(selected), *images.shape[1:]), store, blocks)
+        sides[side] = Side({"image": stored}, np.asarray(labels)[selected])
     return write_split(
         output,
         sides,
         kind=KIND,
         name=name,
         seed=seed,
-        provenance=preparation["provenance"],
+        provenance="simulated" if source_type == "outlines" else source_type,
         classes=content["classes"],
         split=split,
     )
 
 
-def _stored(images: np.ndarray, rows: np.ndarray, store: np.dtype) -> Blocks:
-    """Return rows of pictures, uint8 from 0 to 255, as uint8 or as float16 from 0 to 1."""
-    blocks = (images[rows[begin : begin + ROWS]] for begin in range(0, len(rows), ROWS))
-    if store == np.float16:
-        blocks = ((block / np.float32(255)).astype(store) for block in blocks)
-    return Blocks((len(rows), *images.shape[1:]), store, blocks)
+def _blocks(images: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
+    for begin in range(0, len(rows), ROWS):
+        yield images[rows[begin : begin + ROWS]]

@@ -1,7 +1,5 @@
 """Read pictures with Pillow, bring them to one size and colour, and list those of folders."""
 
-from __future__ import annotations
-
 import re
 import sys
 import warnings
@@ -69,7 +67,11 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
         if not path.stat().st_size:
             reason = "is empty"
         raise InputError(path, path.name, reason, "repair or remove the file") from error
-    bits = _bits(path)
+    # Pillow reduces the bits of PNG to 8 silently. A PNG file states them in its byte 24, in the
+    # chunk IHDR of its specification. JPEG files that Pillow reads have 8.
+    with open(path, "rb") as file:
+        begin = file.read(25)
+    bits = begin[24] if begin.startswith(_PNG) else 8
     if mode not in _MODES or bits > 8:
         reason = "is not grey, palette or RGB with 8 bits a colour"
         remedy = "save it in grey or RGB, with 8 bits a colour"
@@ -91,8 +93,10 @@ def _upright(picture: Image.Image, path: Path) -> Image.Image:
         # Pillow raises whatever its reader met.
         if path.parent not in _told:
             _told.add(path.parent)
-            said = "has EXIF data that cannot be read, and is not turned; others here may be so too"
-            print(f"{path.parent}: {path.name} {said}", file=sys.stderr)
+            warning = (
+                "has EXIF data that cannot be read, and is not turned; others here may be so too"
+            )
+            print(f"{path.parent}: {path.name} {warning}", file=sys.stderr)
         return picture
     return picture if turn is None else picture.transpose(turn)
 
@@ -105,19 +109,11 @@ def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | Non
         return pictures
     if not len(pictures):
         return np.empty((0, *wanted), np.uint8)
-    images = (Image.fromarray(each[..., 0] if each.shape[-1] == 1 else each) for each in pictures)
+    images = (
+        Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)
+        for picture in pictures
+    )
     return np.stack([_array(image, colour, size) for image in images])
-
-
-def _bits(path: Path) -> int:
-    """Return the bits a colour of a PNG or JPEG file; Pillow reduces those of PNG to 8 silently.
-
-    A PNG file states them in its byte 24, in the chunk IHDR of the PNG specification. JPEG files
-    that Pillow reads have 8.
-    """
-    with open(path, "rb") as file:
-        begin = file.read(25)
-    return begin[24] if begin.startswith(_PNG) else 8
 
 
 def _array(picture: Image.Image, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
@@ -133,7 +129,7 @@ def folders_of(folder: Path) -> list[str]:
     """Return the names of the folders in a folder, in alphabetical order."""
     if not folder.is_dir():
         raise InputError(folder, folder.name, "no such folder", "name the one with the classes")
-    return sorted(each.name for each in folder.iterdir() if each.is_dir() and not is_hidden(each))
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not is_hidden(path))
 
 
 def classes_of(folder: Path) -> list[str]:
@@ -145,7 +141,7 @@ def classes_of(folder: Path) -> list[str]:
     if classes:
         inner = f"if the classes are in {classes[0]}, name it or move its folders up"
         remedy = f"{inner}; else {remedy}"
-    elif any(each.suffix.lower() in ENDINGS for each in folder.iterdir()):
+    elif any(path.suffix.lower() in ENDINGS for path in folder.iterdir()):
         reason = "holds pictures, and no folder for each class"
         remedy = "move the pictures of each class into a folder with its name; remove those "
         remedy += "whose class is not known"
@@ -154,7 +150,7 @@ def classes_of(folder: Path) -> list[str]:
 
 def files_of(folder: Path) -> Iterator[Path]:
     """Yield the PNG and JPEG files of a folder, by name; refuse none, others, and folders."""
-    paths = sorted(each for each in folder.iterdir() if not is_hidden(each))
+    paths = sorted(file for file in folder.iterdir() if not is_hidden(file))
     for path in paths:
         if path.is_dir():
             reason = "is a folder among pictures, and would not be read"
@@ -170,7 +166,7 @@ def files_of(folder: Path) -> Iterator[Path]:
     yield from paths
 
 
-def listed(folder: Path) -> tuple[dict[str, int], int]:
+def count_pictures(folder: Path) -> tuple[dict[str, int], int]:
     """Return the number of pictures in the folders of each side, and of classes, without reading.
 
     Other than folders of pictures is refused.

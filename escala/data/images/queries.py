@@ -1,7 +1,5 @@
 """Read a user's pictures in the form that a trained model takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +7,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from escala.data.base import specs
+from escala.data.base import Query, specs
 from escala.data.images.pictures import files_of, read_picture
-from escala.data.queries import Query
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:

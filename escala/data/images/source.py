@@ -1,23 +1,34 @@
 """Make pictures of one size from a source: `SIDE_images.npy`, `SIDE_labels.npy`, `images.json`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image, ImageDraw
 from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data.base import require_class_names
-from escala.data.images import cifar, idx
-from escala.data.images.outlines import outlines
 from escala.data.images.pictures import brought_to, classes_of, files_of, read_picture, sides_of
+from escala.data.images.published import cifar10, mnist
 from escala.data.images.settings import OUTLINE_SIZE, OUTLINES
-from escala.data.writer import ArrayWriter, written
+from escala.data.splits import ArrayWriter, open_array
+
+#: Harmonics that give a class its form, and a single outline its own.
+HARMONICS = 7
+#: Points of an outline, and seed of the forms of the classes: they are the same in every data set.
+POINTS, FORMS = 160, 2021
+#: How far the harmonics of classes lie apart, and those of single outlines of one class at
+#: difficulty 1, as fractions of the radius.
+BETWEEN, WITHIN = 0.10, 0.14
+#: Pictures that are yielded at a time.
+ROWS = 512
+#: Higher harmonics are smaller, so that outlines are smooth.
+_ORDERS = np.sqrt(np.arange(1, HARMONICS + 1))
+_ANGLES = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
 
 Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
@@ -38,20 +49,20 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     with ExitStack() as files:
         writers: dict[str, ArrayWriter] = {}
         shape = None
-        for side, pictures, found in parts:
+        for side, pictures, numbers_of_block in parts:
             pictures = brought_to(pictures, acquisition["colour"], size)
             shape = shape or pictures.shape[1:]
             _require_shape(inputs[0] if inputs else folder, pictures.shape[1:], shape)
             if side not in writers:
                 path = folder / f"{side}_images.npy"
-                writers[side] = files.enter_context(written(path, shape, np.uint8))
+                writers[side] = files.enter_context(open_array(path, shape, np.uint8))
             writers[side].append(pictures)
-            labels.setdefault(side, []).append(found)
+            labels.setdefault(side, []).append(numbers_of_block)
     numbers = {side: np.concatenate(blocks) for side, blocks in labels.items()}
     for side, group in numbers.items():
         if not len(group):
             raise InputError(inputs[0], f"side {side}", "holds no picture", "give some")
-    named = classes or _numbered(inputs[-1], np.concatenate(list(numbers.values())))
+    named = classes or _number_names(inputs[-1], np.concatenate(list(numbers.values())))
     if len(named) < 2:
         raise InputError(inputs[-1], named, "is one class only", "give pictures of two or more")
     for side, group in numbers.items():
@@ -59,7 +70,7 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     write_json(folder / "images.json", {"classes": named, "sides": list(numbers)})
 
 
-def _numbered(path: Path, numbers: np.ndarray) -> list[str]:
+def _number_names(path: Path, numbers: np.ndarray) -> list[str]:
     """Return the names of classes that only have numbers: 0 to the largest.
 
     Where most of the classes have no picture, as if one label in the file `path` is wrong, it is
@@ -78,11 +89,10 @@ def _read(
 ) -> tuple[list[str] | None, Pictures]:
     """Return the names of the classes, None if they are numbers, and the pictures."""
     kind = acquisition["type"]
-    if kind in ("idx", "cifar"):
-        accept = acquisition["cut_short"] == "accept"
-        if kind == "idx":
-            return None, idx.sides(inputs[0], accept)
-        return cifar.sides(inputs[0], accept)
+    if kind == "idx":
+        return None, mnist(inputs[0], acquisition["cut_short"] == "accept")
+    if kind == "cifar":
+        return cifar10(inputs[0], acquisition["cut_short"] == "accept")
     if kind == "outlines":
         options = (acquisition[key] for key in ("difficulty", "seed"))
         parts = outlines(acquisition["per_class"], size or OUTLINE_SIZE, *options)
@@ -117,7 +127,51 @@ def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[l
 
 def _require_shape(path: Path, shape: tuple[int, ...], first: tuple[int, ...]) -> None:
     if shape != first:
-        found, wanted = (" × ".join(map(str, each)) for each in (shape, first))
+        given, wanted = (" × ".join(map(str, each)) for each in (shape, first))
         reason = f"differs in size or colours from the first picture, {wanted}"
         remedy = "set size, and colour: grey or rgb, to bring all pictures to one form"
-        raise InputError(path, found, reason, remedy)
+        raise InputError(path, given, reason, remedy)
+
+
+def outlines(
+    per_class: int, size: tuple[int, int], difficulty: float, seed: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield pictures and classes, some at a time; classes take turns.
+
+    Pictures are uint8 (pictures, height, width, 1), 0 outside and 255 inside. With difficulty 0, up
+    to 1, outlines of a class differ in their pose only.
+    """
+    random = np.random.default_rng(seed)
+    labels = np.tile(np.arange(OUTLINES), per_class)
+    for begin in range(0, len(labels), ROWS):
+        classes = labels[begin : begin + ROWS]
+        radii = radii_of(classes, difficulty, random)
+        pictures = [_draw(outline, size, random) for outline in radii]
+        yield np.stack(pictures)[..., None], classes
+
+
+def radii_of(labels: np.ndarray, difficulty: float, random: np.random.Generator) -> np.ndarray:
+    """Return the radii of outlines of these classes, float64 (outlines, POINTS), about 1."""
+    single = random.normal(0, WITHIN * difficulty, (len(labels), 2, HARMONICS)) / _ORDERS
+    forms = np.random.default_rng(FORMS).normal(0, BETWEEN, (OUTLINES, 2, HARMONICS)) / _ORDERS
+    harmonics = forms[labels] + single
+    orders = np.arange(2, HARMONICS + 2)[:, None] * _ANGLES
+    radii = 1 + harmonics[:, 0] @ np.cos(orders) + harmonics[:, 1] @ np.sin(orders)
+    return np.maximum(radii, 0.2)
+
+
+def _draw(radii: np.ndarray, size: tuple[int, int], random: np.random.Generator) -> np.ndarray:
+    """Return one filled outline, twice as long as high, turned, scaled and moved at random."""
+    height, width = size
+    x, y = 2 * radii * np.cos(_ANGLES), radii * np.sin(_ANGLES)
+    turn, mirror = random.uniform(-0.4, 0.4), random.choice([-1, 1])
+    scale = random.uniform(0.11, 0.17) * min(height * 1.33, width)
+    turned = (
+        x * mirror * np.cos(turn) - y * np.sin(turn),
+        x * mirror * np.sin(turn) + y * np.cos(turn),
+    )
+    centre = random.uniform(0.44, 0.56, 2) * (width, height)
+    points = np.stack(turned, axis=1) * scale + centre
+    picture = Image.new("L", (width, height))
+    ImageDraw.Draw(picture).polygon([tuple(point) for point in points], fill=255)
+    return np.asarray(picture)

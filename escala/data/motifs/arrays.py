@@ -1,8 +1,6 @@
-"""Make the arrays of a split, to train and test on, from sequences with and without a motif."""
+"""Simulate sequences with and without a motif, or read them, and make the arrays of a split."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +8,22 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.data.base import SIDES
-from escala.data.encode import reverse_complement
-from escala.data.motifs.sequences import one_hot, read_sequences
-from escala.data.motifs.simulate import TAL1, chance_sites, sequences
-from escala.data.splits import Side, stratified, write_split
+from escala.data.nucleotides import encode, nucleotides, records, reverse_complement
+from escala.data.splits import Side, stratify, write_split
 
 KIND = "motifs"
 CLASSES = ["background", "motif"]
+#: TAL1_known4 of ENCODE, of the origin TRANSFAC M00993: probabilities of A, C, G and T by position.
+TAL1 = np.array(
+    [[0.25, 0, 0.25, 0.5], [0, 1, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0.2, 0.4, 0.4],
+     [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0.2, 0.4, 0.2, 0.2], [0, 0.4, 0, 0.6]]
+)  # fmt: skip
+#: Probabilities of A, C, G and T outside the motif, as in the source work (docs/systems/tal1.md).
+BACKGROUND = np.array([0.3, 0.2, 0.2, 0.3])
+#: Fraction of sequences with the motif.
+POSITIVE = 0.5
+#: An instance is drawn from the matrix · KEPT + ADDED: no letter is impossible.
+KEPT, ADDED = 0.999, 0.00025
 
 
 def prepare(
@@ -30,7 +37,7 @@ def prepare(
     `chance_sites`, the fraction of the sequences without it that hold a site by chance.
     """
     if preparation["provenance"] == "simulated":
-        sides, more = _simulated(preparation, seed)
+        sides, more = _simulate(preparation, seed)
     else:
         sides, more = _read(preparation, seed, inputs), {"split": preparation["split"]}
     return write_split(
@@ -46,7 +53,7 @@ def prepare(
     )
 
 
-def _simulated(preparation: Mapping[str, Any], seed: int) -> tuple[dict[str, Side], dict]:
+def _simulate(preparation: Mapping[str, Any], seed: int) -> tuple[dict[str, Side], dict]:
     length = preparation["length"]
     if len(TAL1) > length:
         reason = f"is less than the {len(TAL1)} letters of the motif"
@@ -56,7 +63,7 @@ def _simulated(preparation: Mapping[str, Any], seed: int) -> tuple[dict[str, Sid
         rows = preparation["rows"][side]
         if rows:
             random = np.random.default_rng([seed, number])
-            letters, labels = sequences(TAL1, rows, length, random)
+            letters, labels = simulate(TAL1, rows, length, random)
             sides[side] = Side({"sequence": one_hot(letters + np.uint8(1))}, labels)
             without = letters[labels == 0]
             by_chance += int(chance_sites(without, TAL1).sum())
@@ -71,14 +78,76 @@ def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path])
     for label, name in enumerate(("negative", "positive")):
         for record, row in read_sequences(inputs[name], preparation["length"]):
             for strand in (row, reverse_complement(row)):
-                other, found = known.get(strand.tobytes(), (label, ""))
+                other, twin = known.get(strand.tobytes(), (label, ""))
                 if other != label:
-                    reason = f"is {found} in {inputs['negative'].name}, on one strand or the other"
+                    reason = f"is {twin} in {inputs['negative'].name}, on one strand or the other"
                     remedy = "keep it in one of the files: with or without the motif"
                     raise InputError(inputs[name], record, reason, remedy)
             known[row.tobytes()] = label, record
             codes.append(row)
             labels.append(label)
     targets, encoded = np.array(labels, np.int64), one_hot(np.stack(codes))
-    rows = stratified(targets, preparation["split"], CLASSES, seed)
+    rows = stratify(targets, preparation["split"], CLASSES, seed)
     return {side: Side({"sequence": encoded[of]}, targets[of]) for side, of in rows.items()}
+
+
+def simulate(
+    matrix: np.ndarray, rows: int, length: int, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return sequences of letters and whether each holds the motif.
+
+    They are uint8 (rows, length), 0 to 3 for A, C, G and T; and int64 (rows,), 1 with the motif. A
+    sequence with it is background into which one instance is written, at a position and on a strand
+    drawn uniformly. `matrix` is float64 (positions, 4), rows of sum 1.
+    """
+    letters = _draw(BACKGROUND[None], random.random((rows, length)))
+    labels = (random.random(rows) < POSITIVE).astype(np.int64)
+    positive = np.flatnonzero(labels)
+    width = len(matrix)
+    instances = _draw(matrix * KEPT + ADDED, random.random((len(positive), width)))
+    reverse = random.random(len(positive)) < 0.5
+    # The complements of 0 to 3 are 3 to 0.
+    instances[reverse] = 3 - instances[reverse, ::-1]
+    begin = random.integers(0, length - width + 1, len(positive))
+    letters[positive[:, None], begin[:, None] + np.arange(width)] = instances
+    return letters, labels
+
+
+def chance_sites(letters: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return which sequences hold a window, on either strand, that the motif's matrix allows.
+
+    `letters` are uint8 (rows, length), 0 to 3. The matrix, float64 (positions, 4), does not allow a
+    letter of probability 0. The result is bool (rows,).
+    """
+    with_site = np.zeros(len(letters), bool)
+    for allowed in (matrix > 0, (matrix > 0)[::-1, ::-1]):
+        windows = letters.shape[1] - len(matrix) + 1
+        fits = np.ones((len(letters), windows), bool)
+        for position, at in enumerate(allowed):
+            fits &= at[letters[:, position : position + windows]]
+        with_site |= fits.any(axis=1)
+    return with_site
+
+
+def _draw(probabilities: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Return letters, uint8 (rows, positions), of probabilities (positions or 1, 4)."""
+    limits = probabilities.cumsum(axis=1)[:, :-1]
+    return (uniform[..., None] >= limits).sum(axis=-1, dtype=np.uint8)
+
+
+def read_sequences(path: Path, length: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and codes, uint8 (length,), of each record: 1 to 4 for A, C, G, T, else 0.
+
+    A file that is no nucleotide FASTA, and a sequence of another length, are refused.
+    """
+    for name, letters in nucleotides(records(path), path):
+        if len(letters) != length:
+            reason = f"has {len(letters)} letters, and length is {length}"
+            remedy = f"give sequences of {length} letters, or set length"
+            raise InputError(path, name, reason, remedy)
+        yield name, np.frombuffer(encode(letters), np.uint8)
+
+
+def one_hot(codes: np.ndarray) -> np.ndarray:
+    """Return uint8 (rows, length, 4) of codes (rows, length), 1 to 4; of code 0 all are 0."""
+    return (codes[..., None] == np.arange(1, 5, dtype=np.uint8)).astype(np.uint8)

@@ -1,16 +1,13 @@
 """A user's FASTA file, encoded as the sequences that a model was trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from escala.data.base import specs
-from escala.data.motifs.sequences import one_hot, read_sequences
-from escala.data.queries import Query
+from escala.data.base import Query, specs
+from escala.data.motifs.arrays import one_hot, read_sequences
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:

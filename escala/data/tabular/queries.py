@@ -1,7 +1,5 @@
 """A user's CSV file, scaled as the table that a model was trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +8,9 @@ import numpy as np
 from tqdm import tqdm
 
 from escala.core.errors import InputError
-from escala.data.queries import Query
-from escala.data.tabular import table
-from escala.data.tabular.scaling import Scaling
-from escala.data.tabular.values import class_name
+from escala.data.base import Query
+from escala.data.tabular.arrays import Scaling
+from escala.data.tabular.table import blocks, class_name, columns_like
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
@@ -25,10 +22,10 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     """
     names = description["features"]
     known = {class_name(name): name for name in description["classes"]}
-    scaling = Scaling.described(description["scaling"])
-    columns = table.columns_like(path, names)
+    scaling = Scaling.from_description(description["scaling"])
+    columns = columns_like(path, names)
     number = 0
-    for block in tqdm(table.blocks(path, columns), desc=path.name, disable=None):
+    for block in tqdm(blocks(path, columns), desc=path.name, disable=None):
         for row, label, line in zip(*block, strict=True):
             number += 1
             missing = np.flatnonzero(np.isnan(row))

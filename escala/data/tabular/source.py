@@ -1,7 +1,5 @@
 """Make one table from a source: `features.npy`, `labels.npy`, and `table.json` with their names."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,9 +9,8 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.core.files import write_json
+from escala.data.splits import open_array
 from escala.data.tabular import table
-from escala.data.tabular.values import ordered, require_classes
-from escala.data.writer import written
 
 #: The label of a row whose class is missing.
 UNKNOWN = -1
@@ -36,16 +33,16 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
         blocks, origin = [table.Block(features, labels, np.empty(0))], acquisition["name"]
     numbers: dict[str, int] = {"": UNKNOWN}
     parts, lines = [], []
-    with written(folder / "features.npy", (len(names),), np.float64) as writer:
+    with open_array(folder / "features.npy", (len(names),), np.float64) as writer:
         for block in _without_row_numbers(blocks, names, origin):
             writer.append(block.features)
-            parts.append([numbers.setdefault(each, len(numbers) - 1) for each in block.labels])
+            parts.append([numbers.setdefault(label, len(numbers) - 1) for label in block.labels])
             lines.append(block.lines)
     labels = np.concatenate(parts)
     del numbers[""]
-    classes = ordered(numbers, origin)
-    found = Counter(labels.tolist())
-    require_classes({name: found[number] for name, number in numbers.items()}, origin)
+    classes = table.order_classes(numbers, origin)
+    counts = Counter(labels.tolist())
+    table.require_classes({name: counts[number] for name, number in numbers.items()}, origin)
     # Numbers were given as classes came; they become those of their order. The last is `UNKNOWN`.
     final = np.full(len(classes) + 1, UNKNOWN)
     final[[numbers[name] for name in classes]] = np.arange(len(classes))

@@ -1,14 +1,15 @@
-"""Tables of numbers with a class: CSV files read in blocks of rows, and samples of scikit-learn."""
-
-from __future__ import annotations
+"""Tables of numbers with a class: CSV files, what their fields mean, and samples."""
 
 import csv
+import math
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal, InvalidOperation
+from functools import lru_cache
 from itertools import islice
-from math import inf, isfinite, isinf
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.core.text import opened
-from escala.data.tabular.values import BOOLEANS, class_name, is_missing, is_number, number
+from escala.data.base import LONGEST_CLASS, require_class_names
 
 #: Rows that are read at a time, and numbers in them at most.
 BLOCK_ROWS, BLOCK_NUMBERS = 65_536, 2**24
@@ -32,6 +33,19 @@ _DECIMAL = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
 #: Commas, points, apostrophes or spaces between groups of three digits.
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}([,.'’\s]\d{3})+([,.]\d+)?")
 _NUL = "holds a NUL character", "give a text file, or remove the character"
+#: What stands for a missing value, in small letters: words; what pandas, Stata and SAS, MySQL and C
+#: write; and the errors of spreadsheets.
+MISSING = frozenset(
+    ["", "na", "n/a", "n.a.", "nan", "-nan", "null", "(null)", "<null>", "none", "nil", "?",
+     "<na>", "#na", "#n/a", "#n/a n/a", ".", r"\n", "1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind",
+     "#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"]
+)  # fmt: skip
+BOOLEANS = ("true", "false")
+#: Digits of numbers that name classes. Longer ones stay as they are written.
+_DIGITS = LONGEST_CLASS
+_EXACT = Context(prec=_DIGITS)
+#: More classes than this with one row each, or of numbers that are not whole, are no classes.
+_MOST_SINGLE = 10
 Header = Literal["auto", "yes", "no"]
 
 
@@ -104,11 +118,11 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
         reason = f"the model reads {len(names)} features"
         remedy = "give these features in their order, with or without the class behind them"
         raise InputError(path, f"line {line}, {len(fields)} columns", reason, remedy)
-    found = [field.strip() for field in fields[: len(names)]]
-    header = found == list(names) or not all(map(_is_value, found))
-    if header and found != list(names):
-        place = next(n for n, name in enumerate(names) if found[n] != name)
-        reason = f"{found[place][:40]!r} is where the model reads {names[place]}"
+    first = [field.strip() for field in fields[: len(names)]]
+    header = first == list(names) or not all(map(_is_value, first))
+    if header and first != list(names):
+        place = next(n for n, name in enumerate(names) if first[n] != name)
+        reason = f"{first[place][:40]!r} is where the model reads {names[place]}"
         remedy = "put the columns in order, and leave out others, such as row numbers; and the "
         remedy += "line of names if the model's table had none"
         raise InputError(path, f"line {line}, column {place + 1}", reason, remedy)
@@ -147,10 +161,10 @@ def sample(name: Literal["breast_cancer", "digits"]) -> tuple[np.ndarray, np.nda
     """
     from sklearn import datasets
 
-    found = getattr(datasets, f"load_{name}")()
-    labels = np.array([str(found.target_names[number]) for number in found.target], object)
-    names = [str(feature).replace(" ", "-") for feature in found.feature_names]
-    return found.data.astype(np.float64), labels, names
+    bunch = getattr(datasets, f"load_{name}")()
+    labels = np.array([str(bunch.target_names[number]) for number in bunch.target], object)
+    names = [str(feature).replace(" ", "-") for feature in bunch.feature_names]
+    return bunch.data.astype(np.float64), labels, names
 
 
 def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[float]:
@@ -167,9 +181,9 @@ def _features(path: Path, form: Columns, line: int, fields: list[str]) -> list[f
         try:
             numbers = list(map(float, features))
         except ValueError:
-            numbers = [inf]
+            numbers = [math.inf]
         # The sum is finite if all are.
-        if isfinite(sum(numbers)) or not any(map(isinf, numbers)):
+        if math.isfinite(sum(numbers)) or not any(map(math.isinf, numbers)):
             return numbers
     numbers = []
     for place, value in enumerate(features):
@@ -299,3 +313,91 @@ def _no_csv(path: Path, line: int, error: csv.Error) -> InputError:
     if "limit" in str(error):
         reason = f"{error}, so a quote may not be closed"
     return InputError(path, f"line {line}", f"cannot be read as CSV: {reason}", "correct it")
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a field stands for a missing value, whatever its case and spaces."""
+    return text.strip().lower() in MISSING
+
+
+def number(text: str) -> float:
+    """Return the number of a field, NaN if it stands for a missing value; else a ValueError.
+
+    Spaces around it, also those outside ASCII, do not count.
+    """
+    if is_missing(text):
+        return math.nan
+    text = text.strip()
+    # Python reads these as numbers, and most other programs do not.
+    if "_" in text or not text.isascii() or math.isinf(float(text)):
+        raise ValueError(text)
+    return float(text)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a field is a finite number."""
+    try:
+        return not math.isnan(number(text))
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=65_536)
+def class_name(text: str) -> str:
+    """Return the name of a class from its field, an empty text if it is missing.
+
+    Numbers that are equal name one class: `1` for `1`, `1.0`, `01` and `1e0`. So do truth values:
+    `True` for `true` and `TRUE`; and texts that Unicode calls equal, such as both forms of `é`.
+    """
+    text = unicodedata.normalize("NFC", text.strip())
+    if is_missing(text):
+        return ""
+    if text.lower() in BOOLEANS:
+        return text.capitalize()
+    if not is_number(text):
+        return text
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:
+        return text
+    if not exact:
+        return "0"
+    if len(exact.as_tuple().digits) > _DIGITS or abs(exact.adjusted()) > _DIGITS:
+        return text
+    return format(exact.normalize(_EXACT), "f")
+
+
+def order_classes(classes: Iterable[str], origin: object) -> list[str]:
+    """Return classes in the order of their values, if all are numbers, or of the alphabet.
+
+    `origin` is the table's, for messages: about fewer than two classes, or what can name none.
+    """
+    distinct = set(classes)
+    if len(distinct) < 2:
+        reason = "fewer than two classes: there is nothing to tell apart"
+        remedy = "give rows of two classes at least; the class is the last column, where NA, none "
+        remedy += "and the like stand for a missing one"
+        raise InputError(origin, next(iter(distinct), None), reason, remedy)
+    require_class_names(sorted(distinct), origin, "put the class into the last column")
+    if all(map(is_number, distinct)):
+        return sorted(distinct, key=lambda label: (float(label), label))
+    return sorted(distinct)
+
+
+def require_classes(counts: Mapping[str, int], origin: object) -> None:
+    """Refuse a last column that is a number to predict, or differs in most rows.
+
+    `counts` are the rows of each class, and `origin` is the table's, for messages.
+    """
+    single = sum(count == 1 for count in counts.values())
+    numbers = all(map(is_number, counts))
+    measured = numbers and len(counts) > _MOST_SINGLE and any("." in name for name in counts)
+    if not (measured or (single > _MOST_SINGLE and 2 * single > len(counts))):
+        return
+    what, remedy = "names of single rows", "put the class into the last column"
+    if numbers:
+        what = "numbers to predict (a regression)"
+        remedy = "put the class last, or divide the numbers into a few classes; if they are names "
+        remedy += "of classes, begin each with a letter"
+    value = f"{len(counts)} different values in {sum(counts.values())} rows"
+    raise InputError(origin, value, f"the last column seems to hold {what}, and no class", remedy)

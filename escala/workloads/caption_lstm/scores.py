@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from escala.data.captions import bleu
-from escala.data.captions.words import references, word_numbers
+from escala.data.captions import words
 
 
 def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> dict[str, float]:
@@ -25,26 +24,26 @@ def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> di
 def counts(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """Return the counts of n-grams that BLEU is computed from, int64 (rows, 10).
 
-    `escala.data.captions.bleu.counts` describes them. `targets` are the next words of each
+    `escala.data.captions.words.counts` describes them. `targets` are the next words of each
     reference caption, (rows, captions, length), and `predictions` a caption for each picture,
     (rows, length).
     """
     row_counts = [
-        bleu.counts(references(captions), word_numbers(written))
+        words.counts(words.references(captions), words.word_numbers(written))
         for captions, written in zip(targets, predictions, strict=True)
     ]
-    return np.array(row_counts, np.int64).reshape(-1, bleu.COUNTS)
+    return np.array(row_counts, np.int64).reshape(-1, words.COUNTS)
 
 
 def scores_of(sums: np.ndarray) -> dict[str, float]:
     """Return BLEU-1 to BLEU-4 of a corpus, from the sum of the counts of its rows."""
-    return bleu.bleu(sums)
+    return words.bleu(sums)
 
 
 def columns(predictions: np.ndarray, description: dict) -> dict[str, str]:
     """Return the captions of a user's picture as the text `predicted`."""
     vocabulary = description["vocabulary"]
     captions = [
-        " ".join(vocabulary[number] for number in word_numbers(each)) for each in predictions
+        " ".join(vocabulary[number] for number in words.word_numbers(each)) for each in predictions
     ]
     return {"predicted": "; ".join(captions)}

@@ -1,12 +1,10 @@
 """Acquisition of genomes: one FASTA file per class, and a lock file of checksums."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 
 from escala.core.files import atomic
-from escala.data.genomes.acquire.paths import accession_files, class_files, lock_file
+from escala.data.genomes.acquire.files import accession_files, class_files, lock_file
 
 #: The module of each type of source, imported on demand. Its `fetch` gets the genomes.
 SOURCES = {
@@ -32,8 +30,8 @@ def acquire(
     received records of an incomplete download. It stays after a failure and is removed after
     success.
     """
-    from escala.data.genomes.acquire.lock import lock_rows, read_lock, require_locked, write_lock
-    from escala.data.genomes.acquire.partial import forget
+    from escala.data.genomes.acquire.download import forget
+    from escala.data.genomes.acquire.files import lock_rows, read_lock, require_locked, write_lock
 
     given = lock_file(source)
     locked = read_lock(given, classes) if given else None

@@ -7,17 +7,23 @@ or a second answer gives it the same digest.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
+import shutil
+from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 
 from Bio import Entrez
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
+from escala.core.errors import InputError
+from escala.core.files import atomic
 from escala.data.genomes.acquire import eutils
-from escala.data.genomes.acquire.accessions import canonical, sequenceless
-from escala.data.genomes.acquire.lock import digest
-from escala.data.genomes.acquire.partial import Partial
+from escala.data.genomes.acquire.files import digest
+from escala.data.genomes.acquire.wanted import canonical, sequenceless
+from escala.data.nucleotides import write_record
 
 #: Records of one request. With 200 or more, Bio.Entrez sends the accessions in the body.
 BATCH = 200
@@ -27,6 +33,10 @@ ALONE = 4
 NUCLEOTIDES = re.compile("[ACGTURYKMSWBDHVN]+", re.I)
 ABSENT = "NCBI has no such record (any more)"
 CHANGED = "the record has changed: its digest differs from the lock file"
+#: Number of files whose content stays in memory while records are read in any order.
+KEPT_IN_MEMORY = 4
+# Name of a file, or of the temporary folder in which a file is written.
+_NAME = re.compile(r"[0-9a-f]{64}\.fasta|\.[0-9a-f]{64}\.fasta\.[a-z0-9_]{8}")
 
 #: By the requested accession: the received one, the sequence, and whether the answer ends with it.
 Records = dict[str, tuple[str, str, bool]]
@@ -49,112 +59,111 @@ class Download:
         wanted = [name for name in accessions if name not in self.lacking]
         self.waiting = {name: 0 for name in wanted if not self._have(name)}
         self._size = BATCH
-        self._doubtful: dict[str, str] = {}
-        self._companion = kept.any()
+        self._unconfirmed: dict[str, str] = {}
+        self._extra_record = kept.any()
         #: What an answer to a request for a single record held in its place.
-        self._instead = ""
+        self._wrong_answer = ""
 
     def attempt(self) -> None:
         """Request the next records once, and keep the complete ones of the answer.
 
         Without a complete record a `Failure` is raised, and the next request is smaller.
         """
-        asked = list(islice(self.waiting, self._size))
+        requested = list(islice(self.waiting, self._size))
         # A single record is always the last of its answer, so request another one after it.
-        alone = len(asked) == 1 and asked[0] in self._doubtful
-        companion = [self._companion] if alone and self._companion else []
-        cut, self._instead = None, ""
+        alone = len(requested) == 1 and requested[0] in self._unconfirmed
+        companion = [self._extra_record] if alone and self._extra_record else []
+        cut, self._wrong_answer = None, ""
         try:
-            received = self._ask(asked + companion)
+            wanted = requested + companion
+            received = self.client.ask(Entrez.efetch, id=wanted, rettype="fasta", retmode="text")
+            if not received.strip():
+                raise eutils.NotFound("an empty answer")
+            if not re.search("^>", received, re.M):
+                raise eutils.failure_of(received)
         except eutils.TruncatedAnswer as failure:
             # The last record of a cut answer is incomplete.
             received, cut = failure.text.rpartition("\n>")[0], failure
             self.client.faults[str(cut)] += 1
         except eutils.NotFound as failure:
-            return self._refused(asked, str(failure))
-        whole, damaged = self._whole(asked, received)
+            return self._give_up(requested, str(failure))
+        whole, damaged = self._whole(requested, received)
         if whole:
             self._size = min(BATCH, 4 * self._size)
-            for accession in asked:
+            for accession in requested:
                 # Missing records go to the end, so that they do not delay the others.
-                if accession in self.waiting and accession not in self._doubtful:
+                if accession in self.waiting and accession not in self._unconfirmed:
                     self.client.faults["a record missing"] += 1
                     self.waiting[accession] = self.waiting.pop(accession)
             return None
-        if len(asked) == 1 and self._instead:
-            return self._refused(asked, self._instead)
+        if len(requested) == 1 and self._wrong_answer:
+            return self._give_up(requested, self._wrong_answer)
         if cut or damaged:
-            self._size = max(1, len(asked) // 4)
+            self._size = max(1, len(requested) // 4)
             raise cut or eutils.RetryableFailure("no record arrived whole")
-        return self._refused(asked, "NCBI answers without it")
+        return self._give_up(requested, "NCBI answers without it")
 
-    def _ask(self, asked: list[str]) -> str:
-        text = self.client.ask(Entrez.efetch, id=asked, rettype="fasta", retmode="text")
-        if not text.strip():
-            raise eutils.NotFound("an empty answer")
-        if not re.search("^>", text, re.M):
-            raise eutils.reported(text)
-        return text
-
-    def _refused(self, asked: list[str], reason: str) -> None:
+    def _give_up(self, requested: list[str], reason: str) -> None:
         """Narrow the requests down to the record that NCBI lacks, and give this record up."""
-        if len(asked) > 1:
-            self._size = max(1, len(asked) // 4)
+        if len(requested) > 1:
+            self._size = max(1, len(requested) // 4)
             raise eutils.RetryableFailure(reason)
-        [accession] = asked
+        [accession] = requested
         self.waiting[accession] += 1
         if self.waiting[accession] < ALONE:
             raise eutils.RetryableFailure(reason)
         del self.waiting[accession]
-        self.lacking[accession] = self._instead or ABSENT
+        self.lacking[accession] = self._wrong_answer or ABSENT
 
-    def _whole(self, asked: list[str], text: str) -> tuple[bool, bool]:
+    def _whole(self, requested: list[str], text: str) -> tuple[bool, bool]:
         """Keep the complete records; return whether any is new, and whether any is damaged."""
-        copies, damaged = self._usable(asked, text)
+        copies, damaged = self._usable(requested, text)
         certain: dict[str, str] = {}
         new = False
         for accession, (received, sequence, last) in copies.items():
-            found, locked = digest(sequence), self.digests.get(accession)
-            before = self._doubtful.get(accession)
-            if found == locked or (locked is None and (not last or found == before)):
+            sha256, locked = digest(sequence), self.digests.get(accession)
+            before = self._unconfirmed.get(accession)
+            if sha256 == locked or (locked is None and (not last or sha256 == before)):
                 certain[received] = sequence
                 self.found[accession] = received
-            elif found == before:
+            elif sha256 == before:
                 self.lacking[accession] = CHANGED
             else:
-                self._doubtful[accession] = found
+                self._unconfirmed[accession] = sha256
                 new, damaged = new or before is None, damaged or before is not None
                 continue
             del self.waiting[accession]
-            self._doubtful.pop(accession, None)
+            self._unconfirmed.pop(accession, None)
             new = True
         if certain:
             self.kept.keep(certain)
-            self._companion = next(iter(certain))
+            self._extra_record = next(iter(certain))
         return new, damaged
 
-    def _usable(self, asked: list[str], text: str) -> tuple[Records, bool]:
+    def _usable(self, requested: list[str], text: str) -> tuple[Records, bool]:
         """Return the usable records of an answer, and whether any was damaged."""
         usable: Records = {}
         faults = self.client.faults
         contradictory, damaged = set(), False
         records = list(SimpleFastaParser(io.StringIO(text)))
         by_form: dict[str, list[str]] = {}
-        for name in asked:
+        for name in requested:
             by_form.setdefault(name.upper(), []).append(name)
         for position, (header, sequence) in enumerate(records, start=1):
             received = canonical((header.split() or [""])[0])
-            name = _meant(received, by_form)
-            if not name and received == self._companion:
+            name = _match_request(received, by_form)
+            if not name and received == self._extra_record:
                 continue
             if not name:
                 faults["a record that was not asked for"] += 1
-                self._instead = f"NCBI gives {received} in its place (list that one)"
+                self._wrong_answer = f"NCBI gives {received} in its place (list that one)"
             elif not NUCLEOTIDES.fullmatch(sequence):
                 faults["a record that is not nucleotides"] += 1
                 damaged = True
                 if re.fullmatch(r"[A-Z*-]+", sequence, re.I):
-                    self._instead = "its letters are not nucleotides (list a nucleotide record)"
+                    self._wrong_answer = (
+                        "its letters are not nucleotides (list a nucleotide record)"
+                    )
             elif name in usable:
                 faults["a record sent twice"] += 1
                 if usable[name][:2] != (received, sequence.upper()):
@@ -166,14 +175,14 @@ class Download:
         return usable, damaged or bool(contradictory)
 
     def _have(self, accession: str) -> bool:
-        found, locked = self.kept.find(accession), self.digests.get(accession)
-        have = found is not None and locked in (None, digest(self.kept.sequence(found)))
+        name, locked = self.kept.find(accession), self.digests.get(accession)
+        have = name is not None and locked in (None, digest(self.kept.sequence(name)))
         if have:
-            self.found[accession] = found
+            self.found[accession] = name
         return have
 
 
-def _meant(received: str, asked: dict[str, list[str]]) -> str | None:
+def _match_request(received: str, asked: dict[str, list[str]]) -> str | None:
     """Return the requested accession that a received one answers, or None.
 
     It is the same with or without version, or the only one that differs just in case. `asked` holds
@@ -184,3 +193,96 @@ def _meant(received: str, asked: dict[str, list[str]]) -> str | None:
         if form in alike or len(alike) == 1:
             return form if form in alike else alike[0]
     return None
+
+
+class Partial:
+    """A folder of verified records, in files that are named by the SHA-256 of their bytes.
+
+    A file whose digest differs from its name is removed, and its records count as not received. The
+    record of an accession with version never changes, so it may come from any earlier download.
+    A folder with files of another origin is refused.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._files: dict[str, Path] = {}
+        self._latest: dict[str, str] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in _own(folder):
+            content = _read_verified(path)
+            if content is None:
+                _remove(path)
+            else:
+                self._note(content, path)
+        self._content = lru_cache(KEPT_IN_MEMORY)(_read_verified)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def find(self, accession: str) -> str | None:
+        """Return the kept accession with version, the latest for one without version, or None."""
+        return accession if accession in self._files else self._latest.get(accession)
+
+    def any(self) -> str | None:
+        """Return the accession of some record that is kept, if there is one."""
+        return next(iter(self._files), None)
+
+    def keep(self, records: dict[str, str]) -> None:
+        """Write verified records, accession with version → sequence, as one file."""
+        text = io.StringIO()
+        for accession, sequence in records.items():
+            write_record(text, accession, sequence)
+        content = text.getvalue().encode()
+        path = self.folder / f"{hashlib.sha256(content).hexdigest()}.fasta"
+        with atomic(path) as temporary:
+            temporary.write_bytes(content)
+        self._note(records, path)
+
+    def sequence(self, accession: str) -> str:
+        """Return the kept sequence of an accession with version, verified again."""
+        path = self._files[accession]
+        content = self._content(path)
+        if content is None:
+            raise InputError(path, accession, "was damaged on disk", "check the disk and run again")
+        return content[accession]
+
+    def _note(self, records: dict[str, str], path: Path) -> None:
+        for accession in records:
+            self._files[accession] = path
+            bare, _, version = accession.rpartition(".")
+            latest = self._latest.get(bare, "").rpartition(".")[2]
+            if version.isdigit() and int(version) >= int(latest or 0):
+                self._latest[bare] = accession
+
+
+def forget(folder: Path) -> None:
+    """Remove the files of a `Partial` and their folder."""
+    if folder.is_dir():
+        for path in _own(folder):
+            _remove(path)
+        folder.rmdir()
+
+
+def _own(folder: Path) -> list[Path]:
+    """Return the files of a folder, and the remains of writers that were killed."""
+    paths = sorted(folder.iterdir())
+    for path in paths:
+        if not _NAME.fullmatch(path.name):
+            reason = "is not of a download, and this folder is removed when the download is "
+            remedy = "name a separate folder for the download, or move the file"
+            raise InputError(folder, path.name, f"{reason}complete", remedy)
+    return paths
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _read_verified(path: Path) -> dict[str, str] | None:
+    """Return the records of a file, or None if the file is damaged or of another origin."""
+    if not path.is_file():
+        return None
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != path.stem:
+        return None
+    return dict(SimpleFastaParser(io.StringIO(content.decode())))

@@ -6,27 +6,44 @@ batches, and every answer is compared with its request. All accessions that cann
 in one message, after the others have been received and kept.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from datetime import date
+from itertools import islice
 from pathlib import Path
 
+from Bio import Entrez
 from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.text import read_text
-from escala.data.fasta import write_record
 from escala.data.genomes.acquire import eutils
-from escala.data.genomes.acquire.accessions import ACCESSION, canonical, explained
-from escala.data.genomes.acquire.download import Download
-from escala.data.genomes.acquire.lock import Locked, listed
-from escala.data.genomes.acquire.partial import Partial
-from escala.data.genomes.acquire.paths import accession_files
-from escala.data.genomes.acquire.queries import QUERIES
-from escala.data.genomes.acquire.search import searched
-from escala.data.genomes.acquire.wanted import Wanted
+from escala.data.genomes.acquire.download import Download, Partial
+from escala.data.genomes.acquire.files import Locked, accession_files, join_names
+from escala.data.genomes.acquire.wanted import (
+    ACCESSION,
+    QUERIES,
+    Wanted,
+    canonical,
+    explain,
+    sequenceless,
+)
+from escala.data.nucleotides import write_record
 from escala.data.paths import expanded
+
+#: Records of one listing. EFetch gives 10 000 at once (NBK25499) and refuses positions beyond 9998
+#: with "out of acceptable range [9999,9998]" (Biopython, issue 4189). So a longer result is divided
+#: into searches of at most this many records, each listed from position 0.
+PAGE = 9999
+
+#: A field of a record, and its first and last value: a day as an ordinal, or a number of letters.
+Span = tuple[str, int, int]
+#: Fields that divide a long result: first the day of publication, then the length in letters.
+SPANS: tuple[Span, ...] = (
+    ("PDAT", date(1970, 1, 1).toordinal(), date(2099, 12, 31).toordinal()),
+    ("SLEN", 1, 10**9),
+)
 
 
 def fetch(
@@ -49,10 +66,10 @@ def fetch(
     """
     email = source["email"]
     client = eutils.Client(expanded(email, "source.email") if email.startswith("$") else email)
-    wanted = {name: _wanted(source, name, locked) for name in classes}
+    wanted = {name: _list_wanted(source, name, locked) for name in classes}
     with client.ncbi_lock():
         kept = Partial(partial)
-        received = {name: _received(client, wanted[name], name, kept) for name in classes}
+        received = {name: _download(client, wanted[name], name, kept) for name in classes}
         _require_all(wanted, {name: download.lacking for name, download in received.items()})
         for name, download in received.items():
             with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
@@ -60,7 +77,7 @@ def fetch(
                     write_record(fasta, accession, kept.sequence(accession))
 
 
-def _wanted(source: dict, name: str, locked: dict[str, list[Locked]] | None) -> Wanted:
+def _list_wanted(source: dict, name: str, locked: dict[str, list[Locked]] | None) -> Wanted:
     lists, queries = source.get("accessions", {}), QUERIES | source.get("queries", {})
     if locked:
         digests = {row.accession: row.sha256 for row in locked[name]}
@@ -71,9 +88,9 @@ def _wanted(source: dict, name: str, locked: dict[str, list[Locked]] | None) -> 
             [path] = accession_files(source, [name])
             numbered = enumerate(read_text(path).splitlines(), start=1)
             lines = {f"line {number}": line.strip() for number, line in numbered if line.strip()}
-            places = _named(lines, path)
+            places = _find_places(lines, path)
         else:
-            places = _named({f"entry {n}": text for n, text in enumerate(value, 1)}, where)
+            places = _find_places({f"entry {n}": text for n, text in enumerate(value, 1)}, where)
         return Wanted(where, value, list(places), places)
     if name in queries:
         limit = source.get("max_records", {}).get(name)
@@ -83,7 +100,7 @@ def _wanted(source: dict, name: str, locked: dict[str, list[Locked]] | None) -> 
     raise InputError(f"source.queries.{name}", None, reason, remedy)
 
 
-def _named(lines: dict[str, str], where: object) -> dict[str, str]:
+def _find_places(lines: dict[str, str], where: object) -> dict[str, str]:
     """Return the place of each accession, in sorted order; refuse malformed and repeated ones."""
     if not lines:
         raise InputError(where, [], "no accession", "give at least one")
@@ -101,15 +118,15 @@ def _named(lines: dict[str, str], where: object) -> dict[str, str]:
     return {form: place for place, form in sorted(forms.items(), key=lambda item: item[1])}
 
 
-def _received(client: eutils.Client, wanted: Wanted, name: str, kept: Partial) -> Download:
+def _download(client: eutils.Client, wanted: Wanted, name: str, kept: Partial) -> Download:
     """Fetch the missing records of a class; return what was found, in the order of writing."""
     client.faults.clear()
     often = sys.stderr.isatty()  # Twice a minute in a log.
     try:
-        accessions = wanted.accessions or searched(client, wanted)
+        accessions = wanted.accessions or search(client, wanted)
         download = Download(client, accessions, wanted.digests, kept)
         if download.lacking:
-            found = explained(download.lacking, wanted.places)
+            found = explain(download.lacking, wanted.places)
             print(f"{name}: will be refused after the download: {found}", file=sys.stderr)
         with tqdm(
             desc=name,
@@ -133,7 +150,7 @@ def _received(client: eutils.Client, wanted: Wanted, name: str, kept: Partial) -
     download.found = {name: found[name] for name in accessions if name in found}
     twice = {name for name, count in Counter(found.values()).items() if count > 1}
     if twice:
-        text = f"{listed(twice)}: is listed more than once, such as with and without version"
+        text = f"{join_names(twice)}: is listed more than once, such as with and without version"
         raise wanted.error(text, "keep one of them")
     return download
 
@@ -143,7 +160,7 @@ def _require_all(wanted: dict[str, Wanted], lacking: dict[str, dict[str, str]]) 
     faulty = {name: reasons for name, reasons in lacking.items() if reasons}
     if not faulty:
         return
-    texts = {name: explained(faulty[name], wanted[name].places) for name in faulty}
+    texts = {name: explain(faulty[name], wanted[name].places) for name in faulty}
     remedy = "remove or replace these accessions; all others are kept, and not fetched again"
     if all(wanted[name].accessions is None for name in faulty):
         remedy = "exclude them from the query, each by NOT ACCESSION[accn]"
@@ -152,3 +169,97 @@ def _require_all(wanted: dict[str, Wanted], lacking: dict[str, dict[str, str]]) 
         raise wanted[name].error(texts[name], remedy)
     text = "; ".join(f"{wanted[name].where}: {text}" for name, text in texts.items())
     raise InputError("source", None, text, remedy)
+
+
+def search(client: eutils.Client, wanted: Wanted) -> list[str]:
+    """Return the accessions that match a query, sorted, at most `wanted.limit` of them.
+
+    Records without a sequence of their own, such as masters of WGS projects, are left out and named
+    on stderr. No match, and matches that NCBI does not list, are refused.
+    """
+    left_out: list[str] = []
+
+    def usable() -> Iterator[str]:
+        for accession in _pieces(client, wanted, SPANS):
+            if sequenceless(accession):
+                left_out.append(accession)
+            else:
+                yield accession
+
+    found = list(dict.fromkeys(islice(usable(), wanted.limit)))
+    if left_out:
+        names = ", ".join(left_out)
+        print(f"left out, because it {sequenceless(left_out[0])}: {names}", file=sys.stderr)
+    if not found:
+        raise wanted.error("no record matches", "widen the query")
+    return sorted(found)
+
+
+def _pieces(client: eutils.Client, wanted: Wanted, spans: tuple[Span, ...]) -> Iterator[str]:
+    """Yield the accessions that match; if there are more than `PAGE`, older ones first."""
+    narrowed = []
+    for field, *bounds in (span for span in spans if span not in SPANS):
+        if field == "PDAT":
+            bounds = [date.fromordinal(day).strftime("%Y/%m/%d") for day in bounds]
+        narrowed.append("{}:{}[{}]".format(*bounds, field))
+    term = " AND ".join([f"({wanted.value})", *narrowed]) if narrowed else str(wanted.value)
+    most = PAGE if wanted.limit is None else min(PAGE, wanted.limit)
+    all_of_them = wanted.limit is None or wanted.limit > PAGE
+    count, accessions = client.with_retries(lambda: _list_page(client, term, most, all_of_them))
+    if accessions is not None:
+        yield from accessions
+        return
+    number = next((n for n, (_, low, high) in enumerate(spans) if low < high), None)
+    if number is None:
+        reason = f"{count} records of one day and length match, and NCBI lists {PAGE} at once"
+        raise wanted.error(reason, "narrow the query, set max_records, or give accessions")
+    field, low, high = spans[number]
+    middle, listed = (low + high) // 2, 0
+    for half in ((field, low, middle), (field, middle + 1, high)):
+        for accession in _pieces(client, wanted, (*spans[:number], half, *spans[number + 1 :])):
+            listed += 1
+            yield accession
+    if listed < count:
+        raise wanted.error(f"NCBI lists {listed} of {count} records that match")
+
+
+def _list_page(
+    client: eutils.Client, term: str, most: int, all_of_them: bool
+) -> tuple[int, list[str] | None]:
+    """Search, and return how many records match, and the accessions of the first `most`.
+
+    There are none if all are wanted and there are more. A retry repeats search and list.
+    """
+    try:
+        text = client.ask(Entrez.esearch, term=term, usehistory="y", retmax=0, retmode="json")
+    except eutils.NotFound as failure:
+        raise eutils.PermanentFailure(str(failure)) from None
+    result = eutils.parse_answer(text).get("esearchresult", {})
+    if "ERROR" in result or "count" not in result:
+        message = result.get("ERROR", "no result of a search")
+        raise eutils.RetryableFailure(f"the server answers: {message}")
+    count = int(result["count"])
+    # What NCBI ignored of the query changes the result.
+    for part in ("errorlist", "warninglist"):
+        for kind, phrases in result.get(part, {}).items():
+            if phrases:
+                print(f"NCBI, about {term!r}: {kind}: {', '.join(phrases)}", file=sys.stderr)
+    if count == 0:
+        return 0, []
+    if count > most and all_of_them:
+        return count, None
+    if not {"webenv", "querykey"} <= result.keys():
+        raise eutils.RetryableFailure("the search has no place on the history server")
+    expected = min(count, most)
+    place = {"WebEnv": result["webenv"], "query_key": result["querykey"], "retstart": 0}
+    form = {"rettype": "acc", "retmode": "text", "retmax": expected}
+    try:
+        text = client.ask(Entrez.efetch, **place, **form)
+    except eutils.NotFound as failure:
+        raise eutils.RetryableFailure(str(failure)) from None
+    accessions = [canonical(name) for name in text.split()]
+    if not accessions or not all(map(ACCESSION.fullmatch, accessions)):
+        raise eutils.RetryableFailure(f"the server answers: {eutils.excerpt(text)}")
+    if not len(set(accessions)) == len(accessions) == expected:
+        raise eutils.RetryableFailure(f"a list of {len(set(accessions))} of {expected} accessions")
+    return count, accessions

@@ -13,8 +13,6 @@ ESCALA_EUTILS_WAIT : seconds before the first retry (default 1). A random wait o
     length is added. Ignored for NCBI's own server.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -95,7 +93,12 @@ class Client:
         self.faults: Counter[str] = Counter()
         self._server, host = _server()
         self._is_ncbi = host == "nih.gov" or host.endswith(".nih.gov")
-        wait = 1.0 if self._is_ncbi else _first_wait()
+        value = "1" if self._is_ncbi else os.environ.get(FIRST_WAIT_VARIABLE) or "1"
+        try:
+            wait = max(0.0, float(value))
+        except ValueError:
+            reason, remedy = "is not a number", "give seconds"
+            raise InputError(FIRST_WAIT_VARIABLE, value, reason, remedy) from None
         self._backoff = exponential(multiplier=wait, max=MAX_WAIT_SECONDS, jitter=wait)
 
     @contextmanager
@@ -119,10 +122,10 @@ class Client:
 
         The class of a `Failure` tells whether a retry may help.
         """
-        asked = {"db": "nuccore", "tool": "escala", "email": self.email, "api_key": _key()}
+        common = {"db": "nuccore", "tool": "escala", "email": self.email, "api_key": _key()}
         # Raise outside of the handlers: the original exceptions hold the URL, and with it the key.
         try:
-            with self._configured(), utility(**asked, **parameters) as reply:
+            with self._patch_entrez(), utility(**common, **parameters) as reply:
                 return _text(reply.read())
         except HTTPError as error:
             failure = _failure_of(error)
@@ -155,7 +158,7 @@ class Client:
         )(attempt)
 
     @contextmanager
-    def _configured(self) -> Iterator[None]:
+    def _patch_entrez(self) -> Iterator[None]:
         """Patch Bio.Entrez, which has no setting for the address or the timeout."""
         before = Entrez.urlopen, Entrez.max_tries
 
@@ -174,17 +177,17 @@ class Client:
 
 
 def parse_answer(text: str) -> dict:
-    """Return the content of an answer in JSON; raise the `reported` failure if it is none."""
+    """Return the content of an answer in JSON; raise its failure if it is none."""
     try:
         content = json.loads(text)
     except ValueError:
         content = None
     if not isinstance(content, dict) or "error" in content:
-        raise reported(text)
+        raise failure_of(text)
     return content
 
 
-def reported(text: str, introduction: str = "the server answers") -> Failure:
+def failure_of(text: str, introduction: str = "the server answers") -> Failure:
     """Return the failure that an answer without records reports; an empty one can be retried."""
     if BAD_KEY.search(text):
         return PermanentFailure(f"the server does not accept the key in {KEY_VARIABLE}")
@@ -209,7 +212,7 @@ def _failure_of(error: HTTPError) -> Failure:
     introduction = f"the server answers HTTP {error.code}"
     # NCBI uses this status for three things: its own faults, unknown records, and invalid keys.
     if error.code == 400:
-        return reported(text, introduction)
+        return failure_of(text, introduction)
     return PermanentFailure(f"{introduction}: {excerpt(text)}")
 
 
@@ -223,14 +226,6 @@ def _server() -> tuple[str, str]:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(URL_VARIABLE, url, "is not an HTTP address", "give it as https://HOST")
     return url, parts.hostname
-
-
-def _first_wait() -> float:
-    value = os.environ.get(FIRST_WAIT_VARIABLE) or "1"
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        raise InputError(FIRST_WAIT_VARIABLE, value, "is not a number", "give seconds") from None
 
 
 def _key() -> str | None:

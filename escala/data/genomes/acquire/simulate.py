@@ -18,7 +18,7 @@ import numpy as np
 from dendropy.simulate import treesim
 from tqdm import tqdm
 
-from escala.data.fasta import write_record
+from escala.data.nucleotides import write_record
 
 LETTERS = np.frombuffer(b"ACGT", np.uint8)
 # IUPAC letters for two bases (Cornish-Bowden 1985): row i holds those that include base i.
@@ -115,12 +115,14 @@ def simulate(name: str, count: int, seed: int, difficulty: float) -> Genomes:
     """Yield the lineage (from 0) and the letters (uint8, ASCII) of `count` genomes of a class."""
     level = Difficulty.at(difficulty)
     rng = _stream(seed, name, "records")
-    sizes = _lineage_sizes(count, rng)
+    # About √count / 3 lineages of unequal size, none empty.
+    lineages = min(count, max(2, round(count**0.5 / 3)))
+    sizes = list(1 + rng.multinomial(count - lineages, rng.dirichlet(np.full(lineages, 2.0))))
     between, within = (1 - WITHIN_LINEAGE) * level.divergence, WITHIN_LINEAGE * level.divergence
     ancestors = _evolve(root(name, seed, level), len(sizes), between, rng)
     for lineage, (ancestor, size) in enumerate(zip(ancestors, sizes, strict=True)):
         for genome in _evolve(ancestor, size, within, rng):
-            yield lineage, _sequenced(genome, level, rng)
+            yield lineage, _sequence(genome, level, rng)
 
 
 def root(name: str, seed: int, level: Difficulty) -> np.ndarray:
@@ -155,12 +157,6 @@ def _stream(seed: int, *names: str) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([seed, int.from_bytes(digest, "big")]))
 
 
-def _lineage_sizes(count: int, rng: np.random.Generator) -> list[int]:
-    """Divide `count` records among about √count / 3 lineages of unequal size, none empty."""
-    lineages = min(count, max(2, round(count**0.5 / 3)))
-    return list(1 + rng.multinomial(count - lineages, rng.dirichlet(np.full(lineages, 2.0))))
-
-
 def _evolve(
     ancestor: np.ndarray, tips: int, divergence: float, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
@@ -170,7 +166,7 @@ def _evolve(
     Hudson (1991, Genetics 129:555).
     """
     if tips == 1:
-        yield _mutated(ancestor, divergence, rng)
+        yield _mutate(ancestor, divergence, rng)
         return
     tree = treesim.pure_kingman_tree(
         dendropy.TaxonNamespace(str(tip) for tip in range(tips)),
@@ -184,14 +180,14 @@ def _evolve(
     pending = [(child, ancestor) for child in tree.seed_node.child_node_iter()]
     while pending:
         node, parent = pending.pop()
-        genome = _mutated(parent, (node.parent_node.age - node.age) / height * divergence, rng)
+        genome = _mutate(parent, (node.parent_node.age - node.age) / height * divergence, rng)
         if node.is_leaf():
             yield genome
         else:
             pending.extend((child, genome) for child in node.child_node_iter())
 
 
-def _mutated(genome: np.ndarray, divergence: float, rng: np.random.Generator) -> np.ndarray:
+def _mutate(genome: np.ndarray, divergence: float, rng: np.random.Generator) -> np.ndarray:
     """Return a copy of `genome` with substitutions and indels; `divergence` is per site."""
     substitutions = rng.poisson(divergence * len(genome))
     indels = rng.poisson(divergence * len(genome) * INDELS_PER_SUBSTITUTION)
@@ -211,7 +207,7 @@ def _mutated(genome: np.ndarray, divergence: float, rng: np.random.Generator) ->
     return genome
 
 
-def _sequenced(genome: np.ndarray, level: Difficulty, rng: np.random.Generator) -> np.ndarray:
+def _sequence(genome: np.ndarray, level: Difficulty, rng: np.random.Generator) -> np.ndarray:
     """Return the letters (uint8, ASCII) of a genome as a sequencer would leave it."""
     start, end = np.minimum(rng.exponential(level.ends, size=2).astype(int), len(genome) // 4)
     genome = genome[start : len(genome) - end]

@@ -1,16 +1,29 @@
-"""Read the records of a user's FASTA file, plain or packed, and write records."""
+"""Nucleotides: the records of a user's FASTA file, plain or packed, their codes, and k-mers.
 
-from __future__ import annotations
+A=1, C=2, G=3, T and U=4, anything else 0; case is ignored.
+"""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from escala.core.errors import InputError
 from escala.core.text import opened
-from escala.data.encode import GAPS, NUCLEOTIDES, letters, nucleotides_only
+
+#: Signs of gaps in an alignment.
+GAPS = b"-."
+#: The letters of the IUPAC nucleotide code (Cornish-Bowden, 1985), with the gap signs.
+NUCLEOTIDES = b"ACGTUMRWSYKVHDBN" + GAPS
+_CODES = {"A": 1, "C": 2, "G": 3, "T": 4, "U": 4}
+
+# Tables for bytes.translate, Python's fastest lookup of bytes.
+_TABLE = bytes(_CODES.get(chr(byte).upper(), 0) for byte in range(256))
+_EITHER_CASE = NUCLEOTIDES + NUCLEOTIDES.lower()
+#: `COMPLEMENT[code]` is the code of the complementary base (Watson and Crick, 1953); 0 stays 0.
+COMPLEMENT = np.array([0, 4, 3, 2, 1], np.uint8)
 
 LINE = 70
 #: Maximum letters of a record and records of a file: 40 times the largest genome of a virus
@@ -140,8 +153,10 @@ def _place(accession: str, letters: list[str], path: Path) -> str:
         for number, line in enumerate(handle, start=1):
             if line.startswith(">"):
                 inside = line[1:].split()[:1] == [accession]
-            elif inside and (found := [line.find(letter) for letter in letters if letter in line]):
-                return f", first in line {number}, column {min(found) + 1}"
+            elif inside and (
+                columns := [line.find(letter) for letter in letters if letter in line]
+            ):
+                return f", first in line {number}, column {min(columns) + 1}"
     return ""
 
 
@@ -149,3 +164,53 @@ def write_record(handle: TextIO, header: str, sequence: str) -> None:
     """Write one FASTA record, its sequence in lines of 70 letters."""
     lines = [sequence[start : start + LINE] for start in range(0, len(sequence), LINE)]
     handle.write("\n".join([f">{header}", *lines, ""]))
+
+
+def letters(sequence: str) -> bytes:
+    """Return a sequence as bytes, one per letter; letters outside ASCII become `?`."""
+    return sequence.encode("ascii", "replace")
+
+
+def encode(sequence: bytes) -> bytes:
+    """Return the code of every letter, one byte each."""
+    return sequence.translate(_TABLE)
+
+
+def nucleotides_only(sequence: bytes) -> bool:
+    """Return whether all letters are `NUCLEOTIDES`, capital or small."""
+    return not sequence.translate(None, _EITHER_CASE)
+
+
+def reverse_complement(codes: np.ndarray) -> np.ndarray:
+    """Return the reverse complement along the last axis of an array of codes (uint8)."""
+    return COMPLEMENT[codes[..., ::-1]]
+
+
+def kmers(codes: np.ndarray, k: int, strands: bool) -> np.ndarray:
+    """Return the number of every k-mer of a sequence, int64, in order of its start.
+
+    `codes` are uint8, 0 to 4, and `k` is at most 31. A k-mer is read as a number in base 4 with the
+    digits A 0, C 1, G 2 and T 3. The smaller one of the numbers of a k-mer and of its reverse
+    complement stands for both if `strands` is true. K-mers with an ambiguous letter or padding are
+    left out.
+    """
+    if len(codes) < k:
+        return np.empty(0, np.int64)
+    digits = (codes.astype(np.int64) - 1) & 3
+    numbers = _numbers(digits, k)
+    if strands:
+        numbers = np.minimum(numbers, _numbers(3 - digits[::-1], k)[::-1])
+    unclear = np.concatenate([[0], np.cumsum(codes == 0)])
+    return numbers[unclear[k:] == unclear[:-k]]
+
+
+def _numbers(digits: np.ndarray, k: int) -> np.ndarray:
+    """Return the number that each `k` digits in base 4 make, int64 of shape (n - k + 1,).
+
+    Two neighbours make a number of twice as many digits, as in exponentiation by squaring.
+    """
+    if k == 1:
+        return digits
+    half = _numbers(digits, k // 2)
+    whole = (half[: len(half) - k // 2] << (2 * (k // 2))) + half[k // 2 :]
+    return whole if k % 2 == 0 else (whole[: len(digits) - k + 1] << 2) + digits[k - 1 :]

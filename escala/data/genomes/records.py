@@ -1,9 +1,6 @@
 """Encoding of FASTA files: parse, check, drop duplicates, count per class."""
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,17 +10,10 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.data import fasta
-from escala.data.encode import encode
-from escala.data.fasta import nucleotides
-from escala.data.writer import written
+from escala.data.nucleotides import encode, nucleotides, records
+from escala.data.splits import open_array
 
 RECORD_COLUMNS = ["class", "label", "accession", "length", "genome", "offset", "letters"]
-
-
-def records(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield accession and letters (ASCII, case unchanged) of each record of a FASTA file."""
-    return nucleotides(fasta.records(path), path)
 
 
 @dataclass
@@ -90,10 +80,10 @@ def encode_classes(
     """
     rows, summaries, home, offset = [], [], {}, 0
     codes_path = output / "codes.npy"
-    with atomic(codes_path) as temporary, written(temporary, (), np.uint8) as writer:
+    with atomic(codes_path) as temporary, open_array(temporary, (), np.uint8) as writer:
         for label, name in enumerate(classes):
             path, seen = folder / f"{name}.fasta", _Counts()
-            shown = tqdm(records(path), desc=name, unit=" records", disable=None)
+            shown = tqdm(nucleotides(records(path), path), desc=name, unit=" records", disable=None)
             for accession, sequence in shown:
                 genome = hashlib.sha256(sequence.upper()).digest()
                 if home.setdefault(genome, name) != name:

@@ -1,7 +1,5 @@
 """Split genomes into a training and a test side, stratified by class."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +25,7 @@ class Split:
     single_group_classes: tuple[int, ...] = ()
 
 
-def stratified_split(
+def split_at_random(
     labels: np.ndarray, classes: list[str], test_fraction: float, seed: int
 ) -> Split:
     """Split rows at random, each class in the same proportion; refuse a class with too few rows."""

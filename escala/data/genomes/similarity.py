@@ -23,9 +23,8 @@ from tqdm import tqdm
 from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.core.text import opened
-from escala.data.encode import encode
-from escala.data.genomes.prepare.fasta import records as parsed
-from escala.data.genomes.prepare.kmers import kmers
+from escala.data.nucleotides import encode, kmers, nucleotides
+from escala.data.nucleotides import records as read_fasta
 
 #: Letters of a k-mer: long enough that unrelated genomes share none by chance, 4**21 = 4.4e12.
 K = 21
@@ -92,8 +91,10 @@ def sketches(folder: Path, records: pd.DataFrame) -> Sketches:
     for name, group in records.groupby("class", sort=False):
         path = folder / f"{name}.fasta"
         wanted = list(zip(group["accession"], group["genome"], strict=True))[::-1]
-        shown = tqdm(parsed(path), desc=f"sketch {name}", unit=" records", disable=None)
-        for accession, sequence in shown:
+        sequences = nucleotides(read_fasta(path), path)
+        for accession, sequence in tqdm(
+            sequences, desc=f"sketch {name}", unit=" records", disable=None
+        ):
             genome = hashlib.sha256(sequence.upper()).hexdigest()
             if wanted and (accession, genome) == wanted[-1]:
                 wanted.pop()
@@ -115,16 +116,16 @@ def clusters(matrix: sparse.csr_matrix, labels: np.ndarray, threshold: float) ->
     numbers = np.zeros(len(labels), np.int64)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        linked = _linked(matrix[members], threshold)
-        _, first, found, sizes = np.unique(linked, True, True, True)
+        linked = _link(matrix[members], threshold)
+        _, first, component, sizes = np.unique(linked, True, True, True)
         order = np.lexsort((first, -sizes))
         rank = np.empty(len(sizes), np.int64)
         rank[order] = np.arange(1, len(sizes) + 1)
-        numbers[members] = rank[found]
+        numbers[members] = rank[component]
     return numbers
 
 
-def _linked(matrix: sparse.csr_matrix, threshold: float) -> np.ndarray:
+def _link(matrix: sparse.csr_matrix, threshold: float) -> np.ndarray:
     """Return a number for every row; rows connected by a chain of similar pairs share it."""
     component = np.arange(matrix.shape[0])
     for first, block in _similarities(matrix, matrix):
@@ -244,9 +245,9 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     if len(mixed):
         raise InputError(path, mixed[0], "holds records of several classes", "split the group")
     named = table.set_index(["accession", "class"])["group"]
-    found = named.reindex(pd.MultiIndex.from_frame(records[["accession", "class"]])).to_numpy()
-    lacking = pd.isna(found) | (found == "")
+    groups = named.reindex(pd.MultiIndex.from_frame(records[["accession", "class"]])).to_numpy()
+    lacking = pd.isna(groups) | (groups == "")
     if lacking.any():
         record = records["accession"].to_numpy()[lacking][0]
         raise InputError(path, record, "has no group in it", "add the record with its group")
-    return found
+    return groups

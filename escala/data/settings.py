@@ -1,0 +1,111 @@
+"""What the settings of a dataset decide, by the `role` of each key in its kind's `kind.yaml`.
+
+The workflow calls these functions at every start, so this module imports no heavy library.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from escala.core.errors import InputError
+from escala.data import kind_of
+from escala.data.paths import expanded_path
+
+Settings = Mapping[str, Any]
+#: The sides of a split, in their order.
+SIDES = ("train", "validation", "test")
+
+
+class Size(NamedTuple):
+    """The expected training rows of a split, and the numbers in the inputs of a row.
+
+    A calibration has as many steps as they allow. None is what only the data tell.
+    """
+
+    rows: float | None = None
+    numbers: int | None = None
+
+
+def derive(function: str, settings: Settings, *arguments: object, module: str = "settings") -> Any:
+    """Return a result of a function of a module of the kind, or else of the one below."""
+    derived = getattr(kind_of(settings).load(module), function, None) or globals()[function]
+    return derived(settings, *arguments)
+
+
+def acquisition(settings: Settings) -> dict[str, Any]:
+    """Return the settings that decide what is acquired, besides the user's files."""
+    return {key: value for key, value, role in _keys(settings) if role == "acquired"}
+
+
+def inputs(settings: Settings) -> list[Path]:
+    """Return the user's files and folders that acquisition reads."""
+    return [*paths_of(settings, "path").values()]
+
+
+def extraction(settings: Settings) -> dict[str, Path]:
+    """Return by name what features are computed from, in a step of their own."""
+    return paths_of(settings, "extracted")
+
+
+def preparation(settings: Settings) -> dict[str, Any]:
+    """Return the settings that the arrays depend on, and the type of the source."""
+    source = {"provenance": settings["source"]["type"]} if "source" in settings else {}
+    prepared = {key: value for key, value, role in _keys(settings) if role == "prepared"}
+    split = split_of(settings)
+    return source | prepared | ({"split": split} if split else {})
+
+
+def prepared_from(settings: Settings, folder: Path) -> dict[str, Path]:
+    """Return what preparation reads, by name: what was made in `folder`, or the user's files."""
+    made = ["source"] * kind_of(settings).has("source") + ["features"] * bool(extraction(settings))
+    return {part: folder / part for part in made} or paths_of(settings, "path")
+
+
+def size(settings: Settings) -> Size:
+    """Return that only the data tell it."""
+    return Size()
+
+
+def paths_of(settings: Settings, role: str) -> dict[str, Path]:
+    """Return the paths of a role in `source` by key, expanded."""
+    return {
+        key: Path(expanded_path(value, f"source.{key}"))
+        for key, value, known in _keys(settings)
+        if known == role
+    }
+
+
+def _keys(settings: Settings) -> Iterator[tuple[str, Any, str]]:
+    """Yield key, value and role of the settings in `source`, and of those alongside it."""
+    declared = kind_of(settings).declared["settings"]["properties"]
+    source = declared.get("source", {})
+    for form in source.get("oneOf", ()):
+        if form["properties"].get("type", {}).get("const") == settings["source"].get("type"):
+            source = form
+    for key, schema in source.get("properties", {}).items():
+        if key in settings["source"]:
+            yield key, settings["source"][key], schema.get("role", "acquired")
+    for key, schema in declared.items():
+        if key in settings and key not in ("source", "split"):
+            yield key, settings[key], schema.get("role", "prepared")
+
+
+def split_of(settings: Settings) -> dict[str, Any]:
+    """Return the `split` of a dataset without its seeds: what the arrays depend on."""
+    return {key: value for key, value in settings["split"].items() if key != "seeds"}
+
+
+def require_training_rows(split: Mapping[str, float], rows: str = "row") -> None:
+    """Refuse `test_fraction` and `validation_fraction` that leave nothing to train on.
+
+    `rows` is the word for a row of this dataset.
+    """
+    fractions = [split["test_fraction"], split["validation_fraction"]]
+    if sum(fractions) >= 1:
+        reason = f"the test and validation sides leave no {rows} to train on"
+        raise InputError("split", fractions, reason, "give fractions whose sum is below 1")
+
+
+def training_rows(rows: int, split: Mapping[str, float]) -> float:
+    """Return how many of `rows` are expected on the training side."""
+    return rows * (1 - sum(split[f"{side}_fraction"] for side in ("validation", "test")))
