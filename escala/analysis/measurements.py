@@ -31,16 +31,16 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
     The content of each `run.json` with the keys `file`, `current` (it is the one in run.json),
     `comparable` (with the current one) and `incomparable_because` (the reason, or None).
     """
-    found = []
+    runs = []
     for path in map(Path, run_files):
         current = read_run(path)
-        found.append(_labelled(current, path, current))
-        found += [
-            _labelled(run, older, current)
+        runs.append(_label(current, path, current))
+        runs += [
+            _label(run, older, current)
             for older in sorted(path.parent.glob("sessions/*.json"))
             if older.stem != current["session"] and (run := read_session(older))
         ]
-    return found
+    return runs
 
 
 def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
@@ -72,7 +72,7 @@ def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
         ).fetchall()
     read = (json.loads(text) for (text,) in texts)
     runs = [with_layout(run) for run in read if run["format"] == FORMAT]
-    labelled = (_labelled(run, history_files[0], current.get(_run_key(run))) for run in runs)
+    labelled = (_label(run, history_files[0], current.get(_run_key(run))) for run in runs)
     return [
         run
         for run in labelled
@@ -84,7 +84,7 @@ def _run_key(run: dict) -> tuple:
     return (*(run[key] for key in CONFIGURATION), run["repeat"])
 
 
-def _labelled(run: dict, path: Path, current: dict | None) -> dict:
+def _label(run: dict, path: Path, current: dict | None) -> dict:
     reason = None
     if run is not current:
         reason = refusal(run, current) if current else "not of this experiment"
