@@ -138,8 +138,8 @@ def memories(folder: Path) -> dict[tuple[str, str, str], ProcessMemory]:
     largest: dict[tuple[str, str, str], list[int]] = {}
     for file in sorted(folder.glob(RESOURCES)):
         run = read_run(file)
-        found = [process["rss_bytes_max"] for process in run.get("resources") or ()]
-        known = [number for number in found if number is not None]
+        used = [process["rss_bytes_max"] for process in run.get("resources") or ()]
+        known = [number for number in used if number is not None]
         if run["status"] == "ok" and known:
             names = run["dataset"], run["workload"], run["variant"]
             largest.setdefault(names, []).append(max(known))
