@@ -431,7 +431,7 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
     if phases is None:
         return dict.fromkeys((*EXCHANGE, "negotiation"), np.empty((0, 2)))
     parts = phases["phase"].map(timeline.family).map(_PART_OF_FAMILY)
-    found = {
+    phases_of_parts = {
         name: phases.loc[parts == name, ["start_seconds", "end_seconds"]].to_numpy()
         for name in (*EXCHANGE, "negotiation")
     }
@@ -445,7 +445,9 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
         direction="forward",
     ).dropna(subset="start_seconds")
     waits = awaited[["all_ready", "start_seconds"]].to_numpy()
-    return found | {"negotiation": np.concatenate([found["negotiation"], waits])}
+    return phases_of_parts | {
+        "negotiation": np.concatenate([phases_of_parts["negotiation"], waits])
+    }
 
 
 def _without_library(tensors: pd.DataFrame, phases: pd.DataFrame | None) -> Intervals:

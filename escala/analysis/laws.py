@@ -73,9 +73,9 @@ class Laws(NamedTuple):
         """The n at which the speed-up is greatest; an end is None if it never stops rising."""
         undivided, pairs = self.universal.T
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.sqrt(np.maximum(1 - undivided, 0) / pairs)
+            fastest = np.sqrt(np.maximum(1 - undivided, 0) / pairs)
         # Of 0 / 0, nothing is divided, and one process is as fast as any.
-        return interval(np.maximum(np.nan_to_num(found, nan=1.0, posinf=np.inf), 1.0))
+        return interval(np.maximum(np.nan_to_num(fastest, nan=1.0, posinf=np.inf), 1.0))
 
     def speedup(self, times: float) -> Interval:
         """Return T(1) / T(n) by the universal law."""

@@ -31,48 +31,48 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
     The content of each `run.json` with the keys `file`, `current` (it is the one in run.json),
     `comparable` (with the current one) and `incomparable_because` (the reason, or None).
     """
-    found = []
+    runs = []
     for path in map(Path, run_files):
         current = read_run(path)
-        found.append(_labelled(current, path, current))
-        found += [
-            _labelled(run, older, current)
+        runs.append(_label(current, path, current))
+        runs += [
+            _label(run, older, current)
             for older in sorted(path.parent.glob("sessions/*.json"))
             if older.stem != current["session"] and (run := read_session(older))
         ]
-    return found
+    return runs
 
 
-def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
+def earlier(history_files: Sequence[Path], measured: Sequence[dict]) -> list[dict]:
     """Read from a history the timing runs of the same configurations in other sessions.
 
     Parameters
     ----------
     history_files : the files of one history; empty if there is no history.
-    found : the result of `measurements`.
+    measured : the result of `measurements`.
 
     Returns
     -------
     Their content with the keys of `measurements`; `file` is the first file of the history. Only
     runs are included that ended ok, are comparable with the current one of their configuration and
-    repeat, and are not among `found`.
+    repeat, and are not among `measured`.
     """
-    current = {_run_key(run): run for run in found if run["current"] and run["status"] == "ok"}
+    current = {_run_key(run): run for run in measured if run["current"] and run["status"] == "ok"}
     if not history_files or not current:
         return []
     # DuckDB is imported only where there is a history.
     from escala.analysis import history
 
-    known = {(*_run_key(run), run["session"]) for run in found}
+    known = {(*_run_key(run), run["session"]) for run in measured}
     with history.read(history_files[0].parent) as database:
         texts = database.execute(
             "SELECT run FROM documents SEMI JOIN (FROM measurements WHERE list_contains(?, dataset)"
             " AND list_contains(?, workload) AND series IS NULL) USING (run_sha256)",
-            [sorted({str(run[key]) for run in found}) for key in ("dataset", "workload")],
+            [sorted({str(run[key]) for run in measured}) for key in ("dataset", "workload")],
         ).fetchall()
     read = (json.loads(text) for (text,) in texts)
     runs = [with_layout(run) for run in read if run["format"] == FORMAT]
-    labelled = (_labelled(run, history_files[0], current.get(_run_key(run))) for run in runs)
+    labelled = (_label(run, history_files[0], current.get(_run_key(run))) for run in runs)
     return [
         run
         for run in labelled
@@ -84,7 +84,7 @@ def _run_key(run: dict) -> tuple:
     return (*(run[key] for key in CONFIGURATION), run["repeat"])
 
 
-def _labelled(run: dict, path: Path, current: dict | None) -> dict:
+def _label(run: dict, path: Path, current: dict | None) -> dict:
     reason = None
     if run is not current:
         reason = refusal(run, current) if current else "not of this experiment"

@@ -110,10 +110,10 @@ def rate_differences(
     resamples = statistics.RESAMPLES if len(ids) > 1 else 0
     random = np.random.default_rng(seed)
     drawn = random.multinomial(len(ids), multiplicities / len(ids), resamples)
-    found, resampled = _differences(multiplicities[None], kinds)[0], _differences(drawn, kinds)
+    estimates, resampled = _differences(multiplicities[None], kinds)[0], _differences(drawn, kinds)
     intervals = (
         [
-            _between_quantiles(found[rate, label], resampled[:, rate, label], level)
+            _between_quantiles(estimates[rate, label], resampled[:, rate, label], level)
             for rate in (0, 1)
         ]
         for label in range(classes)

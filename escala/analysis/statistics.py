@@ -70,7 +70,7 @@ def combined_interval(
     estimate = float(statistic(*samples, axis=0))
     if fewest == 1:
         return Interval(estimate, None, None)
-    found = scipy.stats.bootstrap(
+    ends = scipy.stats.bootstrap(
         samples,
         statistic,
         n_resamples=RESAMPLES,
@@ -79,7 +79,7 @@ def combined_interval(
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    return Interval(estimate, float(found.low), float(found.high))
+    return Interval(estimate, float(ends.low), float(ends.high))
 
 
 def median_interval(

@@ -27,12 +27,12 @@ def schema(name: str) -> dict:
     A column that another table describes, `{$ref: "TABLE.schema.yaml#/properties/COLUMN"}`, is
     replaced by that description.
     """
-    found = read_yaml(SCHEMAS / f"{name}.schema.yaml")
-    for key, column in found["properties"].items():
+    content = read_yaml(SCHEMAS / f"{name}.schema.yaml")
+    for key, column in content["properties"].items():
         if "$ref" in column:
             file, _, described = column["$ref"].partition("#/properties/")
-            found["properties"][key] = schema(file.partition(".")[0])["properties"][described]
-    return found
+            content["properties"][key] = schema(file.partition(".")[0])["properties"][described]
+    return content
 
 
 @cache

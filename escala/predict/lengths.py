@@ -45,7 +45,7 @@ def measure(
     names no classes has none. Arguments are as of `classify.predict`; `split` is the folder of the
     arrays that the model was trained on, and the kind's `fragments` cut the pieces.
     """
-    classifier, found = model(run), []
+    classifier, measured = model(run), []
     rows = max(classifier.inputs[0].shape)
     likeness = familiar(kind, familiarity, false_alarms)
     if classifier.classes and not classifier.columns:
@@ -60,12 +60,12 @@ def measure(
             known = [not likeness(query.evidence)["unlike_anything_seen"] for query in queries]
             wrong_known = sum(k and w for k, w in zip(known, wrong, strict=True))
             counts = len(wrong), int(sum(wrong)), sum(known), int(wrong_known)
-            found.append(Measured(letters, *counts))
+            measured.append(Measured(letters, *counts))
             if letters >= rows and not wrong_known and known:
                 break
-    lengths = [entry._asdict() for entry in found]
+    lengths = [entry._asdict() for entry in measured]
     write_json(output, {"false_alarms": false_alarms, "lengths": lengths})
-    return found
+    return measured
 
 
 def read(path: Path) -> list[Measured]:
@@ -75,12 +75,12 @@ def read(path: Path) -> list[Measured]:
 
 def enough(measured: list[Measured], limit: float) -> float:
     """Return from how many letters on the error is at most `limit`; infinite if it never is."""
-    found = math.inf
+    least = math.inf
     for entry in reversed(measured):
         if not entry.error <= limit:
             break
-        found = entry.letters
-    return found
+        least = entry.letters
+    return least
 
 
 def judge(measured: list[Measured], limit: float) -> Callable[[Mapping[str, Any]], dict]:
@@ -114,8 +114,8 @@ def summary(path: Path, measured: list[Measured], limit: float) -> str:
     if "class" in table:
         from sklearn.metrics import classification_report
 
-        truth, found = table["class"], table["predicted"]
-        lines.append(classification_report(truth, found, digits=4, zero_division=0))
+        truth, answers = table["class"], table["predicted"]
+        lines.append(classification_report(truth, answers, digits=4, zero_division=0))
     if "too_short" in table:
         lines += _by_length(table["letters"].astype(int), measured, limit)
     flags = (

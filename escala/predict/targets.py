@@ -70,13 +70,13 @@ def _trained(run: Path) -> Path:
     folder = Path(os.path.relpath(run.parent if run.name == "run.json" else run))
     if not folder.is_dir():
         raise InputError("--run", str(run), "no such run", "name a folder below results/")
-    found = sorted(file.parent for file in folder.glob("**/run.json"))
-    found = [one for one in found if one.parts[0] == "results" and len(one.parts) == _DEPTH]
-    trained = [one for one in found if (one / DESCRIPTION).exists() and _ended_ok(one)]
+    runs = sorted(file.parent for file in folder.glob("**/run.json"))
+    runs = [one for one in runs if one.parts[0] == "results" and len(one.parts) == _DEPTH]
+    trained = [one for one in runs if (one / DESCRIPTION).exists() and _ended_ok(one)]
     if len(trained) == 1:
         return trained[0]
     remedy = "name the folder of a run below results/ that ended ok with save_model: true"
-    reason = f"of {len(found)} runs here none ended ok with a model" if found else "no run is here"
+    reason = f"of {len(runs)} runs here none ended ok with a model" if runs else "no run is here"
     if trained:
         listed = "".join(f"\n  {one}" for one in trained[:_NAMED])
         more = f"\n  and {len(trained) - _NAMED} more" if len(trained) > _NAMED else ""

@@ -6,8 +6,8 @@
 | `measured` | reads the tables of an experiment; measured ratios count before predictions |
 | `choice` | selects one for a goal within limits |
 | `changes` | finds what would have to change for several ranks to pay |
-| `document` | makes the advice for an experiment: advice.json |
-| `text` | words: the answer, the lines of a job script |
+| `document` | answers the question of a user for an experiment |
+| `text` | the answers in words, as lines of a job script, and as advice.json |
 
 Configurations are compared for the same number of rows in a step, so they make the same updates.
 """

@@ -192,7 +192,7 @@ def names_of(row: Mapping, prefix: str = "") -> Configuration:
     return Configuration(*(row[f"{prefix}{name}"] for name in Configuration._fields))
 
 
-def _predicted_candidate(
+def _predict_candidate(
     calibration: Calibration, planned: Mapping, training: Training, rows: int, draws: int
 ) -> Candidate:
     """Predict a configuration.
@@ -222,7 +222,7 @@ def _predicted_candidate(
     )
 
 
-def _program_candidate(
+def _bound_candidate(
     calibration: Calibration, planned: Mapping, training: Training, rows: int, draws: int
 ) -> Candidate:
     """Return a candidate between bounds: half of its draws have the lower one, half the upper one.
@@ -253,9 +253,7 @@ def _program_candidate(
     )
 
 
-def _measured_candidate(
-    planned: Mapping, row: Mapping, training: Training, draws: int
-) -> Candidate:
+def _read_candidate(planned: Mapping, row: Mapping, training: Training, draws: int) -> Candidate:
     """Return a candidate with the times of a row of the table `configurations`."""
     names, rows = names_of(planned), training.rows_of(planned)
     ends = [row[f"train{end}_seconds_per_epoch"] for end in ("", "_low", "_high")]
@@ -264,7 +262,7 @@ def _measured_candidate(
     # With weak scaling an epoch of more ranks has more rows.
     epoch_rows = planned.get("epoch_rows")
     share = training.train_rows / epoch_rows if epoch_rows and training.train_rows else 1.0
-    seconds = training.epochs * share * drawn(Interval(*ends), draws, names)
+    seconds = training.epochs * share * draw(Interval(*ends), draws, names)
     known = row["wall_seconds"] is not None and row["total_train_seconds"] is not None
     work = planned.get("work") or planned.get("program") or ""
     return Candidate(
@@ -278,7 +276,7 @@ def _measured_candidate(
     )
 
 
-def drawn(of: Interval, number: int, names: Configuration) -> np.ndarray:
+def draw(of: Interval, number: int, names: Configuration) -> np.ndarray:
     """Return draws with the median of an interval, and its ends as those of one of `LEVEL`.
 
     Logarithms are taken to be normal on either side of the median. Each configuration has another
@@ -332,7 +330,7 @@ def candidates(
             refused[names] = f"it trains another model: {other}"
             continue
         if calibration and not plan["unavailable"]:
-            predicted = _program_candidate if "program" in plan else _predicted_candidate
+            predicted = _bound_candidate if "program" in plan else _predict_candidate
             try:
                 offered.append(predicted(calibration, plan, training, rows, draws))
                 continue
@@ -341,7 +339,7 @@ def candidates(
         if row is None:
             refused[names] = reason
         elif names in same_model or training.rows_of(plan) == rows:
-            offered.append(_measured_candidate(plan, row, training, draws))
+            offered.append(_read_candidate(plan, row, training, draws))
         else:
             refused[names] = (
                 f"it was measured with {plan['rows']} rows in a step, and {names_of(first)} with "

@@ -184,23 +184,21 @@ def choose(
             "no configuration of one rank is predicted, and the others are compared with it",
             f"add `{{strategy: NAME, layouts: [1x1]}}` with one of {names}, and calibrate again",
         )
-    costs = [
-        (
-            candidate,
-            _amount(goal, candidate, power),
-            "; ".join(_exceeded(candidate, limits)) or None,
-        )
-        for candidate in candidates
-    ]
+    costs = []
+    for candidate in candidates:
+        amount = candidate.seconds if goal == TIME else candidate.job * candidate.cores / 3600
+        if goal == ENERGY:
+            nodes = candidate.setup.layout.nodes
+            watts = nodes * power.node_watts + candidate.cores * power.core_watts
+            amount = candidate.job * watts
+        costs.append((candidate, amount, "; ".join(_excess(candidate, limits)) or None))
     costs.sort(key=lambda cost: (cost[2] is not None, np.median(cost[1])))
     base, reference, _ = next(cost for cost in costs if cost[0].ranks == 1)
     amounts = {candidate.configuration: amount for candidate, amount, _ in costs}
     options = []
     for candidate, amount, excluded in costs:
         relative = amount / reference
-        ratio, verdict, direct = _compared(
-            candidate, base, relative, ratios if goal == TIME else {}
-        )
+        ratio, verdict, direct = _compare(candidate, base, relative, ratios if goal == TIME else {})
         if direct and direct.counts:
             speedup = inverse(direct.ratio)
         else:
@@ -276,7 +274,7 @@ def _takes_less(option: Option, best: Option, amounts: Mapping[Configuration, np
     return pays(ratio) if ratio.high is not None else ratio.estimate < 1
 
 
-def _compared(
+def _compare(
     candidate: Candidate, base: Candidate, relative: np.ndarray, ratios: Ratios
 ) -> tuple[Interval, str, Paired | None]:
     """Return the ratio of an amount to that of the baseline, its verdict, and paired runs of both.
@@ -300,17 +298,7 @@ def _compared(
     return ratio, kind, None
 
 
-def _amount(goal: str, candidate: Candidate, power: Power | None) -> np.ndarray:
-    """Return what the goal minimises, for a candidate, of shape (draws,)."""
-    if goal == TIME:
-        return candidate.seconds
-    if goal == ENERGY:
-        watts = candidate.setup.layout.nodes * power.node_watts + candidate.cores * power.core_watts
-        return candidate.job * watts
-    return candidate.job * candidate.cores / 3600
-
-
-def _exceeded(candidate: Candidate, limits: Limits) -> Iterator[str]:
+def _excess(candidate: Candidate, limits: Limits) -> Iterator[str]:
     """Yield the limits that a candidate exceeds."""
     layout = candidate.setup.layout
     for name, number, allowed in (

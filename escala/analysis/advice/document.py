@@ -137,10 +137,10 @@ def advise(
             plans = read_json(file)
         except ValueError as error:
             raise InputError(file, str(error), "is not JSON", _MAKE) from error
-    return advise_from(calibration, machine, _checked(plans, file), question, measured, draws)
+    return advise_from(calibration, machine, _check(plans, file), question, measured, draws)
 
 
-def _checked(plans: Any, file: Path) -> Mapping:
+def _check(plans: Any, file: Path) -> Mapping:
     """Return plans with their layouts parsed, unless they lack a key, a configuration or rows.
 
     Raises
@@ -195,7 +195,12 @@ def advise_from(
         tasks.setdefault((plan["dataset"], plan["workload"]), []).append(plan)
     answers = []
     for task, planned in tasks.items():
-        training = _training(plans, *task)
+        rows, settings = plans["rows"][task[0]], plans["workloads"][task[1]]
+        training = Training(None, settings["epochs"], 0)
+        if rows["train"] is not None:
+            validated = rows.get("validation", rows["test"]) if settings["validate"] else 0
+            evaluated = settings["epochs"] * validated + rows["test"]
+            training = Training(rows["train"], settings["epochs"], evaluated)
         networks = [plan["network"] for plan in planned if not plan["layout"].startswith("1x")]
         first = first_of(planned)
         uses = {
@@ -210,8 +215,8 @@ def advise_from(
         offered, refused = candidates(
             calibration, planned, training, draws, measured.configurations, same_model
         )
-        rows = {candidate.configuration: candidate.setup.rows for candidate in offered}
-        ratios = measured.ratios(task, rows)
+        rows_of = {candidate.configuration: candidate.setup.rows for candidate in offered}
+        ratios = measured.ratios(task, rows_of)
         known = []
         for candidate in with_ratios(offered, ratios):
             variant = candidate.configuration.variant
@@ -229,22 +234,13 @@ def advise_from(
                 if names.network in (network, NATIVE)
             }
             answer = Answer(*task, network, training, unpredicted)
-            answers.append(_chosen(answer, over, question, power, ratios, use))
+            answers.append(_choose(answer, over, question, power, ratios, use))
     cores = calibration.cores_per_node if calibration else machine.get("cores_available")
     machine = {**machine, "cores_per_node": cores}
     return Advice(plans["experiment"], question, power, plans.get("rules"), machine, tuple(answers))
 
 
-def _training(plans: Mapping, dataset: str, workload: str) -> Training:
-    rows, settings = plans["rows"][dataset], plans["workloads"][workload]
-    if rows["train"] is None:
-        return Training(None, settings["epochs"], 0)
-    validated = rows.get("validation", rows["test"]) if settings["validate"] else 0
-    evaluated = settings["epochs"] * validated + rows["test"]
-    return Training(rows["train"], settings["epochs"], evaluated)
-
-
-def _chosen(
+def _choose(
     answer: Answer,
     offered: Sequence[Candidate],
     question: Question,

@@ -18,7 +18,7 @@ from escala.analysis.advice.candidates import (
     Paired,
     ProcessMemory,
     Ratios,
-    drawn,
+    draw,
     names_of,
 )
 from escala.analysis.best_use import BestUse, best_uses
@@ -69,7 +69,7 @@ class Measured:
 
     def ratios(self, task: tuple[str, str], rows: Mapping[Configuration, int]) -> Ratios:
         """Return the measured ratios of two configurations of a task, with their rows in a step."""
-        found: dict[tuple[Configuration, Configuration], Paired] = {}
+        ratios: dict[tuple[Configuration, Configuration], Paired] = {}
         for row in self.speedup:
             names, reference = names_of(row), names_of(row, "reference_")
             batches = row["global_batch"], row["reference_global_batch"]
@@ -78,10 +78,10 @@ class Measured:
             ):  # fmt: skip
                 ratio = Interval(*(row[f"ratio{end}"] for end in ("", "_low", "_high")))
                 sessions = row["sessions"] if row["over_sessions"] else None
-                found[names, reference] = Paired(
+                ratios[names, reference] = Paired(
                     reference, ratio, row["verdict"], row["matches"], sessions
                 )
-        return found
+        return ratios
 
 
 def read_measured(folder: Path, machine: Mapping) -> Measured:
@@ -138,8 +138,8 @@ def memories(folder: Path) -> dict[tuple[str, str, str], ProcessMemory]:
     largest: dict[tuple[str, str, str], list[int]] = {}
     for file in sorted(folder.glob(RESOURCES)):
         run = read_run(file)
-        found = [process["rss_bytes_max"] for process in run.get("resources") or ()]
-        known = [number for number in found if number is not None]
+        used = [process["rss_bytes_max"] for process in run.get("resources") or ()]
+        known = [number for number in used if number is not None]
         if run["status"] == "ok" and known:
             names = run["dataset"], run["workload"], run["variant"]
             largest.setdefault(names, []).append(max(known))
@@ -166,10 +166,10 @@ def memory_of(
         return measured[dataset, workload, variant]
     others = [memory for names, memory in measured.items() if names[:2] == (dataset, workload)]
     if others:
-        found = max(others, key=lambda memory: memory.bytes)
-        return found._replace(source=f"{found.source} of another variant")
-    asked = int(memory_gib * 2**30)
-    return ProcessMemory(asked, "memory_gib of the experiment, which no run has checked", False)
+        largest = max(others, key=lambda memory: memory.bytes)
+        return largest._replace(source=f"{largest.source} of another variant")
+    requested = int(memory_gib * 2**30)
+    return ProcessMemory(requested, "memory_gib of the experiment, which no run has checked", False)
 
 
 def machine_of(folder: Path) -> dict:
@@ -190,28 +190,28 @@ def with_ratios(candidates: Sequence[Candidate], ratios: Ratios) -> list[Candida
     for (names, reference), paired in ratios.items():
         if {names, reference} <= unmeasured.keys() and paired.counts:
             first.setdefault(names, paired)
-    found: dict[Configuration, Candidate] = {}
+    followed: dict[Configuration, Candidate] = {}
 
-    def resolved(names: Configuration, above: frozenset[Configuration]) -> Candidate:
-        each, paired = unmeasured[names], first.get(names)
+    def follow(names: Configuration, above: frozenset[Configuration]) -> Candidate:
+        candidate, paired = unmeasured[names], first.get(names)
         if paired is None or paired.reference in above:
-            return each
-        if names not in found:
-            reference = resolved(paired.reference, above | {names})
-            seconds = reference.seconds * drawn(paired.ratio, len(each.seconds), names)
-            ranks = max(each.ranks, unmeasured[paired.reference].ranks)
-            predicted = interval(each.seconds / unmeasured[paired.reference].seconds, ranks)
-            found[names] = replace(
-                each,
+            return candidate
+        if names not in followed:
+            reference = follow(paired.reference, above | {names})
+            seconds = reference.seconds * draw(paired.ratio, len(candidate.seconds), names)
+            ranks = max(candidate.ranks, unmeasured[paired.reference].ranks)
+            predicted = interval(candidate.seconds / unmeasured[paired.reference].seconds, ranks)
+            followed[names] = replace(
+                candidate,
                 seconds=seconds,
-                job=each.job - each.seconds + seconds,
+                job=candidate.job - candidate.seconds + seconds,
                 paired=paired,
-                predicted=predicted if each.calibration else None,
-                extrapolated=tuple(note for note in each.extrapolated if note == ONLY_STEPS),
+                predicted=predicted if candidate.calibration else None,
+                extrapolated=tuple(note for note in candidate.extrapolated if note == ONLY_STEPS),
             )
-        return found[names]
+        return followed[names]
 
     return [
-        resolved(candidate.configuration, frozenset([candidate.configuration]))
+        follow(candidate.configuration, frozenset([candidate.configuration]))
         for candidate in candidates
     ]

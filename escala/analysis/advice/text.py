@@ -57,7 +57,7 @@ def headline(answer: Answer, goal: str) -> str:
     if choice.best_use:
         return _of_best_use(answer, choice.best_use)
     if choice.best is None:
-        return f"No configuration is within the limits: {_excluded(choice.options)}."
+        return f"No configuration is within the limits: {_exclusions(choice.options)}."
     base, best = choice.baseline, choice.best
     if not choice.distribute:
         return f"Do not distribute this: use {base.label}. {_why_not(choice, what)}"
@@ -69,7 +69,7 @@ def headline(answer: Answer, goal: str) -> str:
 def _of_best_use(answer: Answer, use: BestUse) -> str:
     """Return the answer that was measured."""
     choice, other, verdict, best = answer.choice, use.closest, use.verdict, use.label
-    paired = _paired(other)
+    paired = _pair(other)
     of = _fraction(paired.ratio, paired, _AMOUNTS[TIME], other.label)
     if verdict == NOT_LEARNT:
         return (
@@ -96,7 +96,7 @@ def _of_best_use(answer: Answer, use: BestUse) -> str:
     return f"{lead} {selected}: {why} {of}."
 
 
-def _paired(of: Alternative) -> Paired:
+def _pair(of: Alternative) -> Paired:
     """Return the ratio of the best use to an alternative; an end that is unknown is None."""
     ratio = Interval(*(None if math.isnan(end) else end for end in of.ratio[:3]))
     sessions = int(of.row["sessions"]) if of.row["over_sessions"] is True else None
@@ -116,7 +116,7 @@ def _fraction(ratio: Interval, paired: Paired | None, what: str, other: str) -> 
     return f"{ratio.estimate:.2f} of the {what} of {other}{behind}"
 
 
-def _excluded(options: Sequence[Option]) -> str:
+def _exclusions(options: Sequence[Option]) -> str:
     """Return why the shortest jobs cannot be selected, and how many others there are."""
     shortest = sorted(options, key=lambda option: option.job_seconds.estimate)
     named = "; ".join(f"{option.label} {option.excluded}" for option in shortest[:_MOST_NAMED])
@@ -130,7 +130,7 @@ def _why_not(choice: Choice, what: str) -> str:
         several = [option for option in choice.options if option.candidate.ranks > 1]
         if not several:
             return "No configuration of several ranks is predicted."
-        return f"No configuration of several ranks is within the limits: {_excluded(several)}."
+        return f"No configuration of several ranks is within the limits: {_exclusions(several)}."
     ratio, name = nearest.ratio, nearest.label
     if nearest.candidate.basis == BOUNDS:
         may = "may pay or not: measure it" if ratio.low < 1 else "does not pay"
@@ -402,7 +402,7 @@ def _plain(of: object, *names: str) -> dict[str, Any]:
 def _best_use(use: BestUse) -> dict[str, Any]:
     alternatives = []
     for alternative in use.alternatives:
-        paired = _paired(alternative)
+        paired = _pair(alternative)
         alternatives.append(
             paired.reference._asdict()
             | paired.ratio._asdict()

@@ -201,15 +201,15 @@ class Calibration(Works, Experiment):
         ----------
         links : whether there are several nodes; without them, only collectives of one node.
         """
-        found = {}
+        needed = {}
         for run in predictable(self.base):
             layout, work = run.layout, self.work_of(run)
             last = {"strategy": run.strategy, "instrument": "collectives"}
             if layout.ranks > 1 and (layout.processes > 1 or not links):
-                found[self._run(work, work.middle_rows, _ONE_NODE, **last)] = None
+                needed[self._run(work, work.middle_rows, _ONE_NODE, **last)] = None
             if layout.nodes > 1 and links:
-                found[self._run(work, work.middle_rows, _TWO_NODES, run.network, **last)] = None
-        return list(found)
+                needed[self._run(work, work.middle_rows, _TWO_NODES, run.network, **last)] = None
+        return list(needed)
 
     def sums_of(self, work: Work, links: bool) -> list[list[Run]]:
         """Return the runs that time sums of a program, those of each layout in a list.

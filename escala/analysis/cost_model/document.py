@@ -144,7 +144,7 @@ def _place(run: Mapping) -> dict[str, Any]:
     return {"library": library, "network": network, "layout": run["layout"]}
 
 
-def _joined(rows: Iterable[dict], *lists: str) -> list[dict]:
+def _join(rows: Iterable[dict], *lists: str) -> list[dict]:
     """Join rows that are equal but for some lists, which follow each other; in order of the first.
 
     Parameters
@@ -187,7 +187,7 @@ def entries(runs: Sequence[Mapping]) -> list[dict]:
             | {"times": [by_size]}
             for operation, by_size in times.items()
         ]
-    return [row | {"times": _times(row["times"])} for row in _joined(rows, "times")]
+    return [row | {"times": _times(row["times"])} for row in _join(rows, "times")]
 
 
 def _times(runs: Sequence[Mapping[int, Mapping]]) -> list[dict]:
@@ -204,7 +204,7 @@ def _times(runs: Sequence[Mapping[int, Mapping]]) -> list[dict]:
 def _work(files: Mapping, runs: _Runs) -> dict:
     ready, update = moments(clocks_of(runs.clocks["file"])) if runs.clocks else ({}, None)
     measured = [(run, run["collectives"]) for run in runs.collectives]
-    contention = _joined(
+    contention = _join(
         (
             {"library": calls["library"], **_process(run), "processes": run["layout"].processes}
             | {"ratios": calls["contention"]}
@@ -217,7 +217,7 @@ def _work(files: Mapping, runs: _Runs) -> dict:
             gradient | {"ready": ready.get(gradient["name"], 1.0)}
             for gradient in read_json(Path(files["gradients"]))
         ],
-        "steps": _joined(
+        "steps": _join(
             (_process(run) | {"seconds": [full_steps_of(run)]} for run in runs.steps), "seconds"
         ),
         "contention": [entry for entry in contention if len(entry["ratios"]) >= LEAST_REPEATS],
@@ -258,7 +258,7 @@ def _starts(works: Iterable[_Runs]) -> list[dict]:
         for run in runs.collectives:
             alone = np.mean([_around_steps(one) for one in runs.same_rows(run)])
             rows.append(_place(run) | {"seconds": [float(_around_steps(run) - alone)]})
-    return _joined(rows, "seconds")
+    return _join(rows, "seconds")
 
 
 def _around_steps(run: Mapping) -> float:
@@ -282,15 +282,15 @@ def rows_of_rank(run: Mapping) -> int:
 
 
 def full_steps_of(run: Mapping) -> list[float]:
-    found = full_steps(tables(run["file"]), rows_of_rank(run)).tolist()
-    if not found:
+    seconds = full_steps(tables(run["file"]), rows_of_rank(run)).tolist()
+    if not seconds:
         raise InputError(
             run["file"],
             rows_of_rank(run),
             "no step has this many rows",
             "use a smaller batch, or more data",
         )
-    return found
+    return seconds
 
 
 def tables(file: str) -> list[pd.DataFrame]:

@@ -145,11 +145,21 @@ def exchanged(
     ----------
     rows : per rank.
     """
-    found = Exchanged()
+    sent = Exchanged()
     if ranks == 1 or not gradients:
-        return found
+        return sent
     used = [dense_exchange(one, rows, ranks, exchange) for one in gradients]
-    in_memory = _summed_in_memory(gradients, used, ranks, exchange)
+    # The others are summed through memory too, if they have few bytes. Without `sparse_as_dense`,
+    # ranks may gather the rows of some of them.
+    in_memory: list[Gradient] = []
+    if costs.SHARED_MEMORY in used and exchange.sparse_as_dense:
+        others = [
+            gradient
+            for gradient, dense in zip(gradients, used, strict=True)
+            if dense != costs.SHARED_MEMORY and gradient.item_bytes == costs.SHARED_NUMBER_BYTES
+        ]
+        if costs.sums_in_memory(sum(gradient.numbers for gradient in others), ranks):
+            in_memory = others
     divided_numbers = 0
     for gradient, dense in zip(gradients, used, strict=True):
         layer_rows = rows * (gradient.factor_rows or 0)
@@ -157,25 +167,25 @@ def exchanged(
             inputs, outputs = gradient.shape
             numbers_written = layer_rows * (inputs + outputs)
             numbers_read = layer_rows * ranks * (inputs / ranks + outputs)
-            found.moved_bytes += gradient.item_bytes * (2 * numbers_written + numbers_read)
+            sent.moved_bytes += gradient.item_bytes * (2 * numbers_written + numbers_read)
             divided_numbers += gradient.numbers
         elif dense == costs.FACTORS:
             inputs, outputs = gradient.shape
-            found.send(ALLGATHER, layer_rows * inputs, gradient, exchange.fp16)
-            found.send(ALLGATHER, layer_rows * outputs, gradient)
+            sent.send(ALLGATHER, layer_rows * inputs, gradient, exchange.fp16)
+            sent.send(ALLGATHER, layer_rows * outputs, gradient)
             # A rank multiplies the factors of all rows instead of only its own.
-            found.operations += 2.0 * layer_rows * (ranks - 1) * gradient.numbers
+            sent.operations += 2.0 * layer_rows * (ranks - 1) * gradient.numbers
         elif gradient in in_memory:
-            found.moved_bytes += gradient.item_bytes * gradient.numbers * (2 + ranks)
+            sent.moved_bytes += gradient.item_bytes * gradient.numbers * (2 + ranks)
         elif gradient.sparse_rows and not exchange.sparse_as_dense and exchange.accumulation == 1:
             read = rows * gradient.sparse_rows
-            found.send(ALLGATHER, read * gradient.numbers / gradient.shape[0], gradient)
-            found.messages.append(Message(ALLGATHER, read * _INDEX_BYTES, gradient.ready))
+            sent.send(ALLGATHER, read * gradient.numbers / gradient.shape[0], gradient)
+            sent.messages.append(Message(ALLGATHER, read * _INDEX_BYTES, gradient.ready))
         else:
-            found.send(ALLREDUCE, gradient.numbers, gradient, exchange.fp16)
-    found.messages.sort(key=lambda message: message.ready)
-    found.updated = 1 - divided_numbers / sum(one.numbers for one in gradients) * (1 - 1 / ranks)
-    return found
+            sent.send(ALLREDUCE, gradient.numbers, gradient, exchange.fp16)
+    sent.messages.sort(key=lambda message: message.ready)
+    sent.updated = 1 - divided_numbers / sum(one.numbers for one in gradients) * (1 - 1 / ranks)
+    return sent
 
 
 def in_buckets(messages: Sequence[Message], limits: Sequence[float]) -> list[Message]:
@@ -190,15 +200,15 @@ def in_buckets(messages: Sequence[Message], limits: Sequence[float]) -> list[Mes
     messages : in the order in which they are known.
     limits : as `Exchange.buckets`.
     """
-    found, size = [], 0.0
+    buckets, size = [], 0.0
     backwards = list(reversed(messages))
     waiting = sorted(backwards, key=lambda message: message.ready)
     for number, message in enumerate(waiting, start=1):
         size += message.size
-        if size >= limits[min(len(found), len(limits) - 1)] or number == len(waiting):
-            found.append(Message(ALLREDUCE, size, message.ready))
+        if size >= limits[min(len(buckets), len(limits) - 1)] or number == len(waiting):
+            buckets.append(Message(ALLREDUCE, size, message.ready))
             size = 0.0
-    return found
+    return buckets
 
 
 def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> str:
@@ -232,21 +242,6 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
     return wanted if summed - received > costs.MIN_SAVED_BYTES else costs.ALLREDUCE
 
 
-def _summed_in_memory(
-    gradients: Sequence[Gradient], used: Sequence[str], ranks: int, exchange: Exchange
-) -> list[Gradient]:
-    """Return the gradients that are summed through memory because a layer is exchanged there."""
-    others = [
-        gradient
-        for gradient, dense in zip(gradients, used, strict=True)
-        if dense != costs.SHARED_MEMORY and gradient.item_bytes == costs.SHARED_NUMBER_BYTES
-    ]
-    few = costs.sums_in_memory(sum(gradient.numbers for gradient in others), ranks)
-    # Without `sparse_as_dense`, ranks may gather the rows of some of them.
-    summed = costs.SHARED_MEMORY in used and exchange.sparse_as_dense
-    return others if summed and few else []
-
-
 def exposed_seconds(
     computing: float,
     messages: Sequence[Message],
@@ -272,52 +267,39 @@ def exposed_seconds(
         first_polls = [
             (computing + (moment + 0.5) / _MOMENTS * cycle) % cycle for moment in range(_MOMENTS)
         ]
-    found = [
-        _exposed(computing, messages, transfer, spare_core, cycle, fusion_bytes, first_poll)
-        for first_poll in first_polls
-    ]
-    return sum(found) / len(found)
+    exposed = []
+    for poll in first_polls:
+        now = done = 0.0  # the time, and the seconds of computing done
+        polled, done_at_poll = 0.0, -1.0  # the last poll, and the computing done by then
+        waiting = list(messages)
+        while waiting:
+            if (known := waiting[0].ready * computing) > done_at_poll:
+                # The first poll at or after the moment when it is known.
+                moment = now + max(known - done, 0.0)
+                polled = max(moment, poll)
+                if cycle and moment > poll:
+                    polled = poll + math.ceil((moment - poll) / cycle) * cycle
+                done_at_poll = done = max(min(done + (polled - now), computing), known)
+                now = polled
+            fused = _fuse(waiting, done_at_poll, computing, fusion_bytes)
+            waiting = waiting[len(fused) :]
+            cost = transfer(fused[0].operation, sum(message.size for message in fused))
+            alone = max(cost.seconds - cycle / 2, 0.0)
+            core_seconds = 0.0 if spare_core else cost.core_seconds
+            alongside = max(cost.seconds + core_seconds - cycle / 2, 0.0)
+            # While both are active, computing has the core whenever the transfer leaves it free.
+            advance = max(alongside - core_seconds, 0.0)
+            hidden = min(computing - done, advance)
+            fraction = hidden / advance if advance else 0.0
+            now += fraction * alongside + (1 - fraction) * alone
+            # A sum that rounds to less than all computing would wait for one more poll.
+            done = computing if hidden == computing - done else done + hidden
+            poll = max(polled + cycle, now)
+        exposed.append(now - done)
+    return sum(exposed) / len(exposed)
 
 
-def _exposed(
-    computing: float,
-    messages: Sequence[Message],
-    transfer: Callable[[str, float], Transfer],
-    spare_core: bool,
-    cycle: float,
-    fusion_bytes: float,
-    poll: float,
-) -> float:
-    """Return `exposed_seconds` if the background thread first polls after `poll` seconds."""
-    now = done = 0.0  # the time, and the seconds of computing done
-    polled, done_at_poll = 0.0, -1.0  # the last poll, and the computing done by then
-    waiting = list(messages)
-    while waiting:
-        if (known := waiting[0].ready * computing) > done_at_poll:
-            # The first poll at or after the moment when it is known.
-            moment = now + max(known - done, 0.0)
-            polled = max(moment, poll)
-            if cycle and moment > poll:
-                polled = poll + math.ceil((moment - poll) / cycle) * cycle
-            done_at_poll = done = max(min(done + (polled - now), computing), known)
-            now = polled
-        fused = _fused(waiting, done_at_poll, computing, fusion_bytes)
-        waiting = waiting[len(fused) :]
-        each = transfer(fused[0].operation, sum(message.size for message in fused))
-        alone = max(each.seconds - cycle / 2, 0.0)
-        alongside = alone if spare_core else max(each.seconds + each.core_seconds - cycle / 2, 0.0)
-        # While both are active, computing has the core whenever the transfer leaves it free.
-        advance = max(alongside - (0.0 if spare_core else each.core_seconds), 0.0)
-        hidden = min(computing - done, advance)
-        fraction = hidden / advance if advance else 0.0
-        now += fraction * alongside + (1 - fraction) * alone
-        # A sum that rounds to less than all computing would wait for one more poll.
-        done = computing if hidden == computing - done else done + hidden
-        poll = max(polled + cycle, now)
-    return now - done
-
-
-def _fused(
+def _fuse(
     waiting: Sequence[Message], done: float, computing: float, fusion_bytes: float
 ) -> list[Message]:
     """Return the first messages that are fused: of one operation, and not too large together.

@@ -42,7 +42,7 @@ from escala.analysis.cost_model.exchange import (
     exposed_seconds,
     in_buckets,
 )
-from escala.analysis.cost_model.resample import resampled, undisturbed
+from escala.analysis.cost_model.resample import resampled, without_deviations
 from escala.analysis.cost_model.transfers import Transfers
 from escala.analysis.statistics import Interval
 from escala.core.engines import COLLECTIVES
@@ -214,11 +214,11 @@ def _nearest_exchange(work: Work, setup: Setup, notes: list[str]) -> int | None:
     if setup.layout.ranks == 1 or not measured:
         return None
     number = min(measured, key=lambda number: _distance(work.exchanges[number], setup))
-    each = work.exchanges[number]
-    if any(_distance(each, setup)[:2]):
+    nearest = work.exchanges[number]
+    if any(_distance(nearest, setup)[:2]):
         notes.append(
             f"what a step loses by its exchange was not measured {_where(setup)}: that "
-            f"{_where(each)} stands for it"
+            f"{_where(nearest)} stands for it"
         )
     return number
 
@@ -238,16 +238,16 @@ def _as_measured(exchange: float, sample: Calibration, setup: Setup, number: int
     number : of the measured exchange.
     """
     work = sample.works[setup.work]
-    each = work.exchanges[number]
+    nearest = work.exchanges[number]
     measured = replace(
         setup,
-        layout=each.layout,
-        rows=each.rows * each.layout.ranks,
-        network=each.network,
+        layout=nearest.layout,
+        rows=nearest.rows * nearest.layout.ranks,
+        network=nearest.network,
         exchange=Exchange(),
     )
-    explained = _terms(undisturbed(sample), measured, [])
-    residual = float(each.seconds.mean()) - explained["skew"] - explained["exchange"]
+    explained = _terms(without_deviations(sample), measured, [])
+    residual = float(nearest.seconds.mean()) - explained["skew"] - explained["exchange"]
     fraction = min(1.0, exchange / explained["exchange"]) if explained["exchange"] else 1.0
     return max(0.0, exchange + residual * fraction * work.deviation)
 
@@ -295,7 +295,7 @@ def _terms(calibration: Calibration, setup: Setup, notes: list[str]) -> dict[str
     part_rows = -(-rows // parts)
     steps = steps_of_cores(work, setup.cores)
     update = 0.0 if work.update is None else float(work.update.mean())
-    without_rows, whole = interpolated(steps, part_rows, notes)
+    without_rows, whole = interpolate(steps, part_rows, notes)
     # The update happens once a step, also if it is computed in parts.
     computing = max(parts * (whole - update), 0.0) * work.deviation
     fixed = min(max(parts * (without_rows - update), 0.0) * work.deviation, computing)
@@ -344,7 +344,7 @@ def steps_of_cores(work: Work, cores: int) -> list[StepTimes]:
     return sorted(steps, key=lambda entry: entry.rows)
 
 
-def interpolated(steps: Sequence[StepTimes], rows: int, notes: list[str]) -> tuple[float, float]:
+def interpolate(steps: Sequence[StepTimes], rows: int, notes: list[str]) -> tuple[float, float]:
     """Return the seconds of a step without rows and with some, between calibrated numbers of rows.
 
     Outside them, the line through the two nearest continues.

@@ -64,16 +64,16 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
     calibration = with_network(calibration, planned)
     epoch_rows = planned.get("epoch_rows") or train_rows[planned["dataset"]]
     setup = setup_of(planned, epoch_rows)
-    found = predict(calibration, setup)
-    seconds = epoch_seconds(calibration, found, epoch_rows)
-    notes = [*found.extrapolated, *other_knobs(planned)]
+    prediction = predict(calibration, setup)
+    seconds = epoch_seconds(calibration, prediction, epoch_rows)
+    notes = [*prediction.extrapolated, *other_knobs(planned)]
     return {
         "basis": EXTRAPOLATED if notes else PREDICTED,
         "reason": "; ".join(notes) or None,
         "global_batch": setup.rows,
         **interval(seconds, setup.layout.ranks).columns("predicted", "_seconds_per_epoch"),
-        **interval(found.steps, setup.layout.ranks).columns("step", "_seconds"),
-        **{f"{term}_seconds": float(np.median(found.terms[term])) for term in TERMS},
+        **interval(prediction.steps, setup.layout.ranks).columns("step", "_seconds"),
+        **{f"{term}_seconds": float(np.median(prediction.terms[term])) for term in TERMS},
     }
 
 
@@ -84,10 +84,10 @@ def bounds(calibration: Calibration, planned: Mapping) -> dict:
     if program is None:
         return {"basis": UNAVAILABLE, "reason": "the program was not calibrated: calibrate again"}
     try:
-        found = step_bounds(program, planned["layout"], planned["network"], planned["rows"], ranks)
+        limits = step_bounds(program, planned["layout"], planned["network"], planned["rows"], ranks)
     except InputError as error:
         return {"basis": UNAVAILABLE, "reason": f"{error.reason}. Remedy: {error.remedy}"}
-    low, high = found.step
+    low, high = limits.step
     steps = -(-program["epoch_rows"] // planned["rows"])
     return {
         "basis": BOUNDS,
@@ -97,10 +97,10 @@ def bounds(calibration: Calibration, planned: Mapping) -> dict:
         "predicted_high_seconds_per_epoch": steps * high,
         "step_low_seconds": low,
         "step_high_seconds": high,
-        "ratio_low": found.ratio[0],
-        "ratio_high": found.ratio[1],
-        "compute_seconds": float(np.mean(found.compute)),
-        "exchange_seconds": float(np.mean(found.exchange)),
+        "ratio_low": limits.ratio[0],
+        "ratio_high": limits.ratio[1],
+        "compute_seconds": float(np.mean(limits.compute)),
+        "exchange_seconds": float(np.mean(limits.exchange)),
     }
 
 
@@ -155,16 +155,16 @@ def setup_of(planned: Mapping, train_rows: int, rows: int | None = None) -> Setu
 
 
 def epoch_seconds(
-    calibration: Calibration, found: Prediction, train_rows: int, draws: int = DRAWS
+    calibration: Calibration, prediction: Prediction, train_rows: int, draws: int = DRAWS
 ) -> np.ndarray:
     """Return the seconds of the training steps of an epoch, of shape (draws,).
 
     The last step has the rows that are left. Its draws use the same resamples.
     """
-    whole, left = divmod(train_rows, found.setup.rows)
-    seconds = whole * found.steps
+    whole, left = divmod(train_rows, prediction.setup.rows)
+    seconds = whole * prediction.steps
     if left:
-        seconds = seconds + predict(calibration, replace(found.setup, rows=left), draws).steps
+        seconds = seconds + predict(calibration, replace(prediction.setup, rows=left), draws).steps
     return seconds
 
 

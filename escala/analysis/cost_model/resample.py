@@ -29,7 +29,6 @@ from escala.analysis.cost_model.calibration import (
     Calibration,
     CollectiveTimes,
     Overheads,
-    StepTimes,
     Work,
 )
 
@@ -50,12 +49,19 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     starts = tuple(
         replace(start, seconds=random.choice(start.seconds, 1)) for start in calibration.starts
     )
-    run_deviations = {
-        key: float(np.exp(random.choice(_deviations(repeats))))
-        for key, repeats in _repeats(calibration.collectives).items()
-    }
+    run_deviations = {}
+    for key, seconds in _repeats(calibration.collectives).items():
+        # The mean deviation of each repeat.
+        logarithms = np.log(seconds)
+        deviations = (logarithms - logarithms.mean(axis=1, keepdims=True)).mean(axis=0)
+        deviations *= _widening(seconds.shape[1])
+        run_deviations[key] = float(np.exp(random.choice(deviations)))
     collectives = tuple(
-        _collective(times, run_deviations[times.measured_with], random)
+        replace(
+            times,
+            seconds=mean_of_drawn(times.seconds, random),
+            deviation=run_deviations[times.measured_with],
+        )
         for times in calibration.collectives
     )
     return replace(
@@ -68,7 +74,7 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     )
 
 
-def undisturbed(calibration: Calibration) -> Calibration:
+def without_deviations(calibration: Calibration) -> Calibration:
     """Return a resampled calibration without the deviations of the predicted run."""
     return replace(
         calibration,
@@ -78,8 +84,15 @@ def undisturbed(calibration: Calibration) -> Calibration:
 
 
 def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
-    deviations = deviations_of_steps(work.steps)
-    steps = tuple(drawn_steps(entry, deviations, random) for entry in work.steps)
+    # Deviations of log times from the mean for their number of rows.
+    logarithms = [np.log(entry.means) for entry in work.steps]
+    deviations = np.concatenate([logs - logs.mean() for logs in logarithms])
+    deviations *= _widening(len(deviations), len(work.steps))
+    # A mean is that of as many drawn repeats as were measured.
+    drawn = [logs.mean() + random.choice(deviations, logs.shape).mean() for logs in logarithms]
+    steps = tuple(
+        replace(entry, means=np.exp([mean])) for entry, mean in zip(work.steps, drawn, strict=True)
+    )
     contention = tuple(
         replace(entry, ratios=_median(entry.ratios, random)) for entry in work.contention
     )
@@ -98,25 +111,6 @@ def _work(work: Work, drift: np.ndarray, random: np.random.Generator) -> Work:
     if len(drift) > 1:
         deviation *= float(random.choice(drift))
     return Work(work.gradients, steps, contention, exchanges, update, overheads, deviation)
-
-
-def _collective(
-    times: CollectiveTimes, deviation: float, random: np.random.Generator
-) -> CollectiveTimes:
-    return replace(times, seconds=mean_of_drawn(times.seconds, random), deviation=deviation)
-
-
-def deviations_of_steps(steps: Sequence[StepTimes]) -> np.ndarray:
-    """Return deviations of log times from the mean for their number of rows, widened."""
-    logarithms = [np.log(entry.means) for entry in steps]
-    deviations = np.concatenate([logs - logs.mean() for logs in logarithms])
-    return deviations * _widening(len(deviations), len(steps))
-
-
-def drawn_steps(steps: StepTimes, deviations: np.ndarray, random: np.random.Generator) -> StepTimes:
-    """Return steps with one resampled mean: that of as many drawn repeats as were measured."""
-    drawn = random.choice(deviations, steps.means.shape).mean()
-    return replace(steps, means=np.exp(np.log(steps.means).mean() + drawn)[None])
 
 
 def mean_of_drawn(seconds: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -139,19 +133,11 @@ def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
     """
     joined: dict[tuple, list[np.ndarray]] = {}
     for times in collectives:
-        joined.setdefault(times.measured_with, []).append(times.seconds)
-    fewest = {key: min(seconds.shape[1] for seconds in found) for key, found in joined.items()}
+        joined.setdefault(times.measured_with, []).append(times.seconds.T)
     return {
-        key: np.concatenate([seconds[:, : fewest[key]] for seconds in found])
-        for key, found in joined.items()
+        key: np.array([np.concatenate(repeats) for repeats in zip(*measured, strict=False)]).T
+        for key, measured in joined.items()
     }
-
-
-def _deviations(seconds: np.ndarray) -> np.ndarray:
-    """Return the mean deviation of each repeat, widened, from (measurements, repeats)."""
-    logarithms = np.log(seconds)
-    deviations = (logarithms - logarithms.mean(axis=1, keepdims=True)).mean(axis=0)
-    return deviations * _widening(seconds.shape[1])
 
 
 @cache

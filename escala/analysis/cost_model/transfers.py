@@ -214,7 +214,7 @@ class Transfers:
         least, copying = 0.0, 1 / float(calibration.bytes_per_second.mean())
         if not measured:
             latency, least = (
-                self._uncalibrated(base, network),
+                self._other_latency(base, network),
                 max(network.seconds_per_byte, copying),
             )
         if within:
@@ -224,7 +224,7 @@ class Transfers:
         fitted = fit(base, calibrated_latency)
         return _Way(fitted, latency, least, copying, base.deviation, is_same)
 
-    def _uncalibrated(self, base: CollectiveTimes, network: Network) -> float:
+    def _other_latency(self, base: CollectiveTimes, network: Network) -> float:
         """Return the latency of a network, and note what of it was not calibrated."""
         latency = network.latency_seconds
         if latency is None:

@@ -97,7 +97,10 @@ class Works:
         key_by_names: dict[tuple[str, str, str, str], tuple] = {}
         for run in predictable(self.base):
             names = self._names_of_work(run)
-            key = (*names[:3], repr(_knobs_of_one_process(run)))
+            # These determine what one process computes in a step.
+            knobs = variant_knobs(run.declared.variant) | usual_knobs()
+            knobs = read_by_run(knobs, names[2], run.workload)
+            key = (*names[:3], repr(knobs))
             key_by_names[names] = key
             first.setdefault(key, run.variant)
             ranks = run.layout.ranks
@@ -144,7 +147,9 @@ class Works:
                 rows.setdefault(key, set()).update((batch, -(-batch // ranks)))
                 several |= {key} if ranks > 1 else set()
         return {
-            key: Work(*key, calibrated_rows(found)) for key, found in rows.items() if key in several
+            key: Work(*key, calibrated_rows(predicted))
+            for key, predicted in rows.items()
+            if key in several
         }
 
 
@@ -162,13 +167,13 @@ def calibrated_rows(predicted: Iterable[int], most: float | None = None) -> tupl
     if most is not None:
         high = min(high, most)
         low = max(1.0, min(low, _LEAST * high))
-    found: set[int] = set()
+    numbers: set[int] = set()
     for number in range(_NUMBERS):
         rows = round(low * (high / low) ** (number / (_NUMBERS - 1)))
-        while rows in predicted or rows in found:
+        while rows in predicted or rows in numbers:
             rows += 1
-        found.add(rows)
-    return tuple(sorted(found))
+        numbers.add(rows)
+    return tuple(sorted(numbers))
 
 
 def variant_name(variant: str, rows: int) -> str:
@@ -241,12 +246,6 @@ def usual_knobs() -> dict[str, Any]:
     """Return the defaults of the knobs that do not change what one process computes."""
     known = all_knobs()
     return {name: known[name].default for name in (*APPLIED, *ON_PURPOSE)}
-
-
-def _knobs_of_one_process(run: Run) -> dict:
-    """Return the knobs that determine what one process computes in a step."""
-    knobs = variant_knobs(run.declared.variant) | usual_knobs()
-    return read_by_run(knobs, one_process(run.strategy)[0], run.workload)
 
 
 def variant_knobs(variant: Mapping[str, Any]) -> dict:

@@ -107,7 +107,7 @@ def diagnose(path: Path) -> Diagnosis:
     """
     with opened(path) as events:
         recordings = read(events)
-    timelines = [found for recording in recordings if (found := _timeline(recording))]
+    timelines = [*filter(None, map(_timeline, recordings))]
     if not timelines:
         raise refusal(path, max(recordings, key=lambda recording: recording.events), events)
     short = len(recordings) - len(timelines)
@@ -127,7 +127,7 @@ def _timeline(recording: Recording) -> Timeline | None:
     joined = (waits["ranks"] == len(recording.ranks)) & waits["tensor"].isin(numbered["tensor"])
     return Timeline(
         steps.reset_index(drop=True),
-        _fused(numbered[numbered["step"] >= _START]),
+        _fuse(numbered[numbered["step"] >= _START]),
         waits.loc[joined, ["last", "seconds"]],
         frozenset(recording.ranks),
         recording.unfinished(),
@@ -192,13 +192,13 @@ def _coverage(
     """Divide the time of steps among parts, in order of precedence; return seconds of each step."""
     together, before, seconds = np.empty((0, 2)), np.zeros(len(begin)), {}
     for part, intervals in parts.items():
-        together = _joined(np.concatenate([together, intervals]))
-        covered = _covered_until(end, together) - _covered_until(begin, together)
+        together = _join(np.concatenate([together, intervals]))
+        covered = _seconds_before(end, together) - _seconds_before(begin, together)
         seconds[part], before = covered - before, covered
     return seconds | {UNEXPLAINED: end - begin - before}
 
 
-def _joined(intervals: np.ndarray, apart: float = 0.0) -> np.ndarray:
+def _join(intervals: np.ndarray, apart: float = 0.0) -> np.ndarray:
     """Join intervals that overlap, or follow one another by at most `apart` seconds."""
     if not len(intervals):
         return intervals
@@ -208,7 +208,7 @@ def _joined(intervals: np.ndarray, apart: float = 0.0) -> np.ndarray:
     return np.column_stack([ordered[first, 0], reached[np.r_[first[1:], len(ordered)] - 1]])
 
 
-def _covered_until(moments: np.ndarray, intervals: np.ndarray) -> np.ndarray:
+def _seconds_before(moments: np.ndarray, intervals: np.ndarray) -> np.ndarray:
     """Return the seconds that intervals, which do not overlap, cover before each moment."""
     if not len(intervals):
         return np.zeros(len(moments))
@@ -223,23 +223,23 @@ def _cycle_before(requests: pd.Series, operations: pd.DataFrame) -> pd.Series:
 
     While the background thread performs operations, it looks at no request.
     """
-    busy = _joined(operations[["start", "end"]].to_numpy(), _CYCLE_SECONDS)
+    busy = _join(operations[["start", "end"]].to_numpy(), _CYCLE_SECONDS)
     before = np.searchsorted(busy[:, 0], requests, side="right") - 1
     within = (before >= 0) & (busy[before, 1] >= requests - _CYCLE_SECONDS)
     return requests.where(~within, busy[before, 0]) - _CYCLE_SECONDS
 
 
-def _fused(numbered: pd.DataFrame) -> pd.DataFrame:
+def _fuse(numbered: pd.DataFrame) -> pd.DataFrame:
     groups = numbered.groupby("operation")
-    found = groups.agg(
+    fused = groups.agg(
         tensors=("tensor", "size"),
         start=("start", "min"),
         end=("end", "max"),
         phase=("phase", "first"),
     )
-    found["bytes"] = groups["bytes"].sum(min_count=1)
-    found["seconds"] = found.pop("end") - found.pop("start")
-    return found.reset_index(drop=True)
+    fused["bytes"] = groups["bytes"].sum(min_count=1)
+    fused["seconds"] = fused.pop("end") - fused.pop("start")
+    return fused.reset_index(drop=True)
 
 
 def lines(diagnosis: Diagnosis) -> Iterator[str]:

@@ -93,13 +93,13 @@ class _Negotiation:
 
 def read(events: Iterable[dict | None]) -> list[Recording]:
     """Return the timelines of a file, of which each is an array; None stands between two."""
-    found = [Recording()]
+    recordings = [Recording()]
     for event in events:
         if event is None:
-            found.append(Recording())
+            recordings.append(Recording())
         else:
-            found[-1].add(event)
-    return found
+            recordings[-1].add(event)
+    return recordings
 
 
 class Recording:
